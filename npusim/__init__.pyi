@@ -6,8 +6,6 @@ from npusim.accuracy.document import AccuracyReport as AccuracyReport
 from npusim.api.asking import advise as advise
 from npusim.api.asking import compare as compare
 from npusim.api.asking import estimate as estimate
-from npusim.api.planning import map as map
-from npusim.api.planning import stream as stream
 from npusim.api.asking import show as show
 from npusim.api.asking import whatif as whatif
 from npusim.api.exploring import learn as learn
@@ -18,6 +16,8 @@ from npusim.api.exploring import report as report
 from npusim.api.exploring import schema as schema
 from npusim.api.exploring import search as search
 from npusim.api.exploring import sweep as sweep
+from npusim.api.planning import map as map
+from npusim.api.planning import stream as stream
 from npusim.api.trusting import accuracy as accuracy
 from npusim.api.trusting import calibrate as calibrate
 from npusim.api.trusting import export as export

@@ -31,7 +31,7 @@ GROUPS = {
     "npusim.workloads": "a `WorkloadKind`",
     "npusim.techniques": "a `Technique`",
     "npusim.operators": "an operator type",
-    "npusim.reports": "a `Page` below the tables of a document",
+    "npusim.reports": "a `Supplement` below the page of a document",
     "npusim.displays": "a `Display`: text and HTML of any document",
     "npusim.documents": "a `DocumentKind`: a JSON document and its pages",
     "npusim.commands": "a `Command`, several below one name, or a typer application: `npusim NAME`",

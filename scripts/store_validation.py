@@ -16,16 +16,16 @@ STORED = Path(__file__).resolve().parents[1] / "docs" / "validation-results.json
 
 def stored(path: Path = STORED) -> dict[str, SuiteResult]:
     """Return the stored suites by name; none where nothing is stored."""
-    return {one.name: one for one in Validation.read(path, "npusim").suites} if path.is_file() else {}
+    return {suite.name: suite for suite in Validation.read(path, "npusim").suites} if path.is_file() else {}
 
 
 def store(files: list[Path], path: Path = STORED) -> dict[str, SuiteResult]:
-    """Store the suites of files that `npusim validate -o` wrote; return all that is stored then."""
-    found = stored(path)
+    """Store the suites of files that `npusim validate -o` wrote; return all stored suites."""
+    suites = stored(path)
     for file in files:
-        suites = Validation.read(file, "npusim").suites
-        found |= {one.name: one.model_copy(update={"rows": []}) for one in suites}
-    ordered = {name: found[name] for name in sorted(found)}
+        added = Validation.read(file, "npusim").suites
+        suites |= {suite.name: suite.model_copy(update={"rows": []}) for suite in added}
+    ordered = {name: suites[name] for name in sorted(suites)}
     path.write_text(Validation(suites=list(ordered.values())).to_json() + "\n")
     return ordered
 

@@ -7,10 +7,17 @@ from hypothesis import strategies as st
 
 from npusim.arch import Soc, load_soc
 from npusim.arch.dsp import library_generation
-from npusim.calibrate.cross import FOLDS, cross_validate, folds_of
 from npusim.calibrate.data_sheet import FittedNumber, as_written, with_numbers
 from npusim.calibrate.dsp_fit import DSP, LOOPS, Calls, FittedKernel, cycles_of, fit_numbers, kernel_of
-from npusim.calibrate.fits import fit_named, main, shipped_rows
+from npusim.calibrate.fits import (
+    FOLDS,
+    LinearFit,
+    cross_validate,
+    fit_named,
+    folds_of,
+    main,
+    shipped_rows,
+)
 from npusim.calibrate.least_squares import FreeNumber, solve
 from npusim.calibrate.unit_fits import DMA, DPU
 from npusim.config.reading import read_yaml
@@ -64,6 +71,28 @@ class TestLeastSquares:
 
     def test_the_same_input_gives_the_same_output(self):
         assert self.solution(3, 0.05).values == self.solution(3, 0.05).values
+
+
+class TestLinearFit:
+    FREE = (FreeNumber("overhead", 2.0, 0.1, 10.0), FreeNumber("dram_bandwidth", 5.0, 0.1, 50.0))
+    BYTES = np.array([1.0, 10.0, 100.0])
+
+    def times(self, values):
+        return 0.5 + values["overhead"] * np.array([1.0, 2.0, 1.0]) + self.BYTES / values["dram_bandwidth"]
+
+    def test_times_linear_in_a_number_and_in_the_inverse_of_a_bandwidth_are_exact(self):
+        truth = {"overhead": 3.0, "dram_bandwidth": 7.0}
+        fit = LinearFit("x", self.FREE, ["a", "b", "c"], self.times(truth), self.times, 1.5)
+        assert fit.predicted(truth) == pytest.approx(self.times(truth), rel=1e-12)
+        assert fit.solve().values == pytest.approx(truth, rel=1e-4)
+
+    def test_a_group_that_is_left_out_has_no_part_in_its_own_prediction(self):
+        truth = {"overhead": 3.0, "dram_bandwidth": 7.0}
+        spoilt = self.times(truth) * np.array([1.0, 1.0, 5.0])
+        fit = LinearFit("x", self.FREE, ["a", "b", "c"], spoilt, self.times, 1.5)
+        held_out, fits = fit.leave_one_out(fit.solve())
+        assert held_out[2] == pytest.approx(self.times(truth)[2], rel=1e-3)
+        assert len(fits) == 3
 
 
 class TestFolds:
@@ -226,6 +255,17 @@ class TestCommand:
         before = {path: path.read_bytes() for path in resource("configs").rglob("*.yaml")}
         main(["dma"])
         assert {path: path.read_bytes() for path in resource("configs").rglob("*.yaml")} == before
+
+    def test_a_fit_to_figures_prints_each_figure_fitted_and_left_out(self, capsys):
+        assert main(["nitro"]) == 0
+        out = capsys.readouterr().out
+        assert "| llama3-8b | 635.8 ms | 621.5 ms | -2.2% | 606.3 ms | -4.6% |" in out
+        assert "gpu.dram_bandwidth | 6.553e+10 B/s" in out
+        assert "nothing is fitted" in out  # of the NPU
+
+    def test_a_fit_whose_sheet_is_written_by_hand_refuses_to_write(self, capsys):
+        assert main(["nitro", "--quick", "--write"]) == 2
+        assert "by hand" in capsys.readouterr().err
 
     def test_an_unknown_soc_is_bad_input(self, capsys):
         assert main(["dma", "--soc", "core-ultra-series9"]) == 2

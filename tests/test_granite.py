@@ -11,8 +11,15 @@ from npusim.graph import GraphStructure
 from npusim.techniques import apply
 from npusim.validation import load_suite, run_suite
 from npusim.validation.figures import Key, key_of
-from npusim.validation.granite import GraniteRunner, load_definitions, predict
-from npusim.validation.granite_graphs import by_elements, each_layer, formula, row_scaled
+from npusim.validation.granite import (
+    GraniteRunner,
+    by_elements,
+    each_layer,
+    formula,
+    load_definitions,
+    predict,
+    row_scaled,
+)
 from npusim.workloads import GnnSpec, build_gnn, load_workload
 
 

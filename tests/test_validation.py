@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -17,8 +18,8 @@ from npusim.errors import ConfigError, FileError, UnknownNameError
 from npusim.locate import resource
 from npusim.mapping import Run, map_graph
 from npusim.techniques import apply
-from npusim.validation import Validation, load_suite, run_suite, validate
-from npusim.validation.figures import Evidence, read_csv, read_keyed
+from npusim.validation import Validation, load_suite, run_suite, suite_names, validate
+from npusim.validation.figures import Evidence, key_of, read_csv, read_keyed
 from npusim.validation.running import errors_by_group, group_of_rows
 from npusim.validation.suite import Condition, Group, figures_path
 from npusim.validation.unit_figures import CHANNELWISE
@@ -145,6 +146,29 @@ class TestReadingYaml:
         path = written(tmp_path, "paper:", "  figure: fast", name="figures.yaml")
         with pytest.raises(ConfigError, match=r"figures\.yaml:2: paper\.figure: found `fast`"):
             read_keyed(path, lambda key: True)
+
+
+class TestKeyPaths:
+    SUITE = load_suite("nitro").model_copy(
+        update={
+            "paths": {"a.{model}.{place}": {"quantity": "time"}, "a.{model}.last": {"place": "9"}},
+            "words": {"model": ["b.c", "d"], "place": "[0-3]"},
+        }
+    )
+
+    def test_a_path_gives_the_columns_of_its_words_and_the_constant_ones(self):
+        assert key_of(self.SUITE, "a.b.c.2") == {"model": "b.c", "place": "2", "quantity": "time"}
+        assert key_of(self.SUITE, "a.d.last") == {"model": "d", "place": "9", "quantity": ""}
+
+    @pytest.mark.parametrize("path", ["a.b.c.4", "a.bxc.2", "x.a.d.1", "a.d"])
+    def test_other_words_and_longer_paths_are_unknown(self, path):
+        assert key_of(self.SUITE, path) is None
+
+    def test_every_column_of_a_shipped_key_path_has_words(self):
+        for name in suite_names():
+            suite = load_suite(name)
+            columns = {column for path in suite.paths for column in re.findall(r"{(\w+)}", path)}
+            assert columns <= set(suite.words), name
 
 
 class TestGrouping:
@@ -278,7 +302,7 @@ def test_limits_of_the_dsp_suite_bind_every_operator_of_the_named_workloads_that
         for stack in legal:
             kernels |= {execution_of(op.traits).dsp_kernel for op in apply(graph, str(stack))}
         kernels |= {execution_of(op.traits).dsp_kernel for op in graph}
-    spelt = {spelling for kernel in kernels - {""} for spelling in (kernel, *_SPELLINGS.get(kernel, ()))}
+    spelt = {spelling for kernel in kernels - {""} for spelling in (kernel, _SPELLINGS.get(kernel, kernel))}
     judged = run_suite("dsp")
     listed = set(next(group for group in judged.suite.groups if group.limit is not None).where["op"].one_of)
     assert spelt & set(judged.evidence.columns["op"]) <= listed

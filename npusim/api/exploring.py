@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from npusim.explore import Space, SweepResult
     from npusim.explore.fronts import Front
     from npusim.explore.search import SearchResult
-    from npusim.report.combined import Result
+    from npusim.report.pages import Result
 
 _SCHEMA = "npusim.space/1"
 _ANSWER_S = 5.0
@@ -372,7 +372,7 @@ def report(
     In Python results stand in the place of commands: `npusim.report([estimate, "before.json"], "page.html")`.
     """
     from npusim.files import write_whole
-    from npusim.report.combined import report_html
+    from npusim.report.pages import report_html
 
     page = report_html(title, [result_of(run) for run in runs], "")
     if output is not None:
@@ -386,7 +386,7 @@ def result_of(run: Document | Result | str | Path) -> Result:
 
     from npusim.explore import SweepResult
     from npusim.explore.fronts import pareto as front_of
-    from npusim.report.combined import Result
+    from npusim.report.pages import Result
 
     if isinstance(run, Result):
         return run

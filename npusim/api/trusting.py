@@ -357,8 +357,8 @@ def judged(
     results = run_suites(as_list(suites), figures)
     if not cross_validate:
         return results, {}
-    from npusim.calibrate.cross import FOLDS
-    from npusim.calibrate.cross import cross_validate as predict_folds
+    from npusim.calibrate.fits import FOLDS
+    from npusim.calibrate.fits import cross_validate as predict_folds
 
     fitted = [entry for entry in results if entry.suite.fit is not None]
     total, done = FOLDS * sum(len(entry.suite.machines) for entry in fitted), count()

@@ -196,12 +196,13 @@ def calibrate(
 
 
 def _joined(
-    given: Sequence[str | Path | Measurement], machine: Soc, force_soc: bool
+    measurements: Sequence[str | Path | Measurement], machine: Soc, force_soc: bool
 ) -> tuple[Measurement, list[str], list[str]]:
     """Return the measurements of one device as one, their names, and warnings."""
-    sheets = [one if isinstance(one, Measurement) else read_measurement(one) for one in given]
+    sheets = [one if isinstance(one, Measurement) else read_measurement(one) for one in measurements]
     places = [
-        f"measurement {i}" if isinstance(one, Measurement) else str(one) for i, one in enumerate(given, 1)
+        f"measurement {i}" if isinstance(one, Measurement) else str(one)
+        for i, one in enumerate(measurements, start=1)
     ]
     pairs = zip(sheets, places, strict=True)
     warnings = [said for sheet, place in pairs for said in match_device(sheet, machine, place, force_soc)]

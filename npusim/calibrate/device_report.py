@@ -147,6 +147,6 @@ class CalibrationReport(Document):
     left_out: list[SkippedRow]
     """Rows that were not."""
     facts: dict[str, str]
-    """Numbers that were set to what the device tells of itself, such as cpu.cores."""
+    """Numbers that the device reports of itself and that were taken over, such as cpu.cores."""
     warnings: list[str]
     """What was not as one would expect."""

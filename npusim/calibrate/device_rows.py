@@ -50,7 +50,7 @@ _FAR = 100.0
 _VAGUE = 1.0
 """Relative uncertainty of a number that a user frees and whose sheet states none."""
 _STEP = 0.02
-"""Step of the logarithms for slopes: small beside most widths, and wide enough to span the kinks where one
+"""Step of the logarithms for slopes: smaller than most widths, and wide enough to span the kinks where one
 bound of an operator replaces another."""
 _KINDS = {Workload: "workload", ModelFile: "model file", Network: "network", Given: "network of Python"}
 

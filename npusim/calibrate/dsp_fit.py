@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.arch import DspGeneration, DspKernel
-from npusim.calibrate.cross import cross_validate
-from npusim.calibrate.fits import Fitted, TrainingRows, UnitFit
+from npusim.calibrate.fits import Fitted, TrainingRows, UnitFit, cross_validate
 from npusim.calibrate.least_squares import Floats
 from npusim.locate import resource
 from npusim.units import Quantity

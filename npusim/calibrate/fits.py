@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npusim.calibrate.data_sheet import FittedNumber, as_written, with_numbers
 from npusim.calibrate.least_squares import Floats, FreeNumber, Solution, solve
@@ -25,12 +26,16 @@ from npusim.locate import resource
 from npusim.plugins import announced
 from npusim.units import format_quantity
 from npusim.validation.figures import Figures, TablePredictor
-from npusim.validation.running import machines_of, predictor_of
+from npusim.validation.running import Judged, judge, machines_of, predictor_of
 from npusim.validation.suite import Suite, figures_path, load_suite
 from npusim.validation.unit_models import Machine
 
+FOLDS = 5
+HELD_OUT = "(held out)"
+"""End of a cross-validated suite's name."""
+_SEED = 0
 _STEP = 1e-3
-"""Step of the logarithms for slopes: small beside every width, large beside rounding."""
+"""Step of the logarithms for slopes: far smaller than any width, far larger than rounding."""
 _AFFECTS = 0.02
 """A number affects a figure that moves by more than this share when the number doubles."""
 _TIED = 0.6
@@ -173,6 +178,81 @@ def _shipped(name: str) -> Figures:
     return table_of(suite).read(suite, path)
 
 
+def cross_validate(
+    judged: Judged, figures: str | Path | None = None, tick: Callable[[], None] = lambda: None
+) -> Judged:
+    """Predict each row of a suite with numbers fitted to the other folds.
+
+    Parameters
+    ----------
+    judged : Judged
+        The suite with its errors; rows of each of its groups are spread over all folds.
+    figures : str or Path, optional
+        The file that the suite was run on; default: the shipped one.
+
+    Returns
+    -------
+    Judged
+        The suite with held-out predictions, named ``SUITE (held out)``. The fit keeps all rows of other
+        suites.
+    """
+    suite = judged.suite
+    assert suite.fit is not None, "a suite without a fit has nothing to hold out"
+    table, fit = table_of(suite), fit_named(suite.fit).fit
+    path = figures_path(suite, figures)
+    assert path is not None, "a table has a file"
+    rows = table.read(suite, path)
+    fold = folds_of(rows["npu"], judged.row_groups, rows.keys(suite.near_duplicates), rows[suite.measured])
+    predicted = np.full(len(rows), np.nan)
+    for name, machine in machines_of(suite).items():
+        own = rows["npu"] == name
+        for number in range(FOLDS):
+            test = own & (fold == number)
+            if test.any():
+                training = _without(judged.name, rows.where(own & ~test), name)
+                predicted[test] = table.predict(rows.where(test), fit(machine, training).machine)
+            tick()
+    evidence = replace(judged.evidence, predicted=predicted, notes=())
+    return judge(f"{judged.name} {HELD_OUT}", suite, evidence)
+
+
+def folds_of(
+    machines: NDArray[np.object_], groups: list[str], duplicates: Sequence[str], measured: Floats
+) -> NDArray[np.int64]:
+    """Assign rows to folds: near-duplicates together, evenly by machine, group and size.
+
+    Parameters
+    ----------
+    measured : array, shape (rows,)
+        Measured values; each of five that follow each other in size goes to another fold.
+
+    Returns
+    -------
+    array of int, shape (rows,)
+        Fold of each row, 0 to 4; always the same for the same rows.
+    """
+    random = np.random.default_rng(_SEED)
+    members: dict[tuple[str, str], dict[str, float]] = {}
+    for machine, group, duplicate, value in zip(machines, groups, duplicates, measured, strict=True):
+        members.setdefault((machine, group), {}).setdefault(duplicate, value)
+    fold_of: dict[str, int] = {}
+    for key in sorted(members):
+        fresh = sorted(
+            (value, duplicate) for duplicate, value in members[key].items() if duplicate not in fold_of
+        )
+        for position, (_, duplicate) in enumerate(fresh):
+            if position % FOLDS == 0:
+                order = random.permutation(FOLDS)
+            fold_of[duplicate] = int(order[position % FOLDS])
+    return np.array([fold_of[duplicate] for duplicate in duplicates])
+
+
+def _without(suite: str, kept: Figures, machine: str) -> TrainingRows:
+    """Return training rows: the kept rows of one suite, all shipped rows of the others."""
+    shipped = shipped_rows(machine)
+    return lambda name: kept if name == suite else shipped(name)
+
+
 class FiguresFit(ABC):
     """Fit of numbers of data sheets to published figures.
 
@@ -187,6 +267,8 @@ class FiguresFit(ABC):
     measured : array, shape (figures,)
     """
 
+    soc, source = "", ""
+    """SoC whose sheet holds the numbers, and their source there; empty: sheets are written by hand."""
     softness = np.inf
     precision = 1.0
     """Standard deviation of a published figure's logarithm."""
@@ -247,8 +329,12 @@ class FiguresFit(ABC):
         return np.array(columns).reshape(len(self.free), -1).T
 
     def sheet_numbers(self, best: Solution) -> dict[str, list[FittedNumber]]:
-        """Return the numbers to be written, by SoC; none where the sheets' sources are written by hand."""
-        return {}
+        """Return the numbers to be written, by SoC."""
+        numbers = [
+            FittedNumber(n.name, best.values[n.name], n.unit, best.relative_sigma[n.name], self.source, True)
+            for n in self.free
+        ]
+        return {self.soc: numbers} if self.soc else {}
 
     def report(self, quick: bool, best: Solution) -> Iterator[str]:
         """Yield the tables of numbers and figures; `quick` leaves out the fits without each figure."""
@@ -401,12 +487,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="figures: no fits without each figure")
     parser.add_argument("--write", action="store_true", help="write the numbers into configs/")
     parser.add_argument("-h", "--help", action="help")
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    name = next((word for word in given if word in announced("npusim.fits")), None)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    name = next((word for word in words if word in announced("npusim.fits")), None)
     fit: Fit | None = None if name is None else fit_named(name)
     for option, text in ({} if fit is None else fit.options).items():
         parser.add_argument(f"--{option}", help=f"{name}: {text}")
-    options = parser.parse_args(given)
+    options = parser.parse_args(words)
     assert fit is not None, "the parser takes known fits alone"
     try:
         for line in fit.run(options):

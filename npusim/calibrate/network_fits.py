@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import load_soc
-from npusim.calibrate.data_sheet import FittedNumber
 from npusim.calibrate.fits import FiguresFit, FiguresFits, LinearFit, settings_of
 from npusim.calibrate.least_squares import Floats, FreeNumber, Solution
 from npusim.cost import arch_row
@@ -57,6 +56,7 @@ anomalous, so its rate is free on the older NPU alone."""
 class HostFit(FiguresFit):
     """A device's published rows, and the fit to them; networks are left out in turn."""
 
+    soc, source = SOC, "[OVHOSTS] fitted, docs/hosts.md"
     softness = 1.0
     """None of these rows is an outlier."""
     left_out = "networks"
@@ -91,23 +91,6 @@ class HostFit(FiguresFit):
             # No fitted number changes the operator table.
             predicted[i] = row.predicted(evaluated(mapped, machine, arch, mapped.lowered.ops))
         return predicted
-
-    def sheet_numbers(self, best: Solution) -> dict[str, list[FittedNumber]]:
-        """Return the numbers to be written, by SoC."""
-        source = "[OVHOSTS] fitted, docs/hosts.md"
-        return {
-            SOC: [
-                FittedNumber(
-                    number.name,
-                    best.values[number.name],
-                    number.unit,
-                    best.relative_sigma[number.name],
-                    source,
-                    True,
-                )
-                for number in self.free
-            ]
-        }
 
 
 def host_fit(device: str) -> HostFit:

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, partial
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from npusim.calibrate.data_sheet import FittedNumber
 from npusim.calibrate.fits import Fitted, TrainingRows, UnitFit
 from npusim.calibrate.least_squares import Floats, FreeNumber, solve
+from npusim.config import Section, load_model
+from npusim.locate import resource
 from npusim.validation.figures import Figures
 from npusim.validation.suite import load_suite
 from npusim.validation.unit_figures import (
@@ -32,75 +36,55 @@ _DRAM = "dram_bytes_per_s"
 `npusim.calibrate.granite_fit`, which writes it."""
 _UNITS = {"cycles": "cycle", "bytes": "B", "s": "s", "share": ""}
 _SHORT = 0.3
-"""Weight of rows that the suite does not judge: below 1 KiB a time is a few ticks of the profiling clock,
-below 64 B rows are rare."""
+"""Weight of rows that the suite does not judge."""
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(Section):
     """One stage of the DMA fit."""
 
     suite: str
-    judged: tuple[str, float]
-    """Column, and its least value in rows of full weight."""
-    free: tuple[FreeNumber, ...]
-    """Columns of the architecture table. First guesses and generous bounds; the result does not depend on
-    them."""
+    judged: dict[str, float]
+    """Least value of a column in rows of full weight."""
     softness: float
-    """Log error above which a row counts less than its square: repeats on silicon differ by 0.03."""
+    """Log error above which a row counts less than its square."""
     source: str
     on_silicon: bool
+    free: dict[str, tuple[float, float, float]]
+    """Start, least and largest value of columns of the architecture table."""
 
 
-_STAGES = (
-    Stage(
-        "silicon-dma",
-        ("bytes", 1024),
-        (
-            FreeNumber("dma_start_cycles", 120.0, 10.0, 400.0),
-            FreeNumber("dma_dram_read_latency_s", 4e-7, 5e-8, 2e-6),
-            FreeNumber("dma_dram_write_latency_s", 8e-8, 1e-9, 1e-6),
-            FreeNumber("dma_page_walk_s", 1e-7, 1e-9, 1e-6),
-            FreeNumber("dma_ddr2cmx_share", 0.9, 0.2, 1.0),
-            FreeNumber("dma_cmx2ddr_share", 0.9, 0.2, 1.0),
-            FreeNumber("dma_cmx2cmx_share", 0.6, 0.2, 1.0),
-            FreeNumber("dma_copy_buffer_bytes", 500.0, 30.0, 4000.0),
-            FreeNumber(_DRAM, 5e10, 2e10, 1.3e11),  # low: above the engines' width it would have no slope
-        ),
-        0.03,
-        "[SILICON] fitted",
-        True,
-    ),
-    Stage(
-        "costmodel-dma-rows",
-        ("row_bytes", 64),
-        tuple(
-            FreeNumber(f"dma_{direction}_row_cycles", 2.0, 0.01, 60.0)
-            for direction in ("ddr2cmx", "cmx2ddr", "cmx2cmx")
-        ),
-        0.05,
-        "[MODEL] fitted, unmeasured",
-        False,
-    ),
-)
+class Plan(Section):
+    """Free parameters of the units' fits: `validate/definitions/unit_fits.yaml`."""
+
+    schema_name: Literal["npusim.unit-fits/1"] = Field(alias="schema")
+    """Version of this file format."""
+    dma: list[Stage]
+    dpu_start: dict[str, dict[str, float]]
+    """Start of each parameter of the MAC grid, by NPU."""
+    dpu_unmeasured: list[str]
+    """Parameters that are free on other NPUs, from their sheets' values."""
+    dpu_low: dict[str, float]
+    dpu_high: dict[str, float]
+    """Bounds of parameters; the others are at least 0."""
+
+
+@cache
+def _plan() -> Plan:
+    return load_model(resource("validate", "definitions", "unit_fits.yaml"), Plan)
 
 
 def fit_dma(machine: Machine, rows: TrainingRows) -> Fitted:
     """Fit eleven numbers of `npu.dma.model`: measured transfers first, then rows of the cost model."""
     numbers: list[FittedNumber] = []
     undetermined: list[str] = []
-    for stage in _STAGES:
-        figures, (column, least) = rows(stage.suite), stage.judged
+    for stage in _plan().dma:
+        figures, ((column, least),) = rows(stage.suite), stage.judged.items()
         measured = figures[load_suite(stage.suite).measured]
         weight = np.where(figures[column] >= least, 1.0, _SHORT)
 
-        def residual(values: Mapping[str, float], at: Any = (machine, figures, measured, weight)) -> Floats:
-            before, figures, measured, weight = at
-            predicted = TRANSFERS.predict(figures, before.with_numbers(values))
-            errors: Floats = weight * np.log(predicted / measured)
-            return errors
-
-        solution = solve(stage.free, residual, stage.softness)
+        free = [FreeNumber(name, *bounds) for name, bounds in stage.free.items()]
+        errors = partial(_transfer_errors, machine, figures, weight, measured)
+        solution = solve(free, errors, stage.softness)
         machine = machine.with_numbers(solution.values)
         undetermined += map(_dma_path, solution.undetermined)
         for name, value in solution.values.items():
@@ -109,6 +93,13 @@ def fit_dma(machine: Machine, rows: TrainingRows) -> Fitted:
                 path = _dma_path(name)
                 numbers.append(FittedNumber(path, value, unit, sigma, stage.source, stage.on_silicon))
     return Fitted(machine, numbers, tuple(undetermined))
+
+
+def _transfer_errors(
+    machine: Machine, figures: Figures, weight: Floats, measured: Floats, values: Mapping[str, float]
+) -> Floats:
+    errors: Floats = weight * np.log(TRANSFERS.predict(figures, machine.with_numbers(values)) / measured)
+    return errors
 
 
 def _dma_path(column: str) -> str:
@@ -155,56 +146,6 @@ SOURCES = {
 }
 """Figures of the fit of the MAC grid, by suite."""
 
-_NPUS = ("npu3720", "npu4000")
-_START: dict[str, tuple[float | None, float | None]] = {
-    "startup_cycles": (200, 150),
-    "broadcast_cycles": (None, 40),
-    "stencil_cycles": (5, 8),
-    "slot_walk_cycles": (0.19, 0.05),
-    "act_bytes_per_port_cycle": (13.5, 16),
-    "weight_bytes_per_port_cycle": (8, 12),
-    "drain_bytes_per_port_cycle": (20, 14),
-    "broadcast_rate": (0.5, 0.5),
-    "lone_row_taps": (None, 1),
-    "sparse_window_act": (340, 340),
-    "sparse_window_weight": (32, 32),
-    "sparse_skip_max": (2.6, 2.7),
-    "sparse_restart": (0.3, 0.2),
-    "sparse_drain_exposed": (None, 0.4),
-    "sparse_act_feed": (1, 1.3),
-    "channelwise_start_cycles": (30, 90),
-    "depthwise_tap_cost": (1.42, 1.05),
-    "depthwise_group_cost": (0.78, 0.1),
-    "padding_saving": (0.47, None),
-    "stride_conflict": (0.1, None),
-    "half_block_cost": (0.92, None),
-    "row_reuse_cost": (None, 1.12),
-    "row_overlap_cost": (None, 0.95),
-    "pool_tap_cost": (1.45, 1),
-    "pool_stencil_cost": (None, 0.5),
-    "pool_few_slots_cost": (None, 1.4),
-    "eltwise_bytes_per_port_cycle": (4.5, 5.5),
-    "fp16_output_rate": (0.7, 0.6),
-}
-"""Start of each parameter, by NPU of `_NPUS`; None, and all others: held at the data sheet's value."""
-
-_UNMEASURED = (
-    "channelwise_start_cycles",
-    "depthwise_tap_cost",
-    "depthwise_group_cost",
-    "row_reuse_cost",
-    "row_overlap_cost",
-    "pool_tap_cost",
-    "pool_stencil_cost",
-    "pool_few_slots_cost",
-    "eltwise_bytes_per_port_cycle",
-    "fp16_output_rate",
-)
-"""Parameters that are free on other NPUs, from their sheets' values: only the cost model's channelwise
-operators are known of these."""
-
-_LOW = {"sparse_act_feed": 0.5}  # the pointers do not make reading twice as fast; all others are at least 0
-_HIGH = {"broadcast_rate": 1.0}  # writing to several tiles is not faster than to one
 _START_WEIGHT = 0.3
 """Weight of the start, where a parameter that no row moves stays: 100 % away costs 0.3 sigma of a row."""
 _MOVES = 0.01
@@ -268,8 +209,8 @@ def fit_dpu(machine: Machine, rows: TrainingRows) -> Fitted:
         errors = [target.errors(trial) for target in targets.values()]
         return np.concatenate([*errors, _START_WEIGHT * (values - first) / length])
 
-    low = np.array([_LOW.get(name, 0.0) for name in names])
-    high = np.array([_HIGH.get(name, np.inf) for name in names])
+    low = np.array([_plan().dpu_low.get(name, 0.0) for name in names])
+    high = np.array([_plan().dpu_high.get(name, np.inf) for name in names])
     best = least_squares(residuals, first, loss="soft_l1", bounds=(low, high), x_scale=length, max_nfev=60)
     count = sum(len(target.measured) for target in targets.values())
     spread = max(1.0, 2.0 * best.cost / max(1, count - len(names)))
@@ -298,10 +239,9 @@ def _dpu_number(machine: Machine, name: str, value: float, sigma: float, on_sili
 
 
 def _start(machine: Machine) -> dict[str, float]:
-    if machine.name not in _NPUS:
-        return {name: float(getattr(machine.soc.npu.dpu.model, name)) for name in _UNMEASURED}
-    column = _NPUS.index(machine.name)
-    return {name: float(s) for name, both in _START.items() if (s := both[column]) is not None}
+    sheet, plan = machine.soc.npu.dpu.model, _plan()
+    unmeasured = {name: float(getattr(sheet, name)) for name in plan.dpu_unmeasured}
+    return plan.dpu_start.get(machine.name, unmeasured)
 
 
 DPU = UnitFit("dpu", fit_dpu, ("silicon-dpu", "costmodel-eltwise-pool"))

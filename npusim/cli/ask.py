@@ -26,10 +26,8 @@ from npusim.cli.options import (
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from npusim.engines import Estimate
-    from npusim.engines.timeline import Timeline
+    from npusim.report.page import Page
     from npusim.scenario import Scenario
 
 _MOST_COMBINATIONS = 1_000
@@ -52,32 +50,19 @@ def _estimate(values: dict[str, Any]) -> None:
         simulated = event_estimate(scenario, values["every_tile"] or trace_file is not None)
         if trace_file is not None:
             _write_trace(trace_file, simulated)
-        destination.write(
-            simulated,
-            lambda: _event_page(simulated, scenario, details, values["advice"]),
-            lambda command: _html(command, simulated, scenario, simulated.timeline),
-        )
+        destination.write(simulated, lambda: _event_page(simulated, scenario, details, values["advice"]))
         return
 
     from npusim.api.asking import estimate
 
     result = estimate(scenario, interval=values["interval"] or None)
 
-    def page() -> RenderableType:
+    def page() -> Page:
         from npusim.report.estimate import estimate_page
 
-        return estimate_page(result, details)
+        return estimate_page(result, details, lambda: scenario.mapped)
 
-    destination.write(result, page, lambda command: _html(command, result, scenario))
-
-
-def _html(command: str, result: Estimate, scenario: Scenario, line: Timeline | None = None) -> str:
-    """Return the HTML page, with the time line where there is one."""
-    from npusim.report.estimate_html import estimate_html
-    from npusim.report.timeline_html import timeline_parts
-
-    parts = timeline_parts(line) if line is not None else ()
-    return estimate_html(result, command, scenario.mapped, *parts)
+    destination.write(result, page)
 
 
 def _trace_file(path: Path | None, engine: str) -> Path | None:
@@ -102,28 +87,23 @@ def _write_trace(path: Path, result: Estimate) -> None:
 
     if path.suffix == ".html":
         from npusim.cli.output import write_html
-        from npusim.report.timeline_html import timeline_html
+        from npusim.report.timeline import timeline_page
 
-        write_html(path, lambda command: timeline_html(result.timeline, command))
+        write_html(path, timeline_page(result.timeline).html)
     else:
         from npusim.engines.chrome_trace import chrome_trace
 
         write_whole(path, chrome_trace(result.timeline).encode())
 
 
-def _event_page(result: Estimate, scenario: Scenario, details: bool, advice: bool) -> RenderableType:
-    """Return the estimate, what the time line says, and the sensitivity to each resource."""
-    from rich.console import Group
-    from rich.text import Text
-
+def _event_page(result: Estimate, scenario: Scenario, details: bool, advice: bool) -> Page:
+    """Return the estimate with its time line, and the sensitivity to each resource."""
     from npusim.engines.event import event_estimate
     from npusim.report.estimate import estimate_page
-    from npusim.report.timeline import timeline_page
     from npusim.studies.elasticity import elasticities
 
     sensitivities = elasticities(scenario, event_estimate) if advice else ()
-    timeline = timeline_page(result.timeline, sensitivities)
-    return Group(estimate_page(result, details), Text(), timeline)
+    return estimate_page(result, details, lambda: scenario.mapped, sensitivities)
 
 
 ESTIMATE = Command(
@@ -361,12 +341,12 @@ def _show(values: dict[str, Any]) -> None:
     from npusim.api.asking import graphs_of
     from npusim.cli.output import Destination
     from npusim.graph import graph_difference
-    from npusim.report.graph_difference import difference_html
+    from npusim.report.graph_difference import difference_page
 
     destination = Destination(values["output"], values["form"])
     graphs = graphs_of(scenario_from(values, ("techniques", "settings", "shapes")), values["after"])
     difference = graph_difference(*graphs)
-    destination.write(difference, html=lambda command: difference_html(difference, command, *graphs))
+    destination.write(difference, lambda: difference_page(difference, graphs))
 
 
 SHOW = Command(

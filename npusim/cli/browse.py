@@ -15,7 +15,7 @@ from npusim.cli.options import WRITTEN, Command, argument, option
 from npusim.errors import ConfigError, NpusimError
 
 if TYPE_CHECKING:
-    from npusim.report.combined import Result
+    from npusim.report.pages import Result
 
 LIST = Command(
     "npusim.api.exploring:list",
@@ -54,7 +54,7 @@ SCHEMA = Command(
 def _report(values: dict[str, Any]) -> None:
     from npusim.api.exploring import result_of
     from npusim.cli.output import Destination, Progress, write_html
-    from npusim.report.combined import report_html
+    from npusim.report.pages import report_html
 
     runs, output = values["runs"], values["output"]
     destination = Destination(output, None)
@@ -76,7 +76,7 @@ def _result_of_command(command: str) -> Result:
     from npusim.cli.output import TAKEN
     from npusim.cli.program import command_names, run
     from npusim.explore.sweep import SweepResult
-    from npusim.report.combined import Result
+    from npusim.report.pages import Result
 
     try:
         words = shlex.split(command)
@@ -93,10 +93,10 @@ def _result_of_command(command: str) -> Result:
         TAKEN.reset(token)
     if not results:
         raise NpusimError(f"`npusim {shlex.join(words)}` ended with status {status} and gave no result")
-    document, html = results[-1]
+    document, page = results[-1]
     if isinstance(document, SweepResult):
-        document, html = result_of(document).document, None
-    return Result(document, shlex.join(["npusim", *words]), "", html)
+        document, page = result_of(document).document, None
+    return Result(document, shlex.join(["npusim", *words]), "", page)
 
 
 REPORT = Command(

@@ -87,7 +87,7 @@ def forget_odd_width() -> None:
 
 COMMAND_LINE = ContextVar("COMMAND_LINE", default="npusim")
 """The command line that is run, for pages to name."""
-TAKEN: ContextVar[list[tuple[Document, Callable[[str], str] | None]] | None]
+TAKEN: ContextVar[list[tuple[Document, Callable[[], RenderableType] | None]] | None]
 TAKEN = ContextVar("TAKEN", default=None)
 """Where results go, with what makes their HTML page, while `npusim report` runs a command; None: as asked."""
 HTML_ENDINGS = (".html", ".htm")
@@ -129,8 +129,7 @@ class Destination:
     def write(
         self,
         document: Document,
-        page: Callable[[], RenderableType] | str = "",
-        html: Callable[[str], str] | None = None,
+        page: Callable[[], RenderableType] | None = None,
     ) -> None:
         """Write the page that rich prints, the document as JSON, or the HTML page.
 
@@ -139,25 +138,24 @@ class Destination:
         Parameters
         ----------
         page : callable, optional
-            Returns the page for the terminal; default: the registered one of the document's kind.
-        html : callable, optional
-            Returns the HTML page from the command line; None: the registered one of the document's kind.
+            Returns the page; default: the registered one of the document's kind.
         """
         results = TAKEN.get()
         if results is not None:
-            results.append((document, html))
+            results.append((document, page))
             if self.path is None:
                 return
         if self.is_json:
             self.write_document(document.to_json)
             return
-        from npusim.report.pages import DOCUMENTS, html_of, kind_name, loaded, with_pages
+        from npusim.report.page import document_page
+        from npusim.report.pages import html_of, own_page, with_pages
 
         if self.is_html:
-            write_html(self.path, html or (lambda command: html_of(document, command)))
+            write_html(self.path, lambda command: html_of(document, command, page() if page else None))
             return
-        made = page() if callable(page) else loaded(DOCUMENTS[kind_name(document)].page)(document)
-        whole = with_pages(made, document)
+        own = page() if page is not None else own_page(document) or document_page(document)
+        whole = with_pages(own, document)
         if self.path is None:
             _print_page(whole)
         else:
@@ -200,14 +198,14 @@ def write_html(path: Path | None, html: Callable[[str], str]) -> None:
         write_whole(path, html(COMMAND_LINE.get()).encode())
 
 
-def page_target(path: Path | None) -> Callable[[Document, Callable[[str], str] | None], None]:
+def page_target(path: Path | None) -> Callable[[Document, RenderableType | None], None]:
     """Return what writes the HTML page of a result to the file of ``--html``; refuse a wrong file at once."""
     target = file_target(path, "--html", HTML_ENDINGS)
 
-    def write(document: Document, html: Callable[[str], str] | None = None) -> None:
+    def write(document: Document, page: RenderableType | None = None) -> None:
         from npusim.report.pages import html_of
 
-        write_html(target, html or (lambda command: html_of(document, command)))
+        write_html(target, lambda command: html_of(document, command, page))
 
     return write
 

@@ -30,6 +30,7 @@ from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError,
 if TYPE_CHECKING:
     from npusim.cli.output import Destination
     from npusim.measure import Measurement
+    from npusim.report.page import Page
 
 _CLASSES = ("NPU", "GPU", "CPU")
 _FROM, _WHAT, _FIT = "Files of other tools", "What is fitted", "How it is fitted"
@@ -179,14 +180,11 @@ def _calibrate(values: dict[str, Any]) -> None:
     result = fitted.report.model_copy(update={"output": None if sheet is None else sheet.name})
     if sheet is not None:
         write_whole(sheet, fitted.text.encode())
-    if page_file is not None:
-        from npusim.report.calibration_html import calibration_html
-
-        write_html(page_file, lambda command: calibration_html(result, command))
-
     from npusim.report.calibration import calibration_page
 
-    destination.write(result, lambda: calibration_page(result, None if sheet is None else str(output)))
+    page = calibration_page(result, None if sheet is None else str(output))
+    write_html(page_file, page.html)
+    destination.write(result, lambda: page)
 
 
 def _refuse_overwriting(sheet: Path | None, soc: str, files: Sequence[Path]) -> None:
@@ -285,13 +283,9 @@ def _validate(values: dict[str, Any]) -> None:
 
     from npusim.report.validation import validation_page
 
-    def as_html(command: str) -> str:
-        from npusim.report.validation_html import validation_html
-
-        return validation_html(suites, held_out, command)
-
-    destination.write(document, lambda: validation_page(suites, held_out), as_html)
-    page_file(document, as_html)
+    page = validation_page(suites, held_out)
+    destination.write(document, lambda: page)
+    page_file(document, page)
     if not document.ok:
         raise typer.Exit(1)
 
@@ -347,14 +341,15 @@ def _trace(values: dict[str, Any]) -> None:
     destination = Destination(values["output"], values["form"])
     difference = trace(values["first"], values["second"])
 
-    def html(command: str) -> str:
+    def page() -> Page:
         from npusim.measure.traces import read_trace
-        from npusim.report.trace_diff_html import trace_diff_html
+        from npusim.report.trace_diff import diff_page
 
-        events = (read_trace(values[name]).events for name in ("first", "second"))
-        return trace_diff_html(difference, command, *events)
+        return diff_page(
+            difference, lambda: (read_trace(values["first"]).events, read_trace(values["second"]).events)
+        )
 
-    destination.write(difference, html=html)
+    destination.write(difference, page)
 
 
 _TRACES = """

@@ -384,17 +384,13 @@ def magnas_figures(
 def _report(values: dict[str, Any]) -> None:
     from npusim.cli.output import Destination
     from npusim.magnas.page import search_page
+    from npusim.magnas.search import explored
 
     destination = Destination(values["output"], values["form"])
     document = read_architectures(values["directory"])
 
-    def html(command: str) -> str:
-        from npusim.magnas.page_html import search_html
-        from npusim.magnas.search import explored
-
-        return search_html(document, explored(values["directory"].expanduser()), command)
-
-    destination.write(document, lambda: search_page(document), html)
+    directory = values["directory"].expanduser()
+    destination.write(document, lambda: search_page(document, lambda: explored(directory)))
 
 
 def _space(metavar: str) -> Any:
@@ -454,7 +450,7 @@ npusim magnas figures
 npusim magnas figures --only table3,figure8
 npusim magnas figures -o figures.json
 """,
-    page="npusim.magnas.figures_page:mapping_figures_page",
+    page="npusim.magnas.page:figures_page",
     counted="tables and figures",
 )
 _SEARCH = Command(

@@ -72,7 +72,7 @@ class _Comparison:
 def mapping_figures(
     names: Sequence[str] = (), tell: Callable[[int, int], object] = lambda done, of: None
 ) -> MappingFigures:
-    """Return tables and figures of the paper beside the model's numbers.
+    """Return tables and figures of the paper with the model's numbers.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Document of MaGNAS's tables and figures of mapping and clocks, ours beside the published ones."""
+"""Document of MaGNAS's tables and figures of mapping and clocks, predicted and published."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ class MappingFigure(Part):
     figure: str
     """Table or figure of the paper."""
     what: str
-    """What the number is of."""
+    """Subject of the number."""
     quantity: str
-    """What it is: latency, energy, or a ratio by its name."""
+    """latency, energy, or the name of a ratio."""
     unit: str
     """s or J; empty for ratios."""
     ours: float
-    """What the model says."""
+    """Value of the model."""
     paper: float | None
-    """What the paper says; null where that is not given."""
+    """Value in the paper; null where it gives none."""
 
 
 class MappingStatement(Part):
-    """Something that the paper says of mappings."""
+    """A statement of the paper about mappings."""
 
     figure: str
     """Table or figure of the paper."""
     says: str
-    """What it says."""
+    """The statement."""
     holds: bool
-    """Whether the model says so too."""
+    """Whether it holds in the model."""
 
 
 class MappingFigures(Document):
@@ -47,6 +47,6 @@ class MappingFigures(Document):
     title: str
     """What is compared."""
     figures: list[MappingFigure]
-    """Numbers, ours and the paper's."""
+    """Numbers of the model and the paper."""
     statements: list[MappingStatement]
-    """What the paper says of them, and whether it holds here."""
+    """Statements of the paper, and whether they hold."""

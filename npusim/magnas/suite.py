@@ -96,7 +96,7 @@ def _letters(document: Any, path: Path, row: int) -> str:
 
 
 class MagnasFigures(PathPredictor):
-    """Predicts MaGNAS's figures; mappings of Table 3 stand beside its numbers."""
+    """Predicts MaGNAS's figures; mappings of Table 3 are letters in its rows."""
 
     def figures(self, suite: Suite, path: Path) -> tuple[list[tuple[KeyedFigure, Key]], list[str]]:
         """Return the figures of a file with their columns, and notes."""

@@ -73,7 +73,7 @@ def kept_bytes(graph: Graph, structure: GraphStructure) -> float:
 
 
 def _is_handed_on(graph: Graph, name: str, layer: str) -> bool:
-    """Whether a tensor holds features that an earlier layer made."""
+    """Return whether a tensor holds features of an earlier layer."""
     writer = graph.writer(name)
     if writer is None or graph.tensors[name].kind is not TensorKind.ACTIVATION:
         return False

@@ -5,85 +5,86 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from npusim.graph import Graph, GraphDifference
 from npusim.report.engineering import engineering
-from npusim.report.terminal import counted, headed
+from npusim.report.page import Amount, Column, Page, Plot, Section, Table
+from npusim.report.terminal import counted
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from npusim.graph.difference import OperatorSummary
 
 _MOST_OPERATORS = 12
 _COLOURS = {"unchanged": "#bbbbbb", "removed": "#ee6677", "added": "#228833", "changed": "#ccbb44"}
 
 
-def difference_page(difference: GraphDifference) -> RenderableType:
-    """Return totals before and after, and the operators that differ, for the terminal."""
+def difference_page(difference: GraphDifference, graphs: tuple[Graph, Graph] | None = None) -> Page:
+    """Return totals before and after, the operators that differ, and in HTML both graphs as pictures."""
     before, after = difference.before, difference.after
-    title = Text(difference.workload, style="bold")
-    title.append(f": {before.techniques} -> {after.techniques}")
-    totals = headed("", before.techniques, after.techniques, style="cyan", overflow="fold")
-    totals.add_row("operators", str(before.operators), str(after.operators))
-    totals.add_row("MACs", engineering(before.macs, ""), engineering(after.macs, ""))
-    totals.add_row("bytes read and written", engineering(before.bytes, "B"), engineering(after.bytes, "B"))
-    parts: list[RenderableType] = [title, Text(), totals]
-    parts += _listed("Removed", difference.removed)
-    parts += _listed("Added", difference.added)
-    if difference.changed:
-        table = headed("Changed", "type", "what differs", style="cyan", overflow="fold")
-        for change in difference.changed[:_MOST_OPERATORS]:
-            types = dict.fromkeys((change.before.type, change.after.type))
-            table.add_row(change.name, " -> ".join(types), ", ".join(change.changes))
-        parts += [Text(), table, *_more(len(difference.changed))]
-    if len(parts) == 3:
-        parts += [Text(), Text("The two graphs are the same.", style="dim")]
-    return Group(*parts)
+    totals = [
+        ("operators", str(before.operators), str(after.operators)),
+        ("MACs", engineering(before.macs, ""), engineering(after.macs, "")),
+        ("bytes read and written", engineering(before.bytes, "B"), engineering(after.bytes, "B")),
+    ]
+    columns = [
+        Column("", heading, lambda row, i=i: row[i], words=not i)
+        for i, heading in enumerate(("total", before.techniques, after.techniques))
+    ]
+    sections: list[Section | None] = [
+        Table(columns, totals, "Totals", "totals"),
+        _operators("Removed", difference.removed),
+        _operators("Added", difference.added),
+        _changes(difference),
+        *(_pictures(difference, *graphs) if graphs is not None else ()),
+    ]
+    count = len(difference.removed) + len(difference.added) + len(difference.changed)
+    differ = f"{counted(count, 'operator')} differ." if count else "The two graphs are the same."
+    title = f"{difference.workload}: {before.techniques} -> {after.techniques}"
+    return Page(title, subject=title, sections=sections, conclusion=differ)
 
 
-def _listed(heading: str, operators: Sequence[OperatorSummary]) -> list[RenderableType]:
-    """Return a table of operators below a heading; nothing where there are none."""
-    if not operators:
-        return []
-    table: Table = headed(heading, "type", "result", "MACs", style="cyan", overflow="fold")
-    for operator in operators[:_MOST_OPERATORS]:
-        shapes = ", ".join(f"{tensor.shape} {tensor.dtype}" for tensor in operator.outputs)
-        macs = engineering(operator.macs, "") if operator.macs else ""
-        table.add_row(operator.name, operator.type, shapes, macs)
-    return [Text(), table, *_more(len(operators))]
+def _operators(title: str, operators: Sequence[OperatorSummary]) -> Table | None:
+    """Return a table of operators; None where there are none."""
+
+    def results(operator: OperatorSummary) -> str:
+        return ", ".join(f"{tensor.shape} {tensor.dtype}" for tensor in operator.outputs)
+
+    columns = [
+        Column("name", title.lower()),
+        Column("type"),
+        Column("outputs", "result", results, words=True),
+        Column("macs", "MACs", lambda operator: Amount(operator.macs or None)),
+    ]
+    return Table(columns, operators, title, title.lower(), most=_MOST_OPERATORS) if operators else None
 
 
-def _more(operators: int) -> list[RenderableType]:
-    rest = operators - _MOST_OPERATORS
-    return [Text(f"{counted(rest, 'more operator')}.", style="dim")] if rest > 0 else []
+def _changes(difference: GraphDifference) -> Table | None:
+    """Return a table of the operators that both graphs have with differences."""
+    columns = [
+        Column("name", "changed"),
+        Column("type", show=lambda row: " -> ".join(dict.fromkeys((row.before.type, row.after.type)))),
+        Column("changes", "what differs", lambda row: ", ".join(row.changes), words=True),
+    ]
+    rows = difference.changed
+    return Table(columns, rows, "Changed", "changed", most=_MOST_OPERATORS) if rows else None
 
 
-def difference_html(difference: GraphDifference, command: str, before: Graph, after: Graph) -> str:
-    """Return a page with both graphs, layer by layer, operators that differ in colour."""
-    from npusim.report.html import page, table
-
-    removed = dict.fromkeys((one.name for one in difference.removed), "removed")
-    added = dict.fromkeys((one.name for one in difference.added), "added")
-    changed = dict.fromkeys((one.name for one in difference.changed), "changed")
-    rows = [(name, state) for name, state in {**removed, **changed, **added}.items()]
-    return page(
-        f"{difference.workload}: {difference.before.techniques} -> {difference.after.techniques}",
-        _drawn(before, f"Before: {difference.before.techniques}", removed | changed),
-        _drawn(after, f"After: {difference.after.techniques}", added | changed),
-        table(("operator", "change"), rows, words=(0, 1), name="changes"),
-        lead=f"{counted(len(rows), 'operator')} differ" if rows else "The two graphs are the same.",
-        command=command,
-    )
+def _pictures(difference: GraphDifference, before: Graph, after: Graph) -> list[Plot]:
+    """Return both graphs drawn, operators that differ in colour."""
+    removed = dict.fromkeys((operator.name for operator in difference.removed), "removed")
+    added = dict.fromkeys((operator.name for operator in difference.added), "added")
+    changed = dict.fromkeys((operator.name for operator in difference.changed), "changed")
+    return [
+        Plot(f"Before: {difference.before.techniques}", lambda: _drawn(before, removed | changed)),
+        Plot(f"After: {difference.after.techniques}", lambda: _drawn(after, added | changed)),
+    ]
 
 
-def _drawn(graph: Graph, title: str, states: Mapping[str, str]) -> str:
+def _drawn(graph: Graph, states: Mapping[str, str]) -> go.Figure:
     """Return one graph as a picture: operators in the layers of their longest path from an input."""
     import networkx as nx
     import plotly.graph_objects as go
-
-    from npusim.report.html import plot
 
     drawn = graph.to_networkx()
     drawn.remove_nodes_from([name for name in list(drawn) if name not in graph.operators])
@@ -112,4 +113,5 @@ def _drawn(graph: Graph, title: str, states: Mapping[str, str]) -> str:
             )
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
-    return plot(figure, max(240, 26 * len(layers)), title)
+    figure.update_layout(height=max(240, 26 * len(layers)))
+    return figure

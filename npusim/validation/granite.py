@@ -5,6 +5,7 @@ The baselines and conditions are data, so that another reading of a figure is an
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Literal
@@ -16,16 +17,15 @@ from npusim.config import Section, load_model
 from npusim.config.overrides import as_overrides
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
-from npusim.graph import Graph, GraphStructure, Phase
+from npusim.graph import Editor, Graph, GraphStructure, Phase
 from npusim.locate import resource
 from npusim.mapping import map_placed
-from npusim.ops import Annotation
+from npusim.ops import Annotation, DType, Operator, Role, TensorKind
 from npusim.scenario import Scenario, resolve_run
 from npusim.studies.stream.masks import MaskKeeper, entries_changed
 from npusim.studies.stream.updates import Size, Update
 from npusim.techniques import apply, parse, technique_with
 from npusim.validation.figures import Key, PathPredictor
-from npusim.validation.granite_graphs import FORMS, peak_product
 from npusim.workloads import build_gnn, load_gnn, load_workload
 
 Count = Annotated[int, Field(ge=1)]
@@ -56,7 +56,7 @@ class PublishedVariant(Section):
     form: Literal["as_built", "by_elements", "each_layer", "formula", "row_scaled", "spread_masks"] = (
         "as_built"
     )
-    """Rewriting of the graph beyond techniques: see `npusim.validation.granite_graphs`."""
+    """Rewriting of the graph beyond techniques: see `FORMS`."""
     mask_writes: Literal["none", "edge", "all"] = "none"
     """Entries of a kept mask that the CPU writes before each inference, on the critical path: those that a
     new edge changes, or all, after setting the old ones to 0."""
@@ -110,9 +110,9 @@ class Readings(Section):
     places: dict[str, Place] = Field(default_factory=dict)
     """Machines and hints by name."""
     best_of: dict[str, list[str]] = Field(default_factory=dict)
-    """Variants of which each device takes its best, by model."""
+    """Variants from which each device uses its best, by model."""
     hosts_choose: dict[str, list[str]] = Field(default_factory=dict)
-    """Variants of which CPU and GPU take their best, for models where these differ."""
+    """The same for CPU and GPU, for models where their variants differ."""
 
 
 class Alternative(Readings):
@@ -168,6 +168,158 @@ class Definitions(Readings):
 def load_definitions() -> Definitions:
     """Return the shipped definitions."""
     return load_model(resource("validate", "definitions", "granite.yaml"), Definitions)
+
+
+_PREPROCESS = "preprocess"
+
+
+def each_layer(graph: Graph) -> Graph:
+    """Return a graph whose layers each repeat the preprocessing that they shared."""
+    editor = Editor.of(graph)
+    shared = [op for op in graph if graph.structural.issuperset(op.outputs)]
+    layers = dict.fromkeys(op.region.split("/")[0] for op in graph if op.region.startswith("layer"))
+    for layer in list(layers)[1:]:
+        readers = [op.name for op in graph if op.region.startswith(f"{layer}/") and op not in shared]
+        copies: dict[str, str] = {}
+        for op in shared:
+            _copy(editor, graph, op, layer, copies)
+        for old, new in copies.items():
+            if any(old in graph.operators[name].inputs for name in readers):
+                editor.rewire(old, new, only=readers)
+    return editor.finish()
+
+
+def _copy(editor: Editor, graph: Graph, op: Operator, layer: str, copies: dict[str, str]) -> None:
+    """Copy one operator for a layer; `copies` holds the copy of each tensor."""
+    results = []
+    for name in op.outputs:
+        copies[name] = f"{layer}/{name}"
+        results.append(graph.tensors[name].with_(name=copies[name]))
+    inputs = tuple(copies.get(name, name) for name in op.inputs)
+    renamed = op.with_(
+        name=f"{layer}/{op.name}",
+        inputs=inputs,
+        outputs=tuple(t.name for t in results),
+        region=f"{layer}/{_PREPROCESS}",
+    )
+    editor.add_operator(renamed, results)
+
+
+def formula(graph: Graph) -> Graph:
+    """Return a dense GCN that computes adjacency / sqrt(degree x degree) on N x N (Figs. 3 and 14)."""
+    editor = Editor.of(graph)
+    editor.region = _PREPROCESS
+    norm = graph.tensors[graph.operators[f"{_PREPROCESS}/norm"].outputs[0]]
+    nodes = norm.shape[0]
+    degree = graph.operators[f"{_PREPROCESS}/degree"].outputs[0]
+    column = editor.reshape(degree, (nodes, 1), f"{_PREPROCESS}/degree_column", "Unsqueeze")
+    row = editor.reshape(degree, (1, nodes), f"{_PREPROCESS}/degree_row", "Unsqueeze")
+    product = editor.eltwise("Multiply", column, row, f"{_PREPROCESS}/degree_product")
+    root = editor.unary("Sqrt", product, f"{_PREPROCESS}/degree_root")
+    fields = {
+        "density": norm.density,
+        "block_density": norm.block_density,
+        "role": Role.NORM,
+        "symmetric": True,
+    }
+    quotient = editor.eltwise(
+        "Divide", graph.with_role(Role.ADJACENCY)[0].name, root, f"{_PREPROCESS}/quotient", tensor=fields
+    )
+    editor.rewire(norm.name, quotient)
+    return editor.finish()
+
+
+def row_scaled(graph: Graph) -> Graph:
+    """Return a GCN with the adjacency as input, and features scaled by degrees before and after."""
+    editor = Editor.of(graph)
+    matrix = graph.with_role(Role.NORM)[0]
+    nodes = matrix.shape[0]
+    editor.region = _PREPROCESS
+    degree = editor.reduce("ReduceSum", matrix.name, (1,), f"{_PREPROCESS}/degree")
+    exponent = editor.constant(f"{_PREPROCESS}/exponent", (1,), matrix.dtype)
+    factor = editor.eltwise("Power", degree, exponent, f"{_PREPROCESS}/degree_factor")
+    column = editor.reshape(factor, (nodes, 1), f"{_PREPROCESS}/factor_column", "Unsqueeze")
+    for op in graph.readers(matrix.name):
+        editor.region = op.region
+        before = editor.eltwise("Multiply", op.inputs[1], column, f"{op.name}/scale_before")
+        editor.rewire(op.inputs[1], before, only=[op.name])
+        readers = [reader.name for reader in graph.readers(op.outputs[0])]
+        after = editor.eltwise("Multiply", op.outputs[0], column, f"{op.name}/scale_after")
+        editor.rewire(op.outputs[0], after, only=readers)
+    return editor.finish()
+
+
+def by_elements(graph: Graph) -> Graph:
+    """Return a SAGE-max as PyTorch's `gather`, `expand` and `where` export it (Fig. 18, left).
+
+    Features, node numbers, mask and the value of a missing neighbour are all repeated to [N, K, F].
+    """
+    editor = Editor.of(graph)
+    column = ""
+    for select in [op for op in graph if op.type == "Select"]:
+        region, shape = select.region, graph.tensors[select.outputs[0]].shape
+        condition, values, low = select.inputs
+        features, number = _writer(graph, values).inputs[:2]
+        nodes = _writer(graph, number).inputs[0]
+        mask, zero = _writer(graph, condition).inputs
+        editor.region = _PREPROCESS
+        column = column or editor.reshape(nodes, (*shape[:2], 1), f"{_PREPROCESS}/column", "Unsqueeze")
+        editor.region = region
+        deep = editor.reshape(features, (shape[0], 1, shape[2]), f"{region}/unsqueeze", "Unsqueeze")
+        spread = {
+            name: editor.op("Broadcast", (t,), shape, editor.tensors[t].dtype, f"{region}/spread_{name}")
+            for name, t in (("features", deep), ("numbers", column), ("mask", mask), ("low", low))
+        }
+        index = editor.op("Convert", (spread["numbers"],), shape, DType.INT32, f"{region}/convert")
+        inputs = (spread["features"], index)
+        dtype = graph.tensors[features].dtype
+        gathered = editor.op("GatherElements", inputs, shape, dtype, f"{region}/gather_elements", axes=(0,))
+        present = editor.eltwise("Greater", spread["mask"], zero, f"{region}/greater")
+        masked = editor.select(present, gathered, spread["low"], f"{region}/select_elements")
+        editor.rewire(select.outputs[0], masked)
+    return editor.finish()
+
+
+def _writer(graph: Graph, tensor: str) -> Operator:
+    writer = graph.writer(tensor)
+    assert writer is not None, f"{tensor} is computed"
+    return writer
+
+
+def spread_masks(graph: Graph) -> Graph:
+    """Return a graph whose prepared masks have the shape of what they mask, so that nothing is repeated."""
+    editor = Editor.of(graph)
+    for op in graph:
+        result = graph.tensors[op.outputs[0]]
+        for tensor in graph.inputs_of(op):
+            smaller = tensor.role is Role.MASK and 1 < tensor.elements < result.elements
+            if op.type in ("Multiply", "Add") and smaller and tensor.kind is not TensorKind.ACTIVATION:
+                wide = editor.constant(f"{op.name}/mask", result.shape, tensor.dtype, role=Role.MASK)
+                editor.rewire(tensor.name, wide, only=[op.name])
+    return editor.finish()
+
+
+def peak_product(m: int, k: int, n: int, precision: str) -> Graph:
+    """Return one product of M x K by K x N in a precision."""
+    editor = Editor(f"product-{precision}")
+    left = editor.input("x", (m, k), DType(precision))
+    right = editor.constant("w", (k, n), DType(precision), role=Role.WEIGHT)
+    editor.outputs.append(editor.matmul(left, right, "product"))
+    return editor.finish()
+
+
+FORMS: Mapping[str, Callable[[Graph], Graph]] = {
+    "as_built": lambda graph: graph,
+    "by_elements": by_elements,
+    "each_layer": each_layer,
+    "formula": formula,
+    "row_scaled": row_scaled,
+    "spread_masks": spread_masks,
+}
+"""Rewritings by the name in a definition: `each_layer` lets every layer make its own mask, `formula` writes
+the norm matrix as the paper's Fig. 3 does, `row_scaled` keeps the adjacency and scales the features by the
+degrees before and after the product, `by_elements` gathers and masks sampled neighbours element by element,
+`spread_masks` prepares masks in the shape of their operands."""
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,13 @@ class GroupErrors:
 
     name: str
     rule: Group | None
-    """The suite's entry that made the group; None for rows that met none."""
+    """The suite's entry of the group; None for rows that meet no conditions."""
     errors: NDArray[np.float64]
     """|predicted - measured|, over measured unless the rule asks for points. Shape (rows,)."""
 
     @property
     def kind(self) -> ErrorKind:
-        """Kind of the errors; relative where no rule made the group."""
+        """Kind of the errors; relative without a rule."""
         return "relative" if self.rule is None else self.rule.error
 
     @property

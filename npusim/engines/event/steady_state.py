@@ -296,17 +296,14 @@ def _steady(program: Program, log: EventLog, requests: int, measured: int) -> Me
 
 
 def _is_rest_periodic(program: Program, times: list[Any], period: int, end_s: float, length_s: float) -> bool:
-    """Return whether tasks that run at a period's end began like those that ran at its begin.
+    """Return whether the tasks at work at a period's end began as the tasks at work at its begin did.
 
     A launch may last longer than a period: within one only its end would be compared.
     """
     ready, start, end = times
     rounding_s = _INFERENCE_TOLERANCE * length_s + 1e-13 * end_s
     moves = np.isin(np.asarray(program.kind), _ON_DMA)
-    running = (
-        (start, (start <= end_s) & (end > end_s)),
-        (ready, (ready <= end_s) & (start > end_s) & moves),
-    )
+    running = ((start, (start <= end_s) & (end > end_s)), (ready, (ready <= end_s) & (start > end_s) & moves))
     return all(
         bool((np.abs(column[:-period] + length_s - column[period:]) <= rounding_s)[is_open[period:]].all())
         for column, is_open in running

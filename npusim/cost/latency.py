@@ -21,14 +21,32 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, refills
-from npusim.cost.jit import compiled
-from npusim.cost.rates import BLOCK as BLOCK
-from npusim.cost.rates import Choice, Rate
+from npusim.cost.kernels import compiled
+from npusim.cost.rates import (
+    BESIDE,
+    BEST,
+    BEST_COARSE,
+    BLOCK,
+    BUFFER,
+    COPY,
+    CYCLE,
+    DSP,
+    GAP,
+    INDEX,
+    PAGE_WALK,
+    QUICK_COPY,
+    READ,
+    READ_WAIT,
+    REFILL_WAIT,
+    TILE_SRAM,
+    WRITE,
+)
+from npusim.cost.records import Floats
 from npusim.cost.resources import LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS
 
 
 class Amounts(NamedTuple):
-    """What of a candidate takes time, see `npusim.cost.candidates.CANDIDATE_DTYPE`."""
+    """Amounts of a candidate that take time, see `npusim.cost.candidates.CANDIDATE_DTYPE`."""
 
     grid_cycles: float
     read_bytes: float
@@ -49,38 +67,20 @@ class Rates(NamedTuple):
     page_walk_s: float
 
 
-_CYCLE, _READ, _WRITE, _GAP, _PAGE_WALK = (
-    int(Rate.CYCLE),
-    int(Rate.READ),
-    int(Rate.WRITE),
-    int(Rate.GAP),
-    int(Rate.PAGE_WALK),
-)
-_READ_WAIT, _TILE_SRAM = int(Rate.READ_WAIT), int(Rate.TILE_SRAM)
-_COPY, _QUICK_COPY, _BUFFER = int(Rate.COPY), int(Rate.QUICK_COPY), int(Rate.BUFFER)
-_DSP, _BESIDE, _REFILL_WAIT = int(Rate.DSP), int(Rate.BESIDE), int(Rate.REFILL_WAIT)
-_BEST, _INDEX, _BEST_COARSE = int(Choice.BEST), int(Choice.INDEX), int(Choice.BEST_COARSE)
-
 TIE = 1.0 - 1e-13
 """A candidate with pieces smaller than a stencil is taken where it takes less than this share of another."""
 
 # Places of the rows in a flat view: with row lengths known to the compiler it sees that no two rows overlap.
-_AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP, _AT_PAGE_WALK = (
-    _CYCLE * BLOCK,
-    _READ * BLOCK,
-    _WRITE * BLOCK,
-    _GAP * BLOCK,
-    _PAGE_WALK * BLOCK,
-)
-_AT_DSP, _AT_BESIDE, _AT_REFILL_WAIT = _DSP * BLOCK, _BESIDE * BLOCK, _REFILL_WAIT * BLOCK
-_AT_READ_WAIT, _AT_TILE_SRAM = _READ_WAIT * BLOCK, _TILE_SRAM * BLOCK
-_AT_BEST, _AT_INDEX = _BEST * BLOCK, _INDEX * BLOCK
+_AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP = CYCLE * BLOCK, READ * BLOCK, WRITE * BLOCK, GAP * BLOCK
+_AT_PAGE_WALK, _AT_DSP, _AT_BESIDE = PAGE_WALK * BLOCK, DSP * BLOCK, BESIDE * BLOCK
+_AT_REFILL_WAIT, _AT_READ_WAIT, _AT_TILE_SRAM = REFILL_WAIT * BLOCK, READ_WAIT * BLOCK, TILE_SRAM * BLOCK
+_AT_BEST, _AT_INDEX = BEST * BLOCK, INDEX * BLOCK
 
 
 @compiled
-def copies_s(copied: float, rates: Any, point: int) -> float:
+def copies_s(copied: float, rates: Floats, point: int) -> float:
     """Time of copies between tiles (s): quick until the engines' buffers are full."""
-    return _copies_s(copied, rates[_BUFFER, point], rates[_QUICK_COPY, point], rates[_COPY, point])
+    return _copies_s(copied, rates[BUFFER, point], rates[QUICK_COPY, point], rates[COPY, point])
 
 
 @compiled
@@ -90,7 +90,7 @@ def _copies_s(copied: float, buffer_bytes: float, quick_s: float, copy_s: float)
 
 
 @compiled
-def fill_beside(numbers: Any, first: int, is_served: bool, rates: Any, start: int, stop: int) -> None:
+def fill_beside(numbers: Floats, first: int, is_served: bool, rates: Floats, start: int, stop: int) -> None:
     """Write the time of a candidate's copies within SRAM, and of memory levels, at some points.
 
     Parameters
@@ -100,19 +100,19 @@ def fill_beside(numbers: Any, first: int, is_served: bool, rates: Any, start: in
     rates : array of float64, shape (RATES, BLOCK)
         The row BESIDE is written from column `start` to `stop`.
     """
-    copied = numbers[first + _COPY]
+    copied = numbers[first + COPY]
     for p in range(start, stop):
-        rates[_BESIDE, p] = copies_s(copied, rates, p)
+        rates[BESIDE, p] = copies_s(copied, rates, p)
     if is_served:
         for k in range(LEVELS):
             read, written = numbers[first + LEVEL_READ_BYTES + k], numbers[first + LEVEL_WRITTEN_BYTES + k]
             for p in range(start, stop):
-                rates[_BESIDE, p] += read * rates[LEVEL_READ_BYTES + k, p]
-                rates[_BESIDE, p] += written * rates[LEVEL_WRITTEN_BYTES + k, p]
+                rates[BESIDE, p] += read * rates[LEVEL_READ_BYTES + k, p]
+                rates[BESIDE, p] += written * rates[LEVEL_WRITTEN_BYTES + k, p]
 
 
 @compiled
-def dma_time_s(candidate: CandidateRecord, rates: Any, point: int) -> float:
+def dma_time_s(candidate: CandidateRecord, rates: Floats, point: int) -> float:
     """Time of all transfers of a candidate by all engines, latencies hidden (s).
 
     Parameters
@@ -120,15 +120,15 @@ def dma_time_s(candidate: CandidateRecord, rates: Any, point: int) -> float:
     rates : array of float64, shape (RATES, BLOCK)
         With the candidate's time for copies and memory levels (`fill_beside`).
     """
-    moved_s = candidate.read_bytes * rates[_READ, point] + candidate.written_bytes * rates[_WRITE, point]
-    return float(moved_s + candidate.read_gaps * rates[_GAP, point] + rates[_BESIDE, point])
+    moved_s = candidate.read_bytes * rates[READ, point] + candidate.written_bytes * rates[WRITE, point]
+    return float(moved_s + candidate.read_gaps * rates[GAP, point] + rates[BESIDE, point])
 
 
 @compiled
-def prologue_epilogue_s(candidate: CandidateRecord, rates: Any, point: int) -> float:
+def prologue_epilogue_s(candidate: CandidateRecord, rates: Floats, point: int) -> float:
     """Time of the first piece in and the last piece out of a candidate (s)."""
     return float(
-        candidate.prologue_bytes * rates[_READ, point] + candidate.epilogue_bytes * rates[_WRITE, point]
+        candidate.prologue_bytes * rates[READ, point] + candidate.epilogue_bytes * rates[WRITE, point]
     )
 
 
@@ -149,16 +149,18 @@ def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill
 
 
 @compiled
-def choose(found: Any, listed: Any, is_served: bool, rates: Any, points: int, choices: Any) -> None:
+def choose(
+    candidates: Any, start: int, stop: int, is_served: bool, rates: Floats, points: int, choices: Floats
+) -> None:
     """Choose the fastest candidate of one operator for each point of a block; ties go to the first.
 
     The best latency is infinite at a point where none fits into SRAM.
 
     Parameters
     ----------
-    found : array of CANDIDATE_DTYPE
-    listed : array of int64, shape (candidates,)
-        Places of the operator's candidates, sorted: those that can be the fastest.
+    candidates : array of CANDIDATE_DTYPE
+    start, stop : int
+        The operator's candidates are `candidates[start:stop]`, sorted.
     is_served : bool
         Whether memory levels serve anything of the operator.
     rates : array of float64, shape (RATES, BLOCK)
@@ -166,23 +168,23 @@ def choose(found: Any, listed: Any, is_served: bool, rates: Any, points: int, ch
     choices : array of float64, shape (CHOICES, BLOCK)
         Written.
     """
-    choices[_BEST, :] = np.inf
-    choices[_INDEX, :] = listed[0]
-    rates[_BESIDE, :] = rates[_REFILL_WAIT, :] = 0.0
-    flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), found.view(np.float64)
+    choices[BEST, :] = np.inf
+    choices[INDEX, :] = start
+    rates[BESIDE, :] = rates[REFILL_WAIT, :] = 0.0
+    flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), candidates.view(np.float64)
     least, greatest = np.inf, -np.inf
     for p in range(points):
-        least, greatest = min(least, rates[_TILE_SRAM, p]), max(greatest, rates[_TILE_SRAM, p])
+        least, greatest = min(least, rates[TILE_SRAM, p]), max(greatest, rates[TILE_SRAM, p])
     was_beside, has_waited, is_fine, fine_from = False, False, False, np.inf
-    for c in listed:
-        candidate = found[c]
+    for c in range(start, stop):
+        candidate = candidates[c]
         if candidate.needed_bytes > greatest:
             continue
         if candidate.fine > 0.0 and not is_fine:
             is_fine, fine_from = True, float(c)
             for p in range(points):
-                choices[_BEST_COARSE, p] = choices[_BEST, p]
-                choices[_BEST, p] *= TIE
+                choices[BEST_COARSE, p] = choices[BEST, p]
+                choices[BEST, p] *= TIE
         waits = candidate.streamed_bytes > 0.0 or candidate.needed_bytes > least
         if waits or has_waited:
             _fill_refill_waits(candidate, least, greatest, flat_rates, points)
@@ -193,13 +195,13 @@ def choose(found: Any, listed: Any, is_served: bool, rates: Any, points: int, ch
         _update_choices(_amounts(candidate), float(c), flat_rates, points, flat_choices)
     if is_fine:
         for p in range(points):
-            if choices[_INDEX, p] < fine_from:
-                choices[_BEST, p] = choices[_BEST_COARSE, p]
+            if choices[INDEX, p] < fine_from:
+                choices[BEST, p] = choices[BEST_COARSE, p]
 
 
 @compiled
 def _fill_refill_waits(
-    candidate: CandidateRecord, least: float, greatest: float, rates: Any, points: int
+    candidate: CandidateRecord, least: float, greatest: float, rates: Floats, points: int
 ) -> None:
     """Fill in the waits of a candidate for refills at points whose SRAM lies in a range."""
     needed, streamed, held = candidate.needed_bytes, candidate.streamed_bytes, candidate.held_bytes
@@ -244,19 +246,19 @@ def amounts_latency_s(
 
 
 @compiled
-def rates_at(rates: Any, point: int) -> Rates:
+def rates_at(rates: Floats, point: int) -> Rates:
     """Return the rates of one column of a table."""
     return Rates(
-        rates[_CYCLE, point],
-        rates[_READ, point],
-        rates[_WRITE, point],
-        rates[_GAP, point],
-        rates[_PAGE_WALK, point],
+        rates[CYCLE, point],
+        rates[READ, point],
+        rates[WRITE, point],
+        rates[GAP, point],
+        rates[PAGE_WALK, point],
     )
 
 
 class PointRates(NamedTuple):
-    """All rates of one column, as numbers: arrays in a call have references to them counted."""
+    """All rates of one column, as numbers: numba counts references to arrays in a call."""
 
     rates: Rates
     read_wait_s: float
@@ -267,21 +269,22 @@ class PointRates(NamedTuple):
 
 
 @compiled
-def point_rates(rates: Any, point: int) -> PointRates:
+def point_rates(rates: Floats, point: int) -> PointRates:
     """Return all rates of one column of a table."""
     return PointRates(
         rates_at(rates, point),
-        rates[_READ_WAIT, point],
-        rates[_BUFFER, point],
-        rates[_QUICK_COPY, point],
-        rates[_COPY, point],
-        rates[_TILE_SRAM, point],
+        rates[READ_WAIT, point],
+        rates[BUFFER, point],
+        rates[QUICK_COPY, point],
+        rates[COPY, point],
+        rates[TILE_SRAM, point],
     )
 
 
 @compiled
 def lower_bound_s(candidate: CandidateRecord, lower: PointRates) -> float:
-    """Latency (s) that a candidate falls below at no point, DSPs and the waits of all candidates apart.
+    """Return a lower bound of a candidate's latency (s), without DSPs and the waits that all candidates
+    share.
 
     Parameters
     ----------
@@ -295,15 +298,15 @@ def lower_bound_s(candidate: CandidateRecord, lower: PointRates) -> float:
 
 @compiled
 def upper_bound_s(candidate: CandidateRecord, upper: PointRates) -> float:
-    """Latency (s) that a candidate exceeds at no point; infinite where rates are not known, or no room is."""
+    """Return an upper bound of that latency (s); infinite where rates are unknown or SRAM is too small."""
     if upper.rates.cycle_s == np.inf or candidate.needed_bytes > upper.tile_sram_bytes:
         return np.inf
     return lower_bound_s(candidate, upper)
 
 
 @compiled
-def _update_choices(amounts: Amounts, index: float, rates: Any, points: int, choices: Any) -> None:
-    """Compare one candidate with the best so far at all points."""
+def _update_choices(amounts: Amounts, index: float, rates: Floats, points: int, choices: Floats) -> None:
+    """Compare one candidate with the best so far at each point."""
     for p in range(points):
         at = Rates(
             rates[_AT_CYCLE + p],
