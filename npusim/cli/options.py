@@ -209,7 +209,7 @@ class Command:
         positional = arguments.pop(self.positional) if self.positional else ()
         with self.watched(quiet) as watching:
             document = loaded(self.call)(*positional, **arguments, **watching)
-        destination.write(document, self.page and (lambda: loaded(self.page)(document, *more)))
+        destination.write(document, (lambda: loaded(self.page)(document, *more)) if self.page else None)
         page_file(document, None)
 
     @contextmanager
