@@ -19,9 +19,9 @@ def relative(path: Path) -> str:
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a whole function: signature, docstring and body."""
-    assert function.end_lineno is not None
-    return function.end_lineno - function.lineno + 1
+    """Lines of the body of a function; signature and docstring are what its readers are given."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
 def layers() -> list[set[str]]:

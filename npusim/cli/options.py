@@ -81,13 +81,9 @@ class Row:
             kind, default = list[kind], default or None
         if default is None:
             kind = kind | None
-        keywords: dict[str, Any] = {
-            "kind": inspect.Parameter.KEYWORD_ONLY,
-            "annotation": Annotated[kind, self._info(name, described)],
-        }
-        if default is not inspect.Parameter.empty:
-            keywords["default"] = default
-        return inspect.Parameter(name, **keywords)
+        annotation: Any = Annotated[kind, self._info(name, described)]
+        by_name = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(name, by_name, default=default, annotation=annotation)
 
     def _info(self, name: str, described: Described) -> Any:
         """Return what typer knows of the parameter."""

@@ -1,4 +1,4 @@
-"""Where a result goes and in which form (terminal, pipe or file; table or JSON), and progress meanwhile."""
+"""Where a result goes, in which form (terminal, pipe or file; table or JSON), and progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that run networks and check the model: measure, calibrate, validate, accuracy, trace, export."""
+"""Commands that measure and check: measure, calibrate, validate, accuracy, trace, export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``npusim llm`` and `npusim.language_models`: which language model fits a machine, and how fast it is."""
+"""``npusim llm``, `npusim.language_models`: which language model fits a machine, and how fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``npusim magnas`` and its calls: a supernet of Vision GNNs, and the search for architecture and mapping."""
+"""``npusim magnas`` and its calls: a supernet of Vision GNNs, and the search in its space."""
 
 from __future__ import annotations
 
