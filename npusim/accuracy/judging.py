@@ -26,17 +26,26 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+
+from npusim.errors import FileError
+
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map
+except ImportError:
+    raise FileError(
+        "torch", "is not installed, and models are trained with it", 'install it: pip install "npusim[gnn]"'
+    ) from None
+
 
 from npusim.accuracy.document import AccuracyReport, LeftOut, OneSeed, StackAccuracy, Training
 from npusim.accuracy.models import ModelInstance, annotates, model_instance, stored
 from npusim.accuracy.planetoid import GraphData, read_planetoid
 from npusim.accuracy.training import Recipe, Trained, accuracy, cached_training, one_thread
 from npusim.config.overrides import Settings
-from npusim.errors import ConfigError, FileError, IllegalTechniqueError
+from npusim.errors import ConfigError, IllegalTechniqueError
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.openvino_write import run_model
 from npusim.frontends.pyg import convert, from_pyg, named_inputs

@@ -14,16 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from npusim.errors import FileError
-
-try:
-    import torch
-    from torch import Tensor, nn
-except ImportError:
-    raise FileError(
-        "torch", "is not installed, and models are trained with it", 'install it: pip install "npusim[gnn]"'
-    ) from None
+import torch
+from torch import Tensor, nn
 
 from npusim.accuracy.networks import GAT, SAGE, Propagation
 from npusim.accuracy.planetoid import GraphData
