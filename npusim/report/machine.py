@@ -1,4 +1,4 @@
-"""Pictures of the machine at work: roofline, SRAM over time, storage forms of the graph, block diagram."""
+"""Pictures of the machine: roofline, SRAM over time, storage forms of the graph, block diagram."""
 
 from __future__ import annotations
 
