@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +34,7 @@ def written(rows: dict[str, ModuleType], results: dict[str, Any]) -> str:
     first = next(iter(results.values()), {"base": "none", "machine": "nothing"})
     parts = [_HEAD.format(base=first["base"], machine=first["machine"]), _table(rows, results)]
     parts.append(_profiles(rows, results))
+    parts.append(Path(__file__).with_name("machinery.md").read_text(encoding="utf-8"))
     if "growth" in results:
         parts.append(growth.section(results["growth"]["figures"]))
     if "peers" in results:

@@ -11,9 +11,8 @@ import pytest
 
 from npusim.arch import load_soc
 from npusim.cost.design_point import arch_row
-from npusim.cost.dpu import conv_cycles, matmul_cycles
-from npusim.cost.grid import DpuWorkload
-from npusim.cost.jit import compiled
+from npusim.cost.grid import DpuWorkload, conv_cycles, matmul_cycles
+from npusim.cost.kernels import compiled
 
 LEAST_PER_S = 5e6
 """Dense products a second, best of three modes, that one core must do."""

@@ -1,6 +1,6 @@
 """The slow, obvious twin of the MAC grid's equations: stencil by stencil, in plain Python.
 
-`npusim.cost.grid`, `npusim.cost.dpu` and `npusim.cost.channelwise` cost the few kinds of stencils that exist
+`npusim.cost.grid`, `npusim.cost.grid` and `npusim.cost.grid` cost the few kinds of stencils that exist
 and multiply; here every stencil of a workload is visited in the order in which the grid works on it. ``p`` is
 an object with the fields ``dpu_...`` of a row of the architecture table.
 """

@@ -1,4 +1,4 @@
-"""Twin of `npusim.cost.products` and `npusim.cost.tiling`: every way to cut a product, all counts, no
+"""Twin of `npusim.cost.search` and `npusim.cost.tiling`: every way to cut a product, all counts, no
 cleverness.
 
 All tables are NumPy arrays over (row blocks, column blocks, chunks), counted 1, 2, 3 ... up to single

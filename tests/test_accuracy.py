@@ -20,8 +20,8 @@ pytest.importorskip("nncf")
 from npusim.accuracy import training  # noqa: E402
 from npusim.accuracy.judging import judge  # noqa: E402
 from npusim.accuracy.training import Recipe  # noqa: E402
-from npusim.cli.accuracy import parse_seeds  # noqa: E402
-from npusim.cli.running import run  # noqa: E402
+from npusim.api.trusting import parse_seeds  # noqa: E402
+from npusim.cli.program import run  # noqa: E402
 from npusim.report.accuracy import accuracy_page  # noqa: E402
 
 TOLERANCE = 0.005
@@ -46,17 +46,8 @@ def expected_change(techniques: str) -> float:
     return sum(CHANGED.get(part, 0.0) for part in techniques.split("+"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """A larder of these tests, so that they train what they judge; compiled kernels stay where they are."""
-    folder = tmp_path_factory.mktemp("trained")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "cache_dir", lambda *_: folder)
-        yield
-
-
 @pytest.fixture(scope="module")
-def cora(planetoid_root: Path, own_cache: object) -> AccuracyReport:
+def cora(planetoid_root: Path) -> AccuracyReport:
     """One training per model, and each technique on what it needs."""
     chosen = [
         "graphsplit+preg", "stagr+grasp+symg+cacheg", "grad+nodepad", "effop", "effop+grax1",

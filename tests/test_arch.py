@@ -103,6 +103,13 @@ def test_the_usual_clocks_are_one_of_the_operating_points(name: str) -> None:
     }
 
 
+def test_settings_are_a_keyword_with_numbers_in_si_units_or_texts() -> None:
+    soc = load_soc("core-ultra-series2", settings={"npu.tiles": 2, "dram.bandwidth": 50e9})
+    text = load_soc("core-ultra-series2", settings=["npu.tiles=2", "dram.bandwidth=50GB/s"])
+    assert (int(soc.npu.tiles), float(soc.dram.bandwidth)) == (2, 50e9)
+    assert soc.dram.bandwidth == text.dram.bandwidth and soc.npu.tiles == text.npu.tiles
+
+
 def test_a_setting_changes_one_number_and_says_so() -> None:
     soc = load_soc("core-ultra-series2", ["npu.sram.per_tile=2MiB"])
     assert soc.npu.sram.per_tile == 2 * 2**20

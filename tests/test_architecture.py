@@ -70,6 +70,17 @@ def test_nothing_is_left_half_done() -> None:
     assert not found, "\n".join(found)
 
 
+def test_no_comment_is_a_banner() -> None:
+    banner = re.compile(r"^\s*#\s*[-=*#]{3,}")
+    lines = [
+        f"{relative(path)}:{number}: {line.strip()}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if banner.search(line)
+    ]
+    assert not lines, "\n".join(lines)
+
+
 def test_every_module_has_a_floor() -> None:
     assert modules_of_the_package() <= set().union(*layers())
 

@@ -9,16 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.api import estimate
+from npusim import estimate
 from npusim.arch import load_soc
 from npusim.arch.array import LOOPS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
 from npusim.cost import RESULT_DTYPE, Unit, operator_costs
-from npusim.cost.arrays.loops import INPUTS, OUTPUTS, WEIGHTS, Nest, elements, is_irrelevant
-from npusim.cost.arrays.machine import array_record
+from npusim.cost.arrays.allocation import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW
 from npusim.cost.arrays.mapper import best_order, mapped_order
-from npusim.cost.arrays.timing import covered_cycles, transfers
-from npusim.cost.arrays.traffic import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW
-from npusim.cost.arrays.unrolling import unroll
+from npusim.cost.arrays.nest import (
+    INPUTS,
+    OUTPUTS,
+    WEIGHTS,
+    LoopNest,
+    array_record,
+    is_irrelevant,
+    operand_elements,
+    unroll,
+)
+from npusim.cost.arrays.timing import covered_cycles, new_transfers
 from npusim.errors import ConfigError
 from npusim.scenario import Scenario
 from tests.naive_arrays import LOOPS as SHORT
@@ -48,13 +55,13 @@ def record(
     return array_record(array(axes, levels, **more), flow, ArrayLevel.model_validate(DRAM))[0]
 
 
-def nest(stride: float = 1.0, **sizes: int) -> Nest:
+def nest(stride: float = 1.0, **sizes: int) -> LoopNest:
     """Return a nest by the short names of its loops, without padding."""
     all_sizes = np.array([float(sizes.get(name, 1)) for name in SHORT])
     width, height = (
         stride * (sizes.get(o, 1) - 1) + sizes.get(f, 1) for o, f in (("OX", "FX"), ("OY", "FY"))
     )
-    return Nest(all_sizes, stride, stride, width, height, np.full(4, 8.0))
+    return LoopNest(all_sizes, stride, stride, width, height, np.full(4, 8.0))
 
 
 SMALL = st.fixed_dictionaries({name: st.sampled_from([1, 2, 4]) for name in ("K", "C", "OX", "FX", "B")})
@@ -101,11 +108,11 @@ class TestBruteForce:
         shares=st.lists(st.floats(0.05, 1.0), min_size=4, max_size=4),
     )
     def test_windows_of_a_port_cover_what_counting_cycles_says(self, factors, shares):
-        moves, periods = transfers(), np.cumprod([2, *factors])[::-1]
+        moves, periods = new_transfers(), np.cumprod([2, *factors])[::-1]
         windows = []
         for i, period in enumerate(periods):
             may = max(1, int(period * shares[i % 4]))
-            moves.period[i], moves.may[i] = period, may
+            moves.period[i], moves.allowed_cycles[i] = period, may
             windows.append((int(period), may))
         found = covered_cycles(moves, np.arange(len(windows)), len(windows))
         assert found == pytest.approx(covered(windows))
@@ -139,7 +146,7 @@ class TestLaws:
         assert mapped.cost.steps >= np.prod(list(sizes.values())) / 64 - 1e-9
         assert mapped.cost.cycles >= mapped.cost.steps
         for operand, moved_bits in ((WEIGHTS, 0), (INPUTS, 1), (OUTPUTS, 3)):
-            least = 8.0 * elements(layer, operand, layer.sizes)
+            least = 8.0 * operand_elements(layer, operand, layer.sizes)
             assert mapped.dram_bits[moved_bits] >= least * (1 - 1e-9)
 
     @given(sizes=LAYERS, flow=st.sampled_from(["weight_stationary", "kcp_ws", "yxp_os"]))

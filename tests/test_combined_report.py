@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import npusim
-from npusim.cli.running import run
-from npusim.report.marks import told_apart
+from npusim.cli.program import run
+from npusim.report.html import distinguish
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_traces_are_told_apart_without_colour() -> None:
         figure.add_bar(x=[1.0], y=["one"], name=f"bar {name}", marker={"color": "#444444"})
         figure.add_scatter(x=[0], y=[0], mode="lines", name=f"line {name}", line={"color": "#444444"})
         figure.add_scatter(x=[0], y=[0], mode="markers", name=f"dot {name}", marker={"color": "#444444"})
-    swatches = told_apart(figure)
+    swatches = distinguish(figure)
     assert len(swatches) == len(set(swatches.values())) == 9
     assert len({trace.marker.pattern.shape for trace in figure.data if trace.type == "bar"}) == 3
 

@@ -257,6 +257,18 @@ def test_overrides_come_as_a_mapping_too(car) -> None:  # type: ignore[no-untype
     assert beetle.parts["motor"].clock == 3000
 
 
+def test_a_bare_number_in_a_mapping_is_in_si_units_and_in_a_text_it_needs_a_unit(car) -> None:  # type: ignore[no-untyped-def]
+    beetle = car(GOOD)
+    clock = override_model(beetle, {"parts.motor.clock": 2.5e6}).parts["motor"].clock
+    assert (clock, clock.text, clock.source) == (2.5e6, "2.5 MHz", "set by you")
+    with pytest.raises(ConfigError, match="no unit"):
+        override_model(beetle, ["parts.motor.clock=2.5e6"])
+    with pytest.raises(ConfigError, match="frequency"):
+        override_model(beetle, {"parts.motor.clock": -1.0})
+    with pytest.raises(ConfigError, match="frequency"):
+        override_model(beetle, {"parts.motor.clock": True})
+
+
 def test_every_valid_path_can_be_set_to_its_own_value(car) -> None:  # type: ignore[no-untyped-def]
     beetle = car(GOOD)
     paths = valid_paths(beetle)

@@ -16,12 +16,12 @@ from naive_records import record
 from strategies import convolutions, graphs, machines, runs, soc_with, tight_convolutions, tight_products
 
 from npusim import estimate
+from npusim.cost.design_batch import points_in_groups
 from npusim.cost.design_point import arch_row
-from npusim.cost.dma import CMX2DDR, DDR2CMX, copy_s, latency_s, transfer_s
 from npusim.cost.dsp import dsp_operator_s
 from npusim.cost.evaluation import evaluate, evaluate_points
-from npusim.cost.plan_table import plan_table
-from npusim.cost.point_groups import points_in_groups
+from npusim.cost.plans import plan_table
+from npusim.cost.rates import CMX2DDR, DDR2CMX, dma_latency_s, dma_transfer_s, sram_copy_s
 from npusim.cost.tables import DSP_KERNEL_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
@@ -130,13 +130,13 @@ def test_transfers_agree_with_their_twin(machine, tiles, read, written, row_byte
     plain = record(arch)
     gaps_s = naive_dma.read_gaps_s(plain, read, row_bytes) if row_bytes else 0.0
     engines = plain.dma_engines
-    wait_s = latency_s(arch, DDR2CMX, read / engines) if read else 0.0
-    came_s = transfer_s(arch, DDR2CMX, read, row_bytes, engines)
+    wait_s = dma_latency_s(arch, DDR2CMX, read / engines) if read else 0.0
+    came_s = dma_transfer_s(arch, DDR2CMX, read, row_bytes, engines)
     assert same(came_s, wait_s + naive_dma.stream_s(plain, read, 0.0) + gaps_s)
-    wait_s = latency_s(arch, CMX2DDR, written / engines) if written else 0.0
-    went_s = transfer_s(arch, CMX2DDR, written, 0.0, engines)
+    wait_s = dma_latency_s(arch, CMX2DDR, written / engines) if written else 0.0
+    went_s = dma_transfer_s(arch, CMX2DDR, written, 0.0, engines)
     assert same(went_s, wait_s + naive_dma.stream_s(plain, 0.0, written))
-    assert same(copy_s(arch, read), naive_dma.copy_s(plain, read))
+    assert same(sram_copy_s(arch, read), naive_dma.copy_s(plain, read))
 
 
 @st.composite

@@ -16,7 +16,7 @@ from npusim import estimate, load_workload
 from npusim.arch import load_soc
 from npusim.cost.design_point import arch_row
 from npusim.cost.evaluation import evaluate
-from npusim.cost.interval import contention_interval_s
+from npusim.cost.plan_costs import contention_interval_s
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from npusim.documents import Document
+from npusim import documents
+from npusim.documents import Display, Document
 from npusim.errors import ConfigError
 from npusim.explore.query import Answer
 from npusim.measure.traces import LayerPair, LoneLayer, TraceDiff
+from npusim.plugins import Registry
 from npusim.report.pages import DOCUMENTS, loaded
 
 DIFF = TraceDiff(
@@ -77,3 +79,13 @@ def test_another_document_is_refused_by_name(tmp_path: Path, change: dict[str, o
     path.write_text(json.dumps(json.loads(DIFF.to_json()) | change))
     with pytest.raises(ConfigError, match=told):
         TraceDiff.read(path, "`npusim trace diff`")
+
+
+def test_a_document_is_shown_by_what_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module of documents names no module above it; what shows them is announced as an entry point."""
+    displays = Registry("tests.displays", "display of documents", Display)
+    monkeypatch.setattr(documents, "DISPLAYS", displays)
+    assert repr(DIFF).startswith("TraceDiff(")
+    assert "&#x27;a network on a machine&#x27;" in DIFF._repr_html_()
+    displays.register(Display("short", lambda document: "text", lambda document: "<b>html</b>"))
+    assert (repr(DIFF), str(DIFF), DIFF._repr_html_()) == ("text", "text", "<b>html</b>")

@@ -12,11 +12,18 @@ from naive_dpu import DENSE
 from naive_records import record
 
 from npusim.arch import load_soc
-from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
 from npusim.cost.design_point import arch_row
-from npusim.cost.dpu import conv_cycles, matmul_cycles, matmul_mode_cycles, mode_shape
-from npusim.cost.grid import DpuWorkload
-from npusim.cost.sparsity import independent_block_density, lane_density
+from npusim.cost.grid import (
+    DpuWorkload,
+    conv_cycles,
+    depthwise_cycles,
+    eltwise_cycles,
+    lane_density,
+    matmul_cycles,
+    matmul_mode_cycles,
+    maxpool_cycles,
+    mode_shape,
+)
 
 SOCS = {"npu3720": "core-ultra-series1", "npu4000": "core-ultra-series2"}
 MACHINES = {npu: arch_row(load_soc(soc), 1, 1, "latency")["npu"] for npu, soc in SOCS.items()}
@@ -216,11 +223,6 @@ class TestZeros:
 
     def test_a_single_lane_waits_for_nobody(self):
         assert lane_density(0.3, 1.0, 1.0, 32.0) == pytest.approx(0.3)
-
-    def test_granules_of_independent_zeros_are_rarely_empty(self):
-        assert independent_block_density(0.1, 1.0) == pytest.approx(0.1)
-        assert independent_block_density(0.5, 3.0) == pytest.approx(0.875)
-        assert independent_block_density(0.0, 16.0) == 0.0
 
     @pytest.mark.parametrize(
         "zeros", [(1e-4, 1.0, 1.0, 1.0), (1.0, 1e-4, 1.0, 1.0)], ids=["activations", "weights"]

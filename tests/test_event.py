@@ -14,8 +14,8 @@ from naive_event import Clock, SharedMemory, Timer
 from strategies import Machine, convolutions, graphs, machines, runs
 
 from npusim.arch import load_soc
+from npusim.cost.kernels import plain_kernels
 from npusim.cost.liveness import Liveness
-from npusim.cost.plain import plain_kernels
 from npusim.cost.tables import Unit
 from npusim.engines.event import event_estimate, run_events
 from npusim.engines.event.build import build_program, fused_chains, resident_tensors

@@ -11,7 +11,7 @@ from spaces import MIXED, QUICK, changed, estimated
 from npusim.arch import load_soc, with_overrides
 from npusim.config import valid_paths
 from npusim.cost.design_point import arch_row
-from npusim.cost.rates import RATES, Rate, clear_rate_bounds
+from npusim.cost.rates import RATES, TILE_SRAM, clear_rate_bounds
 from npusim.cost.search import search_rows
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.explore import load_space, parse_keep, space_names
@@ -82,7 +82,7 @@ def test_the_search_looks_at_nothing_but_its_columns():
     rows = plan_tables(graph, soc).table.rows
     rate_bounds, bounds = np.empty((1, RATES, 2)), np.empty(len(rows) + 1, np.int64)
     row = arch_row(soc, 4, 1, "latency")
-    rate_bounds[0, Rate.TILE_SRAM] = row["npu"]["sram_tile_bytes"]
+    rate_bounds[0, TILE_SRAM] = row["npu"]["sram_tile_bytes"]
     clear_rate_bounds(rate_bounds[0])
     before = search_rows(row.archs, rows, rate_bounds, bounds)[: bounds[-1]].copy()
     for column in set(row.primitives) - row.searched:

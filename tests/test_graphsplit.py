@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import graphs, machines
 
 from npusim.arch import load_soc
-from npusim.cost.decisions import Group
+from npusim.cost.plans import Group
 from npusim.cost.tables import Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor

@@ -16,16 +16,14 @@ SCRIPT = """
 import sys
 import numpy as np
 from npusim.cost.architecture import ARCH_DTYPE
-from npusim.cost.compilation_notice import tell_once
-from npusim.cost.rates import RATES, Rate, fill_rates
+from npusim.cost.kernels import tell_once
+from npusim.cost.rates import GAP, RATES, fill_rates
 
 tell_once(lambda: print("compiling", file=sys.stderr))
 arch, rates = np.ones(1, ARCH_DTYPE)[0], np.zeros((1, RATES, 1))
 fill_rates(arch, rates, 0, 0)
-seconds = rates[0, Rate.GAP, 0]
-hits = sum(fill_rates.stats.cache_hits.values())
-assert not (hits and "scipy.linalg" in sys.modules), "loading finished code imports what compiling needs"
-print(seconds, hits)
+seconds = rates[0, GAP, 0]
+print(seconds, sum(fill_rates.dispatcher.stats.cache_hits.values()))
 """
 COMPILED = {"NPUSIM_KERNELS": "compiled", "PYTHONDONTWRITEBYTECODE": "1"}
 CALLEE = '''
@@ -74,7 +72,7 @@ def test_a_changed_callee_is_noticed_and_the_cache_is_where_the_variable_says(co
     assert before != 42.0
     assert compiled(tmp_path / "cache") and not compiled(copy)
     assert answer(start(copy, **cache)) == (before, 1)
-    with (copy / "npusim" / "cost" / "dma.py").open("a", encoding="utf-8") as source:
+    with (copy / "npusim" / "cost" / "rates.py").open("a", encoding="utf-8") as source:
         source.write(CALLEE)
     after, hits = answer(start(copy, **cache))
     assert (after, hits) == (42.0, 0)

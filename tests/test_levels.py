@@ -12,7 +12,7 @@ import npusim
 from npusim.arch import load_soc, with_overrides
 from npusim.cost.architecture import ARCH_DTYPE
 from npusim.cost.levels import LEVELS, SERVED_DTYPE, fill_served, share_held
-from npusim.cost.reuse import Use, bytes_between
+from npusim.cost.liveness import Use, bytes_between
 from npusim.cost.tables import empty_ops
 from npusim.errors import ConfigError, InfeasibleError
 
@@ -131,6 +131,49 @@ def test_both_engines_agree_on_levels(techniques):
         soc = with_level(capacity)
         one, other = (estimate(soc, techniques, engine=engine) for engine in ("analytical", "event"))
         assert other.latency_s == pytest.approx(one.latency_s, rel=0.15)
+
+
+BANDWIDTHS = ("1MB/s", "10GB/s", "80GB/s", "100GB/s", "400GB/s")
+"""Of the level; DRAM moves 80.64 GB/s."""
+
+
+@pytest.mark.parametrize("managed_by", ["software", "cache"])
+@pytest.mark.parametrize("engine", ["analytical", "event"])
+def test_a_level_supplies_no_more_bytes_than_its_bandwidth_moves(engine, managed_by):
+    """More bandwidth never hurts, and a level slower than DRAM supplies nothing."""
+    without = estimate(SERIES2, "stagr", engine=engine)
+    before = without
+    for bandwidth in BANDWIDTHS:
+        soc = with_overrides(with_level("64MiB", managed_by), {f"{SIDE}.bandwidth": bandwidth})
+        found = estimate(soc, "stagr", engine=engine)
+        assert found.latency_s <= before.latency_s * ROUNDING
+        bytes_per_s = float(soc.npu.levels["side_cache"].bytes_per_s)
+        assert (found.level_bytes > 0.0) == (bytes_per_s >= soc.dram.bandwidth)
+        assert found.latency_s * ROUNDING >= found.level_bytes / bytes_per_s
+        if not found.level_bytes:
+            assert (found.dram_bytes, found.energy_j) == pytest.approx((without.dram_bytes, without.energy_j))
+        before = found
+
+
+def test_a_sweep_over_bandwidths_of_a_level_has_the_points_of_estimates(tmp_path):
+    space = {
+        "schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr", "keep": "all",
+        "set": {f"{SIDE}.managed_by": "software", f"{SIDE}.capacity": "64MiB"},
+        "axes": {
+            f"{SIDE}.bandwidth": {"values": ["50GB/s", "100GB/s"]},
+            "dram.bandwidth": {"values": ["40GB/s", "80GB/s"]},
+        },
+        "objectives": ["latency_s", "energy_j", "level_traffic_bytes"],
+    }  # fmt: skip
+    npusim.sweep(space, tmp_path / "found")
+    for row in npusim.query(tmp_path / "found", "select * from points").to_pylist():
+        level, dram = row[f"{SIDE}.bandwidth"], row["dram.bandwidth"]
+        settings = {f"{SIDE}.bandwidth": f"{level:.0f}B/s", "dram.bandwidth": f"{dram:.0f}B/s"}
+        alone = estimate(with_overrides(with_level("64MiB"), settings), "stagr")
+        assert row["latency_s"] == pytest.approx(alone.latency_s, rel=1e-9)
+        assert row["energy_j"] == pytest.approx(alone.energy_j, rel=1e-9)
+        assert row["level_traffic_bytes"] == pytest.approx(alone.level_bytes, rel=1e-9)
+        assert (row["level_traffic_bytes"] > 0.0) == (level >= dram)
 
 
 def test_a_level_is_an_axis_of_a_sweep_from_0_up(tmp_path):

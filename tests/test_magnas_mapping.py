@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim import Scenario, estimate
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.magnas.figures import mapping_figures
-from npusim.magnas.figures_page import mapping_figures_page
+from npusim.magnas.page import figures_page
 from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem
 from npusim.studies.map_front import at_points, combinations_of, map_front
 from npusim.studies.mapping_letters import letters_of
@@ -49,7 +49,7 @@ def test_the_share_of_the_gpu_falls_with_the_latency_allowed_and_levels_off():
     shares = [one.ours for one in found.figures if one.quantity == "share of the GPU"]
     assert shares[0] > 0.9 and shares == sorted(shares, reverse=True)
     assert all(one.holds for one in found.statements)
-    assert mapping_figures_page(found)
+    assert figures_page(found)
 
 
 def test_a_pyramid_has_a_more_convex_front_than_an_isotropic_backbone():

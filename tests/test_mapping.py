@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import Machine, graphs, machines, runs
 
 from npusim.arch import load_soc
-from npusim.cost.decisions import Plan
+from npusim.cost.plans import Plan
 from npusim.cost.tables import Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import npusim
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.engines import Estimate
-from npusim.explore.keeping import select_objectives
+from npusim.explore.kept import select_objectives
 from npusim.metrics import METRICS, Metric, metrics_in, objectives, unit_of
 
 
@@ -44,3 +45,13 @@ def test_a_metric_that_follows_from_others_is_one_entry(monkeypatch: pytest.Monk
     assert good.all()
     assert values.tolist() == [[5.0, 4.0, 3.0], [-5.0, -2.0, -1.0]]
     assert unit_of(power.name) == "W"
+
+
+@pytest.mark.parametrize("engine", ["analytical", "event"])
+def test_a_metric_may_have_the_name_of_any_field_of_an_estimate(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = npusim.estimate("gcn-cora", techniques="stagr", engine=engine)
+    macs = Metric("macs", "multiply-accumulates", of=lambda totals: 0.0 * totals["area_mm2"] + before.macs)
+    monkeypatch.setitem(METRICS, macs.name, macs)
+    assert npusim.estimate("gcn-cora", techniques="stagr", engine=engine) == before

@@ -19,8 +19,8 @@ from npusim.ops import OPERATORS, DType, Family, Int8Use, OpType, RowUse, Settin
 PACKAGE = """
 from npusim.cost.execution import Execution
 from npusim.ops import Family, Int8Use, OpType, RowUse, Settings
-from npusim.ops.shapes import unchanged
-from npusim.ops.work import element_work
+from npusim.ops.catalogue import unchanged
+from npusim.ops.operator import element_work
 
 GATE = OpType(
     name="MadeUpGate",

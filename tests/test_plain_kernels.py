@@ -16,7 +16,7 @@ from strategies import convolutions, graphs, machines, runs, tight_convolutions,
 
 import npusim
 from npusim.cost.evaluation import evaluate
-from npusim.cost.plain import COMPILING_MS, VARIABLE, Choice, Ledger, plain_kernels
+from npusim.cost.kernels import VARIABLE, Kernel, compiled, compiled_or_plain, plain_kernels
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.errors import InfeasibleError
 from npusim.mapping import map_graph
@@ -84,66 +84,46 @@ def test_a_first_estimate_compiles_nothing_and_says_so_to_nobody(tmp_path):
     assert found == json.loads(
         npusim.estimate("gcn-cora", "core-ultra-series2", techniques="stagr").model_dump_json(by_alias=True)
     )
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert [path.name for path in files] == ["plain"]
-    assert files[0].stat().st_size > 0
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".nbi", ".nbc")]
 
 
-def test_what_runs_plain_is_added_up_over_processes_until_it_came_to_compiling(tmp_path):
-    path = tmp_path / "plain"
-    first, second = Ledger(path), Ledger(path)
-    assert first.affords(0.6 * COMPILING_MS)
-    assert not second.affords(0.6 * COMPILING_MS)
-    assert second.affords(0.39 * COMPILING_MS)
-    assert not Ledger(path).affords(0.05 * COMPILING_MS)
-    assert not Ledger(None).affords(1.01 * COMPILING_MS)
+def kernel(duration_ms: Any = None) -> Any:
+    """A kernel of its own; its calls are judged, not run."""
+    return compiled_or_plain(duration_ms)(lambda *_: None) if duration_ms else compiled(lambda *_: None)
 
 
-def test_small_steps_are_added_up_too(tmp_path):
-    ledger = Ledger(tmp_path / "plain")
-    for _ in range(1000):
-        assert ledger.affords(0.1)
-    assert (tmp_path / "plain").stat().st_size == pytest.approx(10, abs=1)
+def test_calls_run_plain_up_to_a_limit_per_kernel(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "auto")
+    first, second = kernel(lambda ms: ms), kernel(lambda ms: ms)
+    assert first._runs_plain((6_000.0,))
+    assert not first._runs_plain((6_000.0,))
+    assert second._runs_plain((9_999.0,))
 
 
-def test_a_folder_that_cannot_be_written_to_is_no_obstacle(tmp_path):
-    ledger = Ledger(tmp_path / "missing" / "plain")
-    assert ledger.affords(100.0)
-    assert not ledger.affords(COMPILING_MS - 99.0)
-
-
-def choice(folder: Path | None, duration_ms: Any = None) -> Choice:
-    return Choice(duration_ms, Ledger(None), None if folder is None else str(folder), "search.search_rows-")
-
-
-def test_finished_code_is_loaded_once_that_takes_less(tmp_path, monkeypatch):
+def test_code_on_disk_is_loaded_sooner(monkeypatch):
     """In this process the compiler has been started already."""
     monkeypatch.setenv(VARIABLE, "auto")
-    (tmp_path / "cost_1").mkdir()
-    (tmp_path / "cost_1" / "search.search_rows-12.py311.nbi").touch()
-    on_disk = choice(tmp_path, lambda ms: ms)
-    assert on_disk.is_plain((30.0,))
-    assert not on_disk.is_plain((30.0,))
-    elsewhere = choice(tmp_path / "empty", lambda ms: ms)
-    assert elsewhere.is_plain((30.0,))
-    assert elsewhere.is_plain((30.0,))
+    monkeypatch.setattr(Kernel, "_is_on_disk", True)
+    on_disk = kernel(lambda ms: ms)
+    assert on_disk._runs_plain((30.0,))
+    assert not on_disk._runs_plain((30.0,))
 
 
-def test_of_arrays_nobody_knows_how_long_they_take(monkeypatch):
+def test_the_time_of_a_call_with_arrays_is_unknown(monkeypatch):
     monkeypatch.setenv(VARIABLE, "auto")
-    assert choice(None).is_plain((1.0, 2))
-    assert not choice(None).is_plain((1.0, (np.zeros(3), 2)))
+    assert kernel()._runs_plain((1.0, 2))
+    assert not kernel()._runs_plain((1.0, (np.zeros(3), 2)))
 
 
 @pytest.mark.parametrize(("value", "expected"), [("plain", True), ("compiled", False)])
 def test_a_variable_decides(monkeypatch, value, expected):
     monkeypatch.setenv(VARIABLE, value)
-    assert choice(None, lambda: 1e9).is_plain(()) is expected
+    assert kernel(lambda: 1e9)._runs_plain(()) is expected
 
 
 def test_a_short_command_starts_no_compiler(tmp_path):
     script = (
-        "import sys; from npusim.cli.running import run; "
+        "import sys; from npusim.cli.program import run; "
         "status = run(['estimate', 'gcn-cora', '--format', 'json', '-o', 'out.json']); "
         "print(status, 'numba' in sys.modules, 'llvmlite' in sys.modules)"
     )

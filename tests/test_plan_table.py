@@ -11,7 +11,7 @@ from npusim.arch import load_soc
 from npusim.cost.design_point import arch_row
 from npusim.cost.evaluation import evaluate_plans
 from npusim.cost.lowering import lower
-from npusim.cost.plan_table import operators_of, plan_table
+from npusim.cost.plans import operators_of, plan_table
 from npusim.cost.tables import OP_DTYPE, TOTAL_DTYPE
 from npusim.graph import Editor, Graph
 from npusim.mapping.mapped import PlanTables, plan_tables

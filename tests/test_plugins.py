@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.engines import Estimate
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.plugins import PluginError, Registry, plugin_packages
-from npusim.report.pages import PAGES, Page
+from npusim.report.pages import PAGES, Supplement
 from npusim.studies import WhatIf
 from npusim.workloads import KINDS, WorkloadKind, load_workload
 
@@ -101,9 +101,9 @@ def test_a_name_is_taken_once():
 
 
 def test_a_page_of_another_package_stands_below_its_document(capsys):
-    page = Page("cooling", Estimate, lambda e: f"cooling of {e.workload}")
-    silent = Page("silent", Estimate, lambda e: None)
-    elsewhere = Page("elsewhere", WhatIf, lambda e: "not here")
+    page = Supplement("cooling", Estimate, lambda e: f"cooling of {e.workload}")
+    silent = Supplement("silent", Estimate, lambda e: None)
+    elsewhere = Supplement("elsewhere", WhatIf, lambda e: "not here")
     for one in (page, silent, elsewhere):
         PAGES.register(one)
     try:

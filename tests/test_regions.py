@@ -15,9 +15,7 @@ from npusim.frontends.pyg import from_pyg
 from npusim.graph import Editor, Graph, Phase
 from npusim.graph.regions import _SAID, block_of, module_path
 from npusim.ops import DType, Family, Role, op_type
-from npusim.report.estimate import estimate_page
-from npusim.report.estimate_html import estimate_html
-from npusim.report.regions import part_s, time_by_region
+from npusim.report.estimate import estimate_page, part_s, time_by_region
 from npusim.techniques import apply, legal
 from npusim.techniques.preprocessing import preprocessing_operators
 from npusim.workloads import load_workload
@@ -185,7 +183,7 @@ def test_pages_tell_where_the_time_goes() -> None:
     rows = {line.split()[0]: line.split() for line in text.partition("time by phase")[2].splitlines() if line}
     assert {"preprocessing", "attention", "aggregation", "combination", "activation"} <= set(rows)
     assert "all" in rows and "%" in rows["preprocessing"]
-    html = estimate_html(e)
+    html = estimate_page(e).html()
     assert "phases by unit" in html and "Blocks of the network by phase" in html and "Control flow: " in html
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from npusim.cost.architecture import MAC_FORMATS
 from npusim.cost.candidates import CANDIDATE_DTYPE, CANDIDATE_SIZE
-from npusim.cost.rates import MACHINE_RATES, RATES, Rate
+from npusim.cost.rates import COPY, CYCLE, GAP, MACHINE_RATES, RATES, READ, WRITE
 from npusim.cost.resources import BODY, MACS, PLACE_OF, RESOURCES, Server
 
 
@@ -15,7 +15,7 @@ def test_the_first_columns_of_a_candidate_are_its_resources_in_their_order():
 
 def test_a_resource_of_a_candidate_that_takes_time_has_a_rate():
     """Its row of the table of rates is at its place; rows with a meaning of their own come after."""
-    named = {int(rate) for rate in Rate if rate < BODY}
+    named = {CYCLE, READ, WRITE, GAP, COPY}
     levels = {place for name, place in PLACE_OF.items() if name.startswith("level")}
     timed = {i for i, r in enumerate(RESOURCES[:BODY]) if r.server in (Server.GRID, Server.DMA)}
     assert named | levels == timed

@@ -7,16 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import convolutions, graphs
 
-from npusim.cost.design_batch import POINTS
-from npusim.cost.evaluation import evaluate_points
-from npusim.cost.group_search import SHARED_SEARCH
-from npusim.cost.point_groups import points_in_groups
+from npusim.cost.design_batch import POINTS, points_in_groups
+from npusim.cost.evaluation import SHARED_SEARCH, evaluate_points
 from npusim.cost.rates import BLOCK
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore import load_space
 from npusim.explore.campaign import Campaign
-from npusim.explore.keeping import keep
-from npusim.explore.pieces import in_boxes
+from npusim.explore.kept import keep
+from npusim.explore.points import in_boxes
 
 RELATIVE = 1e-9
 SRAM, LEVEL = "npu.sram.per_tile", "npu.levels.side_cache.capacity"
@@ -129,6 +127,11 @@ def test_boxes_hold_every_combination_once_and_are_narrow_in_rates():
     assert widest.max() / widest.min() == 4.0
     # The same box follows for each value of an axis that changes no rate.
     assert np.array_equal(second[cuts[0] : cuts[1]], second[cuts[1] : cuts[2]])
+
+
+def test_boxes_of_equal_values_are_cut_all_the_same():
+    order, cuts = in_boxes([np.ones((40, 1)), np.ones((40, 1))], [True, True])
+    assert sorted(order) == list(range(1600)) and np.diff(cuts).max() <= BLOCK
 
 
 def test_sizes_of_sram_share_a_search_all_of_them_where_no_rate_varies():

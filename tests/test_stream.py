@@ -14,10 +14,9 @@ from rich.console import Console
 from npusim import estimate, stream
 from npusim.arch import load_soc
 from npusim.arch.loading import load_toolchain
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.report.stream import stream_page
-from npusim.report.study_html import stream_html
 from npusim.scenario import Scenario
 from npusim.studies.stream import EVENTS, BatchJudgement, Followed, Update, follow, generated, read_events
 from npusim.studies.stream.masks import entries_changed
@@ -264,7 +263,7 @@ def test_accuracy_of_mini_batches_stands_in_document_and_page():
     text = io.StringIO()
     Console(file=text, width=80).print(stream_page(result))
     assert "accuracy 70.0% instead of 80.0%" in " ".join(text.getvalue().split())
-    html = stream_html(result)
+    html = stream_page(result).html()
     assert "Best way by rate of updates" in html and "25% of the edges lost" in html
 
 

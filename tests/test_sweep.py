@@ -289,11 +289,11 @@ def test_a_front_of_parts_is_the_front_of_all_points(tmp_path, monkeypatch, wher
 
 
 def test_the_page_of_a_front_holds_everything(tmp_path):
-    from npusim.report.pareto_html import pareto_html
+    from npusim.report.exploration import pareto_page
 
     sweep(QUICK, tmp_path)
     found = pareto(tmp_path)
-    page = pareto_html(found)
+    page = pareto_page(found).html()
     assert f"point {found.knee['point']}" in page
     assert "parcoords" in page and "https://cdn" not in page.split("</script>")[-1]
 

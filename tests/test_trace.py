@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npusim.cli.running import run as main
+from npusim.cli.program import run as main
 from npusim.engines.chrome_trace import chrome_trace
 from npusim.engines.event import event_estimate
 from npusim.engines.timeline import Timeline, critical_path, dram_bandwidth
 from npusim.errors import ConfigError, FileError
 from npusim.measure.traces import diff_traces, read_layers
-from npusim.report.timeline_html import MOST_BARS, timeline_html
+from npusim.report.timeline import MOST_BARS, timeline_page
 from npusim.scenario import Scenario
 from npusim.techniques import apply
 from npusim.workloads import load_workload
@@ -95,8 +95,8 @@ def test_the_traffic_on_dram_is_never_above_what_dram_sustains(case):
 def test_a_gantt_chart_of_many_tasks_is_joined_and_small():
     line = timeline("gat-citeseer", "none", "throughput")
     assert len(line.working) > 10 * MOST_BARS
-    page = timeline_html(line)
-    few = timeline_html(timeline())
+    page = timeline_page(line).html()
+    few = timeline_page(timeline()).html()
     assert page.count("tasks, busy") <= len(line.units) * len(line.operators) * line.inferences * 2
     assert len(page) < len(few) + 6_000_000
     assert "aggregate" in few

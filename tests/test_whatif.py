@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from npusim import load_soc, load_workload, whatif
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.mapping import Run, map_graph
 from npusim.report.whatif import whatif_page
-from npusim.report.whatif_html import whatif_html
 from npusim.scenario import Scenario
 from npusim.studies import WhatIf
 from npusim.studies.perturbation import sampled, uncertain_numbers
@@ -218,7 +217,7 @@ def test_pages_fit_into_eighty_columns_and_end_with_the_conclusion(compared, ove
 
 def test_the_html_page_needs_no_other_file(compared, over):
     for result in (compared, over):
-        page = whatif_html(result)
+        page = whatif_page(result).html()
         assert "<script src" not in page and "<link" not in page
         assert page.count("Plotly.newPlot(") >= 2
         assert all(v.techniques in page or v.stack in page for v in result.variants)

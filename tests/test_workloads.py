@@ -269,3 +269,9 @@ def test_a_kind_brings_workloads_of_its_own(tmp_path: Path) -> None:
         KINDS.remove("line")
     with pytest.raises(UnknownNameError):
         load_workload("long-line")
+
+
+def test_settings_of_a_workload_are_a_keyword_as_those_of_a_machine() -> None:
+    wide = load_workload("gcn-cora", settings={"workload.hidden": 128})
+    assert wide.tensors.keys() == load_workload("gcn-cora", ["workload.hidden=128"]).tensors.keys()
+    assert any(128 in tensor.shape for tensor in wide.tensors.values())

@@ -112,7 +112,7 @@ def read_planetoid(name: str, root: Path | None = None) -> GraphData:
 
 
 def _joined(known: Any, tests: Any, tested: Any, folder: Path) -> Any:
-    """Return a row for each node: the known ones, then `tests` at the nodes `tested`; zeros for missing nodes."""
+    """Return a row for each node: the known ones, then `tests` at the nodes `tested`; else zeros."""
     first, last = len(known), int(tested.max())
     together = known.shape[1] == tests.shape[1] and len(tested) == len(tests) == len(set(tested.tolist()))
     if not together or tested.min() < first or last >= first + 2 * len(tests):

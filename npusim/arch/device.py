@@ -79,8 +79,8 @@ ElementKind = Literal[
 `sigmoid` includes all activations with an exponential; `boolean` is an element of a Boolean input or output;
 `reduction` is across rows (along a row it is arithmetic); `sort` is a comparison while edges are sorted;
 `pooling` reads an element of a window; `relayout` writes elements in another order, `row_relayout` contiguous
-rows of at least a cache line; `scatter_reduce` combines by maximum, minimum, product or mean; `page` is a newly
-allocated page of memory, which the operating system clears."""
+rows of at least a cache line; `scatter_reduce` combines by maximum, minimum, product or mean; `page` is a
+newly allocated page of memory, which the operating system clears."""
 
 RowKind = Literal["softmax", "reduction", "gather", "aggregate"]
 """Kinds of work with a fixed time per row; `aggregate`: a row fetched for a non-zero in compressed rows."""
@@ -139,13 +139,13 @@ class StateHandling(Section):
     copied_on_write: bool = False
     """Whether a write to a state is a copy."""
     converted: bool = False
-    """Whether states are stored in the format of the model file and converted; otherwise they are stored in the
-    format of the computation."""
+    """Whether states are stored in the format of the model file and converted; otherwise they are stored in
+    the format of the computation."""
 
 
 Unpacking = Literal["ahead", "kernel", "product"]
-"""Where packed weights are unpacked: `ahead` by the compiler, which stores them unpacked; by a `kernel` at each
-inference; or in the `product`."""
+"""Where packed weights are unpacked: `ahead` by the compiler, which stores them unpacked; by a `kernel` at
+each inference; or in the `product`."""
 
 
 class PackedWeights(Section):
@@ -184,8 +184,8 @@ class RooflineDevice(Section):
     """Columns of a product that a core computes in parallel; columns round up to a multiple. None: they do
     not."""
     product_overhead: units.Duration | None = None
-    """Fixed time of a product or convolution in addition to `dispatch_overhead`: reordering of operands, filling
-    and draining of the kernel. None: none."""
+    """Fixed time of a product or convolution in addition to `dispatch_overhead`: reordering of operands,
+    filling and draining of the kernel. None: none."""
     result_macs: units.Ratio | None = None
     """Time to start and store a result of a product, in multiply-accumulates. None: none."""
     element_cycles: dict[ElementKind, units.CyclesPerElement] = Field(default_factory=dict)
@@ -194,8 +194,8 @@ class RooflineDevice(Section):
     row_cycles: dict[RowKind, units.Cycles] = Field(default_factory=dict)
     """Further cycles of a core per row, by kind of work. Absent: none."""
     element_rate: units.PositiveRatio | None = None
-    """Rate of elements and rows relative to `element_cycles` and `row_cycles`, if those were measured on another
-    core. None: the same."""
+    """Rate of elements and rows relative to `element_cycles` and `row_cycles`, if those were measured on
+    another core. None: the same."""
     like: Annotated[DeviceName | None, units.Informative("read with the file")] = None
     """Device of this SoC that this one starts from: it states what is left out here."""
     ops: list[OpName] | None = Field(default=None, min_length=1)
@@ -205,7 +205,8 @@ class RooflineDevice(Section):
     fused_ops: list[FusedOpName] = Field(default_factory=list)
     """Operator types that are fused with the operator whose result they read: no traffic and no dispatch."""
     in_place_ops: list[Literal["concat"]] = Field(default_factory=list)
-    """Operators without a copy if the device computes all operands: producers write into the joined tensor."""
+    """Operators without a copy if the device computes all operands: producers write into the joined
+    tensor."""
     caches: dict[str, Cache] = Field(default_factory=dict, max_length=CACHE_LEVELS)
     """Cache levels by name, nearest to the core first."""
     write_cost: units.PositiveRatio | None = None

@@ -138,19 +138,19 @@ class Dpu(Section):
     grid: Grid
     """Arrangement of the grid."""
     macs_per_mpe: dict[GridFormat, units.MacsPerCycle] = Field(min_length=1)
-    """Input channels per MPE and cycle, by format. Without int4 it runs as int8, without fp32 as fp16 and vice
-    versa; integers without int8 run on the DSPs."""
+    """Input channels per MPE and cycle, by format. Without int4 it runs as int8, without fp32 as fp16 and
+    vice versa; integers without int8 run on the DSPs."""
     modes: dict[str, DpuMode] = Field(min_length=1, max_length=3)
     """Layouts of a stencil; the compiler selects the best for each workload."""
     eltwise_ops: list[OpName]
     """Elementwise operators of the grid on two tensors; the DSPs run the others."""
     dataflow: GridOrDataflow = "grid"
     """Mapping of products and convolutions to the MACs of a tile. `grid`: stencils of outputs by `modes` and
-    `model`, calibrated on silicon. Otherwise a dataflow of configs/dataflows.yaml by name, or in place: the same
-    MACs, arranged as `array`, by first principles."""
+    `model`, calibrated on silicon. Otherwise a dataflow of configs/dataflows.yaml by name, or in place: the
+    same MACs, arranged as `array`, by first principles."""
     array: ArrayShape | None = None
-    """MACs as an array for a dataflow. None: M * M times the MACs of an MPE along the first axis, N * N along the
-    second, with broadcast operands."""
+    """MACs as an array for a dataflow. None: M * M times the MACs of an MPE along the first axis, N * N along
+    the second, with broadcast operands."""
     fused_ops: list[FusedOpName]
     """Operators that the post-processing engine applies to outputs without extra time."""
     fuse_residual: bool = False

@@ -156,8 +156,8 @@ class Npu(Section):
     tiles: units.TileCount
     """Tiles on the chip."""
     tiles_for: PerHint = Field(default=None)  # type: ignore[assignment]  # a validator fills it
-    """Tiles that a network is compiled for, by performance hint. Absent, or if only `tiles` is set: all, divided
-    among the contexts for throughput."""
+    """Tiles that a network is compiled for, by performance hint. Absent, or if only `tiles` is set: all,
+    divided among the contexts for throughput."""
     inflight_requests: PerHint
     """Inferences in flight, by performance hint."""
     contexts: units.TileCount = units.Count(1, source="absent: one")
@@ -165,8 +165,8 @@ class Npu(Section):
     launch_overhead: units.Duration
     """Fixed time of an inference: driver, command queue, interrupt. Hidden if several are in flight."""
     dispatch_overhead: units.Duration = units.Quantity(0.0, "s", source="absent")
-    """Fixed time of each operator of DSPs or DMA engines alone, and of each requantisation that is not fused: a
-    call of the management processor. Further requests do not hide it."""
+    """Fixed time of each operator of DSPs or DMA engines alone, and of each requantisation that is not fused:
+    a call of the management processor. Further requests do not hide it."""
     vpu_clock: units.Frequency
     """Clock of DSPs, SRAM and DMA engines."""
     voltage: units.Voltage

@@ -1,9 +1,9 @@
 """Power, energy and area: what a data sheet states, at which clock and voltage, and the process node.
 
 A gated device draws idle power. Leakage beyond it is proportional to the voltage, and dynamic power to the
-clock and the square of the voltage. A sheet states their sum at a rated point: its own clock and voltage, unless
-`rated_at` states others. A setting of the clock leaves the rated point unchanged. Energies of the process node
-hold at its nominal voltage.
+clock and the square of the voltage. A sheet states their sum at a rated point: its own clock and voltage,
+unless `rated_at` states others. A setting of the clock leaves the rated point unchanged. Energies of the
+process node hold at its nominal voltage.
 """
 
 from __future__ import annotations

@@ -16,10 +16,9 @@ import numpy as np
 from npusim.arch.array import OUTER_LEVELS, GridFormat
 from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.npu import DmaModel
-from npusim.cost.arrays.machine import ArrayRecord
-from npusim.cost.hosts import derive_host
-from npusim.cost.jit import compiled
-from npusim.cost.power import DramRates, dynamic_scale, leakage_scale
+from npusim.cost.arrays.nest import ArrayRecord
+from npusim.cost.hosts import DramRates, derive_host, dynamic_scale, leakage_scale
+from npusim.cost.kernels import compiled
 from npusim.cost.records import (
     Bytes,
     BytesPerSecond,
@@ -104,7 +103,7 @@ class SearchedColumns:
 
 @columns_of(DmaModel, "dma_", "page_bytes")
 class RatedColumns(SearchedColumns):
-    """What the rates of operators depend on, but for those of DSPs and hosts, and for DRAM."""
+    """Columns that the rates of operators depend on, without DSPs, hosts and DRAM."""
 
     dpu_clock_hz: Hertz
     """Clock of the MAC grid."""
@@ -277,7 +276,7 @@ def derive(archs: Archs, points: int) -> None:
 
 @compiled
 def derive_arrays(archs: Archs, points: int) -> None:
-    """Fill the derived columns of points but those of their hosts, which only work on hosts reads."""
+    """Fill the derived columns of points, without hosts."""
     # The loop is in here because each call with arrays counts references to all of them.
     for p in range(points):
         shared = archs.shared[p, 0]
@@ -355,7 +354,7 @@ def _energy(arch: ArchRecord, shared: SharedRecord) -> None:
 
 @compiled
 def _area(arch: ArchRecord, shared: SharedRecord) -> None:
-    """Area (mm2): building blocks, counted, times the technology's area of each; power beside the work."""
+    """Fill area (mm2), from counts of building blocks, and the power that does not depend on the work."""
     mac_m2 = arch.mpe_macs_int8 * shared.mac_m2_int8 + arch.mpe_macs_fp16 * shared.mac_m2_fp16
     mac_m2 += arch.mpe_macs_int4 * shared.mac_m2_int4 + arch.mpe_macs_fp32 * shared.mac_m2_fp32
     sram_m2 = shared.sram_m2_per_byte * (arch.sram_tile_bytes + arch.sram_reserved_bytes)

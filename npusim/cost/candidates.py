@@ -3,7 +3,7 @@
 A candidate is dominated when another needs no more of anything that takes time or energy: cycles of the grid,
 bytes and gaps of the DMA, prologue and epilogue, what streams past and what is held meanwhile, bytes through
 SRAM; and no more SRAM to be possible at all. What remains is evaluated for each design point
-(`npusim.cost.candidate_latency`); the fastest of these that are possible there is the fastest of all, because
+(`npusim.cost.latency`); the fastest of these that are possible there is the fastest of all, because
 latency rises with each of these amounts. None of them depends on the size of SRAM, so one search serves all
 sizes of a range.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from npusim.cost.jit import compiled, compiled_making_arrays
+from npusim.cost.kernels import compiled, compiled_making_arrays
 from npusim.cost.records import Bytes, Number, dtype_of
 from npusim.cost.resources import BODY, RESOURCES
 from npusim.cost.tables import OpRecord
@@ -37,7 +37,7 @@ NeedsRecord.__annotations__ = {
 class CandidateRecord(NeedsRecord):
     """A mapping of one operator, by what it needs of the units; the last nine columns are the tiling.
 
-    What memory levels serve of it is told once all candidates are found (`npusim.cost.levels.serve`).
+    Bytes that memory levels serve are set after the search (`npusim.cost.levels.serve`).
     """
 
     prologue_bytes: Bytes
@@ -65,7 +65,7 @@ class CandidateRecord(NeedsRecord):
     tiles: Number
     """Tiles that have a part in it."""
     row_pieces: Number
-    """Pieces along the rows of a tile's share (`npusim.cost.granularity`)."""
+    """Pieces along the rows of a tile's share (`npusim.cost.tiling`)."""
     strips: Number
     """Vertical strips of the image."""
     row_blocks: Number
@@ -91,12 +91,12 @@ def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
 
 @compiled
 def precedes(a: CandidateRecord, b: CandidateRecord) -> bool:
-    """Order of candidates, of which the first of equally fast ones is taken.
+    """Whether `a` comes before `b`; of equally fast candidates the first is chosen.
 
     It is the one that moves least; then the one with the shortest start and end, which a row-wise fusion adds
     up. More SRAM makes more candidates equally fast: by SRAM traffic alone, one with larger stencils and a
     longer start was taken then, and the fusion was slower. No two that need different amounts are equal, so
-    it does not matter with which others a candidate was found.
+    it does not matter with which others a candidate was candidates.
     """
     if a.fine != b.fine:
         return bool(a.fine < b.fine)
@@ -157,14 +157,14 @@ def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: f
 
 
 @compiled
-def add_candidate(found: Any, start: int, stop: int, new: int, least: float, greatest: float) -> int:
+def add_candidate(candidates: Any, start: int, stop: int, new: int, least: float, greatest: float) -> int:
     """Add a candidate of one operator unless it is dominated; drop those that it dominates.
 
     Parameters
     ----------
-    found : array of CANDIDATE_DTYPE, shape (places,)
+    candidates : array of CANDIDATE_DTYPE, shape (places,)
     start, stop : int
-        The operator's candidates are `found[start:stop]`.
+        The operator's candidates are `candidates[start:stop]`.
     new : int
         Place of the new candidate, at least `stop`.
     least, greatest : float
@@ -179,21 +179,25 @@ def add_candidate(found: Any, start: int, stop: int, new: int, least: float, gre
     -----
     Of two that need the same of everything, the one that precedes stays.
     """
-    kept, cycles = start, found[new].grid_cycles
+    kept, cycles = start, candidates[new].grid_cycles
     for i in range(start, stop):
         # Where one is dropped, no other dominates the new one: it would have dominated that one before.
-        if found[i].grid_cycles <= cycles and _dominates(found[i], found[new], least, greatest):
+        if candidates[i].grid_cycles <= cycles and _dominates(
+            candidates[i], candidates[new], least, greatest
+        ):
             return stop
-        if cycles > found[i].grid_cycles or not _dominates(found[new], found[i], least, greatest):
+        if cycles > candidates[i].grid_cycles or not _dominates(
+            candidates[new], candidates[i], least, greatest
+        ):
             if kept != i:
-                found[kept] = found[i]
+                candidates[kept] = candidates[i]
             kept += 1
-    found[kept] = found[new]
+    candidates[kept] = candidates[new]
     return kept + 1
 
 
 @compiled_making_arrays
-def sort_candidates(found: Any, start: int, stop: int) -> None:
+def sort_candidates(candidates: Any, start: int, stop: int) -> None:
     """Sort candidates so that the first of equally fast ones is taken (merge sort of their places)."""
     count = stop - start
     if count < 2:
@@ -204,7 +208,7 @@ def sort_candidates(found: Any, start: int, stop: int) -> None:
             i, middle = first, min(first + width, count)
             j, last = middle, min(first + 2 * width, count)
             for place in range(first, last):
-                if j >= last or (i < middle and not precedes(found[order[j]], found[order[i]])):
+                if j >= last or (i < middle and not precedes(candidates[order[j]], candidates[order[i]])):
                     merged[place] = order[i]
                     i += 1
                 else:
@@ -212,9 +216,9 @@ def sort_candidates(found: Any, start: int, stop: int) -> None:
                     j += 1
         order, merged, width = merged, order, 2 * width
     if width > 1:
-        before = found[start:stop].copy()
+        before = candidates[start:stop].copy()
         for place in range(count):
-            found[start + place] = before[order[place] - start]
+            candidates[start + place] = before[order[place] - start]
 
 
 @compiled

@@ -1,10 +1,14 @@
-"""Design points in batches: the rates of those that differ in time, the energies of units of all.
+"""Design points in groups that share a tiling search, and in batches that share rates.
+
+Points of a full design repeat each other: all groups have the same values of the axes that the search does
+not look at. These stand once, as *places*; a group says what it sets besides, and which places its points
+have. The order of places is free (`npusim.explore.points`): neighbours have similar rates, so few candidates
+have to be compared there.
 
 Points of a group follow each other with few of their numbers changed. One record of each device holds the
-latest point; what follows from it is made again only where a number that it reads has changed, and DRAM's
-bandwidth, the number that most sweeps vary most, is read by rates alone. Points at which every rate is the
-same, as where the DMA engines are narrower than DRAM, share a *column*: what takes time is costed once for
-all of them.
+latest point. Numbers that follow from it are computed again only where a number that they read has changed.
+DRAM's bandwidth, which most sweeps vary most, is read by rates alone. Points at which every rate is the same,
+as where the DMA engines are narrower than DRAM, share a *column*: time is costed once for all of them.
 """
 
 from __future__ import annotations
@@ -15,89 +19,124 @@ import numpy as np
 
 from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive, derive_arrays
 from npusim.cost.design_point import ARRAY_SIZE, HOST_SIZE, SHARED_SIZE, column_in
-from npusim.cost.energy import UNIT_ENERGIES, fill_unit_energies
 from npusim.cost.hosts import HOST_DTYPE
-from npusim.cost.jit import compiled, compiled_making_arrays
-from npusim.cost.plan_independent import PlanIndependent, fill_independent, plan_independent
+from npusim.cost.kernels import compiled, compiled_making_arrays
+from npusim.cost.plan_costs import PlanIndependent, fill_independent, plan_independent
 from npusim.cost.rates import BLOCK, MACHINE_RATES, RATES, fill_rates
+from npusim.cost.records import Floats, Ints
+from npusim.cost.resources import UNIT_ENERGIES, fill_unit_energies
+
+
+class PointGroups(NamedTuple):
+    """Design points in groups; a group is alike in all that the tiling search looks at, except SRAM.
+
+    Columns are places among a point's numbers (`npusim.cost.design_point.ArchRow`), of primitives only.
+    """
+
+    group_columns: Ints
+    """Columns that groups set."""
+    group_values: Floats
+    """Their values, shape (groups, columns)."""
+    first: Ints
+    """Where the totals of each group begin."""
+    spans: Ints
+    """First place of each group and the place behind its last, shape (groups, 2)."""
+    columns: Ints
+    """Columns that places set."""
+    values: Floats
+    """Their values, shape (places, columns)."""
+    order: Ints
+    """Number of each place among its group's points."""
+    cuts: Ints
+    """Places at which a batch ends, ascending."""
+    search_of: Ints
+    """Number of the search that each group needs."""
+
+
+def points_in_groups(columns: Ints, values: Floats, groups: Ints) -> PointGroups:
+    """Return points, shape (points, columns), of which `groups[g]` to `groups[g + 1]` share a search."""
+    spans = np.stack([groups[:-1], groups[1:]], axis=1)
+    count, none = len(spans), np.empty(0, np.int64)
+    first, order = np.zeros(count, np.int64), np.arange(len(values))
+    return PointGroups(
+        none, np.empty((count, 0)), first, spans, columns, values, order, none, np.arange(count)
+    )
+
 
 POINTS = 1024
-"""Points of a batch, at most; they have no more than `BLOCK` columns."""
+"""Most points of a batch; they have at most `BLOCK` columns."""
 _DRAM_BANDWIDTH = column_in(SHARED_DTYPE, "dram_bytes_per_s")
 _NOTHING, _BANDWIDTH, _MORE = range(3)
 
 
 class Design(NamedTuple):
-    """Design points: what they start from and what each sets."""
+    """A group of design points: the numbers that they start from and those that each place sets."""
 
-    base: Any
-    """Numbers of a point (`npusim.cost.design_point.ArchRow`), float64, shape (columns,)."""
+    base: Floats
+    """Numbers of a point (`npusim.cost.design_point.ArchRow`)."""
     arrays: int
     """Array devices of the machine."""
     hosts: int
     """CPUs and GPUs of the machine."""
-    columns: Any
-    """Places among these numbers that points set, int64, shape (changed,)."""
-    values: Any
-    """What each place sets them to, float64, shape (places, changed)."""
-    order: Any
-    """Which point each place is, int64, shape (places,)."""
-    cuts: Any
-    """Places at which a batch ends, ascending, int64."""
+    columns: Ints
+    values: Floats
+    order: Ints
+    cuts: Ints
+    """See `PointGroups`."""
 
 
 class Batch(NamedTuple):
-    """Consecutive points of a design."""
+    """Consecutive points of a group."""
 
-    shared: Any
-    """Numbers of the latest point: of what devices share, float64, shape (1, numbers) ..."""
-    arrays: Any
-    """... of the array devices ..."""
-    hosts: Any
-    """... and of the hosts."""
+    shared: Floats
+    """Numbers of the latest point that devices share, shape (1, numbers)."""
+    arrays: Floats
+    """Its numbers of the array devices, of the same shape."""
+    hosts: Floats
+    """Its numbers of the hosts."""
     archs: Archs
     """The same as records: a table of one point."""
-    rates: Any
-    """Of each array device, float64, shape (array devices, RATES, BLOCK)."""
+    rates: Floats
+    """Rates of each column, shape (array devices, RATES, BLOCK)."""
     independent: PlanIndependent
-    """What columns cost under every plan."""
-    unit_j: Any
-    """Energies of units of each array device and state, float64, shape (array devices, points,
-    UNIT_ENERGIES).
-    """
-    machine: Any
-    """Area (mm2), peak rate (1/s), idle power and limit of power (W) of each state, float64, shape
-    (points, 4).
-    """
-    column_of: Any
-    """Column of each point, int64, shape (points,)."""
-    state_of: Any
-    """State of the machine at each point, DRAM's bandwidth left out, int64, shape (points,)."""
-    counts: Any
-    """Columns and points that are filled in, int64, shape (2,)."""
+    """Costs of each column under every plan."""
+    unit_j: Floats
+    """Energies of units in each state, shape (array devices, points, UNIT_ENERGIES)."""
+    machine: Floats
+    """Area (mm2), peak rate (1/s), idle power and limit of power (W) of each state, shape (points, 4)."""
+    column_of: Ints
+    """Column of each point."""
+    state_of: Ints
+    """State of the machine at each point; points that differ in DRAM's bandwidth alone share one."""
+    counts: Ints
+    """Numbers of columns and points, shape (2,)."""
 
 
 @compiled_making_arrays
 def new_batch(design: Design, operators: int, points: int) -> Batch:
-    """Return room for so many points of a design, none of which is filled in."""
+    """Return an empty batch."""
     arrays, hosts, first = design.arrays, design.hosts, SHARED_SIZE + design.arrays * ARRAY_SIZE
     shared = np.empty((1, SHARED_SIZE))
     of_arrays, of_hosts = np.empty((1, arrays * ARRAY_SIZE)), np.empty((1, hosts * HOST_SIZE))
     shared[0, :] = design.base[:SHARED_SIZE]
     of_arrays[0, :] = design.base[SHARED_SIZE:first]
     of_hosts[0, :] = design.base[first:]
+    archs = Archs(shared.view(SHARED_DTYPE), of_arrays.view(ARCH_DTYPE), of_hosts.view(HOST_DTYPE))
+    rates, independent = (
+        np.zeros((arrays, RATES, BLOCK)),
+        plan_independent(arrays, hosts, operators, min(BLOCK, points)),
+    )
+    unit_j, machine = np.empty((arrays, points, UNIT_ENERGIES)), np.empty((points, 4))
+    column_of, state_of = np.empty(points, np.int64), np.empty(points, np.int64)
+    counts = np.zeros(2, np.int64)
     return Batch(
-        shared, of_arrays, of_hosts,
-        Archs(shared.view(SHARED_DTYPE), of_arrays.view(ARCH_DTYPE), of_hosts.view(HOST_DTYPE)),
-        np.zeros((arrays, RATES, BLOCK)), plan_independent(arrays, hosts, operators, min(BLOCK, points)),
-        np.empty((arrays, points, UNIT_ENERGIES)), np.empty((points, 4)),
-        np.empty(points, np.int64), np.empty(points, np.int64), np.zeros(2, np.int64),
-    )  # fmt: skip
+        shared, of_arrays, of_hosts, archs, rates, independent, unit_j, machine, column_of, state_of, counts
+    )
 
 
 @compiled
 def _first_beyond(cuts: Any, point: int) -> int:
-    """Return the place of the first cut after a point, of cuts that rise."""
+    """Return the place of the first cut after a point; cuts ascend."""
     low, high = 0, cuts.shape[0]
     while low < high:
         middle = (low + high) // 2
@@ -110,7 +149,7 @@ def _first_beyond(cuts: Any, point: int) -> int:
 
 @compiled
 def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, has_hosts: bool) -> int:
-    """Fill a batch with points from `start` on, `stop` at most; return the point after the last.
+    """Fill a batch with points from `start` to at most `stop`; return the point after the last.
 
     Parameters
     ----------
@@ -119,12 +158,12 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
     has_hosts : bool
         Whether any of them runs on a host.
     """
-    # Few calls: each counts references to every array that it is given.
+    # Few calls: numba counts references to each array in a call.
     shared, arrays, hosts, archs = batch.shared, batch.arrays, batch.hosts, batch.archs
     rates, table, values = batch.rates, batch.independent.table, design.values
     column_of, state_of, bandwidth = batch.column_of, batch.state_of, batch.independent.dram_bytes_per_s
     devices, first_host = design.arrays, SHARED_SIZE + arrays.shape[1]
-    one: Any = np.int64(1)  # of a literal all would be compiled again
+    one: Any = np.int64(1)  # a literal would make a second specialisation
     point, columns, state = start, 0, -1
     stop, cut = min(stop, start + column_of.shape[0]), _first_beyond(design.cuts, start)
     if cut < design.cuts.shape[0]:
@@ -178,7 +217,7 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
 
 @compiled
 def _fill_state(archs: Archs, machine: Any, unit_j: Any, state: int) -> None:
-    """Write down what the machine is and what its work costs."""
+    """Write area, peak rate, powers and energies of units of the machine in a state."""
     shared = archs.shared[0, 0]
     machine[state, 0], machine[state, 1] = shared.area_mm2, shared.peak_ops_per_s
     machine[state, 2], machine[state, 3] = shared.idle_w, shared.limit_w

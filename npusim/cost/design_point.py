@@ -30,7 +30,7 @@ from npusim.cost.architecture import (
     SharedPrimitives,
     derive,
 )
-from npusim.cost.arrays.machine import fill_tile_array
+from npusim.cost.arrays.nest import fill_tile_array
 from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES, fill_host
 from npusim.cost.levels import BIT_OF
 from npusim.cost.records import dtype_of
@@ -41,11 +41,11 @@ SHARED_SIZE, ARRAY_SIZE, HOST_SIZE = (d.itemsize // 8 for d in (SHARED_DTYPE, AR
 
 def _offsets(dtype: Any, names: Collection[str]) -> tuple[int, ...]:
     """Return the places of some columns in the float64 view of a record."""
-    found: list[int] = []
+    places: list[int] = []
     for name in names:
         column, offset = dtype.fields[name][:2]
-        found += range(offset // 8, (offset + column.itemsize) // 8)
-    return tuple(found)
+        places += range(offset // 8, (offset + column.itemsize) // 8)
+    return tuple(places)
 
 
 def column_in(dtype: Any, name: str) -> int:
@@ -98,8 +98,8 @@ class ArchRow:
         return (self.arrays if device in self.arrays else self.hosts).index(device)
 
     def derive(self) -> None:
-        """Fill the derived columns anew."""
-        points: Any = np.int64(1)  # of a literal the kernel would be compiled again
+        """Fill the derived columns."""
+        points: Any = np.int64(1)  # a literal would make a second specialisation
         derive(self.archs, points)
 
     def copy(self) -> ArchRow:
@@ -118,7 +118,7 @@ class ArchRow:
 
     @property
     def rated(self) -> frozenset[int]:
-        """Places of what the rates of operators on array devices depend on, but for DSPs."""
+        """Places of the numbers that rates of array devices depend on, without DSPs."""
         return _of_arrays(len(self.arrays), _RATED).union((column_in(SHARED_DTYPE, "dram_bytes_per_s"),))
 
     @property
@@ -127,7 +127,7 @@ class ArchRow:
         return _of_arrays(len(self.arrays), (SRAM_COLUMN,))
 
     def places_in(self, other: ArchRow, columns: Any) -> Any:
-        """Return where columns of this machine stand in another: -1 for those of a device that it lacks.
+        """Return the places of columns of this machine in another; -1 where that lacks the device.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ def arch_row(soc: Soc, tiles: float | Mapping[str, float], requests: float, hint
     Parameters
     ----------
     tiles : float or mapping of str to float
-        Tiles of each NPU that an inference uses, as far as the chip has them; infinite for all. A mapping has
+        Tiles of each NPU that an inference uses, at most those of the chip; infinite for all. A mapping has
         a number for each NPU by its name.
     requests : float
         Inferences in flight.

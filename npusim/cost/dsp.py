@@ -12,7 +12,7 @@ A kernel is data (`DSP_KERNEL_DTYPE`, filled from a SoC's kernel generation; the
 from __future__ import annotations
 
 from npusim.cost.architecture import ArchRecord
-from npusim.cost.jit import compiled
+from npusim.cost.kernels import compiled
 from npusim.cost.tables import DspKernelRecord, OpRecord
 
 

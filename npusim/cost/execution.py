@@ -3,12 +3,12 @@
 The one mapping from operator types (`npusim.ops`, which knows no machine) to machines. A type stands here, or
 brings its `Execution` along where another package declares it; one without is an error. Of DSP kernels the
 SoC's generation is asked first, then the generations it falls back on; sources spell some differently. An
-operator nobody has a kernel for is costed as the generation's `unknown` kernel, with a warning.
+operator without a kernel is costed as the generation's `unknown` kernel, with a warning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,12 +70,12 @@ def execution_of(op_type: OpType) -> Execution:
     if not op_type.known:
         return _UNKNOWN
     own = op_type.execution
-    found = own if own is not None else _EXECUTIONS.get(op_type.name)
-    if not isinstance(found, Execution):
+    execution = own if own is not None else _EXECUTIONS.get(op_type.name)
+    if not isinstance(execution, Execution):
         raise NpusimError(
-            f"operator type {op_type.name}: its declaration brings no Execution, found {found!r}"
+            f"operator type {op_type.name}: its declaration brings no Execution, found {execution!r}"
         )
-    return found
+    return execution
 
 
 def listed_as(op: Operator) -> str:
@@ -120,137 +120,76 @@ def _repeats(op: Operator) -> bool:
     return op.attrs.get("mode") == "nearest"
 
 
-def _runs(kernels: Mapping[str, str], **traits: Any) -> dict[str, Execution]:
-    """Return the executions of types that share all but the name of their DSP kernel."""
+def _runs(names: str, dsp: bool = True, **traits: Any) -> dict[str, Execution]:
+    """Return the executions of types with common traits: `Type`, or `Type=kernel` where names differ."""
     traits = {"dpu": None, "dma": False, "element": "arithmetic", "row": None, "computes": True} | traits
-    return {name: Execution(dsp_kernel=kernel, **traits) for name, kernel in kernels.items()}
+    executions = {}
+    for name, _, kernel in (part.partition("=") for part in names.split()):
+        executions[name] = Execution(dsp_kernel=(kernel or name.lower()) if dsp else "", **traits)
+    return executions
 
 
 _ON_GRID = {"dpu": DpuOperation.ELTWISE}
+_NO_SPARSE = "no unit of an NPU walks compressed rows of a matrix"
+_NO_SORT = "no unit of an NPU sorts edges"
+_NO_PAGES = "an NPU's memory is laid out beforehand"
+_POINTWISE = """Greater GreaterEqual Less LessEqual Equal NotEqual LogicalAnd=and LogicalOr=or LogicalNot=not
+LogicalXor=xor IsInf=equal IsNaN=equal Select Relu PRelu Abs Negative=neg Sign Floor Ceiling HSwish
+HSigmoid=hardsigmoid Clamp Round HardSigmoid BitwiseAnd=and BitwiseOr=or BitwiseXor=xor BitwiseNot=not
+BitwiseLeftShift=and BitwiseRightShift=and IsFinite=equal"""
+_SIGMOIDS = "Elu Selu Sigmoid Tanh Gelu Erf Swish Mish SoftPlus RegionYolo=sigmoid"
+_TRIGONOMETRIC = "Sin Cos Tan Asin Acos Atan Asinh Acosh Atanh"
+_REDUCTIONS = """ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd=reducesum ReduceL1=reducesum ReduceL2
+ReduceLogicalOr=reducemax ReduceLogicalAnd=reducemin CumSum MVN NormalizeL2=normalizel2onlyc TopK
+GroupNormalization=mvn AdaptiveAvgPool=reducemean AdaptiveMaxPool=reducemax"""
+_GATHERS = "Gather GatherElements=gather GatherND=gather EmbeddingBagOffsets=gather"
+_SCATTERS = "ScatterElementsUpdate=scatterupdate ScatterUpdate ScatterNDUpdate=scatterupdate"
+_RELAYOUTS = "DepthToSpace SpaceToDepth=spacetodepthop ShuffleChannels ReverseSequence=roll"
+_MOVES = """Concat StridedSlice=slice Slice Split=slice VariadicSplit=slice Pad Roll Reverse=roll"""
+_WHOLE = """Range NonZero ShapeOf Eye=range OneHot LSTMSequence GRUSequence RNNSequence
+ScaledDotProductAttention=sdpa ROIAlign ROIPooling PSROIPooling"""
+_BOXES = """NonMaxSuppression MatrixNms=nonmaxsuppression MulticlassNms=nonmaxsuppression
+NMSRotated=nonmaxsuppression DetectionOutput=nonmaxsuppression Proposal=nonmaxsuppression"""
+_CONVOLUTIONS = "Convolution ConvolutionBackpropData GroupConvolutionBackpropData"
 _EXECUTIONS: dict[str, Execution] = {
-    **_runs({"MatMul": ""}, dpu=DpuOperation.MATMUL),
+    **_runs("MatMul", dsp=False, dpu=DpuOperation.MATMUL),
+    **_runs("SparseMatMul", dsp=False, host_only=_NO_SPARSE, row="aggregate"),
+    **_runs("EdgesToCsr", dsp=False, host_only=_NO_SORT, element="sort", computes=False),
+    **_runs("TakePages", dsp=False, host_only=_NO_PAGES, element="page", computes=False),
+    **_runs(_CONVOLUTIONS, dsp=False, dpu=DpuOperation.CONVOLUTION),
+    **_runs("GroupConvolution", dsp=False, dpu=DpuOperation.DEPTHWISE),
+    **_runs("MaxPool", dsp=False, dpu=DpuOperation.MAXPOOL, element="pooling"),
+    **_runs("AvgPool", dsp=False, dpu=DpuOperation.AVGPOOL, element="pooling"),
     **_runs(
-        {"SparseMatMul": ""}, host_only="no unit of an NPU walks compressed rows of a matrix", row="aggregate"
+        "Add Subtract=sub Multiply=mul Maximum=max Minimum=min SquaredDifference=squareddiff", **_ON_GRID
     ),
-    **_runs({"EdgesToCsr": ""}, host_only="no unit of an NPU sorts edges", element="sort", computes=False),
-    **_runs(
-        {"TakePages": ""}, host_only="an NPU's memory is laid out beforehand", element="page", computes=False
-    ),
-    **_runs(
-        {"Convolution": "", "ConvolutionBackpropData": "", "GroupConvolutionBackpropData": ""},
-        dpu=DpuOperation.CONVOLUTION,
-    ),
-    **_runs({"GroupConvolution": ""}, dpu=DpuOperation.DEPTHWISE),
-    **_runs({"MaxPool": ""}, dpu=DpuOperation.MAXPOOL, element="pooling"),
-    **_runs({"AvgPool": ""}, dpu=DpuOperation.AVGPOOL, element="pooling"),
-    **_runs({"Add": "add", "Subtract": "sub", "Multiply": "mul"}, **_ON_GRID),
-    **_runs({"Maximum": "max", "Minimum": "min", "SquaredDifference": "squareddiff"}, **_ON_GRID),
-    **_runs({"Divide": "div", "FloorMod": "floormod", "Mod": "floormod"}, element="division", **_ON_GRID),
-    **_runs({"Power": "power"}, element="power", **_ON_GRID),
-    **_runs(
-        {
-            "Greater": "greater", "GreaterEqual": "greaterequal", "Less": "less", "LessEqual": "lessequal",
-            "Equal": "equal", "NotEqual": "notequal", "LogicalAnd": "and", "LogicalOr": "or",
-            "LogicalNot": "not", "LogicalXor": "xor", "IsInf": "equal", "IsNaN": "equal", "Select": "select",
-        }
-    ),
-    **_runs(
-        {
-            "Relu": "relu", "PRelu": "prelu", "Abs": "abs", "Negative": "neg", "Sign": "sign",
-            "Floor": "floor", "Ceiling": "ceiling", "HSwish": "hswish", "HSigmoid": "hardsigmoid",
-            "Clamp": "clamp", "Round": "round", "HardSigmoid": "hardsigmoid", "BitwiseAnd": "and",
-            "BitwiseOr": "or", "BitwiseXor": "xor", "BitwiseNot": "not", "BitwiseLeftShift": "and",
-            "BitwiseRightShift": "and", "IsFinite": "equal",
-        }
-    ),
-    **_runs(
-        {
-            "Elu": "elu", "Selu": "selu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu", "Erf": "erf",
-            "Swish": "swish", "Mish": "mish", "SoftPlus": "softplus", "RegionYolo": "sigmoid",
-        },
-        element="sigmoid",
-    ),
-    **_runs({"Exp": "exp", "Sinh": "sinh", "Cosh": "cosh"}, element="exponential"),
-    **_runs({"Log": "log"}, element="logarithm"),
-    **_runs({"Sqrt": "sqrt", "SoftSign": "div"}, element="division"),
-    **_runs(
-        {
-            "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan",
-            "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
-        },
-        element="power",
-    ),
-    **_runs({"Convert": "convert", "ConvertLike": "convert"}, computes=False),
-    **_runs({"FakeQuantize": "quantize", "FakeConvert": "quantize"}, computes=False, **_ON_GRID),
-    **_runs({"Softmax": "softmax", "LogSoftmax": "logsoftmax"}, element="softmax", row="softmax"),
-    **_runs(
-        {
-            "ReduceSum": "reducesum", "ReduceMean": "reducemean", "ReduceMax": "reducemax",
-            "ReduceMin": "reducemin", "ReduceProd": "reducesum", "ReduceL1": "reducesum",
-            "ReduceL2": "reducel2", "ReduceLogicalOr": "reducemax", "ReduceLogicalAnd": "reducemin",
-            "CumSum": "cumsum", "MVN": "mvn", "NormalizeL2": "normalizel2onlyc", "TopK": "topk",
-            "GroupNormalization": "mvn", "AdaptiveAvgPool": "reducemean", "AdaptiveMaxPool": "reducemax",
-        },
-        element=_reduction,
-        row="reduction",
-    ),
-    **_runs(
-        dict.fromkeys(("Gather", "GatherElements", "GatherND", "EmbeddingBagOffsets"), "gather"),
-        element="gather",
-        row="gather",
-        computes=False,
-    ),
-    **_runs(
-        dict.fromkeys(("ScatterElementsUpdate", "ScatterUpdate", "ScatterNDUpdate"), "scatterupdate"),
-        element=_scattering,
-        computes=False,
-    ),
-    **_runs({"Transpose": "mempermute"}, element=_transposition, computes=False),
-    **_runs(
-        {
-            "DepthToSpace": "depthtospace", "SpaceToDepth": "spacetodepthop",
-            "ShuffleChannels": "shufflechannels", "ReverseSequence": "roll",
-        },
-        element="relayout",
-        computes=False,
-    ),
-    **_runs({"Broadcast": "broadcast", "Tile": "broadcast"}, element=_repetition, computes=False),
-    **_runs(
-        {
-            "Concat": "concat", "StridedSlice": "slice", "Slice": "slice", "Split": "slice",
-            "VariadicSplit": "slice", "Pad": "pad", "Roll": "roll", "Reverse": "roll",
-        },
-        dma=True,
-        computes=False,
-    ),
-    **_runs(
-        dict.fromkeys(
-            ("Reshape", "Squeeze", "Unsqueeze", "Result", "Identity", "View"), ""
-        ),
-        computes=False,
-    ),
-    **_runs(dict.fromkeys(("Assign", "ReadValue"), "convert"), computes=False),
-    **_runs(
-        {"Range": "range", "NonZero": "nonzero", "ShapeOf": "shapeof", "Eye": "range", "OneHot": "onehot"}
-    ),
-    **_runs(
-        {
-            "LSTMSequence": "lstmsequence", "GRUSequence": "grusequence",
-            "RNNSequence": "rnnsequence", "ScaledDotProductAttention": "sdpa", "ROIAlign": "roialign",
-            "ROIPooling": "roipooling", "PSROIPooling": "psroipooling",
-        }
-    ),
-    **_runs({"LSTMGates": "lstmgates", "GRUGates": "grugates"}, element="sigmoid"),
-    **_runs({"Interpolate": "interpolate"}, dma=_repeats),
-    **_runs({"LRN": "lrn"}, element="power"),
-    **_runs({"GridSample": "gridsample"}, element="gather"),
-    **_runs(
-        dict.fromkeys(
-            ("NonMaxSuppression", "MatrixNms", "MulticlassNms", "NMSRotated", "DetectionOutput", "Proposal"),
-            "nonmaxsuppression",
-        )
-    ),
-}  # fmt: skip
+    **_runs("Divide=div FloorMod Mod=floormod", element="division", **_ON_GRID),
+    **_runs("Power", element="power", **_ON_GRID),
+    **_runs(_POINTWISE),
+    **_runs(_SIGMOIDS, element="sigmoid"),
+    **_runs("Exp Sinh Cosh", element="exponential"),
+    **_runs("Log", element="logarithm"),
+    **_runs("Sqrt SoftSign=div", element="division"),
+    **_runs(_TRIGONOMETRIC, element="power"),
+    **_runs("Convert ConvertLike=convert", computes=False),
+    **_runs("FakeQuantize=quantize FakeConvert=quantize", computes=False, **_ON_GRID),
+    **_runs("Softmax LogSoftmax", element="softmax", row="softmax"),
+    **_runs(_REDUCTIONS, element=_reduction, row="reduction"),
+    **_runs(_GATHERS, element="gather", row="gather", computes=False),
+    **_runs(_SCATTERS, element=_scattering, computes=False),
+    **_runs("Transpose=mempermute", element=_transposition, computes=False),
+    **_runs(_RELAYOUTS, element="relayout", computes=False),
+    **_runs("Broadcast Tile=broadcast", element=_repetition, computes=False),
+    **_runs(_MOVES, dma=True, computes=False),
+    **_runs("Reshape Squeeze Unsqueeze Result Identity View", dsp=False, computes=False),
+    **_runs("Assign=convert ReadValue=convert", computes=False),
+    **_runs(_WHOLE),
+    **_runs("LSTMGates GRUGates", element="sigmoid"),
+    **_runs("Interpolate", dma=_repeats),
+    **_runs("LRN", element="power"),
+    **_runs("GridSample", element="gather"),
+    **_runs(_BOXES),
+}
 _UNKNOWN = Execution(dsp_kernel="unknown", dpu=None, dma=False, element="arithmetic", row=None, computes=True)
 
 
@@ -263,64 +202,35 @@ def _check_complete() -> None:
 
 _check_complete()
 
-_SPELLINGS = {
-    "add": ("eltwise_add",),
-    "and": ("logicaland",),
-    "div": ("divide",),
-    "greaterequal": ("greatereq",),
-    "hardsigmoid": ("hsigmoid",),
-    "interpolate": ("interpolatewh_1",),
-    "hswish": ("hardswish",),
-    "lessequal": ("lesseq",),
-    "max": ("maximum",),
-    "mempermute": ("transpose",),
-    "min": ("minimum",),
-    "mul": ("multiply",),
-    "neg": ("negative",),
-    "not": ("logicalnot",),
-    "or": ("logicalor",),
-    "quantize": ("fakequantize",),
-    "squareddiff": ("squaredifference",),
-    "sub": ("subtract",),
-    "xor": ("logicalxor",),
-}
-"""Other names of a kernel in the tables of npu-nn-cost-model."""
-_KIN = {
-    "avgpool": "reducemean",
-    "eye": "broadcast",
-    "gridsample": "gather",
-    "grugates": "sigmoid",
-    "interpolatewh_1": "gather",
-    "lrn": "gelu",
-    "lstmgates": "sigmoid",
-    "maxpool": "reducemax",
-    "nonzero": "cumsum",
-    "normalizel2onlyc": "mvn",
-    "onehot": "select",
-    "pad": "concat",
-    "psroipooling": "reducemean",
-    "range": "broadcast",
-    "reducel2": "reducesum",
-    "roialign": "gather",
-    "roipooling": "reducemax",
-    "shapeof": "broadcast",
-    "slice": "concat",
-    "topk": "reducemax",
-} | dict.fromkeys(
-    (
-        "matmul", "convolution", "groupconvolution", "convolutionbackpropdata",
-        "groupconvolutionbackpropdata", "lstmsequence", "grusequence", "rnnsequence", "sdpa",
-    ),
-    "mul",
-)  # fmt: skip
-"""Kernels that no source has figures of, and the one of the most alike work, which stands in for each."""
+
+def _pairs(text: str) -> dict[str, str]:
+    """Return the pairs of a text `name=other name=other`."""
+    return dict(part.split("=") for part in text.split())
+
+
+_SPELLINGS = _pairs(
+    """add=eltwise_add and=logicaland div=divide greaterequal=greatereq hardsigmoid=hsigmoid
+    interpolate=interpolatewh_1 hswish=hardswish lessequal=lesseq max=maximum mempermute=transpose min=minimum
+    mul=multiply neg=negative not=logicalnot or=logicalor quantize=fakequantize squareddiff=squaredifference
+    sub=subtract xor=logicalxor"""
+)
+"""Other name of a kernel in the tables of npu-nn-cost-model."""
+_SUBSTITUTES = _pairs(
+    """avgpool=reducemean eye=broadcast gridsample=gather grugates=sigmoid interpolatewh_1=gather lrn=gelu
+    lstmgates=sigmoid maxpool=reducemax nonzero=cumsum normalizel2onlyc=mvn onehot=select pad=concat
+    psroipooling=reducemean range=broadcast reducel2=reducesum roialign=gather roipooling=reducemax
+    shapeof=broadcast slice=concat topk=reducemax matmul=mul convolution=mul groupconvolution=mul
+    convolutionbackpropdata=mul groupconvolutionbackpropdata=mul lstmsequence=mul grusequence=mul
+    rnnsequence=mul sdpa=mul"""
+)
+"""Substitute of a kernel that no source has figures of: the one of the most similar work."""
 
 
 def _fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> None:
     """Fill a record of DSP_KERNEL_DTYPE with the kernel of an operator; a missing one adds to `warnings`."""
-    found = kernel_of(npu, op)
-    if found is not None:
-        fill_numbers(record, found[1][1], found[1][2])
+    named = kernel_of(npu, op)
+    if named is not None:
+        fill_numbers(record, named[1][1], named[1][2])
         return
     if op.traits.known:
         where = f"{npu.dsp.kernel_generation!r} or its fallbacks"
@@ -333,11 +243,11 @@ def _fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> No
 def kernel_of(npu: Npu, op: Operator) -> tuple[str, tuple[str, DspGeneration, DspKernel]] | None:
     """Return an operator's kernel name and (generation, its data, kernel); None where there is none."""
     name = execution_of(op.traits).dsp_kernel or op.type.lower()
-    names = [name, *_SPELLINGS.get(name, ())]
-    for spelling in [*names, *(_KIN[other] for other in names if other in _KIN)]:
-        found = npu.dsp.kernel(spelling)
-        if found is not None:
-            return spelling, found
+    names = [name, *([_SPELLINGS[name]] if name in _SPELLINGS else [])]
+    for spelling in [*names, *(_SUBSTITUTES[other] for other in names if other in _SUBSTITUTES)]:
+        kernel = npu.dsp.kernel(spelling)
+        if kernel is not None:
+            return spelling, kernel
     return None
 
 

@@ -10,6 +10,30 @@ All functions are scalar equations; all cycles are of the DPU clock. ``arch`` is
 `npusim.cost.architecture.ARCH_DTYPE`, or whatever has its ``dpu_...`` fields; units, sources and
 uncertainties of the numbers stand in ``configs/socs``. What does not depend on the stencil is computed once
 and passed down, because a sweep runs these lines some ten billion times.
+
+What zeros save on the MAC grid.
+
+Each MAC unit holds a bitmap of the non-zero operands of its pixel and its output channel and skips what is
+zero. But the units of a grid advance together: the next piece of input channels starts when the unit with the
+most non-zeros is through. So the saving follows the *fullest* lane, not the mean; passing over empty steps
+costs time too; and what the grid no longer computes it must still be fed (`npusim.cost.grid.area_cycles`).
+That is why the speed-up saturates near 2.5 however empty the data are, and why few output channels (little
+compute for each activation read) gain little.
+
+Densities are shares of non-zero elements, 1 = dense. All functions are scalar equations.
+
+Convolutions and matrix products on one tile: cycles of the MAC grid, stencil by stencil.
+
+A convolution's output is cut into stencils; full ones, those at the right edge, at the bottom edge and in the
+corner differ in size, so at most four kinds of pixel areas times two kinds of channel blocks are costed,
+whatever the size. A matrix product M x K x N is a 1x1 convolution whose M rows the compiler folds to a grid
+of pixels. `npusim.cost.grid` has the equations of one stencil.
+
+Work of the MAC grid without a sum over channels: depthwise convolution, pooling, elementwise.
+
+No input channel meets another, so seven of the eight multipliers of a MAC unit idle and the SRAM ports set
+the rate: a group of 4 x 4 pixels x 32 B of channels takes at least four cycles per kernel tap (512 B through
+128 B per cycle). All functions are scalar equations; ``arch`` is as in `npusim.cost.grid`.
 """
 
 from __future__ import annotations
@@ -19,7 +43,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
-from npusim.cost.jit import compiled
+from npusim.cost.kernels import compiled
 from npusim.cost.records import Bytes, Elements, Number, Share
 from npusim.cost.tables import OpRecord
 
@@ -120,9 +144,24 @@ def tile_workload(op: OpRecord, out_w: float, out_h: float, out_c: float, skips_
     act_block_density = op.a_block_density if skips_zeros else 1.0
     weight_density = op.b_density if skips_zeros else 1.0
     return DpuWorkload(
-        out_w, out_h, out_c, op.in_c, op.kernel_w, op.kernel_h, op.stride_w, 0.0, 0.0, op.a_item, op.b_item,
-        op.c_item, 1.0, act_density, weight_density, act_block_density, 1.0,
-    )  # fmt: skip
+        out_w,
+        out_h,
+        out_c,
+        op.in_c,
+        op.kernel_w,
+        op.kernel_h,
+        op.stride_w,
+        0.0,
+        0.0,
+        op.a_item,
+        op.b_item,
+        op.c_item,
+        1.0,
+        act_density,
+        weight_density,
+        act_block_density,
+        1.0,
+    )
 
 
 @compiled
@@ -282,3 +321,310 @@ def tail_cycles(channels: Channels, largest_pixels: float, last: float, last_dra
     """Write-back left over after the last stencil: its own, or the rest of the largest before it."""
     largest = largest_pixels * (channels.drain if channels.blocks > 0.0 else channels.rest_drain)
     return max(last_drain, largest - last)
+
+
+DENSE, ACTIVATIONS, WEIGHTS, BOTH = 0, 1, 2, 3
+"""Whose bitmaps the grid uses to skip zeros."""
+SIDES = 4
+"""Number of these choices."""
+
+_FULLEST_OF_16 = 1.77
+"""Expected maximum of 16 standard normal variables."""
+
+
+@compiled
+def lane_density(density: float, block_density: float, lanes: float, window: float) -> float:
+    """Share of the dense steps that the fullest of several lanes keeps.
+
+    A lane's window of ``window`` elements holds ``density * window`` non-zeros on average, with the spread of
+    a binomial; the fullest of 16 lanes lies 1.77 spreads above, and ``sqrt(1 - 1/lanes)`` makes a single lane
+    not wait.
+
+    Parameters
+    ----------
+    block_density : float
+        Share of granules (all lanes x one window) that are not empty; 1 when unknown. Empty granules are
+        skipped whole and the others are denser accordingly.
+    window : float
+        Elements of the reduction that a lane runs through before it waits (fitted).
+
+    Returns
+    -------
+    float
+        Between ``density`` and 1; 1 at density 1.
+    """
+    if density >= 1.0:
+        return 1.0
+    block = min(max(block_density, density, 1e-12), 1.0)
+    inside = density / block
+    variance = inside * (1.0 - inside) * (1.0 - 1.0 / lanes) / window
+    return float(block * min(1.0, inside + _FULLEST_OF_16 * np.sqrt(variance)))
+
+
+@compiled
+def worth_trying(side: int, work: DpuWorkload) -> bool:
+    """Whether a choice of bitmaps uses only operands that hold zeros."""
+    uses_act = side in (ACTIVATIONS, BOTH)
+    uses_weight = side in (WEIGHTS, BOTH)
+    return (not uses_act or work.act_density < 1.0) and (not uses_weight or work.weight_density < 1.0)
+
+
+@compiled
+def skipped_shares(arch: ArchRecord, side: int, work: DpuWorkload) -> SkippedShares:
+    """Return how zeros change a reduction.
+
+    Parameters
+    ----------
+    side : int
+        Bitmaps in use: ACTIVATIONS, WEIGHTS, BOTH, or DENSE for none. The compiler takes what pays.
+
+    Notes
+    -----
+    One bitmap leads the skip: on silicon both sides sparse are barely faster than the better side
+    (``silicon_sparsity.csv``, 16x16). Scanning the bitmap takes ``1 / dpu_sparse_skip_max`` of the dense time
+    and each kept step restarts the pipeline for ``dpu_sparse_restart`` of a step. Weights lie compressed in
+    SRAM (non-zeros plus one bit per element), so their feed shrinks (silicon, 8x16, both sides sparse);
+    activations are read through a table of pointers at ``dpu_sparse_act_feed`` times the dense feed.
+    """
+    if side == DENSE:
+        return SkippedShares(1.0, 1.0, 1.0, 0.0)
+    lanes, window = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h, arch.dpu_sparse_window_act
+    act_lane = lane_density(work.act_density, work.act_block_density, lanes, window)
+    lanes, window = arch.dpu_channel_lanes, arch.dpu_sparse_window_weight
+    weight_lane = lane_density(work.weight_density, work.weight_block_density, lanes, window)
+    lane = act_lane if side == ACTIVATIONS else weight_lane
+    if side == BOTH:
+        lane = min(act_lane, weight_lane)
+    share = max(lane, 1.0 / arch.dpu_sparse_skip_max + arch.dpu_sparse_restart * lane)
+    act_feed = 1.0 if side == WEIGHTS else arch.dpu_sparse_act_feed
+    weight_feed = 1.0 if side == ACTIVATIONS else min(1.0, work.weight_density + 0.125 / work.weight_bytes)
+    return SkippedShares(share, act_feed, weight_feed, arch.dpu_sparse_drain_exposed)
+
+
+_MODES = 3
+
+
+@compiled
+def effective_taps(arch: ArchRecord, work: DpuWorkload) -> float:
+    """Kernel taps that the grid works through.
+
+    A lone last output row beside vertical padding lets the grid skip about one tap (npu4000 silicon, 3x3:
+    rows with ``out_h mod 4 = 1`` run 1/9 faster; the figures do not determine the mechanism).
+    """
+    taps = work.kernel_w * work.kernel_h
+    lanes = arch.dpu_pixel_lanes_h
+    lone = work.out_h - np.floor(work.out_h / lanes) * lanes == 1.0
+    if lone and work.pad_top + work.pad_bottom > 0.0:
+        taps = max(1.0, taps - arch.dpu_lone_row_taps)
+    return taps
+
+
+@compiled
+def _conv_areas(
+    arch: ArchRecord,
+    work: DpuWorkload,
+    across: float,
+    down: float,
+    reduction: ReductionCycles,
+    channels: Channels,
+) -> float:
+    """Cycles, without start-up, of all stencils over an output of ``out_w`` x ``out_h`` pixels."""
+    full_w = across * arch.dpu_pixel_lanes_w
+    full_h = down * arch.dpu_pixel_lanes_h
+    columns = np.floor(work.out_w / full_w)
+    rows = np.floor(work.out_h / full_h)
+    rest_w = work.out_w - columns * full_w
+    rest_h = work.out_h - rows * full_h
+    edge_w = np.ceil(rest_w / arch.dpu_pixel_lanes_w)
+    edge_h = np.ceil(rest_h / arch.dpu_pixel_lanes_h)
+    total = 0.0
+    last = 0.0
+    drain = 0.0
+    if columns * rows > 0.0:
+        cycles, last, drain = area_cycles(reduction, channels, across * down, full_w * full_h)
+        total += columns * rows * cycles
+    if edge_w * rows > 0.0:
+        cycles, last, drain = area_cycles(reduction, channels, edge_w * down, rest_w * full_h)
+        total += rows * cycles
+    if columns * edge_h > 0.0:
+        cycles, last, drain = area_cycles(reduction, channels, across * edge_h, full_w * rest_h)
+        total += columns * cycles
+    if edge_w * edge_h > 0.0:
+        cycles, last, drain = area_cycles(reduction, channels, edge_w * edge_h, rest_w * rest_h)
+        total += cycles
+    return total + tail_cycles(channels, min(work.out_w, full_w) * min(work.out_h, full_h), last, drain)
+
+
+@compiled
+def conv_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
+    """Cycles of one convolution on one tile in one MPE mode.
+
+    Returns
+    -------
+    float
+        DPU cycles: start-up + sum over stencils of max(compute, write-back) + write-back of the last. Never
+        more than dense.
+    """
+    across, down, channel_groups = mode_shape(arch, mode)
+    taps = effective_taps(arch, work)
+    channels = channel_blocks(arch, work, channel_groups)
+    best = np.inf
+    for side in range(SIDES):
+        if worth_trying(side, work):
+            skipped = skipped_shares(arch, side, work)
+            reduction = reduction_cycles(arch, across * down, taps, work, skipped)
+            best = min(best, _conv_areas(arch, work, across, down, reduction, channels))
+    return startup_cycles(arch, work.write_tiles) + best
+
+
+@compiled
+def _matmul_areas(
+    arch: ArchRecord,
+    work: DpuWorkload,
+    across: float,
+    down: float,
+    reduction: ReductionCycles,
+    channels: Channels,
+) -> float:
+    """Cycles, without start-up, of all stencils over a product's rows, folded to groups of pixels."""
+    lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
+    slots = across * down
+    full = np.floor(work.out_w / (slots * lanes))
+    rest_pixels = work.out_w - full * slots * lanes
+    rest = np.ceil(rest_pixels / lanes)
+    if rest > across:
+        rest = (
+            np.ceil(rest / across) * across
+        )  # a stencil is a rectangle: its last row of groups is filled up
+    total = 0.0
+    last = 0.0
+    drain = 0.0
+    if full > 0.0:
+        cycles, last, drain = area_cycles(reduction, channels, slots, slots * lanes)
+        total = full * cycles
+    if rest > 0.0:
+        cycles, last, drain = area_cycles(reduction, channels, rest, rest_pixels)
+        total += cycles
+    return total + tail_cycles(channels, slots * lanes if full > 0.0 else rest_pixels, last, drain)
+
+
+@compiled
+def matmul_mode_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
+    """Cycles of a matrix product on one tile in one MPE mode; arguments as in `conv_cycles`.
+
+    Returns
+    -------
+    float
+        DPU cycles. The rows are taken to fold to full groups of pixels; a product that must keep a layout one
+        pixel wide goes through `conv_cycles` with ``out_w = 1`` and costs about four times as much. Zeros are
+        skipped in the first mode only: the cost model's sparse grid shows no gain of the other modes.
+    """
+    across, down, channel_groups = mode_shape(arch, mode)
+    channels = channel_blocks(arch, work, channel_groups)
+    best = np.inf
+    for side in range(SIDES if mode == 0 else 1):
+        if worth_trying(side, work):
+            skipped = skipped_shares(arch, side, work)
+            reduction = reduction_cycles(arch, across * down, 1.0, work, skipped)
+            best = min(best, _matmul_areas(arch, work, across, down, reduction, channels))
+    return startup_cycles(arch, work.write_tiles) + best
+
+
+@compiled
+def matmul_cycles(arch: ArchRecord, work: DpuWorkload) -> float:
+    """Cycles of a matrix product in its best MPE mode; arguments as in `conv_cycles`."""
+    best = np.inf
+    for mode in range(_MODES):
+        best = min(best, matmul_mode_cycles(arch, work, mode))
+    return best
+
+
+@compiled
+def _blocks(arch: ArchRecord, channel_bytes: float) -> float:
+    """Blocks of channels, 32 B each, that a pass handles."""
+    return float(np.ceil(channel_bytes / arch.dpu_channelwise_block_bytes))
+
+
+@compiled
+def _pixel_groups(arch: ArchRecord, out_w: float, out_h: float) -> float:
+    """Groups of pixel lanes that cover an output."""
+    return float(np.ceil(out_w / arch.dpu_pixel_lanes_w) * np.ceil(out_h / arch.dpu_pixel_lanes_h))
+
+
+@compiled
+def _block_cycles(arch: ArchRecord) -> float:
+    """Cycles in which the ports read one block of channels of one pixel group."""
+    read = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h * arch.dpu_channelwise_block_bytes
+    return float(read / (arch.dpu_read_ports * arch.dpu_channelwise_bytes_per_port_cycle))
+
+
+@compiled
+def _padded_share(work: DpuWorkload) -> float:
+    """Share of (output row, kernel row) pairs that read padding."""
+    before, after = work.pad_top, work.pad_bottom
+    missing = before * (before + work.stride) + after * (after + work.stride)
+    return min(1.0, missing / (2.0 * work.stride * work.out_h * work.kernel_h))
+
+
+@compiled
+def depthwise_cycles(arch: ArchRecord, work: DpuWorkload) -> float:
+    """DPU cycles of a depthwise convolution, or average pooling (equal weights), on one tile."""
+    size = work.out_c * work.act_bytes
+    blocks = _blocks(arch, size)
+    taps = work.kernel_w * work.kernel_h
+    if work.stride == 1.0 and 1.0 < work.kernel_w <= arch.dpu_row_reuse_kernel_w:
+        if work.out_c <= arch.dpu_row_reuse_channels:
+            # Few channels let the loader keep a row: 4 + kernel_w - 1 columns serve kernel_w taps.
+            reads = (arch.dpu_pixel_lanes_w + work.kernel_w - 1.0) / arch.dpu_pixel_lanes_w
+            taps = min(taps, work.kernel_h * reads * arch.dpu_row_reuse_cost)
+        else:
+            taps *= arch.dpu_row_overlap_cost
+    taps *= 1.0 - arch.dpu_padding_saving * _padded_share(work)
+    if work.stride > 1.0:
+        # Strided pixels of few channels fall on the same banks; more blocks spread them.
+        taps *= 1.0 + arch.dpu_stride_conflict / (blocks * blocks)
+    if size <= 0.5 * arch.dpu_channelwise_block_bytes:
+        taps *= arch.dpu_half_block_cost
+    group_cycles = _block_cycles(arch) * (taps * arch.dpu_depthwise_tap_cost + arch.dpu_depthwise_group_cost)
+    groups = _pixel_groups(arch, work.out_w, work.out_h)
+    cycles = blocks * (arch.dpu_channelwise_start_cycles + groups * group_cycles)
+    return float(startup_cycles(arch, work.write_tiles) + cycles)
+
+
+@compiled
+def maxpool_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
+    """DPU cycles of max pooling on one tile; arguments as in `depthwise_cycles`.
+
+    ``mode`` is the MPE mode: fewer pixel slots are slower.
+    """
+    across, down, _ = mode_shape(arch, mode)
+    groups = _pixel_groups(arch, work.out_w, work.out_h)
+    stencil_w = across * arch.dpu_pixel_lanes_w
+    stencil_h = down * arch.dpu_pixel_lanes_h
+    stencils = np.ceil(work.out_w / stencil_w) * np.ceil(work.out_h / stencil_h)
+    cost = arch.dpu_pool_tap_cost
+    if mode > 0:
+        cost *= arch.dpu_pool_few_slots_cost
+    tap_groups = groups * cost + stencils * arch.dpu_pool_stencil_cost
+    reads = tap_groups * work.kernel_w * work.kernel_h + groups * arch.dpu_depthwise_group_cost
+    cycles = arch.dpu_channelwise_start_cycles + _block_cycles(arch) * reads
+    blocks = _blocks(arch, work.out_c * work.act_bytes)
+    return float(startup_cycles(arch, work.write_tiles) + blocks * cycles)
+
+
+@compiled
+def eltwise_cycles(arch: ArchRecord, work: DpuWorkload) -> float:
+    """DPU cycles of an elementwise sum of two tensors on one tile; arguments as in `depthwise_cycles`.
+
+    Pixels occupy whole 32 B blocks. int8 is bound by the ports, fp16 by the narrower adder; a broadcast of
+    the result to other tiles by the broadcast path.
+    """
+    blocks = _blocks(arch, work.out_c * work.act_bytes)
+    padded = work.out_w * work.out_h * blocks * arch.dpu_channelwise_block_bytes
+    rate = arch.dpu_eltwise_bytes_per_port_cycle * arch.dpu_read_ports
+    if work.act_bytes > 1.0:
+        rate *= arch.dpu_fp16_output_rate
+    cycles = padded / rate
+    if work.write_tiles > 1.0:
+        cycles = max(cycles, padded * drain_cycles_per_byte(arch, work.write_tiles, work.act_bytes))
+    return float(arch.dpu_startup_cycles + cycles)

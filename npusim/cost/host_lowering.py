@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from npusim.arch import Cpu, Gpu
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
-from npusim.cost.decisions import Group
 from npusim.cost.execution import execution_of
+from npusim.cost.plans import Group
 from npusim.cost.tables import HostFormat
 from npusim.graph import Graph
 from npusim.ops import CSR_INDEX_BYTES, DType, Family, Operator, Storage, Tensor, TensorKind, WorkClass
@@ -70,7 +70,7 @@ Broadcast of node numbers `ref_i32`, and holds no Convert of them."""
 
 
 def held_bytes(dtype: DType) -> float:
-    """Return the bytes of an element as a host's runtime holds it, but for widened floating-point numbers."""
+    """Return the bytes of an element in a host's runtime, without widening of floating-point numbers."""
     return float(dtype.bytes) if dtype.is_float else min(float(dtype.bytes), _WIDEST_INTEGER_BYTES)
 
 
@@ -127,7 +127,7 @@ def hand_over(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, handed: C
 def shared_tensors(
     graph: Graph, groups: Iterable[Group], roots: Mapping[str, Collection[str]]
 ) -> frozenset[str]:
-    """Return the computed tensors that several devices touch, by those whose bytes they are."""
+    """Return the stored tensors of computed values that several devices touch."""
     touched: dict[str, set[str]] = {}
     for group in groups:
         for op in (graph.operators[name] for name in (group.main, *group.fused) if group.device):
@@ -160,18 +160,18 @@ class Uncached:
         self._fetched = set[str]()
 
     def of(self, group: Group) -> set[str]:
-        """Return those of the next group in order of execution."""
+        """Return the uncached tensors of the next group in order of execution."""
         members = [self.graph.operators[name] for name in (group.main, *group.fused)]
-        made = (name for op in members for name in op.outputs)
-        found = {name for name in made if any(stored in self.leaving for stored in self.roots[name])}
+        results = (name for op in members for name in op.outputs)
+        uncached = {name for name in results if any(stored in self.leaving for stored in self.roots[name])}
         fetched = set[str]()
         for name in (name for op in members for name in op.inputs):
-            stored = {one for one in self.roots[name] if self._is_known(one)} - self._fetched
+            stored = {root for root in self.roots[name] if self._is_known(root)} - self._fetched
             if stored:
-                found.add(name)
+                uncached.add(name)
                 fetched |= stored
         self._fetched |= fetched
-        return found
+        return uncached
 
     def _is_known(self, name: str) -> bool:
         made = self.graph.tensors[name].kind is TensorKind.ACTIVATION

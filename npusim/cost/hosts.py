@@ -25,8 +25,9 @@ where its table lies: of a table that fits a cache, at that cache's bandwidth, h
 **Random accesses.** The latency of the levels, weighted alike by the bytes among which they fall, over the
 misses that all cores keep in flight.
 
-**Power** beyond idle is rated at one clock and voltage (`npusim.cost.power`): a part of it leaks, another
-moves the bytes of DRAM, and the rest is dynamic.
+**Power** beyond idle is rated at one clock and voltage: a part of it leaks, another moves the bytes of DRAM,
+and the rest is dynamic. Leakage grows with the voltage. Dynamic power grows with the clock and with the
+square of the voltage: charging a capacitance takes its charge times the voltage, once a cycle.
 """
 
 from __future__ import annotations
@@ -37,10 +38,34 @@ import numpy as np
 
 from npusim.arch import Cpu, Gpu
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS, ElementKind
-from npusim.cost.jit import compiled
-from npusim.cost.power import DramRates, dynamic_scale, leakage_scale
+from npusim.cost.kernels import compiled
 from npusim.cost.records import BytesPerSecond, Hertz, Number, Seconds, Share, Vector, Volts, Watts, dtype_of
 from npusim.cost.tables import HostFormat, OpRecord
+
+
+class DramRates(NamedTuple):
+    """What devices need to know of main memory."""
+
+    latency_s: float
+    j_per_byte: float
+    """Energy of a byte, at the voltage."""
+    clock_ratio: float
+    """Clock over the rated one."""
+    voltage_ratio: float
+    """Voltage over the rated one."""
+
+
+@compiled
+def leakage_scale(voltage_ratio: float) -> float:
+    """Leakage power at a voltage over that at the rated voltage."""
+    return float(voltage_ratio)
+
+
+@compiled
+def dynamic_scale(clock_ratio: float, voltage_ratio: float) -> float:
+    """Dynamic power at a clock and voltage over that at the rated point."""
+    return float(clock_ratio * voltage_ratio * voltage_ratio)
+
 
 _FORMATS = {
     HostFormat.INTEGER: ("int8", "fp32", "fp16"),
@@ -316,7 +341,7 @@ def _elements_s(host: HostRecord, op: OpRecord) -> float:
 
 @compiled
 def host_waits_s(host: HostRecord, op: OpRecord) -> float:
-    """Time of an operator beside arithmetic and bandwidth (s): dispatch and random accesses."""
+    """Time of dispatch and random accesses of an operator (s)."""
     accesses = op.host_gathers + host.scatter_cost * op.host_scatters
     if accesses <= 0.0:
         return float(host.dispatch_s)

@@ -2,7 +2,7 @@
 
 A tensor that an operator reads again, or that one operator hands to another, is served by a level that still
 holds it. What passes between two uses decides that, not where it lies: `between` bytes are counted for each
-operand while a graph is lowered (`npusim.cost.reuse`), as though all of them went through the level.
+operand while a graph is lowered (`npusim.cost.liveness`), as though all of them went through the level.
 
     cache     holds the operand where  between + size <= capacity          (least recently used is replaced)
     software  holds as much of it as   capacity - between  leaves room for
@@ -10,7 +10,7 @@ operand while a graph is lowered (`npusim.cost.reuse`), as though all of them we
 Matrices that are marked to stay (CacheG) come first in a level that software manages: they share it, and the
 rest is left to the others. Within one operator, what is fetched again passes all of the operator's operands
 and results in between. Levels are inclusive: an outer one serves what no nearer one holds. Results that
-nobody but the same device reads need never reach DRAM where software knows that; a cache writes them back.
+only the same device reads need never reach DRAM where software knows that; a cache writes them back.
 
 The first piece, which nothing hides, is counted at DRAM's rate (`npusim.cost.rates` has those of levels). No
 capacity serves nothing, and more of it never less: so it is never slower.
@@ -28,16 +28,14 @@ from typing import Annotated, Any
 import numpy as np
 
 from npusim.arch.array import OPERANDS
-from npusim.cost.between import Between
 from npusim.cost.candidates import CANDIDATE_SIZE
-from npusim.cost.jit import compiled
-from npusim.cost.rates import Rate
-from npusim.cost.records import Bytes, Number, Share, Vector, dtype_of
+from npusim.cost.kernels import compiled
+from npusim.cost.rates import LEVEL_SOURCE, LEVEL_WAIT, READ_WAIT
+from npusim.cost.records import Bytes, Floats, Number, Share, Vector, dtype_of
 from npusim.cost.resources import LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS, READ_BYTES, WRITTEN_BYTES
-from npusim.cost.tables import OpRecord, Unit
+from npusim.cost.tables import Between, OpRecord, Unit
 
 _DPU, _DSP, _DMA = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA))
-_READ_WAIT, _LEVEL_WAIT = int(Rate.READ_WAIT), int(Rate.LEVEL_WAIT)
 
 BIT_OF = {name: float(1 << i) for i, name in enumerate(OPERANDS)}
 """Bit of each operand that may pass through a level."""
@@ -163,19 +161,20 @@ def fill_all_served(arrays: Any, rows: Any, served: Any) -> None:
 
 
 @compiled
-def serve(found: Any, bounds: Any, served: Any) -> None:
+def serve(candidates: Any, row_starts: Any, served: Any) -> None:
     """Have the levels serve the mapping candidates what they hold: it is no demand on DRAM any more.
 
     Parameters
     ----------
-    found : array of CANDIDATE_DTYPE
-        Candidates of row `r` are `found[bounds[r] : bounds[r + 1]]`; nothing of them is served yet.
+    candidates : array of CANDIDATE_DTYPE
+        Candidates of row `r` are `candidates[row_starts[r] : row_starts[r + 1]]`; nothing of them is served
+        yet.
     served : array of SERVED_DTYPE, shape (rows,)
     """
-    numbers = found.view(np.float64)
+    numbers = candidates.view(np.float64)
     for r in range(served.shape[0]):
         if served[r].is_any > 0.0:
-            for c in range(bounds[r], bounds[r + 1]):
+            for c in range(row_starts[r], row_starts[r + 1]):
                 first = c * CANDIDATE_SIZE
                 read, from_levels, to_levels = numbers[first + READ_BYTES], 0.0, 0.0
                 again = max(0.0, read - served[r].compulsory_bytes)
@@ -190,34 +189,59 @@ def serve(found: Any, bounds: Any, served: Any) -> None:
 
 
 @compiled
-def first_wait_s(served: ServedRecord, rates: Any, point: int) -> float:
+def first_wait_s(served: ServedRecord, rates: Floats, point: int) -> float:
     """Return the wait for an operator's first byte: of what levels serve, theirs, in proportion (s).
 
     Parameters
     ----------
     rates : array of float64, shape (RATES, points)
     """
-    wait_s = rates[_READ_WAIT, point]
+    wait_s = rates[READ_WAIT, point]
     if served.is_any > 0.0 and served.compulsory_bytes > 0.0:
         for k in range(LEVELS):
             share = served.first_bytes[k] / served.compulsory_bytes
-            wait_s -= share * (rates[_READ_WAIT, point] - rates[_LEVEL_WAIT + k, point])
+            wait_s -= share * (rates[READ_WAIT, point] - rates[LEVEL_WAIT + k, point])
     return float(wait_s)
 
 
 @compiled
-def shared_bytes(served: ServedRecord, numbers: Any, first: int) -> float:
-    """Return the bytes of a candidate that a level serves which several devices share.
+def sourced_bytes(numbers: Floats, first: int, rates: Floats, point: int, source: int) -> float:
+    """Return the bytes of levels that one of them supplies at a point, or DRAM (`LEVELS`).
 
     Parameters
     ----------
     numbers : array of float64
-        The table of candidates as numbers; those of the candidate begin at `first`.
+        The table of candidates as numbers; the candidate begins at `first`.
     """
-    if served.is_any == 0.0 or served.shared_place == 0.0:
-        return 0.0
-    at = first + int(served.shared_place) - 1
-    return float(numbers[at + LEVEL_READ_BYTES] + numbers[at + LEVEL_WRITTEN_BYTES])
+    total = 0.0
+    for k in range(LEVELS):
+        if int(rates[LEVEL_SOURCE + k, point]) == source:
+            total += numbers[first + LEVEL_READ_BYTES + k] + numbers[first + LEVEL_WRITTEN_BYTES + k]
+    return float(total)
+
+
+@compiled
+def add_candidate_demands(
+    numbers: Floats, candidate: float, repeats: float, rates: Floats, point: int, demands: Floats
+) -> None:
+    """Add to a vector of demands what a mapping candidate needs at a point, each time its operator runs.
+
+    Parameters
+    ----------
+    candidate : float
+        Its place in the table of candidates, whose numbers are `numbers`.
+    rates : array of float64, shape (RATES, points)
+    demands : array of float64, shape (COUNT,)
+    """
+    first = int(candidate) * CANDIDATE_SIZE
+    for r in range(LEVEL_READ_BYTES):
+        demands[r] += repeats * numbers[first + r]
+    for k in range(LEVELS):
+        source = int(rates[LEVEL_SOURCE + k, point])
+        read_at = READ_BYTES if source == LEVELS else LEVEL_READ_BYTES + source
+        written_at = WRITTEN_BYTES if source == LEVELS else LEVEL_WRITTEN_BYTES + source
+        demands[read_at] += repeats * numbers[first + LEVEL_READ_BYTES + k]
+        demands[written_at] += repeats * numbers[first + LEVEL_WRITTEN_BYTES + k]
 
 
 @compiled
@@ -227,7 +251,9 @@ def shared_bytes_per_s(arch: Any) -> float:
 
 
 @compiled
-def shared_levels_s(arrays: Any, moved: Any, bytes_per_s: Any, dram_bytes_per_s: float, point: int) -> float:
+def shared_levels_s(
+    arrays: Any, moved: Floats, bytes_per_s: Floats, dram_bytes_per_s: float, point: int
+) -> float:
     """Return the time that the busiest level needs for what all devices move that share it (s).
 
     Parameters

@@ -14,12 +14,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.arch import Npu, Soc
-from npusim.cost.decisions import Decisions, Group, Plan, Plans, Residency, is_state_copy
 from npusim.cost.execution import execution_of, fill_dsp
 from npusim.cost.host_lowering import Uncached, fill_host_work, shared_tensors
-from npusim.cost.liveness import Liveness, packing, roots
-from npusim.cost.plan_table import PlanTable, distinct_rows, make_table
-from npusim.cost.reuse import fill_reuse
+from npusim.cost.liveness import Liveness, fill_reuse, packing, roots
+from npusim.cost.plans import (
+    Decisions,
+    Group,
+    Plan,
+    Plans,
+    PlanTable,
+    Residency,
+    distinct_rows,
+    is_state_copy,
+    make_table,
+)
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Graph
 from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work, WorkClass
@@ -124,7 +132,9 @@ class _Lowering:
             self.table["host_network_bytes"][there] = self.table["host_fresh_bytes"][there].sum()
         if not place[0]:  # nothing but views: the runtime is called all the same
             self.table["launches"][:1] = 1.0
-        shared = {name: one.shared_level for name, one in soc.array_devices.items() if one.shared_level}
+        shared = {
+            name: device.shared_level for name, device in soc.array_devices.items() if device.shared_level
+        }
         if shared or any(device.levels for device in soc.array_devices.values()):
             fill_reuse(self.table, graph, groups, self.operands, self.root, self.leaving, shared)
         self.users: dict[str, list[int]] = {}
@@ -188,10 +198,10 @@ class _Lowering:
         results: tuple[Tensor, ...],
         first: bool,
     ) -> _Operands:
-        found = _Operands(results=tuple(_Result(t.name, t.bytes, t.name in self.leaving) for t in results))
+        operands = _Operands(results=tuple(_Result(t.name, t.bytes, t.name in self.leaving) for t in results))
         row["c_item"] = results[0].dtype.bytes
         if not inputs:  # made from nothing, such as a Range
-            return found
+            return operands
         product = group.unit is Unit.DPU and row["dpu_operation"] in _PRODUCTS
         a = inputs[0]
         b = inputs[1] if product else None
@@ -202,10 +212,10 @@ class _Lowering:
         row["a_item"] = a.dtype.bytes
         row["a_prefetch"] = self._is_known(a) and not first
         row["a_constant"] = a.kind is TensorKind.CONSTANT
-        found.a = self._operand(a, group, is_weight=False)
-        if op.family is Family.GATHER:  # of a table no more than the rows that are taken
-            taken = min(1.0, results[0].elements / max(1, a.elements))
-            found.a = {name: size * taken for name, size in found.a.items()}
+        operands.a = self._operand(a, group, is_weight=False)
+        if op.family is Family.GATHER:  # of a table no more than the rows that are share
+            share = min(1.0, results[0].elements / max(1, a.elements))
+            operands.a = {name: size * share for name, size in operands.a.items()}
         if b is not None:
             row["b_item"] = b.dtype.bytes
             row["b_prefetch"] = self._is_known(b) and not first
@@ -214,13 +224,13 @@ class _Lowering:
             if row["dpu_operation"] == DpuOperation.CONVOLUTION:  # a transposed one has taps for each phase
                 taps = math.prod(b.shape[2 - len(results[0].shape) :])
                 row["b_pack"] *= taps / (row["kernel_w"] * row["kernel_h"])
-            found.b = self._operand(b, group, is_weight=True)
+            operands.b = self._operand(b, group, is_weight=True)
             self._zeros(row, a, b, npu)
-            found.triangle_bytes = self._triangle(row, a, op)
-        found.extra = tuple(
+            operands.triangle_bytes = self._triangle(row, a, op)
+        operands.extra = tuple(
             self._operand(t, group, is_weight=True) for t in {t.name: t for t in extra}.values()
         )
-        return found
+        return operands
 
     def _side_operands(self, fused: str, group: Group) -> list[str]:
         inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
@@ -235,7 +245,7 @@ class _Lowering:
 
     def _is_known(self, tensor: Tensor) -> bool:
         stored = (self.graph.tensors[name] for name in self.root[tensor.name])
-        return all(one.kind is not TensorKind.ACTIVATION for one in stored)
+        return all(tensor.kind is not TensorKind.ACTIVATION for tensor in stored)
 
     def _zeros(self, row: Any, a: Tensor, b: Tensor, npu: Npu) -> None:
         """Densities that the grid may use: only operands stored with a bitmap are skipped."""
@@ -313,8 +323,8 @@ def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
     lowering = _Lowering(graph, decisions.groups, soc)
     live, table = Liveness(graph, decisions, soc), lowering.table
     in_sram = decisions.residency.whole | decisions.residency.row_fused
-    found = [lowering.resident(i, live, in_sram) for i in range(len(table))]
-    _fill_resident(table, found)
+    columns = [lowering.resident(i, live, in_sram) for i in range(len(table))]
+    _fill_resident(table, columns)
     table["fused_chain"] = _chain_numbers(live)
     return Lowered(table, decisions.groups, tuple(lowering.warnings))
 

@@ -1,4 +1,10 @@
-"""Costs of residency plans at many points: operators are costed once, plans are sums of them."""
+"""Costs of residency plans at many points, and the time between two inferences.
+
+Operators are costed once, plans are sums of them. Hosts, calls of runtimes and DSPs cost the same under every
+plan (`PlanIndependent`). Plans are compared by the time between two inferences, given the time of one
+inference on each device, the requests in flight and the contexts (`interval_s`); engines and placements use
+it too.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +12,241 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.cost.candidate_latency import dma_time_s, fill_beside, overlapped_s, prologue_epilogue_s
+from npusim.cost.architecture import Archs
 from npusim.cost.candidates import CANDIDATE_SIZE, reads_dram, refills
-from npusim.cost.interval import DeviceTimes, interval_s
-from npusim.cost.jit import compiled, compiled_making_arrays
-from npusim.cost.levels import ServedRecord, first_wait_s, shared_bytes, shared_levels_s
-from npusim.cost.plan_independent import PlanIndependent
-from npusim.cost.plan_table import NO_LEAF
-from npusim.cost.rates import Choice, Rate
+from npusim.cost.dsp import dsp_time_s
+from npusim.cost.hosts import cost_host, host_energy_j
+from npusim.cost.kernels import compiled, compiled_making_arrays
+from npusim.cost.latency import dma_time_s, fill_beside, overlapped_s, prologue_epilogue_s
+from npusim.cost.levels import ServedRecord, first_wait_s, shared_levels_s, sourced_bytes
+from npusim.cost.plans import NO_LEAF, PlanTable
+from npusim.cost.rates import BEST, CYCLE, INDEX, PAGE_WALK, READ_WAIT, SRAM, TILE_SRAM, WRITE_WAIT
+from npusim.cost.records import Bools, Floats, Ints
+from npusim.cost.resources import LEVELS, dsp_lane_cycles
 from npusim.cost.tables import OpRecord, Unit
 
-_DPU, _DSP, _DMA = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA))
-_CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
-_PAGE_WALK, _BEST, _INDEX = int(Rate.PAGE_WALK), int(Choice.BEST), int(Choice.INDEX)
-_TILE_SRAM, _SRAM = int(Rate.TILE_SRAM), int(Rate.SRAM)
+
+class DeviceTimes(NamedTuple):
+    """Time of an inference on each device; arrays of shape (devices,)."""
+
+    work_s: Floats
+    """Sum of the latencies of its operators there."""
+    dma_s: Floats
+    """Time of all DMA engines of the device; 0 for a host."""
+    contexts: Floats
+    """Inferences that the device works on side by side, each on its own tiles and SRAM; 1 for a host."""
+
+
+@compiled
+def serial_s(times: DeviceTimes, launches_s: float) -> float:
+    """Return the time of an inference alone (s)."""
+    total = 0.0
+    for d in range(times.work_s.shape[0]):
+        total += times.work_s[d]
+    return total + launches_s
+
+
+@compiled
+def throttled_interval_s(interval_s: float, work_j: float, idle_w: float, limit_w: float) -> float:
+    """Return the time between two inferences at which the package's mean power is within its limit (s).
+
+    The limit is one of seconds, many inferences long: the package works at its clocks and pauses in between.
+
+    Parameters
+    ----------
+    work_j : float
+        Energy of an inference beyond idle power.
+    limit_w : float
+        The limit; 0 for none. Infinite time where idle power alone exceeds it.
+    """
+    if limit_w <= 0.0:
+        return interval_s
+    room_w = limit_w - idle_w
+    return max(interval_s, work_j / room_w) if room_w > 0.0 else np.inf
+
+
+@compiled
+def fill_interval_bounds_s(
+    requests: float, times: DeviceTimes, launches_s: float, memory_s: float, bounds: Floats
+) -> None:
+    """Write lower bounds of the time between two inferences (s), each linear in the times.
+
+    Parameters
+    ----------
+    requests : float
+        Inferences in flight; with one there is one bound.
+    launches_s : float
+        Time of all calls of runtimes.
+    memory_s : float
+        Time that the busiest memory that devices share, DRAM or a level, takes for an inference's bytes.
+    bounds : array of float64, shape (2 * devices + 2,)
+        Written: by each device, by the DMA engines of each, by memory, by requests in flight. Engines serve
+        all contexts of a device; with one context they are no bound of their own: its work holds their time.
+    """
+    bounds[:] = 0.0
+    devices = times.work_s.shape[0]
+    bounds[2 * devices + 1] = serial_s(times, launches_s)
+    if requests <= 1.0:
+        return
+    bounds[2 * devices + 1] /= requests
+    bounds[2 * devices] = memory_s
+    for d in range(devices):
+        bounds[d] = times.work_s[d] / times.contexts[d]
+        bounds[devices + d] = times.dma_s[d] if times.contexts[d] > 1.0 else 0.0
+
+
+@compiled
+def contention_interval_s(contexts: float, npu_s: float, dma_s: float) -> float:
+    """Return the time between two inferences of contexts that share the DMA engines (s).
+
+    A closed queueing network: each context works by itself for `npu_s` less `dma_s`, then waits for the
+    engines, which divide their rate among those that ask. Its throughput depends on the means alone (Baskett
+    et al., JACM 1975) and follows by mean value analysis (Reiser and Lavenberg, JACM 1980).
+    """
+    if contexts <= 1.0 or not 0.0 < npu_s < np.inf:
+        return npu_s
+    apart_s = max(0.0, npu_s - dma_s)
+    queue, interval = 0.0, npu_s
+    for customers in range(1, int(contexts) + 1):
+        shared_s = dma_s * (1.0 + queue)
+        interval = (apart_s + shared_s) / customers
+        queue = shared_s / interval
+    return interval
+
+
+@compiled
+def interval_s(
+    requests: float, times: DeviceTimes, launches_s: float, memory_s: float, bounds: Floats
+) -> float:
+    """Return the time between two inferences (s): the largest bound, or more where contexts wait for DMA.
+
+    Parameters as of `fill_interval_bounds_s`; `bounds` is scratch.
+    """
+    fill_interval_bounds_s(requests, times, launches_s, memory_s, bounds)
+    longest = bounds[0]
+    for b in range(1, len(bounds)):  # the array's own maximum makes loading import linear algebra
+        longest = max(longest, bounds[b])
+    for d in range(times.work_s.shape[0]):
+        longest = max(longest, contention_interval_s(times.contexts[d], times.work_s[d], times.dma_s[d]))
+    return float(longest)
+
+
+_DPU, _DSP, _DMA, _HOST = (int(unit) for unit in (Unit.DPU, Unit.DSP, Unit.DMA, Unit.HOST))
+
+
+class PlanIndependent(NamedTuple):
+    """Costs of points under every plan; rows by name, the last axis is the points."""
+
+    table: Floats
+    """All rows; the others are views of them."""
+    requests: Floats
+    """Inferences in flight."""
+    dram_bytes_per_s: Floats
+    """Bandwidth of DRAM; 1 with one request in flight, when plans do not depend on it."""
+    launches_s: Floats
+    """Time of calls of runtimes."""
+    host_dram: Floats
+    """Bytes between DRAM and hosts that take time."""
+    host_moved: Floats
+    """All bytes between DRAM and hosts."""
+    contexts: Floats
+    """Inferences that each array device works on side by side."""
+    shared_bytes_per_s: Floats
+    """Bandwidth of the memory level that each array device shares; 0 for none."""
+    dispatches_s: Floats
+    """Time of the calls of DSPs and DMA engines, by array device."""
+    dsps_s: Floats
+    """Time on the DSPs, by array device."""
+    lane_cycles: Floats
+    """Cycles of single DSP lanes, by array device."""
+    hosts_s: Floats
+    """Time on each host."""
+    hosts_j: Floats
+    """Energy of each host beyond its idle power."""
+    dsp_s: Floats
+    """Time of the DSPs for each operator."""
+
+
+_TOGETHER, _OF_ARRAY, _OF_HOST = 5, 5, 2
+"""Rows of all devices together, of an array device, of a host."""
+
+
+@compiled_making_arrays
+def plan_independent(arrays: int, hosts: int, operators: int, points: int) -> PlanIndependent:
+    """Return empty tables of a size."""
+    a, h = _TOGETHER + _OF_ARRAY * arrays, _TOGETHER + _OF_ARRAY * arrays + _OF_HOST * hosts
+    table = np.empty((h + operators, points))
+    contexts, shared = table[5 : 5 + arrays], table[5 + arrays : 5 + 2 * arrays]
+    dispatches, dsps = table[5 + 2 * arrays : 5 + 3 * arrays], table[5 + 3 * arrays : 5 + 4 * arrays]
+    lanes, hosts_s, hosts_j = table[5 + 4 * arrays : a], table[a : a + hosts], table[a + hosts : h]
+    requests, bandwidth, launches, host_dram, host_moved = table[0], table[1], table[2], table[3], table[4]
+    return PlanIndependent(
+        table,
+        requests,
+        bandwidth,
+        launches,
+        host_dram,
+        host_moved,
+        contexts,
+        shared,
+        dispatches,
+        dsps,
+        lanes,
+        hosts_s,
+        hosts_j,
+        table[h:],
+    )
+
+
+@compiled
+def fill_independent(archs: Archs, ops: Any, table: Floats, column: int) -> None:
+    """Write what a point costs under every residency plan.
+
+    Parameters
+    ----------
+    archs : Archs
+        The point.
+    ops : array of OP_DTYPE, shape (operators,)
+        Under any plan.
+    table : array of float64, shape (rows, points)
+        All rows of a `PlanIndependent`; a column is written.
+    """
+    # One array in place of the views: numba counts references to each array in a call.
+    arrays, hosts, shared = archs.arrays.shape[1], archs.hosts.shape[1], archs.shared[0, 0]
+    dispatches, dsps, lanes = _TOGETHER + 2 * arrays, _TOGETHER + 3 * arrays, _TOGETHER + 4 * arrays
+    hosts_s, hosts_j = _TOGETHER + _OF_ARRAY * arrays, _TOGETHER + _OF_ARRAY * arrays + hosts
+    launches_s = host_dram = host_moved = 0.0
+    for row in range(table.shape[0]):
+        table[row, column] = 0.0
+    for d in range(arrays):
+        array = archs.arrays[0, d]
+        table[_TOGETHER + d, column] = array.contexts
+        if array.shared_place > 0.0:
+            level = int(array.shared_place) - 1
+            table[_TOGETHER + arrays + d, column] = array.level_bytes_per_s[level]
+    for o in range(ops.shape[0]):
+        op = ops[o]
+        d = op.device
+        if op.unit == _HOST:
+            host = archs.hosts[0, d]
+            cost = cost_host(host, op)
+            table[hosts_s + d, column] += cost.time_s * op.repeats
+            table[hosts_j + d, column] += host_energy_j(host, cost) * op.repeats
+            host_dram += cost.streamed_bytes * op.repeats
+            host_moved += (cost.read_bytes + cost.written_bytes) * op.repeats
+            launches_s += op.launches * host.launch_s
+        elif arrays > 0:  # a network of views calls the runtime, too
+            array = archs.arrays[0, d]
+            launches_s += op.launches * array.launch_s
+            table[dispatches + d, column] += op.repeats * op.dispatches * array.dispatch_s
+            if op.unit == _DSP:
+                time = dsp_time_s(array, op)
+                table[hosts_j + hosts + o, column] = time
+                table[dsps + d, column] += op.repeats * time
+                table[lanes + d, column] += op.repeats * dsp_lane_cycles(array, op, time)
+    table[0, column] = shared.requests
+    table[1, column] = shared.dram_bytes_per_s if shared.requests > 1.0 else 1.0
+    table[2, column], table[3, column], table[4, column] = launches_s, host_dram, host_moved
 
 
 # Rows of the table of sums that plans are compared by at each point: these for each array device.
@@ -44,45 +271,55 @@ def on_array(op: OpRecord) -> bool:
 
 @compiled
 def fill_terms(
-    found: Any, choices: Any, served: ServedRecord, rates: Any, op: OpRecord, points: int, terms: Any
+    candidates: Any,
+    choices: Floats,
+    served: ServedRecord,
+    rates: Floats,
+    op: OpRecord,
+    points: int,
+    terms: Floats,
 ) -> None:
-    """Write down, for each point, what the chosen candidate of one operator comes to, all times it runs."""
-    reads, writes, numbers = reads_dram(op), op.c_dram_bytes > 0.0, found.view(np.float64)
+    """Write the costs of an operator's chosen candidate at each point, for all times it runs."""
+    reads, writes, numbers = reads_dram(op), op.c_dram_bytes > 0.0, candidates.view(np.float64)
     is_served = served.is_any > 0.0
     for p in range(points):
-        terms[_BEST_S, p] = choices[_BEST, p]
+        terms[_BEST_S, p] = choices[BEST, p]
     for p in range(points):
-        terms[CANDIDATE, p] = choices[_INDEX, p]
+        terms[CANDIDATE, p] = choices[INDEX, p]
     for p in range(points):
-        wait_s = rates[_READ_WAIT, p] if reads else 0.0
-        terms[_WAIT_S, p] = wait_s + (rates[_WRITE_WAIT, p] if writes else 0.0)
+        wait_s = rates[READ_WAIT, p] if reads else 0.0
+        terms[_WAIT_S, p] = wait_s + (rates[WRITE_WAIT, p] if writes else 0.0)
     if reads and is_served:
         for p in range(points):
-            terms[_WAIT_S, p] = first_wait_s(served, rates, p) + (rates[_WRITE_WAIT, p] if writes else 0.0)
+            terms[_WAIT_S, p] = first_wait_s(served, rates, p) + (rates[WRITE_WAIT, p] if writes else 0.0)
     first: Any = np.int64(0)
     while first < points:  # neighbours mostly take the same candidate
-        index, last = int(choices[_INDEX, first]), first + 1
-        while last < points and choices[_INDEX, last] == index:
+        index, last = int(choices[INDEX, first]), first + 1
+        while last < points and choices[INDEX, last] == index:
             last += 1
-        candidate = found[index]
+        candidate = candidates[index]
         fill_beside(numbers, index * CANDIDATE_SIZE, is_served, rates, first, last)
         for p in range(first, last):
             terms[_ITEM_DMA_S, p] = dma_time_s(candidate, rates, p)
         for p in range(first, last):
             terms[_PROLOGUE_EPILOGUE_S, p] = prologue_epilogue_s(candidate, rates, p)
         for p in range(first, last):
-            terms[_REFILL_WAIT_S, p] = refills(candidate, rates[_TILE_SRAM, p]) * rates[_READ_WAIT, p]
+            terms[_REFILL_WAIT_S, p] = refills(candidate, rates[TILE_SRAM, p]) * rates[READ_WAIT, p]
         for p in range(first, last):
-            terms[_PAGE_WALKS_S, p] = candidate.page_walks * rates[_PAGE_WALK, p]
+            terms[_PAGE_WALKS_S, p] = candidate.page_walks * rates[PAGE_WALK, p]
         for p in range(first, last):
-            terms[_ITEM_DPU_S, p] = candidate.grid_cycles * rates[_CYCLE, p]
+            terms[_ITEM_DPU_S, p] = candidate.grid_cycles * rates[CYCLE, p]
         for p in range(first, last):
             terms[_ITEM_DRAM, p] = candidate.read_bytes + candidate.written_bytes
-        near = shared_bytes(served, numbers, index * CANDIDATE_SIZE)
         for p in range(first, last):
-            terms[_ITEM_SHARED, p] = near
+            terms[_ITEM_SHARED, p] = 0.0
+        if is_served:
+            at, shared_level = index * CANDIDATE_SIZE, int(served.shared_place) - 1
+            for p in range(first, last):
+                terms[_ITEM_DRAM, p] += sourced_bytes(numbers, at, rates, p, LEVELS)
+                terms[_ITEM_SHARED, p] = sourced_bytes(numbers, at, rates, p, shared_level)
         for p in range(first, last):
-            terms[_ITEM_SRAM, p] = min(candidate.sram_peak_bytes, rates[_SRAM, p])
+            terms[_ITEM_SRAM, p] = min(candidate.sram_peak_bytes, rates[SRAM, p])
         first = last
     if op.repeats != 1.0:
         for term in range(_ITEM_SRAM):
@@ -91,7 +328,7 @@ def fill_terms(
 
 
 @compiled
-def _add_operator(terms: Any, is_row_fused: bool, points: int, sums: Any) -> None:
+def _add_operator(terms: Floats, is_row_fused: bool, points: int, sums: Floats) -> None:
     """Add one operator to the sums of its device under a plan; of a row-fused one only the waits."""
     for p in range(points):
         sums[WORK_S, p] += terms[_WAIT_S, p] + (0.0 if is_row_fused else terms[_BEST_S, p])
@@ -106,7 +343,7 @@ def _add_operator(terms: Any, is_row_fused: bool, points: int, sums: Any) -> Non
 
 
 @compiled
-def add_fused(terms: Any, dsp_s: Any, points: int, fused_sums: Any) -> None:
+def add_fused(terms: Floats, dsp_s: Floats, points: int, fused_sums: Floats) -> None:
     """Add one row-fused operator to the sums of its fusion, unit by unit."""
     for p in range(points):
         fused_sums[_FUSED_DPU, p] += terms[_ITEM_DPU_S, p]
@@ -125,7 +362,7 @@ def add_fused(terms: Any, dsp_s: Any, points: int, fused_sums: Any) -> None:
 
 
 @compiled
-def fused_chain_s(fused_sums: Any, pieces: float, p: int) -> float:
+def fused_chain_s(fused_sums: Floats, pieces: float, p: int) -> float:
     """Time of a row-wise fusion at a point, in place of the latencies of its operators without waits (s).
 
     They work at the same time: the units overlap, prologues and epilogues add up. But one of `pieces` blocks
@@ -138,20 +375,20 @@ def fused_chain_s(fused_sums: Any, pieces: float, p: int) -> float:
 
 
 class SumTree(NamedTuple):
-    """Sums of a plan, as a tree over its operators: where few change, few sums are made again.
+    """Sums of a plan as a tree over its operators: where few operators change, few sums are computed again.
 
-    A node is the sum of `_FANOUT` leaves (`npusim.cost.plan_table.PlanTable.leaf_op`) or nodes below it, in
-    their order; the last one is the sum of the plan.
+    A node is the sum of `_FANOUT` leaves (`npusim.cost.plans.PlanTable.leaf_op`) or nodes below it, in
+    their order. The last node is the sum of the plan.
     """
 
-    nodes: Any
-    """Sums of each node, lowest level first, float64, shape (nodes, array devices, SUMS, points)."""
-    stale: Any
-    """Whether each node has to be made again, bool, shape (nodes,)."""
-    queue: Any
-    """These nodes, int64, shape (nodes,)."""
-    fused_sums: Any
-    """Scratch, float64, shape (FUSED_SUMS, points)."""
+    nodes: Floats
+    """Sums of each node, lowest level first, shape (nodes, array devices, SUMS, points)."""
+    stale: Bools
+    """Whether each node is out of date."""
+    queue: Ints
+    """Nodes that are out of date."""
+    fused_sums: Floats
+    """Scratch, shape (FUSED_SUMS, points)."""
 
 
 _FANOUT = 64
@@ -159,7 +396,7 @@ _FANOUT = 64
 
 @compiled_making_arrays
 def sum_tree(leaves: int, devices: int, points: int) -> SumTree:
-    """Return a tree of sums over so many leaves, none of which is in it yet, for each array device."""
+    """Return an empty tree of sums over `leaves` leaves, for each array device."""
     level = max(1, -(-leaves // _FANOUT))
     count = level
     while level > 1:
@@ -171,13 +408,13 @@ def sum_tree(leaves: int, devices: int, points: int) -> SumTree:
 
 @compiled
 def mark_stale(tree: SumTree, leaf: int, queued: int) -> int:
-    """Have the sums that hold a leaf made again; return how many nodes are queued."""
+    """Queue the node of a leaf; return how many nodes are queued."""
     return _queue(tree, leaf // _FANOUT, queued) if leaf >= 0 else queued
 
 
 @compiled
 def mark_all_stale(tree: SumTree, leaves: int) -> int:
-    """Have all sums made again; return how many nodes are queued."""
+    """Queue all nodes of the lowest level; return how many are queued."""
     queued = 0
     for node in range(max(1, -(-leaves // _FANOUT))):
         queued = _queue(tree, node, queued)
@@ -195,22 +432,28 @@ def _queue(tree: SumTree, node: int, queued: int) -> int:
 
 @compiled
 def add_up(
-    tree: SumTree, queued: int, leaf_op: Any, chain_leaf: Any, array_of: Any, row_of: Any, terms: Any,
-    dsp_s: Any, arrays: Any, points: int,
-) -> None:  # fmt: skip
-    """Make the queued nodes again, and those above them.
+    tree: SumTree,
+    queued: int,
+    table: PlanTable,
+    family: int,
+    row_of: Ints,
+    terms: Floats,
+    dsp_s: Floats,
+    arrays: Any,
+    points: int,
+) -> None:
+    """Compute the queued nodes and the nodes above them.
 
     Parameters
     ----------
     queued : int
         Nodes of the lowest level that are queued.
-    leaf_op, chain_leaf, array_of : array of int64, shape (leaves,), (operators,) and (operators,)
-        See `npusim.cost.plan_table.PlanTable`.
     terms : array of float64, shape (rows, TERMS, points)
-        Of each row.
+        Costs of each row.
     arrays : array of ARCH_DTYPE, shape (array devices,)
         For the blocks of rows of a row-wise fusion.
     """
+    leaf_op, chain_leaf, array_of = table.leaf_op[family], table.chain_leaf[family], table.array_of
     below, start, size, done = 0, 0, max(1, -(-leaf_op.shape[0] // _FANOUT)), 0
     while done < queued:
         node = tree.queue[done]
@@ -244,7 +487,7 @@ def add_up(
 
 
 @compiled
-def _add_sums(part: Any, points: int, sums: Any) -> None:
+def _add_sums(part: Floats, points: int, sums: Floats) -> None:
     for d in range(sums.shape[0]):
         for s in range(SUMS):
             for p in range(points):
@@ -254,15 +497,34 @@ def _add_sums(part: Any, points: int, sums: Any) -> None:
                     sums[d, s, p] += part[d, s, p]
 
 
+class BestPlans(NamedTuple):
+    """The best residency plan of each point, or of each column of a batch."""
+
+    totals: Any
+    """Its time, traffic and bytes held, array of TOTAL_DTYPE. The throughput holds the interval between two
+    inferences (s) until all plans are compared."""
+    plans: Ints
+    """Its number; -1 where no plan fits."""
+    sums: Floats
+    """Its sums, shape (array devices, SUMS, points)."""
+
+
 @compiled
 def keep_better_plan(
-    devices: Any, independent: PlanIndependent, sums: Any, plan: int, waits: bool, points: int, best: Any,
-    plans: Any, kept: Any, times: DeviceTimes, bounds: Any,
-) -> None:  # fmt: skip
+    devices: Any,
+    independent: PlanIndependent,
+    sums: Floats,
+    plan: int,
+    waits: bool,
+    points: int,
+    best: BestPlans,
+    times: DeviceTimes,
+    bounds: Floats,
+) -> None:
     """Compare a plan with the best so far at each point: by time, traffic, then bytes held.
 
-    A plan under which something `waits` in SRAM while another device works is none for points with several
-    requests in flight: the others need the room.
+    Points with several requests in flight skip a plan under which something `waits` in SRAM while another
+    device works: other requests need the room.
 
     Parameters
     ----------
@@ -270,17 +532,12 @@ def keep_better_plan(
         For the levels that they share.
     sums : array of float64, shape (array devices, SUMS, points)
         Of the plan.
-    best : array of TOTAL_DTYPE, shape (points,)
-        Written: time, traffic and bytes held under the best plan; the throughput holds the interval between
-        two inferences until all plans are compared.
-    kept : array of float64, shape (array devices, SUMS, points)
-        Written: the sums of the best plan.
     times : DeviceTimes
-        Scratch, array devices first; so is `bounds` (`npusim.cost.interval.interval_s`).
+        Scratch, array devices first; so is `bounds` (`npusim.cost.plan_costs.interval_s`).
     """
     arrays, hosts, shared = sums.shape[0], independent.hosts_s.shape[0], sums[:, _SHARED]
     for p in range(points):
-        total, requests = best[p], independent.requests[p]
+        total, requests = best.totals[p], independent.requests[p]
         if waits and requests > 1.0:
             continue
         dram, sram_peak, work_s = 0.0, 0.0, 0.0
@@ -306,7 +563,7 @@ def keep_better_plan(
             memory_s = max(dram / dram_bytes_per_s, levels_s)
             interval = interval_s(requests, times, launches_s, memory_s, bounds)
             latency = max(latency, requests * interval)
-        if plans[p] >= 0:
+        if best.plans[p] >= 0:
             if interval > total.throughput_per_s:
                 continue
             if interval == total.throughput_per_s:
@@ -317,9 +574,9 @@ def keep_better_plan(
                         continue
                     if dram == total.dram_bytes and sram_peak >= total.sram_peak_bytes:
                         continue
-        plans[p] = plan
+        best.plans[p] = plan
         total.latency_s, total.throughput_per_s = latency, interval
         total.dram_bytes, total.sram_peak_bytes = dram, sram_peak
         for d in range(arrays):
             for s in range(SUMS):
-                kept[d, s, p] = sums[d, s, p]
+                best.sums[d, s, p] = sums[d, s, p]

@@ -36,8 +36,11 @@ PerSecond = Annotated[float, "1/s"]
 Seconds = Annotated[float, "s"]
 Share = Annotated[float, "share"]
 """0 to 1."""
-Vector = NDArray[np.float64]
-"""Several numbers; its length stands beside it: ``Annotated[Vector, 3, "B"]``."""
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Vector = Floats
+"""Several numbers; its length stands details it: ``Annotated[Vector, 3, "B"]``."""
 Volts = Annotated[float, "V"]
 Watts = Annotated[float, "W"]
 
@@ -55,19 +58,19 @@ class Field(NamedTuple):
 
 
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the type behind an annotation, and what stands beside it."""
+    """Return the type behind an annotation, and what stands details it."""
     if get_origin(hint) is not Annotated:
         return hint, ()
-    plain, *beside = get_args(hint)
-    return plain, tuple(beside)
+    plain, *details = get_args(hint)
+    return plain, tuple(details)
 
 
 def _numpy(hint: Any) -> Any:
-    plain, beside = _parts(hint)
+    plain, details = _parts(hint)
     if plain in _PLAIN:
         return _PLAIN[plain]
     if plain == Vector:
-        length = next(part for part in beside if isinstance(part, int))
+        length = next(part for part in details if isinstance(part, int))
         return np.dtype((np.float64, (length,)))
     return dtype_of(plain)
 
@@ -124,12 +127,12 @@ def columns_of(section: type[BaseModel], prefix: str, *but: str) -> Callable[[_R
 def fields_of(record: type) -> dict[str, Field]:
     """Return each column of a record: its dtype, unit and meaning."""
     texts = {name: text for part in reversed(record.__mro__) for name, text in texts_under_fields(part)}
-    found = {}
+    fields = {}
     for name, hint in get_type_hints(record, include_extras=True).items():
-        beside = _parts(hint)[1]
-        unit, *meaning = [part for part in beside if isinstance(part, str)] or [""]
+        details = _parts(hint)[1]
+        unit, *meaning = [part for part in details if isinstance(part, str)] or [""]
         meaning += [
-            field_descriptions(part.section)[part.name] for part in beside if isinstance(part, _Number)
+            field_descriptions(part.section)[part.name] for part in details if isinstance(part, _Number)
         ]
-        found[name] = Field(_numpy(hint), unit, meaning[0] if meaning else texts.get(name, ""))
-    return found
+        fields[name] = Field(_numpy(hint), unit, meaning[0] if meaning else texts.get(name, ""))
+    return fields

@@ -1,4 +1,4 @@
-"""Records of the operator table and of the result tables, and enumerations in their columns.
+"""Records of the operator table and of the result tables, and the enumerations in their columns.
 
 A row is a numpy record, so compiled code, its twin in the tests and a reader all say `op.in_c`.
 """
@@ -6,12 +6,11 @@ A row is a numpy record, so compiled code, its twin in the tests and a reader al
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
-from npusim.cost.between import Between
 from npusim.cost.records import (
     Bytes,
     Cycles,
@@ -27,11 +26,24 @@ from npusim.cost.records import (
 from npusim.metrics import METRICS
 
 
+class Between(NamedTuple):
+    """Bytes that pass before each operand is used again, and one more; 0: it was not used before, or lost."""
+
+    a: Bytes = 0.0
+    """Activations of a product, or the first operand."""
+    b: Bytes = 0.0
+    """Weights of a product."""
+    extra: Bytes = 0.0
+    """All other operands."""
+    c: Bytes = 0.0
+    """From the operator to the last use of its results; 0: others need them, too."""
+
+
 class Unit(IntEnum):
     """Which unit does an operator's work."""
 
     VIEW = 0
-    """Nobody: the same bytes under another shape, or work fused into another operator."""
+    """No unit: a view, or work fused into another operator."""
     DPU = 1
     DSP = 2
     DMA = 3
@@ -47,11 +59,6 @@ class Unit(IntEnum):
     def is_array(self) -> bool:
         """Whether it is part of an array device: an NPU, or what is built like one."""
         return self in (Unit.DPU, Unit.DSP, Unit.DMA)
-
-    @property
-    def is_per_context(self) -> bool:
-        """Whether each context of an NPU has its own, as part of its tiles."""
-        return self in (Unit.DPU, Unit.DSP)
 
 
 class DpuOperation(IntEnum):
@@ -78,7 +85,7 @@ class Split(IntEnum):
 
 
 class Order(IntEnum):
-    """Which operand waits in SRAM while the other streams past."""
+    """Which operand is stationary in SRAM."""
 
     WEIGHTS_HELD = 0
     ACTIVATIONS_HELD = 1
@@ -225,7 +232,7 @@ class OpRecord:
     tiles.
     """
     live_copied_bytes: Bytes
-    """SRAM of each tile taken by those that every tile holds whole."""
+    """SRAM of each tile for live tensors that every tile holds whole."""
     a_density: Share
     """Non-zero activations, where the MAC grid may skip zeros; else 1."""
     a_block_density: Share
@@ -235,23 +242,23 @@ class OpRecord:
     triangle: int
     """1 where the activations are a stored triangle (SymG)."""
     a_triangle_bytes: Bytes
-    """Bytes of that triangle; `a_dram_bytes` are then those of the dense matrix."""
+    """Bytes of that triangle; `a_dram_bytes` then count the dense matrix."""
     between: Between
-    """What passes between two uses of its operands by the device ..."""
+    """Bytes that pass between two uses of its operands by the device."""
     between_shared: Between
-    """... or by any device that shares a memory level with it; 0: there is no such level."""
+    """The same for all devices that share a memory level with it; 0 without such a level."""
     a_pinned: int
-    """Whether `a` is marked to stay, and has room of its own in a memory level (CacheG) ..."""
+    """1 where `a` is marked to stay and has room of its own in a memory level (CacheG)."""
     b_pinned: int
-    """... and `b`."""
+    """The same for `b`."""
     pinned_bytes: Bytes
-    """All that is marked so and read on the device ..."""
+    """Marked operands that the device reads."""
     pinned_shared_bytes: Bytes
-    """... or on one that shares a level with it."""
+    """Marked operands that devices read which share a level with it."""
     fused_chain: int
-    """Operators of one number above 0 are row-fused: they work at the same time."""
+    """Number of its row-wise fusion, whose operators work at the same time; 0 for none."""
     copy_bytes: Bytes
-    """Moved within SRAM by DMA, of an operator that only lays out data again."""
+    """Moved within SRAM by DMA, by an operator that only changes the layout."""
     dsp: DspKernelRecord
     """The DSP kernel of the SoC's generation."""
     host_macs: Number
@@ -269,13 +276,13 @@ class OpRecord:
     host_written_bytes: Bytes
     """Written by a host."""
     host_handed_bytes: Bytes
-    """Through DRAM whole, because several devices have a part in the inference."""
+    """Exchanged with other devices through DRAM."""
     host_handed_written_bytes: Bytes
-    """Of these, what is written."""
+    """Part of `host_handed_bytes` that is written."""
     host_fresh_bytes: Bytes
-    """Inputs and constants of the network that are read here first: DRAM is where they come from."""
+    """Inputs and constants of the network that this operator reads first, from DRAM."""
     host_network_bytes: Bytes
-    """Such bytes of all operators of the host, in an inference."""
+    """Sum of `host_fresh_bytes` over the host's operators in an inference."""
     host_leaving_bytes: Bytes
     """Results of the network."""
     host_gathers: Number
@@ -285,15 +292,15 @@ class OpRecord:
     host_columns: Number
     """Elements of a row that is scattered; 0 where none is."""
     host_reach_bytes: Bytes
-    """Bytes among which these fall."""
+    """Bytes among which random accesses fall."""
     host_fetched_bytes: Bytes
-    """Rows that a matrix in compressed rows fetches from them, each as often as it is needed."""
+    """Rows that a product along non-zeros fetches, each as often as it is needed."""
     repeats: Number
-    """Times that it runs in one inference; every other column is of one of them."""
+    """Times that it runs in one inference; other columns are for one time."""
     launches: Number
-    """1 where work enters a device: its runtime is called."""
+    """1 where work enters a device and calls its runtime."""
     dispatches: Number
-    """1 where the NPU's management processor is called: DSPs, DMA alone, requantisation by itself."""
+    """1 where it calls the NPU's management processor: DSPs, DMA alone, requantisation by itself."""
 
 
 class ResultRecord:
@@ -314,13 +321,13 @@ class ResultRecord:
     dram_bytes: Bytes
     """Moved between DRAM and the device."""
     dram_read_bytes: Bytes
-    """Of these, read."""
+    """Part of `dram_bytes` that is read."""
     level_bytes: Bytes
     """Moved between memory levels and SRAM instead."""
     shared_bytes: Bytes
-    """Of these, by the level that several devices share."""
+    """Part of `level_bytes` that the level moves which several devices share."""
     streamed_bytes: Bytes
-    """Of these, what takes time: on a host, what its caches do not hold."""
+    """Part of `dram_bytes` that takes time: on a host, bytes that its caches do not hold."""
     sram_peak_bytes: Bytes
     """Largest working set of all tiles, tensors that live across the operator included."""
     sram_read_bytes: Bytes
@@ -385,14 +392,29 @@ RESULT_DTYPE, DEVICE_USE_DTYPE = dtype_of(ResultRecord), dtype_of(DeviceUseRecor
 TOTAL_DTYPE = rows_of([(name, "f8") for name, metric in METRICS.items() if metric.of is None])
 """What one inference costs on one architecture; `npusim.metrics` has units and meanings."""
 
-_NEUTRAL = (
-    "batch", "out_w", "out_h", "in_c", "out_c", "in_w", "in_h", "kernel_w", "kernel_h",
-    "stride_w", "stride_h", "a_density", "a_block_density", "b_density", "a_pack", "b_pack", "repeats",
-)  # fmt: skip
+_NEUTRAL = [
+    "batch",
+    "out_w",
+    "out_h",
+    "in_c",
+    "out_c",
+    "in_w",
+    "in_h",
+    "kernel_w",
+    "kernel_h",
+    "stride_w",
+    "stride_h",
+    "a_density",
+    "a_block_density",
+    "b_density",
+    "a_pack",
+    "b_pack",
+    "repeats",
+]
 
 
 def empty_ops(count: int) -> Any:
-    """Return a table of `count` operators with neutral settings (density 1, one element of everything)."""
+    """Return a table of operators of one element and density 1."""
     table = np.zeros(count, OP_DTYPE)
     for name in _NEUTRAL:
         table[name] = 1.0

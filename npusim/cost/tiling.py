@@ -2,7 +2,7 @@
 
 A product of M pixels, K input channels and N output channels is spread over tiles by rows or by columns, or
 done on one tile, and within a tile cut into `row_blocks` x `column_blocks` blocks of whole pieces
-(`npusim.cost.granularity`), the operand of the outer loop waiting in SRAM while the other streams past
+(`npusim.cost.tiling`), the operand of the outer loop waiting in SRAM while the other streams past
 (double-buffered); or both stream in `channel_chunks` while partial sums wait. An image that is cut into
 strips is worked on strip by strip, each in `row_blocks`.
 
@@ -20,6 +20,29 @@ these for each size of piece. The set does not depend on SRAM, and a larger SRAM
 allowed before allowed again, so more SRAM is never slower. A search for a range of sizes takes of each such
 pair all `row_blocks` that are the fewest feasible at some size of the range; each says from which size on it
 is possible, and sizes differ in nothing else.
+
+Pieces that a tile's share of a product or convolution is cut into: whole stencils, or less.
+
+Blocks are made of whole pieces (`npusim.cost.tiling`). Of a matrix product a piece is a stencil of the MPE
+mode. Of a convolution it is so many image rows of a vertical strip of the image by so many output channels:
+
+- rows of a stencil, of a group of pixels (4), or one row;
+- channels of a stencil, or of a group of channel lanes (16);
+- the whole width of the image, or 2, 4, 8, ... strips, down to the width of a group of pixels.
+
+A piece below a stencil has the grid work on partial stencils: its cycles are those of the piece, times the
+number of pieces. Blocks of rows share `kernel - stride` input rows at their border, and strips as many
+columns; these are fetched for each block and strip. Tiles that split the rows take neighbouring blocks at the
+same time, and a broadcast serves both, so the split adds no such rows.
+
+A piece of one row, four pixels and 16 channels, of which 16 input channels are brought in at a time, takes a
+few KiB: every convolution fits. The set does not depend on SRAM, so more SRAM is never slower.
+
+How products and convolutions are laid on the grid, and what a tiling of a layout needs.
+
+Splitting by rows gives each tile some of the output pixels and all of the weights, splitting by columns some
+of the output channels and all of the activations. Convolutions are cut into pieces of several sizes
+(`npusim.cost.tiling`).
 """
 
 from __future__ import annotations
@@ -29,8 +52,13 @@ from typing import NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
-from npusim.cost.jit import compiled
-from npusim.cost.tables import OpRecord
+from npusim.cost.arrays.mapper import has_array, lanes_along
+from npusim.cost.arrays.nest import BATCH, OUTPUT_CHANNELS, OUTPUT_HEIGHT
+from npusim.cost.candidates import CandidateRecord
+from npusim.cost.grid import conv_cycles, matmul_mode_cycles, mode_shape, startup_cycles, tile_workload
+from npusim.cost.kernels import compiled
+from npusim.cost.resources import grid_written_bytes, stencil_fed_bytes
+from npusim.cost.tables import DpuOperation, OpRecord, Order, Split
 
 
 class Block(NamedTuple):
@@ -142,3 +170,345 @@ def fewest_row_blocks(block: Block, room: Room, sram_tile_bytes: float) -> float
     while row_blocks > 0.0 and needed_bytes(block, room, row_blocks) > sram_tile_bytes:
         row_blocks = next_count(row_blocks, block.rows)
     return float(row_blocks)
+
+
+_MATMUL = int(DpuOperation.MATMUL)
+ROW_LEVELS, CHANNEL_LEVELS = 3, 2
+
+
+class TilePart(NamedTuple):
+    """The smallest part of a tile's share that blocks are made of, by its outputs."""
+
+    rows: float
+    """Image rows; of a product pixels. 0 where a coarser level has the same piece."""
+    width: float
+    """Pixels across a strip."""
+    strips: float
+    """Strips that the width is cut into."""
+    channels: float
+    """Output channels."""
+    grid_rows: float
+    """Rows that the grid works through at a time: all of the tile's where a piece has those of a stencil."""
+    grid_channels: float
+    """The same for the channels."""
+    stencil_pixels: float
+    """Pixels of a stencil."""
+    stencil_channels: float
+    """Output channels of a stencil."""
+    is_fine: bool
+    """Whether it has less than the rows and channels of a stencil, or less than the whole width."""
+
+
+@compiled
+def more_strips(arch: ArchRecord, op: OpRecord, strips: float) -> float:
+    """Return the next number of strips to try, twice as many down to a group of pixels each; 0 for none."""
+    groups = np.ceil(op.out_w / arch.dpu_pixel_lanes_w)
+    is_last = op.dpu_operation == _MATMUL or has_array(arch) or np.ceil(groups / strips) <= 1.0
+    return 0.0 if is_last else 2.0 * strips
+
+
+@compiled
+def _array_piece(arch: ArchRecord, op: OpRecord, rows: float, channels: float, level: int) -> TilePart:
+    """Return the piece of an array, which has no stencils: what its PEs hold side by side, or a line."""
+    is_matmul = op.dpu_operation == _MATMUL
+    tall = lanes_along(arch, BATCH if is_matmul else OUTPUT_HEIGHT, rows)
+    if level > 0:
+        tall = 0.0 if tall == 1.0 else 1.0
+    if is_matmul:
+        tall = max(tall, min(rows, arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h))
+    wide = max(lanes_along(arch, OUTPUT_CHANNELS, channels), min(channels, arch.dpu_channel_lanes))
+    width = 1.0 if is_matmul else op.out_w
+    return TilePart(tall, width, 1.0, wide, rows, channels, tall, wide, False)
+
+
+@compiled
+def piece_of(
+    arch: ArchRecord,
+    op: OpRecord,
+    rows: float,
+    channels: float,
+    mode: int,
+    row_level: int,
+    channel_level: int,
+    strips: float,
+) -> TilePart:
+    """Return the piece of one level.
+
+    Parameters
+    ----------
+    rows, channels : float
+        A tile's share (`npusim.cost.search.tile_share`).
+    row_level : int
+        0 rows of a stencil, 1 of a group of pixels, 2 one row; 0 for products.
+    channel_level : int
+        0 channels of a stencil, 1 of a group of lanes; 0 for products.
+    strips : float
+        Strips to cut the width into, see `more_strips`; 1 for products.
+    """
+    if has_array(arch):
+        return _array_piece(arch, op, rows, channels, channel_level)
+    across, down, groups = mode_shape(arch, mode)
+    stencil_w, stencil_h = across * arch.dpu_pixel_lanes_w, down * arch.dpu_pixel_lanes_h
+    stencil_c = groups * arch.dpu_channel_lanes
+    if op.dpu_operation == _MATMUL:
+        pixels = stencil_w * stencil_h
+        return TilePart(
+            min(rows, pixels), 1.0, 1.0, min(channels, stencil_c), rows, channels, pixels, stencil_c, False
+        )
+    width = op.out_w
+    if strips > 1.0:
+        lanes = arch.dpu_pixel_lanes_w
+        width = min(op.out_w, np.ceil(np.ceil(op.out_w / lanes) / strips) * lanes)
+    piece_h, coarser_h = min(rows, stencil_h), 0.0
+    if row_level > 0:
+        coarser_h, piece_h = piece_h, min(piece_h, arch.dpu_pixel_lanes_h)
+    if row_level > 1:
+        coarser_h, piece_h = piece_h, 1.0
+    piece_c, coarser_c = min(channels, stencil_c), 0.0
+    if channel_level > 0:
+        coarser_c, piece_c = piece_c, min(piece_c, arch.dpu_channel_lanes)
+    return TilePart(
+        0.0 if piece_h == coarser_h or piece_c == coarser_c else piece_h,
+        width,
+        np.ceil(op.out_w / width),
+        piece_c,
+        piece_h if row_level > 0 else rows,
+        piece_c if channel_level > 0 else channels,
+        min(stencil_w, width) * min(stencil_h, piece_h)
+        if strips > 1.0 or row_level > 0
+        else stencil_w * stencil_h,
+        min(stencil_c, piece_c) if channel_level > 0 else stencil_c,
+        row_level > 0 or channel_level > 0 or strips > 1.0,
+    )
+
+
+@compiled
+def strip_width(op: OpRecord, piece: TilePart) -> float:
+    """Input columns of a strip, with the columns that it shares with the next."""
+    if piece.strips == 1.0:
+        return float(op.in_w)
+    return float(min(op.in_w, piece.width * op.stride_w + max(0.0, op.kernel_w - op.stride_w)))
+
+
+@compiled
+def tile_cycles(
+    arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int, piece: TilePart
+) -> float:
+    """Cycles of the MAC grid for one tile's share of one product or image of a batch."""
+    if op.dpu_operation == _MATMUL:
+        return matmul_mode_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
+    work = tile_workload(op, piece.width, piece.grid_rows, piece.grid_channels, True)
+    cycles = conv_cycles(arch, work, mode)
+    if not piece.is_fine:
+        return cycles
+    count = piece.strips * np.ceil(rows / piece.grid_rows) * np.ceil(channels / piece.grid_channels)
+    start = startup_cycles(arch, 1.0)
+    return float(start + count * (cycles - start))
+
+
+@compiled
+def halo_factor(op: OpRecord, row_blocks: float, strips: float) -> float:
+    """Fetched over existing input rows and columns, for one pass over the activations."""
+    if op.dpu_operation == _MATMUL:
+        return 1.0
+    down = min(op.in_h, max(0.0, op.kernel_h - op.stride_h)) / op.in_h
+    across = min(op.in_w, max(0.0, op.kernel_w - op.stride_w)) / op.in_w
+    return float((1.0 + (row_blocks - 1.0) * down) * (1.0 + (strips - 1.0) * across))
+
+
+_MATMUL = int(DpuOperation.MATMUL)
+_ROWS, _COLUMNS = int(Split.ROWS), int(Split.COLUMNS)
+_WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
+
+
+class Layout(NamedTuple):
+    """A product spread over tiles and laid on the grid in one way."""
+
+    split: int
+    """See `npusim.cost.tables.Split`."""
+    mode: int
+    """MPE mode."""
+    tiles: float
+    """Tiles that have a part in it."""
+    piece: TilePart
+    """What blocks are made of."""
+    cycles: float
+    """Cycles of the busiest tile's MAC grid, for one product of a batch that is not cut further."""
+    block: Block
+    """A tile's share in pieces."""
+    a_dram_bytes: float
+    """Activations that one pass over them brings from DRAM into a tile."""
+    b_dram_bytes: float
+    """Weights that one pass over them brings from DRAM into a tile."""
+    fed_bytes: float
+    """Bytes that the MACs read in SRAM, of all tiles and products."""
+
+
+@compiled
+def tile_share(arch: ArchRecord, op: OpRecord, split: int) -> tuple[float, float, float]:
+    """Return (tiles used, output rows of a tile, output channels of a tile) under a split.
+
+    A product's rows are dealt out in groups of pixel lanes, a convolution's as image rows, channels in
+    groups of channel lanes.
+    """
+    lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if op.dpu_operation == _MATMUL else 1.0
+    length = op.out_w if op.dpu_operation == _MATMUL else op.out_h
+    if split == _ROWS:
+        share = np.ceil(np.ceil(length / lanes) / arch.tiles) * lanes
+        return min(arch.tiles, np.ceil(length / share)), min(share, length), op.out_c
+    if split == _COLUMNS:
+        share = np.ceil(np.ceil(op.out_c / arch.dpu_channel_lanes) / arch.tiles) * arch.dpu_channel_lanes
+        return min(arch.tiles, np.ceil(op.out_c / share)), length, min(share, op.out_c)
+    return 1.0, length, op.out_c
+
+
+@compiled
+def block_of(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece: TilePart) -> Block:
+    """Cut a tile's share into pieces and size them in bytes."""
+    taps = op.kernel_w * op.kernel_h
+    if op.dpu_operation == _MATMUL:
+        a_bytes = piece.rows * op.in_c * op.a_item * op.a_pack
+        halo = 0.0
+        pixels = piece.rows
+    else:
+        line = strip_width(op, piece) * op.in_c * op.a_item * op.a_pack
+        a_bytes = piece.rows * op.stride_h * line
+        halo = max(0.0, op.kernel_h - op.stride_h) * line
+        pixels = piece.rows * piece.width
+    b_bytes = piece.channels * op.in_c * taps * op.b_item * op.b_pack
+    c_bytes = pixels * piece.channels * op.c_item
+    return Block(
+        piece.strips,
+        np.ceil(rows / piece.rows),
+        np.ceil(channels / piece.channels),
+        max(1.0, np.ceil(op.in_c / arch.dpu_channel_lanes)),
+        0.0 if op.a_resident else a_bytes,
+        0.0 if op.a_resident else halo,
+        0.0 if op.b_resident else b_bytes,
+        0.0 if op.c_resident else c_bytes,
+        pixels * piece.channels * arch.dpu_sum_bytes,
+        live_tile_bytes(arch, op),
+    )
+
+
+@compiled
+def _reads(
+    op: OpRecord, order: int, strips: float, row_blocks: float, column_blocks: float
+) -> tuple[float, float]:
+    """Return bytes read from DRAM: (of the activations, of everything else)."""
+    a_passes = 1.0 if order == _ACTIVATIONS_HELD else column_blocks
+    b_passes = 1.0 if order == _WEIGHTS_HELD else strips * row_blocks
+    a_once = op.a_dram_bytes * halo_factor(op, row_blocks, strips)
+    return a_once * a_passes, op.b_dram_bytes * b_passes + op.extra_dram_bytes
+
+
+@compiled
+def set_streamed_held(
+    op: OpRecord, new: CandidateRecord, layout: Layout, order: int, row_blocks: float, column_blocks: float
+) -> None:
+    """Fill in what streams past in a tile, and what is no room for it.
+
+    Weights that wait take their room; of other operands that wait no more is known than that they fit.
+    """
+    block = layout.block
+    new.streamed_bytes, new.held_bytes = 0.0, block.live_bytes
+    if order != _ACTIVATIONS_HELD:
+        halo = halo_factor(op, row_blocks, block.strips)
+        new.streamed_bytes += layout.a_dram_bytes * halo * column_blocks
+    if order == _WEIGHTS_HELD:
+        new.held_bytes += np.ceil(block.columns / column_blocks) * block.b_bytes * copies(column_blocks)
+    else:
+        new.streamed_bytes += layout.b_dram_bytes * (block.strips * row_blocks)
+
+
+@compiled
+def sum_rate(arch: ArchRecord) -> float:
+    """Bytes of partial sums per cycle that the grid writes or reads again: the rate of its outputs."""
+    return float(arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports)
+
+
+@compiled
+def fed_by_layout(op: OpRecord, piece: TilePart, array_bytes: float) -> float:
+    """Bytes that the MACs read in SRAM: those of an array, or of the grid's stencils where that is 0."""
+    if array_bytes == 0.0:
+        return stencil_fed_bytes(op, piece.stencil_pixels, piece.stencil_channels)
+    return array_bytes - grid_written_bytes(op)
+
+
+@compiled
+def contiguous_bytes(op: OpRecord, piece: TilePart, chunks: float) -> float:
+    """Bytes of the activations that lie in DRAM without a gap; 0 where a whole block does.
+
+    Blocks of whole rows do; a chunk of the input channels is a part of each pixel, a strip a part of each
+    row, unless the compiler laid a constant out in the order of its use.
+    """
+    if op.a_constant:
+        return 0.0
+    if chunks > 1.0:
+        return float(op.in_c * op.a_item / chunks)
+    if piece.strips > 1.0:
+        return float(strip_width(op, piece) * op.in_c * op.a_item)
+    return 0.0
+
+
+@compiled
+def set_tiling(
+    arch: ArchRecord,
+    op: OpRecord,
+    new: CandidateRecord,
+    layout: Layout,
+    order: int,
+    row_blocks: float,
+    columns: float,
+    chunks: float,
+) -> None:
+    """Fill in what a candidate takes of SRAM, and what it is."""
+    block = layout.block
+    working = new.needed_bytes - block.live_bytes
+    new.sram_peak_bytes, new.fed_bytes = layout.tiles * working + live_bytes(arch, op), layout.fed_bytes
+    new.split, new.order, new.mode, new.tiles = layout.split, order, layout.mode, layout.tiles
+    new.row_pieces, new.strips = block.rows, block.strips
+    new.row_blocks, new.column_blocks, new.channel_chunks = row_blocks, columns, chunks
+
+
+@compiled
+def set_least(layout: Layout, least: CandidateRecord) -> None:
+    """Fill in the least amounts over all tilings of a layout, without those of grid and DMA."""
+    least.streamed_bytes = least.held_bytes = least.sram_peak_bytes = 0.0
+    least.split, least.mode, least.fed_bytes = layout.split, layout.mode, layout.fed_bytes
+
+
+@compiled
+def fill_needs(
+    op: OpRecord,
+    new: CandidateRecord,
+    order: int,
+    strips: float,
+    row_blocks: float,
+    columns: float,
+    cycles: float,
+    row_bytes: float,
+) -> None:
+    """Fill in what a candidate needs of the grid and of the DMA."""
+    a_read, other_read = _reads(op, order, strips, row_blocks, columns)
+    new.grid_cycles = op.batch * cycles
+    new.read_bytes = a_read + other_read
+    new.read_gaps = max(0.0, a_read / row_bytes - 1.0) if row_bytes > 0.0 else 0.0
+    new.written_bytes = op.c_dram_bytes
+    new.copied_bytes = 0.0
+
+
+@compiled
+def set_prologue_epilogue(
+    arch: ArchRecord, op: OpRecord, new: CandidateRecord, block: Block, chunks: float
+) -> None:
+    """Fill in prologue and epilogue, which nothing hides: the first pieces in, the last one out."""
+    share = largest_share(chunks, block.chunks)
+    first = 0.0
+    if op.a_dram_bytes > 0.0 and not op.a_prefetch:
+        first += (block.a_bytes + block.a_halo_bytes) * share
+    if op.b_dram_bytes > 0.0 and not op.b_prefetch:
+        first += block.b_bytes * share
+    new.prologue_bytes = first
+    new.epilogue_bytes = block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
+    new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0

@@ -1,4 +1,8 @@
-"""Totals of an inference under the plan that is taken: traffic, busy times, energy, rates."""
+"""Costs of each operator at one design point, and totals of a network at many points.
+
+Operators are costed by the same candidates and rates as the total. Traffic, busy times and energy of both are
+read out of the same vectors of demands (`npusim.cost.resources`).
+"""
 
 from __future__ import annotations
 
@@ -6,56 +10,293 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.cost.demands import DRAM_BYTES, SRAM_READ_BYTES, SRAM_WRITTEN_BYTES, fill_moved
+from npusim.cost.architecture import Archs
+from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, reads_dram
 from npusim.cost.design_batch import Batch
-from npusim.cost.energy import DRAM_J, DSP_J, MAC_J, SRAM_J, UnitEnergy, fill_energies
-from npusim.cost.jit import compiled
-from npusim.cost.plan_costs import DMA_S, WORK_S
-from npusim.cost.power import throttled_interval_s
-from npusim.cost.rates import Rate
-from npusim.cost.resources import GRID_CYCLES, LANE_CYCLES, LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS
+from npusim.cost.dsp import dsp_time_s
+from npusim.cost.hosts import HostRecord, cost_host, host_energy_j
+from npusim.cost.kernels import compiled, compiled_making_arrays, compiled_or_plain
+from npusim.cost.latency import choose, dma_time_s, fill_beside
+from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, fill_all_served, first_wait_s, serve
+from npusim.cost.plan_costs import (
+    DMA_S,
+    FUSED_SUMS,
+    TERMS,
+    WORK_S,
+    BestPlans,
+    add_fused,
+    fill_terms,
+    fused_chain_s,
+    throttled_interval_s,
+)
+from npusim.cost.rates import (
+    BEST,
+    BLOCK,
+    CHOICES,
+    CYCLE,
+    DSP,
+    INDEX,
+    RATES,
+    SRAM,
+    WRITE_WAIT,
+    fill_rates,
+    start_rate_bounds,
+    widen_rate_bounds,
+)
+from npusim.cost.records import Floats, Ints
+from npusim.cost.resources import (
+    COUNT,
+    DRAM_BYTES,
+    DRAM_J,
+    DSP_J,
+    GRID_CYCLES,
+    LANE_CYCLES,
+    LEVEL_READ_BYTES,
+    LEVEL_WRITTEN_BYTES,
+    LEVELS,
+    MAC_J,
+    MOVED,
+    PARTS,
+    READ_BYTES,
+    SRAM_J,
+    SRAM_READ_BYTES,
+    SRAM_WRITTEN_BYTES,
+    STATIC_W,
+    UNIT_ENERGIES,
+    add_operator_demand,
+    dsp_lane_cycles,
+    fill_energies,
+    fill_moved,
+    fill_unit_energies,
+)
+from npusim.cost.search import plain_ms, search_rows
+from npusim.cost.tables import Bound, DpuOperation, OpRecord, ResultRecord, Unit
+from npusim.cost.tiling import tile_share
 
-_CYCLE, _STATIC_W = int(Rate.CYCLE), int(UnitEnergy.STATIC_W)
+_VIEW, _DPU, _DSP, _HOST = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.HOST))
+_COMPUTE_BOUND, _DMA_BOUND, _DSP_BOUND = int(Bound.COMPUTE), int(Bound.DMA), int(Bound.DSP)
+_LAUNCH_BOUND, _ELTWISE = int(Bound.LAUNCH), int(DpuOperation.ELTWISE)
 
 
-class Taken(NamedTuple):
-    """What the columns of a batch come to under the plan that each takes."""
+@compiled_or_plain(lambda _, ops, *__: plain_ms(ops))
+def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
+    """Cost every operator of a network under one plan.
 
-    best: Any
-    """Array of TOTAL_DTYPE, shape (columns,)."""
-    plans: Any
-    """That plan, -1 for none, int64, shape (columns,)."""
-    kept: Any
-    """Its sums, float64, shape (array devices, SUMS, columns)."""
-    demands: Any
-    """What each array device has to do under it, float64, shape (array devices, columns, COUNT) ..."""
-    moved: Any
-    """... and the bytes that it moves, float64, shape (array devices, columns, MOVED)."""
-    energies: Any
-    """Its energy at each point of the batch, float64, shape (array devices, points, PARTS)."""
+    Parameters
+    ----------
+    archs : Archs
+        One design point.
+    ops : array of OP_DTYPE, shape (operators,)
+    results : array of RESULT_DTYPE, shape (operators,)
+        Written; zero before. The latency of an operator that does not fit into SRAM is infinite.
+    """
+    devices = archs.arrays.shape[1]
+    every_rate, choices = np.zeros((devices, RATES, BLOCK)), np.empty((CHOICES, BLOCK))
+    # Typed numbers: callees would be compiled again for each literal.
+    point: Any = np.int64(0)
+    points: Any = np.int64(1)
+    row_starts, all_served = np.empty(ops.shape[0] + 1, np.int64), np.zeros(ops.shape[0], SERVED_DTYPE)
+    candidates = _search(archs, ops, every_rate, row_starts, all_served)
+    numbers, demands = candidates.view(np.float64), np.zeros((ops.shape[0], COUNT))
+    is_mapped = np.zeros(ops.shape[0], np.bool_)
+    chains, dsp_times = _chains(ops), np.zeros((1, 1))
+    fused_sums, terms = np.zeros((chains, FUSED_SUMS, 1)), np.zeros((TERMS, 1))
+    apart_s = np.zeros(chains)
+    for o in range(ops.shape[0]):
+        op, result = ops[o], results[o]
+        if op.unit == _VIEW:
+            continue
+        if op.unit == _HOST:
+            _host_cost(archs.hosts[0, op.device], op, result)
+            continue
+        if row_starts[o] == row_starts[o + 1]:
+            result.latency_s = np.inf
+            continue
+        arch, rates = archs.arrays[0, op.device], every_rate[op.device]
+        dsp_s = dsp_time_s(arch, op) if op.unit == _DSP else 0.0
+        rates[DSP, 0], served = dsp_s, all_served[o]
+        start, stop = row_starts[o], row_starts[o + 1]
+        choose(candidates, start, stop, served.is_any > 0.0, rates, points, choices)
+        index = int(choices[INDEX, 0])
+        candidate = candidates[index]
+        wait_s = (first_wait_s(served, rates, point) if reads_dram(op) else 0.0) + (
+            rates[WRITE_WAIT, 0] if op.c_dram_bytes > 0.0 else 0.0
+        )
+        result.latency_s = op.repeats * (choices[BEST, 0] + wait_s + op.dispatches * arch.dispatch_s)
+        fill_beside(numbers, index * CANDIDATE_SIZE, served.is_any > 0.0, rates, point, points)
+        result.dma_s = op.repeats * dma_time_s(candidate, rates, point)
+        result.dsp_s = op.repeats * dsp_s
+        result.sram_peak_bytes = min(candidate.sram_peak_bytes, rates[SRAM, 0])
+        is_mapped[o] = True
+        add_candidate_demands(numbers, choices[INDEX, 0], op.repeats, rates, point, demands[o])
+        add_operator_demand(arch, op, demands, o)
+        if op.unit == _DSP:
+            demands[o, LANE_CYCLES] = dsp_lane_cycles(arch, op, result.dsp_s)
+        result.dpu_s = demands[o, GRID_CYCLES] * rates[CYCLE, 0]
+        result.critical_s = result.latency_s
+        if op.fused_chain > 0:
+            fill_terms(candidates, choices, served, rates, op, points, terms)
+            dsp_times[0, 0] = dsp_s
+            add_fused(terms, dsp_times[0], points, fused_sums[op.fused_chain])
+            apart_s[op.fused_chain] += op.repeats * choices[BEST, 0]
+            result.critical_s = op.repeats * choices[BEST, 0]
+        result.bound = _bound(result)
+        _fill_tiling(result, candidate)
+        result.tile_rows, result.tile_columns = np.ceil(op.elements / arch.tiles), 1.0
+        if op.unit == _DPU and op.dpu_operation != _ELTWISE:
+            _, result.tile_rows, result.tile_columns = tile_share(arch, op, result.split)
+    _share_chains(archs, ops, results, fused_sums, apart_s)
+    _read_out(archs, ops, demands, is_mapped, results)
+
+
+@compiled_making_arrays
+def _search(archs: Archs, ops: Any, rates: Floats, row_starts: Ints, served: Any) -> Any:
+    """Fill the rates of all array devices and return the candidates of all operators, with their bounds."""
+    point: Any = np.int64(0)
+    points: Any = np.int64(1)
+    rate_bounds = np.empty((rates.shape[0], RATES, 2))
+    for d in range(rates.shape[0]):
+        fill_rates(archs.arrays[0, d], rates, d, point)
+        start_rate_bounds(rate_bounds[d])
+        widen_rate_bounds(rates[d], points, rate_bounds[d])
+    candidates = search_rows(archs, ops, rate_bounds, row_starts)
+    fill_all_served(archs.arrays[0], ops, served)
+    serve(candidates, row_starts, served)
+    return candidates
 
 
 @compiled
-def fill_columns(batch: Batch, taken: Taken) -> None:
-    """Fill in what follows from the plan that each column takes, whatever that costs in energy."""
-    independent, best, kept, demands = batch.independent, taken.best, taken.kept, taken.demands
-    moved, rates = taken.moved, batch.rates
-    for d in range(kept.shape[0]):
+def _fill_tiling(result: ResultRecord, candidate: CandidateRecord) -> None:
+    """Write the mapping of the chosen candidate."""
+    result.split, result.order, result.mode = int(candidate.split), int(candidate.order), int(candidate.mode)
+    result.tiles, result.row_blocks = int(candidate.tiles), int(candidate.row_blocks)
+    result.row_pieces, result.strips = int(candidate.row_pieces), int(candidate.strips)
+    result.column_blocks, result.channel_chunks = (
+        int(candidate.column_blocks),
+        int(candidate.channel_chunks),
+    )
+
+
+@compiled
+def _chains(ops: Any) -> int:
+    """Return one more than the greatest number of a fused chain."""
+    most = 0
+    for o in range(ops.shape[0]):
+        most = max(most, ops[o].fused_chain)
+    return int(most + 1)
+
+
+@compiled
+def _share_chains(archs: Archs, ops: Any, results: Any, fused_sums: Any, apart_s: Any) -> None:
+    """Share the time of each row-wise fusion among its operators, as their times apart; add their waits.
+
+    Before, the `critical_s` of such an operator is its latency apart without waits.
+    """
+    point: Any = np.int64(0)
+    for o in range(ops.shape[0]):
+        chain, result = ops[o].fused_chain, results[o]
+        if chain > 0 and apart_s[chain] > 0.0 and result.latency_s < np.inf:
+            best_s = result.critical_s
+            pieces = archs.arrays[0, ops[o].device].stream_pieces
+            chain_s = fused_chain_s(fused_sums[chain], pieces, point)
+            result.critical_s = best_s * (chain_s / apart_s[chain]) + result.latency_s - best_s
+
+
+@compiled_making_arrays
+def _read_out(archs: Archs, ops: Any, demands: Any, is_mapped: Any, results: Any) -> None:
+    """Write the traffic and the energy of operators on array devices."""
+    count, devices = ops.shape[0], archs.arrays.shape[1]
+    unit_j, moved, energies = (
+        np.empty((1, devices, UNIT_ENERGIES)),
+        np.empty((count, MOVED)),
+        np.empty((count, PARTS)),
+    )
+    own, device_of = np.arange(count), np.zeros(count, np.int64)
+    at: Any = np.int64(0)
+    for d in range(devices):
+        fill_unit_energies(archs.arrays[0, d], unit_j, at, d)
+    for o in range(count):
+        device_of[o] = ops[o].device if is_mapped[o] else 0
+    fill_moved(demands, count, moved)
+    if devices > 0:
+        fill_energies(demands, moved, own, unit_j[0], device_of, count, energies)
+    for o in range(count):
+        if is_mapped[o]:
+            result = results[o]
+            for k in range(LEVELS):
+                result.level_bytes += demands[o, LEVEL_READ_BYTES + k] + demands[o, LEVEL_WRITTEN_BYTES + k]
+            place = int(archs.arrays[0, device_of[o]].shared_place)
+            if place > 0:
+                result.shared_bytes = demands[o, LEVEL_READ_BYTES + place - 1]
+                result.shared_bytes += demands[o, LEVEL_WRITTEN_BYTES + place - 1]
+            result.dram_bytes = result.streamed_bytes = moved[o, DRAM_BYTES]
+            result.dram_read_bytes = demands[o, READ_BYTES]
+            result.sram_read_bytes = moved[o, SRAM_READ_BYTES]
+            result.sram_written_bytes = moved[o, SRAM_WRITTEN_BYTES]
+            result.mac_j, result.sram_j = energies[o, MAC_J], energies[o, SRAM_J]
+            result.dram_j, result.dsp_j = energies[o, DRAM_J], energies[o, DSP_J]
+            result.energy_j = result.mac_j + result.sram_j + result.dram_j + result.dsp_j
+
+
+@compiled
+def _host_cost(host: HostRecord, op: OpRecord, result: ResultRecord) -> None:
+    cost = cost_host(host, op)
+    result.latency_s = result.critical_s = result.host_s = op.repeats * cost.time_s
+    result.dram_read_bytes = op.repeats * cost.read_bytes
+    result.dram_bytes = op.repeats * (cost.read_bytes + cost.written_bytes)
+    result.streamed_bytes = op.repeats * cost.streamed_bytes
+    result.energy_j = op.repeats * host_energy_j(host, cost)
+    if host.is_gpu > 0.0:
+        result.gpu_j = result.energy_j
+    else:
+        result.cpu_j = result.energy_j
+    result.bound = _LAUNCH_BOUND if op.repeats * host.dispatch_s > 0.5 * result.latency_s else _COMPUTE_BOUND
+
+
+@compiled
+def _bound(result: ResultRecord) -> int:
+    """Return the bottleneck of an operator: its longest unit, or its start where that is longer still."""
+    longest = max(result.dpu_s, result.dsp_s, result.dma_s)
+    if result.latency_s > 2.0 * longest:
+        return _LAUNCH_BOUND
+    if longest == result.dma_s:
+        return _DMA_BOUND
+    return _DSP_BOUND if longest == result.dsp_s else _COMPUTE_BOUND
+
+
+class PlanWork(NamedTuple):
+    """Work of the columns of a batch under their best plans."""
+
+    best: BestPlans
+    demands: Floats
+    """Demands on each array device, shape (array devices, columns, COUNT)."""
+    moved: Floats
+    """Bytes that each array device moves, shape (array devices, columns, MOVED)."""
+    energies: Floats
+    """Energies at each point of the batch, shape (array devices, points, PARTS)."""
+
+
+@compiled
+def fill_columns(batch: Batch, work: PlanWork) -> None:
+    """Write traffic and busy times of each column under its best plan."""
+    independent, best, sums, demands = batch.independent, work.best.totals, work.best.sums, work.demands
+    moved, rates = work.moved, batch.rates
+    for d in range(sums.shape[0]):
         for c in range(batch.counts[0]):
             demands[d, c, LANE_CYCLES] = independent.lane_cycles[d, c]
         fill_moved(demands[d], batch.counts[0], moved[d])
     for c in range(batch.counts[0]):
         total = best[c]
-        if taken.plans[c] < 0:
+        if work.best.plans[c] < 0:
             total.latency_s = total.energy_j = np.inf
             total.throughput_per_s = 0.0
             continue
         total.dram_bytes = independent.host_moved[c]
-        for d in range(kept.shape[0]):
-            total.npu_s += kept[d, WORK_S, c] + independent.dispatches_s[d, c]
-            total.dpu_s += demands[d, c, GRID_CYCLES] * rates[d, _CYCLE, c]
+        for d in range(sums.shape[0]):
+            total.npu_s += sums[d, WORK_S, c] + independent.dispatches_s[d, c]
+            total.dpu_s += demands[d, c, GRID_CYCLES] * rates[d, CYCLE, c]
             total.dsp_s += independent.dsps_s[d, c]
-            total.dma_s += kept[d, DMA_S, c]
+            total.dma_s += sums[d, DMA_S, c]
             total.dram_bytes += moved[d, c, DRAM_BYTES]
             total.sram_traffic_bytes += moved[d, c, SRAM_READ_BYTES] + moved[d, c, SRAM_WRITTEN_BYTES]
             for k in range(LEVELS):
@@ -71,8 +312,13 @@ def fill_columns(batch: Batch, taken: Taken) -> None:
 
 
 @compiled
-def finish(batch: Batch, taken: Taken, macs: float, totals: Any, order: Any, plans: Any) -> None:
-    """Write the totals of the points of a batch: those of its column, and its own energy and machine.
+def write_point_totals(
+    batch: Batch, work: PlanWork, macs: float, totals: Any, order: Ints, plans: Ints
+) -> None:
+    """Write the totals of the points of a batch: their column's, and their own area, energy and throttling.
+
+    Energy adds static power while the NPU works and idle power from one inference to the next. A point that
+    no plan fits has infinite latency and energy, and no throughput.
 
     Parameters
     ----------
@@ -83,27 +329,27 @@ def finish(batch: Batch, taken: Taken, macs: float, totals: Any, order: Any, pla
     order : array of int64, shape (points of the batch or more,)
         Place of each point among them.
     """
-    kept, unit_j, independent, machine = taken.kept, batch.unit_j, batch.independent, batch.machine
-    column_of, state_of, energies = batch.column_of, batch.state_of, taken.energies
-    for d in range(kept.shape[0]):
+    sums, unit_j, independent, machine = work.best.sums, batch.unit_j, batch.independent, batch.machine
+    column_of, state_of, energies = batch.column_of, batch.state_of, work.energies
+    for d in range(sums.shape[0]):
         fill_energies(
-            taken.demands[d], taken.moved[d], column_of, unit_j[d], state_of, batch.counts[1], energies[d]
+            work.demands[d], work.moved[d], column_of, unit_j[d], state_of, batch.counts[1], energies[d]
         )
     for p in range(batch.counts[1]):
         c, state = column_of[p], state_of[p]
-        totals[order[p]], plans[order[p]] = taken.best[c], taken.plans[c]
+        totals[order[p]], plans[order[p]] = work.best.totals[c], work.best.plans[c]
         total = totals[order[p]]
         total.area_mm2, total.peak_ops_per_s = machine[state, 0], machine[state, 1]
-        if taken.plans[c] < 0:
+        if work.best.plans[c] < 0:
             continue
-        interval = total.throughput_per_s
-        for d in range(kept.shape[0]):
+        interval = total.throughput_per_s  # until here it holds the interval
+        for d in range(sums.shape[0]):
             total.mac_j += energies[d, p, MAC_J]
             total.sram_j += energies[d, p, SRAM_J]
             total.dram_j += energies[d, p, DRAM_J]
             total.dsp_j += energies[d, p, DSP_J]
-            work_s = kept[d, WORK_S, c] + independent.dispatches_s[d, c]
-            static_w = unit_j[d, state, _STATIC_W]
+            work_s = sums[d, WORK_S, c] + independent.dispatches_s[d, c]
+            static_w = unit_j[d, state, STATIC_W]
             total.static_j += static_w * min(work_s / independent.contexts[d, c], interval)
         on_devices_j = total.cpu_j + total.gpu_j + total.static_j
         work_j = total.mac_j + total.sram_j + total.dram_j + total.dsp_j + on_devices_j
@@ -119,20 +365,20 @@ def finish(batch: Batch, taken: Taken, macs: float, totals: Any, order: Any, pla
 
 
 @compiled
-def fill_device_uses(batch: Batch, taken: Taken, uses: Any) -> None:
-    """Write how long each device works at the one point of a batch: array devices first, then hosts.
+def fill_device_uses(batch: Batch, work: PlanWork, uses: Any) -> None:
+    """Write the busy times of each device at the one point of a batch: array devices first, then hosts.
 
     Parameters
     ----------
     uses : array of DEVICE_USE_DTYPE, shape (devices,)
     """
-    kept, independent = taken.kept, batch.independent
-    arrays = kept.shape[0]
-    if taken.plans[0] >= 0:
+    sums, independent = work.best.sums, batch.independent
+    arrays = sums.shape[0]
+    if work.best.plans[0] >= 0:
         for d in range(arrays):
             use = uses[d]
-            use.work_s = kept[d, WORK_S, 0] + independent.dispatches_s[d, 0]
-            use.dpu_s = taken.demands[d, 0, GRID_CYCLES] * batch.rates[d, _CYCLE, 0]
-            use.dma_s, use.dsp_s = kept[d, DMA_S, 0], independent.dsps_s[d, 0]
+            use.work_s = sums[d, WORK_S, 0] + independent.dispatches_s[d, 0]
+            use.dpu_s = work.demands[d, 0, GRID_CYCLES] * batch.rates[d, CYCLE, 0]
+            use.dma_s, use.dsp_s = sums[d, DMA_S, 0], independent.dsps_s[d, 0]
         for h in range(independent.hosts_s.shape[0]):
             uses[arrays + h].work_s = independent.hosts_s[h, 0]

@@ -86,19 +86,12 @@ class EventLog:
     def first(self, inferences: int, tasks: int) -> EventLog:
         """Return the log of the first inferences of `tasks` tasks each; SRAM and DRAM stay as they were."""
         rows = inferences * tasks
-        cause = self.cause[:rows]
-        return replace(
-            self,
-            ready=self.ready[:rows],
-            start=self.start[:rows],
-            end=self.end[:rows],
-            # An inference that is left out may have caused one that is not.
-            cause=np.where(cause < rows, cause, -1),
-            unit=self.unit[:rows],
-            slot=self.slot[:inferences],
-            begun=self.begun[:inferences],
-            ended=self.ended[:inferences],
-        )
+        by_task = {name: getattr(self, name)[:rows] for name in ("ready", "start", "end", "cause", "unit")}
+        by_inference = {name: getattr(self, name)[:inferences] for name in ("slot", "begun", "ended")}
+        log = replace(self, **by_task, **by_inference)
+        # An inference that is left out may have caused one that is not.
+        log.cause = np.where(log.cause < rows, log.cause, -1)
+        return log
 
 
 @dataclass(eq=False)

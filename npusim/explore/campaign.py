@@ -16,18 +16,17 @@ from npusim.cost import (
     SHARED_SEARCH,
     TOTAL_DTYPE,
     ArchRow,
+    Incumbents,
     PointGroups,
-    Rivals,
     evaluate_points,
+    incumbents_of,
     points_in_groups,
-    rivals_for,
     thread_count,
 )
 from npusim.errors import ConfigError, IllegalTechniqueError
 from npusim.explore.axes import is_of_network, machine_row, resolve_axes
 from npusim.explore.networks import LoweredNetwork, base_soc, graph_at, lower_on, machine_at, place_each
-from npusim.explore.pieces import Pieces
-from npusim.explore.points import Points, decode, positions_in_unit_cube
+from npusim.explore.points import Points, Traversal, decode, positions_in_unit_cube
 from npusim.explore.spaces import Space, networks_of, space_of
 from npusim.metrics import METRICS
 from npusim.scenario import Network
@@ -84,7 +83,7 @@ class Campaign:
         """
         totals = np.empty(stop - start, TOTAL_DTYPE) if room is None else room[: stop - start]
         if self.points.is_full:
-            self._full(start, stop, totals, self._rivals() if for_front else None)
+            self._full(start, stop, totals, self._incumbents() if for_front else None)
         else:
             self._scattered(self.points.coordinates(np.arange(start, stop)), totals)
         return totals
@@ -161,23 +160,23 @@ class Campaign:
         yield positions_in_unit_cube(self.axes, cube[0, :2])  # two points tell most axes
         yield from (positions_in_unit_cube(self.axes, points) for points in cube)
 
-    def _rivals(self) -> Rivals:
-        """Return room for points that those on the front have to beat."""
+    def _incumbents(self) -> Incumbents:
+        """Return empty storage for the best points of the space's front."""
         bounds = {
             str(name): (-np.inf if b.min is None else b.min, np.inf if b.max is None else b.max)
             for name, b in self.space.constraints.items()
         }
-        return rivals_for([str(name) for name in self.space.objectives], bounds, thread_count())
+        return incumbents_of([str(name) for name in self.space.objectives], bounds, thread_count())
 
-    def _full(self, start: int, stop: int, totals: Any, rivals: Rivals | None) -> None:
+    def _full(self, start: int, stop: int, totals: Any, incumbents: Incumbents | None) -> None:
         """Evaluate consecutive points of a full design: one network after the other."""
         sizes = [self.axes[i].size for i in self._machine]
         block = prod(sizes)
         for number in range(start // block, -(-stop // block)):
             origin = number * block
             first, last = max(start, origin) - origin, min(stop, origin + block) - origin
-            if self._pieces is not None:
-                points = self._pieces.points(first, last)
+            if self._traversal is not None:
+                points = self._traversal.points(first, last)
             else:
                 values = decode(
                     first, last - first, sizes, [self.axes[i].column_values for i in self._machine]
@@ -187,17 +186,17 @@ class Campaign:
             here = np.arange(origin + first, origin + last) if network.ops is None else None
             self._evaluate(
                 network, points, totals[origin + first - start :][: last - first],
-                partial(self.points.coordinates, here), rivals if self._pieces is not None else None,
+                partial(self.points.coordinates, here), incumbents if self._traversal is not None else None,
             )  # fmt: skip
 
     @cached_property
-    def _pieces(self) -> Pieces | None:
+    def _traversal(self) -> Traversal | None:
         """The groups of points that share a search; None where these are so short that sizes of SRAM do."""
         axes = [self.axes[i] for i in self._machine]
         others = [axis for axis in axes if not axis.is_searched]
         if prod(axis.size for axis in others) <= SHARED_SEARCH:
             return None
-        return Pieces(axes[: len(axes) - len(others)], others)
+        return Traversal(axes[: len(axes) - len(others)], others)
 
     def _groups(self, values: Any) -> Any:
         """Return where groups of points begin that share a search; the number of points last.
@@ -251,12 +250,12 @@ class Campaign:
 
     def _evaluate(
         self, network: LoweredNetwork, points: PointGroups, totals: Any, coordinates: Callable[[], Any],
-        rivals: Rivals | None = None,
+        incumbents: Incumbents | None = None,
     ) -> None:  # fmt: skip
         if network.ops is not None:
             plans = np.empty(len(totals), np.int64)
             known = self._known(points, network.row)
-            evaluate_points(network.row, known, network.ops, totals, plans, rivals)
+            evaluate_points(network.row, known, network.ops, totals, plans, incumbents)
             return
         totals[:] = np.zeros(1, TOTAL_DTYPE)
         if network.open_graph is not None:

@@ -31,7 +31,7 @@ class LoweredNetwork:
     """One network on one kind of machine."""
 
     ops: Any
-    """Its `npusim.cost.plan_table.PlanTable`; None where the technique stack is not legal on the
+    """Its `npusim.cost.plans.PlanTable`; None where the technique stack is not legal on the
     network."""
     row: ArchRow
     """The machine as a design point before machine axes set their columns."""

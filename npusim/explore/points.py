@@ -1,21 +1,29 @@
-"""The points of a design space, numbered from 0, and the column values of each; never all in memory.
+"""Points of a design space: their numbers, the column values of each, and the order of evaluation.
 
 A full factorial design is a number in mixed radix: the digits of a point's number are the positions of its
 axes, the last axis fastest. A sampled design (scipy.stats.qmc) draws a row of the unit cube for each number
-and turns it into positions. Either way point 4711 is the same point in every run, on every machine.
+and turns it into positions. Either way point 4711 is the same point in every run, on every machine. The
+points are never all in memory.
+
+Traversal. All groups of points that share a search have the same points except for what the search looks at,
+so values and order of a group are computed once. A group is cut along its rated axes into boxes of at most
+`BLOCK` points, the widest side first, measured in ratios: few candidates can be the fastest in a narrow box.
+Axes that change no rate (DSPs, voltage) come outside of a box: the same box follows for each of their values.
+A long group is cut along its outermost axis into runs, one search each, so that all cores have work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
-from npusim.cost import compiled_parallel_or_plain
+from npusim.cost import BLOCK, PointGroups, compiled_parallel_or_plain
 from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.spaces import DesignSpec
@@ -76,16 +84,16 @@ class Points:
 
 def positions_in_unit_cube(axes: Sequence[Axis], cube: Any) -> Any:
     """Turn rows of the unit cube [0, 1) into coordinates; shapes (points, axes)."""
-    found = np.empty_like(cube)
+    positions = np.empty_like(cube)
     for i, axis in enumerate(axes):
         share = np.clip(cube[:, i], 0.0, 1.0)
         if not axis.is_continuous:
-            found[:, i] = np.minimum(np.floor(share * axis.size), axis.size - 1)
+            positions[:, i] = np.minimum(np.floor(share * axis.size), axis.size - 1)
             continue
         low, high = axis.numbers
         value = low * (high / low) ** share if axis.is_log else low + share * (high - low)
-        found[:, i] = np.round(value) if axis.is_whole else np.clip(value, low, high)
-    return found
+        positions[:, i] = np.round(value) if axis.is_whole else np.clip(value, low, high)
+    return positions
 
 
 def _rows(method: str, dimensions: int, total: int, seed: int, start: int, count: int) -> Any:
@@ -105,19 +113,19 @@ def _rows(method: str, dimensions: int, total: int, seed: int, start: int, count
         return sampler.random(count)
 
 
-_BLOCK, _POINT_MS = 4096, 0.01
+_READ_BLOCK, _POINT_MS = 4096, 0.01
 """Points that a core reads at a time, and what one takes as plain Python, roughly."""
 
 
 @compiled_parallel_or_plain(lambda start, sizes, tables, offsets, widths, values: _POINT_MS * len(values))
 def _decode(start: int, sizes: Any, tables: Any, offsets: Any, widths: Any, values: Any) -> None:
     last = sizes.shape[0] - 1
-    for block in numba.prange((values.shape[0] + _BLOCK - 1) // _BLOCK):
-        left, digits = start + block * _BLOCK, np.empty_like(sizes)
+    for block in numba.prange((values.shape[0] + _READ_BLOCK - 1) // _READ_BLOCK):
+        left, digits = start + block * _READ_BLOCK, np.empty_like(sizes)
         for i in range(last, -1, -1):
             digits[i] = left % sizes[i]
             left //= sizes[i]
-        for p in range(block * _BLOCK, min((block + 1) * _BLOCK, values.shape[0])):
+        for p in range(block * _READ_BLOCK, min((block + 1) * _READ_BLOCK, values.shape[0])):
             column = 0
             for i in range(last + 1):
                 for c in range(widths[i]):
@@ -150,3 +158,172 @@ def decode(start: int, count: int, sizes: Sequence[int], column_values: Sequence
     values = np.empty((count, int(widths.sum())))
     _decode(start, np.array(sizes, np.int64), tables, offsets, widths, values)
     return values
+
+
+_LONGEST_RUN = 16_384
+"""Most points of a run."""
+_KEPT = 64
+"""Runs whose places are kept."""
+_TINY = 1e-300
+
+
+class _Places(NamedTuple):
+    """Points of a run in the order of their evaluation."""
+
+    order: Any
+    """Number of each point, int64."""
+    cuts: Any
+    """Places where boxes begin, int64; the number of places last."""
+    values: Any
+    """Column values of each, float64, shape (places, columns)."""
+
+
+class Traversal:
+    """Order of evaluation of a full-factorial design: groups of points that share a search.
+
+    Parameters
+    ----------
+    searched : sequence of Axis
+        Machine axes that the search looks at, in the order in which points are numbered.
+    others : sequence of Axis
+        The machine axes behind them.
+    """
+
+    def __init__(self, searched: Sequence[Axis], others: Sequence[Axis]) -> None:
+        sizes = [axis.size for axis in others]
+        cut = 0  # the first axis of which several values fit into a run
+        while cut < len(others) - 1 and prod(sizes[cut + 1 :]) > _LONGEST_RUN:
+            cut += 1
+        self._outer, self._inner = [*searched, *others[:cut]], list(others[cut:])
+        self._alike = prod(sizes[:cut])
+        self._below = prod(sizes[cut + 1 :])
+        run = max(1, min(sizes[cut], _LONGEST_RUN // self._below))
+        run = -(-sizes[cut] // -(-sizes[cut] // run))  # as even as possible
+        self._starts = [*range(0, sizes[cut], run), sizes[cut]]
+        self.length = prod(sizes[cut:])
+        """Points whose outer axes have the same values."""
+        self._kept: dict[int, _Places] = {}
+
+    def points(self, first: int, last: int) -> PointGroups:
+        """Return the points `first` to `last` of a network."""
+        parts: list[_Places] = []
+        where: dict[int, tuple[int, int]] = {}  # spans of whole runs
+        spans, firsts, owners, end = [], [], [], 0
+        for owner in range(first // self.length, -(-last // self.length)):
+            for r, (start, stop) in enumerate(pairwise(self._starts)):
+                begin = owner * self.length + start * self._below
+                low, high = max(first, begin) - begin, min(last, begin + (stop - start) * self._below) - begin
+                if low >= high:
+                    continue
+                is_whole = high - low == (stop - start) * self._below
+                if not (is_whole and r in where):
+                    parts.append(self._places(r) if is_whole else _between(self._places(r), low, high))
+                    span = (end, end + high - low)
+                    end = span[1]
+                    if is_whole:
+                        where[r] = span
+                spans.append(where[r] if is_whole else span)
+                firsts.append(begin + low - first)
+                owners.append(owner)
+        columns, values = self._outer_values(np.array(owners, np.int64))
+        starts = np.cumsum([0, *(len(part.order) for part in parts)])[:-1]
+        cuts = [part.cuts + start for part, start in zip(parts, starts, strict=True)]
+        return PointGroups(
+            group_columns=columns,
+            group_values=values,
+            first=np.array(firsts, np.int64),
+            spans=np.array(spans, np.int64),
+            columns=_columns(self._inner),
+            values=np.concatenate([part.values for part in parts]),
+            order=np.concatenate([part.order for part in parts]),
+            cuts=np.unique(np.concatenate(cuts)),
+            search_of=np.array(owners, np.int64) // self._alike,
+        )
+
+    def _outer_values(self, owners: Any) -> tuple[Any, Any]:
+        """Return the columns that outer axes set, and their values in each group."""
+        if not self._outer:
+            return np.empty(0, np.int64), np.empty((len(owners), 0))
+        digits = np.unravel_index(owners, [axis.size for axis in self._outer])
+        values = [axis.column_values[digit] for axis, digit in zip(self._outer, digits, strict=True)]
+        return _columns(self._outer), np.ascontiguousarray(np.concatenate(values, axis=1))
+
+    def _places(self, run: int) -> _Places:
+        """Return the places of a run, by its number among runs with the same outer values."""
+        if run not in self._kept:
+            while len(self._kept) >= _KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            start, stop = self._starts[run : run + 2]
+            values = [axis.column_values for axis in self._inner]
+            values[0] = values[0][start:stop]
+            sizes = [len(axis) for axis in values]
+            order, cuts = in_boxes(values, [axis.is_rated for axis in self._inner])
+            digits = np.unravel_index(order, sizes)
+            set_to = np.concatenate([axis[d] for axis, d in zip(values, digits, strict=True)], axis=1)
+            self._kept[run] = _Places(order, cuts, np.ascontiguousarray(set_to))
+        return self._kept[run]
+
+
+def _columns(axes: Sequence[Axis]) -> Any:
+    return np.array([column for axis in axes for column in axis.columns], np.int64)
+
+
+def _between(places: _Places, low: int, high: int) -> _Places:
+    """Return the points `low` to `high` of a run."""
+    is_inside = (places.order >= low) & (places.order < high)
+    before = np.concatenate([[0], np.cumsum(is_inside)])
+    return _Places(places.order[is_inside] - low, before[places.cuts], places.values[is_inside])
+
+
+def in_boxes(values: Sequence[Any], is_rated: Sequence[bool]) -> tuple[Any, Any]:
+    """Return a traversal order of all combinations with similar neighbours, and where its boxes begin.
+
+    Parameters
+    ----------
+    values : sequence of array of float64, shape (size, columns)
+        Of each axis; the last one varies fastest in the numbers of combinations.
+    is_rated : sequence of bool
+        Whether an axis changes rates: neighbours are similar in it.
+
+    Returns
+    -------
+    order, cuts : array of int64
+        Numbers of combinations; places of boxes of at most `BLOCK` of them, the number of places last.
+    """
+    sizes = [len(axis) for axis in values]
+    strides = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    logs = [np.log(np.maximum(np.abs(axis), _TINY)) for axis in values]
+    rated = [i for i in range(len(sizes)) if is_rated[i]]
+    others = [i for i in range(len(sizes)) if not is_rated[i]]
+    while others and prod(sizes[i] for i in rated) < BLOCK // 2:  # a box takes as long however small it is
+        rated.append(others.pop())
+    outside = _sums([np.arange(sizes[i]) * strides[i] for i in others])
+    order, lengths = [], []
+    waiting = [{i: (0, sizes[i]) for i in rated}]
+    while waiting:
+        box = waiting.pop()
+        if prod(stop - start for start, stop in box.values()) > BLOCK:
+            widest = max(box, key=lambda i: _width(logs[i], *box[i]))
+            start, stop = box[widest]
+            middle = (start + stop) // 2
+            waiting += [{**box, widest: (middle, stop)}, {**box, widest: (start, middle)}]
+            continue
+        inside = _sums([np.arange(*box[i]) * strides[i] for i in rated])
+        order.append(np.add.outer(outside, inside).ravel())
+        lengths += [len(inside)] * len(outside)
+    return np.concatenate(order), np.cumsum([0, *lengths])
+
+
+def _sums(parts: Sequence[Any]) -> Any:
+    sums = np.zeros(1, np.int64)
+    for part in parts:
+        sums = np.add.outer(sums, part).ravel()
+    return sums
+
+
+def _width(logs: Any, start: int, stop: int) -> float:
+    """Return the range of an axis between two of its values, as a logarithm; of one value less than any."""
+    if stop - start < 2:
+        return -1.0
+    part = logs[start:stop]
+    return float(np.max(part.max(axis=0) - part.min(axis=0)))

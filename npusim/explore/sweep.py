@@ -16,7 +16,7 @@ from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.intervals import MOST_POINTS, has_calibration, with_intervals
-from npusim.explore.keeping import best_of, keep
+from npusim.explore.kept import best_of, keep
 from npusim.explore.query import points_table
 from npusim.explore.spaces import Space, load_space, parse_keep
 from npusim.explore.store import (

@@ -1,7 +1,7 @@
-"""Example values for inputs and constants known by description only.
+"""Example values of inputs and constants that are known by description only.
 
-Floating-point values are neither tiny (a CPU computes denormal numbers slowly) nor large, as many are zero as
-the tensor's density says, and indices are in range, spread evenly.
+Floating-point values are neither tiny (a CPU computes denormal numbers slowly) nor large. The share of zeros
+follows from the tensor's density. Indices are in range and spread evenly.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def example_value(graph: Graph, name: str, seed: int = 0) -> npt.NDArray[Any]:
     Parameters
     ----------
     graph : Graph
-        The graph; who reads the tensor decides what its values may be.
+        The graph; the tensor's readers decide which values it may have.
     name : str
         Name of an input or constant.
     seed : int, optional
-        The same seed gives the same values; tensors do not disturb each other's.
+        The same seed gives the same values; each tensor has a random stream of its own.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def _filled(tensor: Tensor, random: np.random.Generator, numbers: npt.NDArray[An
 
 
 def _each_row_once(random: np.random.Generator, shape: tuple[int, ...], count: int) -> Any:
-    """Return places of non-zeros, at least one in each row: a mean over no neighbour would be 0 / 0."""
+    """Return positions of non-zeros, at least one in each row: a mean over no neighbour would be 0 / 0."""
     rows, columns = shape
     first = random.integers(0, columns, rows)
     more = random.choice(rows * (columns - 1), count - rows, replace=False, shuffle=False)
@@ -104,14 +104,14 @@ def _each_row_once(random: np.random.Generator, shape: tuple[int, ...], count: i
 
 
 def _below_the_diagonal(random: np.random.Generator, rows: int, pairs: int) -> tuple[Any, Any]:
-    """Return rows and columns of different places below the diagonal."""
+    """Return rows and columns of distinct positions below the diagonal."""
     place = random.choice(rows * (rows - 1) // 2, pairs, replace=False, shuffle=False)
     row = ((1 + np.sqrt(8.0 * place + 1)) / 2).astype(np.int64)  # place = row (row - 1) / 2 + column
     return row, place - row * (row - 1) // 2
 
 
 def _scale(tensor: Tensor) -> float:
-    """Return a size for the values that keeps results near 1 however long the sums are."""
+    """Return a scale of the values that keeps results near 1 for sums of any length."""
     if tensor.dtype is DType.INT8 or not tensor.shape:
         return 1.0
     if tensor.role is Role.WEIGHT:
@@ -122,7 +122,7 @@ def _scale(tensor: Tensor) -> float:
 
 
 def _level(graph: Graph, name: str) -> float | None:
-    """Return the one value that all non-zeros of a tensor have by its meaning; None where it has no such."""
+    """Return the value that all non-zeros of a tensor have by its role; None if they differ."""
     tensor = graph.tensors[name]
     for op in graph.readers(name):
         port = op.inputs.index(name)
@@ -154,21 +154,21 @@ def _indices(graph: Graph, tensor: Tensor, random: np.random.Generator) -> npt.N
             axis = op.attrs["axes"][0]
             alone = tuple(d if i == axis else 1 for i, d in enumerate(shape))
             return np.broadcast_to(random.integers(0, limit, alone), shape)
-    if shape[-1] >= limit:  # each place is named equally often, so that no node is without an edge
+    if shape[-1] >= limit:  # each index appears equally often, so that each node has an edge
         return random.permuted(np.broadcast_to(np.arange(shape[-1]) % limit, shape), axis=-1)
     return random.integers(0, limit, shape)
 
 
 def _single(graph: Graph, tensor: Tensor, limit: int) -> int:
-    """Return a number that stands alone: a row that is picked, or the length of a row of cells."""
+    """Return the value of a single index: a row that is picked, or the length of a row of cells."""
     if any(op.type == "Multiply" for op in graph.readers(tensor.name)):
         return limit
     return limit - 1 if tensor.density > 0 else 0
 
 
 def _limit(graph: Graph, name: str) -> int:
-    """Return the number that integers of a tensor must stay below; 1 where nobody says."""
-    limits = [found for op in graph.readers(name) if (found := _limit_by(graph, op, name)) is not None]
+    """Return the exclusive upper bound of a tensor's integers; 1 if no reader sets one."""
+    limits = [limit for op in graph.readers(name) if (limit := _limit_by(graph, op, name)) is not None]
     tensor = graph.tensors[name]
     if tensor.role is Role.EDGES and graph.structure is not None and graph.structure.nodes:
         limits.append(graph.structure.nodes)

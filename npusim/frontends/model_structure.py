@@ -19,7 +19,7 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from npusim.errors import ModelFileError, shown
 
 _CYCLE_SHOWN = 6
-"""Operators of a cycle that a message names."""
+"""Most operators of a cycle that a message names."""
 
 
 _PYTHON = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
@@ -84,9 +84,9 @@ class ModelStructure:
     nodes: list[NodeStructure] = field(default_factory=list)
     constants: set[str] = field(default_factory=set)
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Shape of each input as far as it is written; -1 for an open size."""
+    """Shape of each input; -1 for a size that is left open."""
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """The same of what operators are said to return."""
+    """Declared shapes of results of operators."""
     external: list[ExternalTensor] = field(default_factory=list)
 
     def check(self, path: Path) -> None:
@@ -95,9 +95,12 @@ class ModelStructure:
             raise ModelFileError(str(path), problem, remedy)
 
     def _problems(self, folder: Path) -> Iterator[tuple[str, str]]:
-        for what, (found, oldest, newest) in self.versions.items():
-            if not oldest <= found <= newest:
-                yield f"its {what} is {found}", f"known are {oldest} to {newest}: export it for one of these"
+        for what, (version, oldest, newest) in self.versions.items():
+            if not oldest <= version <= newest:
+                yield (
+                    f"its {what} is {version}",
+                    f"known are {oldest} to {newest}: export it for one of these",
+                )
         for name, shape in self.inputs.items():
             if any(size < -1 for size in shape):
                 yield (
@@ -128,16 +131,12 @@ class ModelStructure:
                 place = f"constant {shown(tensor_.name)}: its data in {shown(tensor_.location)} {problem}"
                 yield place, f"it has to lie in {folder}, complete, beside the model"
 
-    def declared(self, made: Mapping[str, tuple[int, ...]]) -> str:
+    def declared(self, actual: Mapping[str, tuple[int, ...]]) -> str:
         """Say which result has another shape than the file declares, '' where none has."""
         for name, shape in self.outputs.items():
-            real = made.get(name)
-            fits = real is None or (
-                len(real) == len(shape) and all(a in (-1, b) for a, b in zip(shape, real, strict=True))
-            )
-            if not fits:
-                made_ = list(real or ())
-                return f"result {shown(name)} is declared {list(shape)}, but its operator makes {made_}"
+            sizes = actual.get(name, shape)
+            if len(sizes) != len(shape) or any(a not in (-1, b) for a, b in zip(shape, sizes, strict=True)):
+                return f"result {shown(name)} is declared {list(shape)}, but its operator makes {list(sizes)}"
         return ""
 
     def find(self, name: str) -> NodeStructure | None:
@@ -221,7 +220,7 @@ def read_ir_structure(path: Path) -> ModelStructure:
 class _IrReader:
     def __init__(self) -> None:
         self.path: list[str] = []
-        self.found = ModelStructure()
+        self.structure = ModelStructure()
         self.layers: dict[str, NodeStructure] = {}
         self.layer = NodeStructure("", "")
         self.id = self.port = ""
@@ -237,7 +236,7 @@ class _IrReader:
         if len(self.path) > _DEEPEST:
             raise ValueError(f"its elements are more than {_DEEPEST} deep")
         if self.path == ["net"]:
-            self.found.versions["version of the IR"] = (int(attributes["version"]), *_VERSIONS)
+            self.structure.versions["version of the IR"] = (int(attributes["version"]), *_VERSIONS)
         elif len(self.path) == 1:
             raise ValueError(f"it begins with <{tag}>, an IR with <net>")
         elif self.path == ["net", "layers", "layer"]:
@@ -249,7 +248,7 @@ class _IrReader:
         elif self.path == ["net", "layers", "layer", "data"] and self.layer.type == "Parameter":
             shape = attributes.get("shape", "")
             sizes = [size.strip() for size in shape.split(",") if size.strip()]
-            self.found.inputs[self.layer.name] = tuple(_size(size, self.layer) for size in sizes)
+            self.structure.inputs[self.layer.name] = tuple(_size(size, self.layer) for size in sizes)
         elif self.path == ["net", "edges", "edge"]:
             source = f"{attributes['from-layer']}:{attributes['from-port']}"
             self.edges.append((source, attributes["to-layer"], attributes["to-port"]))
@@ -262,7 +261,7 @@ class _IrReader:
                 f"{self.layers[self.id].label} and {self.layer.label} both have the id {self.id}"
             )
         self.layers[self.id] = self.layer
-        self.found.nodes.append(self.layer)
+        self.structure.nodes.append(self.layer)
 
     def text(self, data: str) -> None:
         if self.path == ["net", "layers", "layer", "output", "port", "dim"] and data.strip():
@@ -279,8 +278,8 @@ class _IrReader:
         for (layer, _port), shape in self.shapes.items():
             node = self.layers[layer]
             if len(node.outputs) == 1 and shape:
-                self.found.outputs[node.name] = tuple(shape)
-        return self.found
+                self.structure.outputs[node.name] = tuple(shape)
+        return self.structure
 
 
 def _size(text: str, layer: NodeStructure) -> int:
@@ -351,104 +350,97 @@ class _OnnxReader:
         self.data = data
 
     def model(self) -> ModelStructure:
-        found, graphs = ModelStructure(), 0
-        for each in self._fields(0, len(self.data)):
-            if each.number == 1:
-                found.versions["version of the ONNX format"] = (each.value, *_IR_VERSIONS)
-            elif each.number == 7:
+        structure, graphs = ModelStructure(), 0
+        for part in self._fields(0, len(self.data)):
+            if part.number == 1:
+                structure.versions["version of the ONNX format"] = (part.value, *_IR_VERSIONS)
+            elif part.number == 7:
                 graphs += 1
-                self._graph(each, found)
-            elif each.number == 8:
-                parts = list(self._fields(each.start, each.stop))
+                self._graph(part, structure)
+            elif part.number == 8:
+                parts = list(self._fields(part.start, part.stop))
                 domain = next((self._text(f) for f in parts if f.number == 1), "")
                 version = next((f.value for f in parts if f.number == 2), 0)
                 if domain in _OPSETS:
                     label = f"operator set{f' of {domain}' if domain else ''}"
-                    found.versions[label] = (version, *_OPSETS[domain])
+                    structure.versions[label] = (version, *_OPSETS[domain])
         if not graphs:
             raise _Damaged
-        return found
+        return structure
 
-    def _graph(self, graph: _Field, found: ModelStructure) -> None:
-        for each in self._fields(graph.start, graph.stop):
-            if each.number == 1:
-                found.nodes.append(self._node(each))
-            elif each.number == 5:
-                self._tensor(each, found)
-            elif each.number == 11:
-                name, shape = self._value(each)
-                found.inputs[name] = shape
-            elif each.number == 12:
-                name, shape = self._value(each)
+    def _graph(self, graph: _Field, structure: ModelStructure) -> None:
+        for part in self._fields(graph.start, graph.stop):
+            if part.number == 1:
+                structure.nodes.append(self._node(part))
+            elif part.number == 5:
+                self._tensor(part, structure)
+            elif part.number == 11:
+                name, shape = self._value(part)
+                structure.inputs[name] = shape
+            elif part.number == 12:
+                name, shape = self._value(part)
                 if shape:
-                    found.outputs[name] = shape
-            elif each.number == 15:  # a sparse constant: its values have the name
-                for part in self._fields(each.start, each.stop):
-                    if part.number == 1:
-                        self._tensor(part, found)
+                    structure.outputs[name] = shape
+            elif part.number == 15:  # a sparse constant: its values have the name
+                for values in self._nested(part, 1):
+                    self._tensor(values, structure)
 
-    def _node(self, node: _Field) -> NodeStructure:
-        made = NodeStructure("", "")
-        for each in self._fields(node.start, node.stop):
-            if each.number == 1:
-                made.inputs.append(self._text(each))
-            elif each.number == 2:
-                made.outputs.append(self._text(each))
-            elif each.number == 3:
-                made.name = self._text(each)
-            elif each.number == 4:
-                made.type = self._text(each)
-            elif each.number == 7:
-                made.domain = self._text(each)
-            elif each.number == 6:
-                made.origin = made.origin or self._text(each)
-            elif each.number == 9:
-                key, value = self._pair(each)
-                made.origin = value if key == _TRACE_KEY else made.origin
-        return made
+    def _node(self, message: _Field) -> NodeStructure:
+        node, names = NodeStructure("", ""), {3: "name", 4: "type", 7: "domain"}
+        for part in self._fields(message.start, message.stop):
+            if part.number in (1, 2):
+                (node.inputs if part.number == 1 else node.outputs).append(self._text(part))
+            elif part.number in names:
+                setattr(node, names[part.number], self._text(part))
+            elif part.number == 6:
+                node.origin = node.origin or self._text(part)
+            elif part.number == 9:
+                key, value = self._pair(part)
+                node.origin = value if key == _TRACE_KEY else node.origin
+        return node
 
-    def _tensor(self, tensor: _Field, found: ModelStructure) -> None:
+    def _tensor(self, tensor: _Field, structure: ModelStructure) -> None:
         name, location, entries = "", 0, {}
-        for each in self._fields(tensor.start, tensor.stop):
-            if each.number == 8:
-                name = self._text(each)
-            elif each.number == 14:
-                location = each.value
-            elif each.number == 13:
-                key, value = self._pair(each)
+        for part in self._fields(tensor.start, tensor.stop):
+            if part.number == 8:
+                name = self._text(part)
+            elif part.number == 14:
+                location = part.value
+            elif part.number == 13:
+                key, value = self._pair(part)
                 entries[key] = value
-        found.constants.add(name)
+        structure.constants.add(name)
         if location == _EXTERNAL:
             try:
                 offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
             except ValueError:
                 raise _Damaged from None
-            found.external.append(ExternalTensor(name, entries.get("location", ""), offset, length))
+            structure.external.append(ExternalTensor(name, entries.get("location", ""), offset, length))
 
     def _value(self, info: _Field) -> tuple[str, tuple[int, ...]]:
         """Name and shape of a `ValueInfoProto`; no shape where it is no tensor, or of unknown rank."""
         name, shape = "", []
-        for each in self._fields(info.start, info.stop):
-            if each.number == 1:
-                name = self._text(each)
-            elif each.number == 2:
-                for size in self._nested(each, 1, 2, 1):
+        for part in self._fields(info.start, info.stop):
+            if part.number == 1:
+                name = self._text(part)
+            elif part.number == 2:
+                for size in self._nested(part, 1, 2, 1):
                     written = [f.value for f in self._fields(size.start, size.stop) if f.number == 1]
                     shape.append(written[-1] if written else -1)
         return name, tuple(shape)
 
     def _nested(self, outer: _Field, *numbers: int) -> Iterator[_Field]:
         """Yield the fields at the end of a path of field numbers."""
-        for each in self._fields(outer.start, outer.stop):
-            if each.number == numbers[0]:
-                yield from self._nested(each, *numbers[1:]) if len(numbers) > 1 else (each,)
+        for part in self._fields(outer.start, outer.stop):
+            if part.number == numbers[0]:
+                yield from self._nested(part, *numbers[1:]) if len(numbers) > 1 else (part,)
 
     def _pair(self, entry: _Field) -> tuple[str, str]:
         parts = {f.number: self._text(f) for f in self._fields(entry.start, entry.stop)}
         return parts.get(1, ""), parts.get(2, "")
 
-    def _text(self, each: _Field) -> str:
-        return self.data[each.start : each.stop].decode()
+    def _text(self, part: _Field) -> str:
+        return self.data[part.start : part.stop].decode()
 
     def _fields(self, start: int, stop: int) -> Iterator[_Field]:
         for _ in range(_MOST_FIELDS + 1):

@@ -42,10 +42,10 @@ _OPERATOR = re.compile(r"ONNX node '<Node\((\w+)\): ([^>]*)>'")
 
 @contextmanager
 def unreported() -> Iterator[None]:
-    """Keep OpenVINO from reporting imports and conversions to its maker, by a variable that it looks at.
+    """Switch off OpenVINO's telemetry of imports and conversions.
 
-    A simulator tells nobody what it is used for. Besides, reports are sent by processes that threads fork,
-    which numba's own threads may not survive.
+    A simulator reports its use to nobody. Besides, reports are sent by processes that threads fork, which
+    numba's own threads may not survive.
     """
     before = os.environ.get(_NO_REPORTS)
     os.environ[_NO_REPORTS] = "npusim"
@@ -106,8 +106,8 @@ def import_model(
     Returns
     -------
     Graph
-        One operator for each of the file's, but for constants (tensors), shape arithmetic and other constant
-        subgraphs (folded), decompression Converts (folded) and operators that change nothing.
+        One operator for each operator of the file, except constants (tensors), shape arithmetic and other
+        constant subgraphs (folded), decompression Converts (folded) and operators that change nothing.
 
     Raises
     ------
@@ -162,8 +162,8 @@ def _read(path: Path) -> tuple[Any, ModelStructure]:
 
     structure = read_ir_structure(path) if path.suffix == ".xml" else read_onnx_structure(path)
     structure.check(path)
-    # The reader of the format is asked for by name: Core.read_model would try every reader on a damaged file,
-    # and some of them write to standard error by themselves.
+    # Core.read_model would try the readers of all formats on a damaged file, and some of them write to
+    # standard error.
     reader = FrontEndManager().load_by_framework(_READERS[path.suffix])
     try:
         return reader.convert(reader.load(str(path))), structure
@@ -188,19 +188,19 @@ def _unread(types: str, structure: ModelStructure) -> str:
 
 
 def _shapes_made(model: Any, suffix: str) -> dict[str, tuple[int, ...]]:
-    """Fixed shapes that a model makes, by the names that its file declares shapes for."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Return the fixed shapes of a model's results, by the names that its file declares shapes for."""
+    shapes: dict[str, tuple[int, ...]] = {}
     if suffix == ".onnx":
         for output in model.outputs:
             if output.get_partial_shape().is_static:
-                found.update(dict.fromkeys(output.get_names(), tuple(output.get_shape())))
-        return found
+                shapes.update(dict.fromkeys(output.get_names(), tuple(output.get_shape())))
+        return shapes
     names = Counter(node.get_friendly_name() for node in model.get_ops())
     for node in model.get_ops():
         name = node.get_friendly_name()
         if names[name] == 1 and node.get_output_size() == 1 and node.get_output_partial_shape(0).is_static:
-            found[name] = tuple(node.get_output_shape(0))
-    return found
+            shapes[name] = tuple(node.get_output_shape(0))
+    return shapes
 
 
 def graph_of_model(
@@ -227,7 +227,7 @@ def _noted(graph: Graph, notes: Sequence[str]) -> Graph:
 def fix_shapes(
     model: Any, name: str, shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Role]
 ) -> list[str]:
-    """Give inputs their shapes, and refuse a model that has names or open dimensions that nobody knows.
+    """Fix the shapes of a model's inputs; refuse unknown names and dimensions that stay open.
 
     Returns
     -------
@@ -235,18 +235,18 @@ def fix_shapes(
         A note for each fixed size of the file that was replaced.
     """
     known = {input_name(port): port for port in model.inputs}
-    for given in (*shapes, *roles):
-        if given not in known:
-            raise UnknownNameError("input", given, known)
+    for key in (*shapes, *roles):
+        if key not in known:
+            raise UnknownNameError("input", key, known)
     notes = []
-    for given, shape in shapes.items():
-        declared = known[given].get_partial_shape()
-        _check_shape(given, shape, declared)
+    for key, shape in shapes.items():
+        declared = known[key].get_partial_shape()
+        _check_shape(key, shape, declared)
         if declared.rank.is_static and any(
             size.is_static and size.get_length() != wanted
             for size, wanted in zip(declared, shape, strict=True)
         ):
-            notes.append(f"--shape replaces sizes that the file fixes: {given} {declared}, now {list(shape)}")
+            notes.append(f"--shape replaces sizes that the file fixes: {key} {declared}, now {list(shape)}")
     if shapes:
         try:
             model.reshape({known[key]: list(shape) for key, shape in shapes.items()})
@@ -269,15 +269,15 @@ def fix_shapes(
     return notes
 
 
-def _check_shape(name: str, given: Sequence[int], declared: Any) -> None:
+def _check_shape(name: str, shape: Sequence[int], declared: Any) -> None:
     """Refuse a shape of another rank than the model's, or sizes below 1."""
-    if declared.rank.is_static and len(given) != declared.rank.get_length():
+    if declared.rank.is_static and len(shape) != declared.rank.get_length():
         raise ShapeError(
-            f"--shape {name}={list(given)}: {len(given)} sizes for an input that has "
+            f"--shape {name}={list(shape)}: {len(shape)} sizes for an input that has "
             f"{declared.rank.get_length()}: {declared}"
         )
-    if any(size < 1 for size in given):
-        raise ShapeError(f"--shape {name}={list(given)}: sizes are at least 1")
+    if any(size < 1 for size in shape):
+        raise ShapeError(f"--shape {name}={list(shape)}: sizes are at least 1")
 
 
 def optimise(model: Any) -> None:
@@ -300,12 +300,12 @@ def optimise(model: Any) -> None:
 
 
 def _set_aside(model: Any) -> list[tuple[Any, Any]]:
-    """Put inputs in the place of the weights of a very large model; return them with what they stand for.
+    """Replace the weights of a very large model by inputs; return each input with the weight.
 
-    The optimisations write fp16 weights anew in fp32 and read all of them in every round: seconds and twice
-    the file's memory for a language model, for nothing. Weights that something might be folded into stay.
+    The optimisations convert fp16 weights to fp32 and read all of them in every round. For a language model
+    that takes seconds and twice the file's memory. Weights that an operator might be folded into stay.
     """
-    found = []
+    weights = []
     for node in model.get_ops():
         if node.get_type_name() == "Constant" and node.get_element_type().is_real():
             output = node.output(0)
@@ -314,22 +314,22 @@ def _set_aside(model: Any) -> list[tuple[Any, Any]]:
                 output = readers[0].get_node().output(0)
                 readers = list(output.get_target_inputs())
             if node.get_byte_size() >= _LARGE_BYTES and all(map(_reads_weights_alone, readers)):
-                found.append((node.get_byte_size(), output, readers))
-    if sum(size for size, _, _ in found) < _VERY_LARGE_BYTES:
+                weights.append((node.get_byte_size(), output, readers))
+    if sum(size for size, _, _ in weights) < _VERY_LARGE_BYTES:
         return []
     ov = openvino("it holds the model")
-    held = []
-    for _, output, readers in found:
+    stand_ins = []
+    for _, output, readers in weights:
         stand_in = ov.op.Parameter(output.get_element_type(), output.get_partial_shape())
         for reader in readers:
             reader.replace_source_output(stand_in.output(0))
         model.add_parameters([stand_in])
-        held.append((stand_in, output))
-    return held
+        stand_ins.append((stand_in, output))
+    return stand_ins
 
 
 def _reads_weights_alone(reader: Any) -> bool:
-    """Whether an operator takes weights in which nothing that follows it can be folded."""
+    """Whether an operator reads weights that no later operator can be folded into."""
     node, kind = reader.get_node(), reader.get_node().get_type_name()
     if kind == "Gather":
         return bool(reader.get_index() == 0)
@@ -346,12 +346,12 @@ def _reads_weights_alone(reader: Any) -> bool:
 
 
 def input_name(port: Any) -> str:
-    """Name of a model's input: its tensor name, or its node's where the file gives none."""
+    """Return the name of a model's input: its tensor name, or else its node's."""
     return str(port.get_any_name()) if port.get_names() else str(port.get_node().get_friendly_name())
 
 
 def _check_file(path: Path) -> None:
-    """Refuse early what OpenVINO reports badly: no file, no content, an IR without its weights."""
+    """Refuse problems that OpenVINO reports badly: no file, no content, an IR without its weights."""
     if path.suffix not in SUFFIXES:
         raise ModelFileError(
             str(path), f"is not one of {', '.join(SUFFIXES)}", "export the model as OpenVINO IR or ONNX"
@@ -373,7 +373,7 @@ def _check_file(path: Path) -> None:
 
 
 def _check_regular(path: Path) -> None:
-    """Refuse what is no file to read to its end: a folder, a pipe, a device."""
+    """Refuse a folder, a pipe or a device."""
     if path.is_file():
         return
     problem = (
@@ -388,7 +388,7 @@ def _remedy(path: Path) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the operator and the last telling line of OpenVINO's message; the first name source files."""
+    """Return the operator and the last useful line of OpenVINO's message; first lines name source files."""
     text = str(error).partition("\nSummary:")[0]
     lines = [line.strip() for line in text.splitlines()]
     places = ("Exception from", "Check ", "src/", "FrontEnd API failed", "While validating")

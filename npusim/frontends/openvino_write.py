@@ -54,12 +54,12 @@ def run_model(
         One for each result.
     """
     compiled = openvino().Core().compile_model(model, "CPU", {} if defaults else _AS_IT_STANDS)
-    feed = [
+    operands = [
         np.ascontiguousarray(inputs[input_name(port)], dtype=port.get_element_type().to_dtype())
         for port in model.inputs
     ]
-    found = compiled(feed)
-    return [np.array(found[port]) for port in compiled.outputs]
+    results = compiled(operands)
+    return [np.array(results[port]) for port in compiled.outputs]
 
 
 def refuse_target(file: Path) -> None:
@@ -76,7 +76,7 @@ def refuse_target(file: Path) -> None:
 
 
 def run_saved(model: Any, inputs: Mapping[str, npt.NDArray[Any]], *, half: bool) -> list[npt.NDArray[Any]]:
-    """Run the file that a model would be saved as, as a user does: with OpenVINO's default settings."""
+    """Save a model, and run the file under OpenVINO's default settings."""
     with tempfile.TemporaryDirectory(prefix="npusim-") as folder:
         file = Path(folder) / "model.xml"
         save_model(model, file, half=half)
@@ -117,17 +117,17 @@ _SAME_VALUES = (Family.GATHER, Family.VIEW, Family.MOVE)
 
 
 class UnmeasurableError(UnwritableError):
-    """A graph with a technique that a model file cannot hold: only a compiler can apply it."""
+    """A graph with a technique that only a compiler can apply, and no model file can hold."""
 
 
 def _refuse_annotations(graph: Graph) -> None:
-    """Raise an `UnmeasurableError` where a graph asks for what only a compiler can do.
+    """Raise an `UnmeasurableError` where a graph needs what only a compiler can do.
 
-    A device would run the graph without it, and its time would be taken for that of the whole stack.
+    A device would run the graph without it, and its time would count as the time of the whole stack.
     """
-    asked = {annotation for tensor in graph.tensors.values() for annotation in tensor.annotations}
-    if asked:
-        what = " or ".join(annotation for annotation in Annotation if annotation in asked)
+    annotations = {annotation for tensor in graph.tensors.values() for annotation in tensor.annotations}
+    if annotations:
+        what = " or ".join(annotation for annotation in Annotation if annotation in annotations)
         raise UnmeasurableError(
             f"{graph.name} with {graph.techniques} cannot be run on a real device: no model file can ask for "
             f"{what}; measure the stack without it"
@@ -284,11 +284,11 @@ class _Writing:
         node = self._node(op, inputs, self.graph.inputs_of(op), results[0])
         node.set_friendly_name(op.name)
         for port, result in enumerate(results):
-            found = tuple(node.output(port).get_shape())
-            if found != result.shape:
+            shape = tuple(node.output(port).get_shape())
+            if shape != result.shape:
                 raise UnwritableError(
                     f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be written: OpenVINO makes "
-                    f"{found} of it, the graph {result.shape}"
+                    f"{shape} of it, the graph {result.shape}"
                 )
             self.outputs[result.name] = node.output(port)
         if op.type not in _ROUNDS and _quantizes_result(self.graph, results[0]):

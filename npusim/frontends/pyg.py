@@ -56,7 +56,7 @@ _ARITHMETIC = frozenset(
 
 def advice_of_trace(graph: Any) -> str:
     """Say which lines of a module make sizes that depend on values, and what to write."""
-    found: dict[str, str] = {}
+    advice_by_line: dict[str, str] = {}
     for node in graph.nodes():
         kind = node.kind()
         advice = _ADVICE_SIZE if kind in _SIZED else _ADVICE.get(kind, "")
@@ -66,8 +66,8 @@ def advice_of_trace(graph: Any) -> str:
         line = user_line(trace)
         if line:
             advice = _ADVICE_SELF_LOOPS if _SELF_LOOPS in trace else advice
-            found.setdefault(line, f"{line} ({kind.removeprefix('aten::')}): {advice}")
-    return "; ".join(found.values())
+            advice_by_line.setdefault(line, f"{line} ({kind.removeprefix('aten::')}): {advice}")
+    return "; ".join(advice_by_line.values())
 
 
 def _depends_on_values(node: Any) -> bool:
@@ -186,15 +186,15 @@ def module_at(what: str) -> FoundModule:
         raise UnknownNameError(f"name in {path}", name, [key for key in space if not key.startswith("_")])
     import torch
 
-    found = space[name]
-    if callable(found) and not isinstance(found, torch.nn.Module):
-        found = found()
-    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], torch.nn.Module)):
+    value = space[name]
+    if callable(value) and not isinstance(value, torch.nn.Module):
+        value = value()
+    if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], torch.nn.Module)):
         raise NpusimError(
-            f"{what} is a {type(found).__name__}; allowed: a pair (module, example inputs) of a "
+            f"{what} is a {type(value).__name__}; allowed: a pair (module, example inputs) of a "
             "torch.nn.Module and its tensors, or a function that returns one"
         )
-    module, inputs = found
+    module, inputs = value
     return FoundModule(name, module, dict(named_inputs(module, inputs)))
 
 
@@ -217,14 +217,15 @@ def named_inputs(module: Any, inputs: Any) -> dict[str, Any]:
     if isinstance(inputs, Sequence):
         return dict(zip(_names(len(inputs)), inputs, strict=True))
     parameters = inspect.signature(module.forward).parameters.values()
-    found = {one.name: getattr(inputs, one.name, None) for one in parameters}
-    missing = [one.name for one in parameters if found[one.name] is None and one.default is one.empty]
-    if missing or not found:
+    values = {parameter.name: getattr(inputs, parameter.name, None) for parameter in parameters}
+    needed = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
+    missing = [name for name in needed if values[name] is None]
+    if missing or not values:
         raise NpusimError(
-            f"{type(module).__name__}.forward takes {', '.join(found)}, and {type(inputs).__name__} has no "
+            f"{type(module).__name__}.forward takes {', '.join(values)}, and {type(inputs).__name__} has no "
             f"{', '.join(missing)}; hand in a mapping, such as {{'x': data.x, 'edge_index': data.edge_index}}"
         )
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _names(count: int) -> list[str]:
@@ -258,10 +259,10 @@ def first_result(module: Any, inputs: Mapping[str, Any]) -> npt.NDArray[Any]:
     import torch
 
     with torch.no_grad():
-        found = module(*inputs.values())
-    while not isinstance(found, torch.Tensor):
-        found = next(iter(found.values() if isinstance(found, Mapping) else found))
-    return np.asarray(found.numpy())
+        result = module(*inputs.values())
+    while not isinstance(result, torch.Tensor):
+        result = next(iter(result.values() if isinstance(result, Mapping) else result))
+    return np.asarray(result.numpy())
 
 
 def _reason(error: BaseException) -> str:

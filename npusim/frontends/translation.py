@@ -280,8 +280,8 @@ class Translation:
 
     def unused(self, name: str) -> str:
         """Return the name, numbered where it is taken: the IR does not promise that friendly names differ."""
-        taken, number, free = self.editor.tensors, 1, name
-        while free in taken or free in self.editor.operators:
+        tensors, number, free = self.editor.tensors, 1, name
+        while free in tensors or free in self.editor.operators:
             free, number = f"{name}#{number}", number + 1
         return free
 

@@ -101,7 +101,7 @@ class ValuedNetwork:
             part = graph.prepared[base]
             key = id(part)
             if key not in self._made:
-                # Names are those of the part: what it is made of may bear the same name as what it makes.
+                # Names are looked up in the part: its input may have the same name as its result.
                 model = model_of_graph(part, numbers=Numbers(lambda leaf: self._value(part, leaf)))
                 self._made[key] = part, self.outputs(part, model)[0]
             return self._made[key][1]
@@ -123,22 +123,19 @@ class ValuedNetwork:
                 f"of one that was split for timing, and its constant {base!r} has no value; compute it "
                 "outside of the network, or ask for advice without --export"
             )
-        return example_value(graph, name)  # a technique's own constant, known by its meaning
+        return example_value(graph, name)  # a technique's own constant, known by its role
 
     def _ranges(self, graph: Graph, floating: Graph) -> dict[str, float]:
-        """Return the largest magnitude of what is held in 8 bits, on the example inputs."""
-        wanted = [t.name for t in graph.tensors.values() if t.dtype is DType.INT8]
-        base = {name: name.removesuffix(_INT8) for name in wanted}
-        made = sorted({base[name] for name in wanted if floating.writer(base[name]) is not None})
-        outputs = tuple(dict.fromkeys((*floating.outputs, *made)))
-        shown = Graph(
-            floating.name, floating.tensors.values(), floating.operators.values(), outputs,
-            prepared=floating.prepared,
-        )  # fmt: skip
-        results = dict(zip(outputs, self.outputs(shown, self.rewritten(shown)), strict=True))
-        values = {name: results[base[name]] if base[name] in results else self._value(floating, base[name])
-                  for name in wanted}  # fmt: skip
-        return {name: float(np.abs(value).max()) or 1.0 for name, value in values.items()}
+        """Return the largest magnitude of each 8-bit tensor on the example inputs."""
+        names = [t.name for t in graph.tensors.values() if t.dtype is DType.INT8]
+        base = {name: name.removesuffix(_INT8) for name in names}
+        computed = sorted({base[name] for name in names if floating.writer(base[name]) is not None})
+        outputs = tuple(dict.fromkeys((*floating.outputs, *computed)))
+        tensors, operators = floating.tensors.values(), floating.operators.values()
+        observed = Graph(floating.name, tensors, operators, outputs, prepared=floating.prepared)
+        values = dict(zip(outputs, self.outputs(observed, self.rewritten(observed)), strict=True))
+        values |= {source: self._value(floating, source) for source in base.values() if source not in values}
+        return {name: float(np.abs(values[base[name]]).max()) or 1.0 for name in names}
 
 
 def load_valued(
@@ -160,13 +157,13 @@ def load_valued(
     FileError
         Where `values` is no `.npz` file.
     UnknownNameError
-        Where it holds what is no input.
+        Where it has an array for an unknown input.
     ShapeError
-        Where an array has not the shape of its input.
+        Where an array has another shape than its input.
     """
     if MODULE.fullmatch(str(network)):
-        found = module_at(str(network))
-        return valued_module(found.module, found.inputs, found.name)
+        named = module_at(str(network))
+        return valued_module(named.module, named.inputs, named.name)
     constants: dict[str, Any] = {}
     graph = import_model(network, shapes, precision=None, constants=constants)
     original = openvino().Core().read_model(str(network))
@@ -189,31 +186,31 @@ def _read_values(graph: Graph, path: str | Path | None) -> dict[str, Array]:
         return {}
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError) as error:
         raise FileError(str(path), "is no .npz file of arrays", "write it with numpy.savez") from error
     known = {t.name: t for t in graph.tensors.values() if t.kind is TensorKind.INPUT}
-    for name, array in found.items():
+    for name, array in arrays.items():
         if name not in known:
             raise UnknownNameError("input", name, known)
         if array.shape != known[name].shape:
             raise ShapeError(
                 f"{path}: {name} has the shape {list(array.shape)}; allowed: {list(known[name].shape)}"
             )
-    return found
+    return arrays
 
 
 def _folded(output: Any) -> Array:
-    """Return the value of a constant of a model, or of what follows from constants."""
+    """Return the value of a constant of a model, or of an output that follows from constants."""
     node = output.get_node()
     if node.get_type_name() == "Constant":
         return np.asarray(node.get_data())
-    found, parameters = [node], {}
-    while found:  # the shape of an input is a constant, too: inputs are fed with zeros
-        node = found.pop()
+    unvisited, parameters = [node], {}
+    while unvisited:  # the shape of an input is a constant, too: inputs are fed with zeros
+        node = unvisited.pop()
         if node.get_type_name() == "Parameter":
             parameters[node.get_name()] = node
-        found += [port.get_source_output().get_node() for port in node.inputs()]
+        unvisited += [port.get_source_output().get_node() for port in node.inputs()]
     ov = openvino()
     model = ov.Model([ov.opset15.result(output)], list(parameters.values()), "constant")
     return run_model(model, {input_name(port): np.zeros(tuple(port.get_shape())) for port in model.inputs})[0]

@@ -1,7 +1,7 @@
-"""Editor: makes a graph, or a new graph out of an old one.
+"""Editor: builds a graph, or a new graph from an existing one.
 
-Each method that adds an operator works out the shape of its result by OpenVINO's rules and returns the
-result's name, so that calls nest as expressions do.
+Each method that adds an operator computes the shape of its result by OpenVINO's rules and returns the name of
+the result, so that calls nest like expressions.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Editor:
         self.operators: dict[str, Operator] = {}
         self.outputs: list[str] = []
         self.region = ""
-        """Region given to the operators added from here on."""
+        """Region of the operators that are added next."""
         self.part_name = ""
-        """Part given to the operators added from here on."""
+        """Part of the operators that are added next."""
         self.prepared: dict[str, Graph] = {}
 
     @classmethod
@@ -48,15 +48,15 @@ class Editor:
         return editor
 
     def input(self, name: str, shape: Sequence[int], dtype: DType = DType.FP16, **fields: Any) -> str:
-        """Add an input and return its name; `fields` are those of `Tensor`."""
+        """Add an input and return its name; `fields` are fields of `Tensor`."""
         return self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.INPUT, **fields))
 
     def constant(self, name: str, shape: Sequence[int], dtype: DType = DType.FP16, **fields: Any) -> str:
-        """Add a constant and return its name; `fields` are those of `Tensor`."""
+        """Add a constant and return its name; `fields` are fields of `Tensor`."""
         return self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.CONSTANT, **fields))
 
     def state(self, name: str, shape: Sequence[int], dtype: DType = DType.FP16, **fields: Any) -> str:
-        """Add a state, which survives an inference, and return its name; `fields` are those of `Tensor`."""
+        """Add a state, which survives an inference, and return its name; `fields` are fields of `Tensor`."""
         return self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.STATE, **fields))
 
     def change_tensor(self, name: str, **changes: Any) -> None:
@@ -112,7 +112,7 @@ class Editor:
         return result
 
     def add_operator(self, op: Operator, results: Iterable[Tensor]) -> None:
-        """Add a ready-made operator with its results (importers, operators of several results)."""
+        """Add an operator with its results; for importers and operators of several results."""
         if op.name in self.operators:
             raise GraphError(f"graph {self.name!r}: two operators are called {op.name!r}")
         for tensor in results:
@@ -188,6 +188,17 @@ class Editor:
             raise ShapeError(f"operator {name!r} ({type_}): {source.shape} cannot become {tuple(shape)}")
         return result
 
+    def transpose(self, a: str, order: Sequence[int], name: str, **more: Any) -> str:
+        """Add a permutation of the axes."""
+        shape = [self.tensors[a].shape[axis] for axis in order]
+        return self.op("Transpose", (a,), shape, self.tensors[a].dtype, name, **more, order=tuple(order))
+
+    def concat(self, inputs: Sequence[str], axis: int, name: str, **more: Any) -> str:
+        """Join tensors along an axis."""
+        shape = list(self.tensors[inputs[0]].shape)
+        shape[axis] = sum(self.tensors[t].shape[axis] for t in inputs)
+        return self.op("Concat", inputs, shape, self.tensors[inputs[0]].dtype, name, **more, axes=(axis,))
+
     def gather(self, a: str, indices: str, name: str, axis: int = 0, **more: Any) -> str:
         """Add a Gather along `axis`."""
         return self.add("Gather", (a, indices), name, axes=(axis,), **more)
@@ -203,7 +214,7 @@ class Editor:
                 del self.tensors[tensor]
 
     def rewire(self, old: str, new: str, only: Iterable[str] | None = None) -> None:
-        """Let readers of `old` (all, or those in `only`) read `new`; outputs follow when all do."""
+        """Make readers of `old` (all, or the operators in `only`) read `new`; without `only`, outputs too."""
         chosen = None if only is None else set(only)
         for name, op in self.operators.items():
             if old in op.inputs and new not in op.outputs and (chosen is None or name in chosen):
@@ -212,7 +223,7 @@ class Editor:
             self.outputs = [new if t == old else t for t in self.outputs]
 
     def _prune(self) -> None:
-        """Drop operators that no output needs, then tensors that nobody touches."""
+        """Drop operators that no output needs, then tensors that no operator reads or writes."""
         writer = {t: op for op in self.operators.values() for t in op.outputs}
         needed: set[str] = set()
         stack = list(self.outputs)
@@ -228,7 +239,7 @@ class Editor:
         self.tensors = {name: t for name, t in self.tensors.items() if name in touched}
 
     def part(self, output: str) -> Graph:
-        """Return the operators that make one tensor as a graph of their own; the editor stays as it is."""
+        """Return the graph that computes one tensor; the editor does not change."""
         other = Editor(self.name, self.structure, self.techniques, self.meta)
         other.tensors.update(self.tensors)
         other.operators.update(self.operators)
@@ -254,5 +265,5 @@ class Editor:
         )
 
     def _needed_parts(self) -> dict[str, Graph]:
-        """Return what makes prepared tensors of the graph; a part holds what makes its own."""
-        return {name: made for name, made in self.prepared.items() if name in self.tensors}
+        """Return the graphs that compute the prepared tensors that are left."""
+        return {name: part for name, part in self.prepared.items() if name in self.tensors}

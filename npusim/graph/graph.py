@@ -38,9 +38,9 @@ class GraphStructure:
     """Nodes with degree 0, 1, 2, ... (without the self-loop)."""
     source: str = ""
     test_share: float | None = None
-    """Share of the nodes whose answers are asked for."""
+    """Share of the nodes that are classified."""
     test_degree_ratio: float = 1.0
-    """Mean degree of these over the mean degree."""
+    """Mean degree of the classified nodes over the mean degree."""
     unvisited_neighbours: float | None = None
     """Neighbours of a target node without stored hidden features, where batches store them."""
     training_neighbours: float | None = None
@@ -68,7 +68,7 @@ class GraphStructure:
 
 @dataclass(frozen=True, slots=True)
 class GraphMeta:
-    """What is known of a network beside its operators: how it was built, and what techniques changed."""
+    """What is known of a network apart from its operators: how it was built, what techniques changed."""
 
     model: str = ""
     """Model family, such as "gcn"; the operator of a benchmark."""
@@ -91,7 +91,7 @@ class GraphMeta:
     new_tokens: int | None = None
     """Tokens that an inference of a language model takes in."""
     dynamic_shapes: bool = False
-    """Whether sizes follow from the data of each inference; those of the graph are of one of them."""
+    """Whether sizes follow from the data of each inference; the graph has the sizes of one inference."""
     capacity: int | None = None
     """Nodes that it is compiled for, where that is more than the data graph has."""
     npu_forms: tuple[str, ...] = ()
@@ -119,10 +119,10 @@ class Graph:
     techniques : str
         The canonical technique stack that was applied ("none" at first).
     meta : GraphMeta, optional
-        What is known of the network beside its operators.
+        What is known of the network apart from its operators.
     prepared : mapping of str to Graph, optional
-        How constants and inputs that techniques put in place of operators follow from the original network's:
-        by tensor, a graph whose first output is its value.
+        By tensor that a technique put in place of operators, a graph that computes its value (first output)
+        from the original network's inputs and constants.
 
     Raises
     ------
@@ -193,7 +193,7 @@ class Graph:
         producers = {
             op.name: [self._writer[t] for t in op.inputs if t in self._writer] for op in operators.values()
         }
-        sorter, found = TopologicalSorter(producers), dict[str, Operator]()
+        sorter, order = TopologicalSorter(producers), dict[str, Operator]()
         try:
             sorter.prepare()
         except CycleError as error:
@@ -201,9 +201,9 @@ class Graph:
             raise GraphError(f"graph {self.name!r} has a cycle: {cycle}") from None
         while sorter.is_active():
             layer = sorted(sorter.get_ready())
-            found |= {name: operators[name] for name in layer}
+            order |= {name: operators[name] for name in layer}
             sorter.done(*layer)
-        return found
+        return order
 
     def to_networkx(self) -> nx.DiGraph[str]:
         """Return the graph for networkx's algorithms, drawings and exchange formats.
@@ -241,7 +241,7 @@ class Graph:
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
-        """Parts that are compiled and launched one by one, in order; one, unnamed, of a network in one piece.
+        """Parts that are compiled and launched one by one, in order; an undivided network has one, unnamed.
 
         Raises
         ------
@@ -260,7 +260,7 @@ class Graph:
 
     @cached_property
     def passed_between_parts(self) -> frozenset[str]:
-        """Tensors that one part makes and another reads: they pass through DRAM."""
+        """Tensors that one part writes and another reads: they pass through DRAM."""
         if len(self.parts) == 1:
             return frozenset()
         return frozenset(
@@ -272,12 +272,12 @@ class Graph:
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.name, [*self.tensors.values()], [*self.operators.values()], self.outputs)
-        beside: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "structure": self.structure,
             "techniques": self.techniques,
             "meta": self.meta,
         }
-        return partial(Graph, **beside, prepared=dict(self.prepared)), parts
+        return partial(Graph, **fields, prepared=dict(self.prepared)), parts
 
     @cached_property
     def digest(self) -> str:
@@ -286,7 +286,7 @@ class Graph:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __iter__(self) -> Iterator[Operator]:
-        """Operators, producers before consumers."""
+        """Yield the operators, producers before consumers; `graph.operators` has them by name."""
         return iter(self.operators.values())
 
     def __len__(self) -> int:
@@ -303,42 +303,42 @@ class Graph:
 
     @cached_property
     def _readers(self) -> Mapping[str, tuple[Operator, ...]]:
-        found: dict[str, list[Operator]] = {}
+        readers: dict[str, list[Operator]] = {}
         for op in self:
             for tensor in dict.fromkeys(op.inputs):
-                found.setdefault(tensor, []).append(op)
-        return {tensor: tuple(ops) for tensor, ops in found.items()}
+                readers.setdefault(tensor, []).append(op)
+        return {tensor: tuple(ops) for tensor, ops in readers.items()}
 
     def readers(self, tensor: str) -> tuple[Operator, ...]:
-        """Operators that read a tensor, producers before consumers."""
+        """Return the operators that read a tensor, producers before consumers."""
         return self._readers.get(tensor, ())
 
     def inputs_of(self, op: Operator) -> tuple[Tensor, ...]:
-        """Tensors an operator reads."""
+        """Return the tensors that an operator reads."""
         return tuple(self.tensors[t] for t in op.inputs)
 
     def outputs_of(self, op: Operator) -> tuple[Tensor, ...]:
-        """Tensors an operator writes."""
+        """Return the tensors that an operator writes."""
         return tuple(self.tensors[t] for t in op.outputs)
 
     def work(self, op: Operator) -> Work:
-        """How much an operator has to do (see `npusim.ops.work`)."""
+        """Return the amount of work of an operator (see `npusim.ops.work`)."""
         with OPERATORS.blamed(op.type, f"operator type {op.type} cannot count the work of {op.name!r}"):
             return op.traits.work(op, self.inputs_of(op), self.outputs_of(op))
 
     def macs_of(self, op: Operator) -> float:
-        """Multiply-accumulates of an operator in one inference, zeros counted as work."""
+        """Return the multiply-accumulates of an operator in one inference; zeros count as work."""
         return op.repeats * self.work(op).macs
 
     def precision_of(self, op: Operator) -> str:
-        """Format that an operator computes in, of a product of two formats both, such as "fp16 x int4"."""
+        """Return the format that an operator computes in, of a product of two formats both: "fp16 x int4"."""
         tensors = self.inputs_of(op) or self.outputs_of(op)
         count = 2 if op.traits.work_class is WorkClass.CONTRACTION else 1
         return " x ".join(dict.fromkeys(tensor.dtype.value for tensor in tensors[:count]))
 
     @property
     def precision(self) -> str:
-        """Formats of its products, the one with most work first; without products, of its operators."""
+        """Formats of its products, most work first; without products, formats of its operators."""
         work: dict[str, float] = {}
         for op in self:
             if op.family is not Family.VIEW:
@@ -348,7 +348,7 @@ class Graph:
         return ", ".join(sorted(products, key=lambda name: (-products[name], name)))
 
     def bytes(self, op: Operator) -> float:
-        """Bytes an operator reads and writes, every tensor dense and once."""
+        """Return the bytes that an operator reads and writes, every tensor dense and once."""
         names = dict.fromkeys((*op.inputs, *op.outputs))
         return sum(self.tensors[t].bytes for t in names)
 
@@ -363,7 +363,7 @@ class Graph:
         return frozenset(t for op in self if op.type == "Assign" for t in op.outputs)
 
     def with_role(self, role: Role) -> tuple[Tensor, ...]:
-        """Tensors of one role."""
+        """Return the tensors of one role."""
         return tuple(t for t in self.tensors.values() if t.role is role)
 
     @cached_property
@@ -377,23 +377,23 @@ class Graph:
 
         A tensor made only of constants is not counted: it could be folded.
         """
-        found: set[str] = {t.name for t in self.tensors.values() if t.structural}
+        structural: set[str] = {t.name for t in self.tensors.values() if t.structural}
         for op in self:
             producers = [
-                t for t in op.inputs if self.tensors[t].kind is not TensorKind.CONSTANT or t in found
+                t for t in op.inputs if self.tensors[t].kind is not TensorKind.CONSTANT or t in structural
             ]
-            if producers and all(t in found for t in producers):
-                found.update(op.outputs)
-        return frozenset(found)
+            if producers and all(t in structural for t in producers):
+                structural.update(op.outputs)
+        return frozenset(structural)
 
 
 def _by_name(what: str, graph: str, items: Iterable[_Named]) -> dict[str, _Named]:
-    found: dict[str, _Named] = {}
+    by_name: dict[str, _Named] = {}
     for item in items:
-        if item.name in found:
+        if item.name in by_name:
             raise GraphError(f"graph {graph!r}: two {what}s are called {item.name!r}")
-        found[item.name] = item
-    return found
+        by_name[item.name] = item
+    return by_name
 
 
 def _writers(graph: str, operators: Iterable[Operator], tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Regions of a network: the block that an operator belongs to, and the phase of its work there.
 
-A block comes from names: the region that a builder gave, or the module path in an imported model. A phase
-comes from structure first (what follows from the edges alone, products with weights or the adjacency), then
-from names, then from what stands before and behind. Phases are those of GraNNite (section III, Figs. 3 to 5).
+A block comes from names: the region that a builder set, or the module path in an imported model. A phase is
+known from structure first (what follows from the edges alone, products with weights or the adjacency), then
+from names, then from the operators before and after. The phases are GraNNite's (section III, Figs. 3 to 5).
 """
 
 from __future__ import annotations
@@ -97,21 +97,20 @@ def block_of(path: str) -> str:
         return path[: stacked[-1].end()]
     ends = [match.start() for match in _JOINTS.finditer(path)] + [len(path)]
     begins = [0, *(end + 1 for end in ends)]
-    found = 0
+    end_of_block = 0
     for begin, end in zip(begins, ends, strict=False):
         part = path[begin:end]
-        if found and not part.isdigit():
+        if end_of_block and not part.isdigit():
             break
-        if found or _NUMBERED.search(part):
-            found = end
-    return path[:found] if found else path
+        if end_of_block or _NUMBERED.search(part):
+            end_of_block = end
+    return path[:end_of_block] if end_of_block else path
 
 
 def preprocessing(graph: Graph) -> frozenset[str]:
-    """Return the operators that follow from the edges alone, but for the condition of a Select of the GNN.
+    """Return the operators that follow from the edges alone, except conditions of the GNN's Selects.
 
-    GraNNite counts that Greater among the GNN's operators (Fig. 5), and to hand its result over would save
-    nothing.
+    GraNNite counts such a Greater among the GNN's operators (Fig. 5); handing its result over saves nothing.
     """
     structural = graph.structural
     return frozenset(
@@ -126,32 +125,32 @@ def _conditions_select(graph: Graph, op: Operator) -> bool:
 
 def regions(graph: Graph) -> Mapping[str, Region]:
     """Return block and phase of each operator, by its name."""
-    phases = _Phases(graph).found
+    phases = _Phases(graph).phases
     blocks = _blocks(graph, phases)
     return {op.name: Region(blocks[op.name], phases[op.name]) for op in graph}
 
 
 def _blocks(graph: Graph, phases: Mapping[str, Phase]) -> dict[str, str]:
-    """Name each operator's block: one without a region is in that of what it reads, or of what reads it."""
+    """Return each operator's block; without a region, the block of its inputs or of its readers."""
     shared = _common([op.region for op in graph if op.region])
-    found = {op.name: block_of(op.region[shared:]) for op in graph if op.region}
+    blocks = {op.name: block_of(op.region[shared:]) for op in graph if op.region}
     order = list(graph)
     number = {op.name: i for i, op in enumerate(order)}
     before = Phase.PREPROCESSING
     for op in order:
-        if op.name not in found:
-            writers = [w for w in map(graph.writer, op.inputs) if w is not None and w.name in found]
+        if op.name not in blocks:
+            writers = [w for w in map(graph.writer, op.inputs) if w is not None and w.name in blocks]
             own = [w for w in writers if phases[w.name] is not before or phases[op.name] is before]
             if own:
-                found[op.name] = found[max(own, key=lambda w: number[w.name]).name]
+                blocks[op.name] = blocks[max(own, key=lambda w: number[w.name]).name]
     for op in reversed(order):
         readers = [r.name for name in op.outputs for r in graph.readers(name)]
-        if op.name not in found:
-            named = next((found[name] for name in readers if name in found), "")
-            found[op.name] = named or op.family.value
-        if phases[op.name] is before and {found[name] for name in readers} - {found[op.name]}:
-            found[op.name] = PREPROCESS
-    return found
+        if op.name not in blocks:
+            named = next((blocks[name] for name in readers if name in blocks), "")
+            blocks[op.name] = named or op.family.value
+        if phases[op.name] is before and {blocks[name] for name in readers} - {blocks[op.name]}:
+            blocks[op.name] = PREPROCESS
+    return blocks
 
 
 def _common(paths: Sequence[str]) -> int:
@@ -169,25 +168,25 @@ def _common(paths: Sequence[str]) -> int:
 
 
 class _Phases:
-    """The phases of a graph's operators, found in a few passes over them."""
+    """Phases of a graph's operators, from a few passes over them."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.edges = self._edge_facts()
         self.attention = self._attention()
         before = preprocessing(graph)
-        self.found: dict[str, Phase] = {}
+        self.phases: dict[str, Phase] = {}
         for op in graph:
             phase = Phase.PREPROCESSING if op.name in before else self._phase(op)
             if phase is not None:
-                self.found[op.name] = phase
-        for op in reversed(list(graph)):  # what is made of constants, or laid out for what reads it
-            if op.name not in self.found:
+                self.phases[op.name] = phase
+        for op in reversed(list(graph)):  # constant inputs alone, or layout for a reader
+            if op.name not in self.phases:
                 readers = [r.name for name in op.outputs for r in graph.readers(name)]
-                self.found[op.name] = next((self.found[name] for name in readers), Phase.OTHER)
+                self.phases[op.name] = next((self.phases[name] for name in readers), Phase.OTHER)
 
     def _edge_facts(self) -> frozenset[str]:
-        """Return the tensors that follow from the edges, whether given, prepared or computed in the graph."""
+        """Return the tensors that follow from the edges: inputs, prepared constants and computed tensors."""
         found = {
             t.name
             for t in self.graph.tensors.values()
@@ -213,42 +212,47 @@ class _Phases:
         return bool(weights) and self.graph.tensors[op.outputs[0]].shape[-1:] != (1,)
 
     def _attention(self) -> frozenset[str]:
-        """Return the operators of scores and softmax: what leads to a softmax alone, what follows from it."""
+        """Return the operators that lead to an attention softmax alone, or depend on it alone."""
         behind: set[str] = set()
         for op in self.graph:
             if (op.family is Family.SOFTMAX or op.type == "Exp") and op.name not in behind:
                 behind |= self._weights_behind(op)
-        found = set(behind)
+        attention = set(behind)
         for op in reversed(list(self.graph)):
             readers = [r.name for name in op.outputs for r in self.graph.readers(name)]
-            if readers and found.issuperset(readers) and not self._is_weighted(op) and not self._is_bias(op):
-                found.add(op.name)
-        return frozenset(found)
+            if (
+                readers
+                and attention.issuperset(readers)
+                and not self._is_weighted(op)
+                and not self._is_bias(op)
+            ):
+                attention.add(op.name)
+        return frozenset(attention)
 
     def _weights_behind(self, start: Operator) -> set[str]:
-        """Return a softmax (or the exponential of one) with what follows from it alone.
+        """Return a softmax (or the exponential of one) with the operators that depend on it alone.
 
-        Nothing where no features are weighed with the result: a readout, a gate.
+        The set is empty where the result weighs no features: a readout, a gate.
         """
-        found, tensors, weighs = {start.name}, set(start.outputs), False
+        operators, tensors, weighs = {start.name}, set(start.outputs), False
         waiting = [r for name in start.outputs for r in self.graph.readers(name)]
         while waiting:
             op = waiting.pop()
-            if op.name in found or self._is_weighted(op):
+            if op.name in operators or self._is_weighted(op):
                 continue
             features = self._features(op)
             if tensors.issuperset(features):
-                found.add(op.name)
+                operators.add(op.name)
                 tensors.update(op.outputs)
                 waiting += [r for name in op.outputs for r in self.graph.readers(name)]
             elif any(name not in tensors and self._comes_from_none(name, tensors) for name in features):
                 later = [r.family for name in op.outputs for r in self.graph.readers(name)]
                 weighs |= op.family in (Family.MATMUL, Family.AGGREGATE)
                 weighs |= op.type == "Multiply" and Family.SCATTER in later
-        return found if weighs else set()
+        return operators if weighs else set()
 
     def _comes_from_none(self, name: str, tensors: set[str]) -> bool:
-        """Whether the operator that writes a tensor reads none of these: it will not follow from them."""
+        """Whether the operator that writes a tensor reads none of these tensors."""
         writer = self.graph.writer(name)
         return writer is None or not tensors.intersection(writer.inputs)
 
@@ -260,7 +264,7 @@ class _Phases:
         )
 
     def _phase(self, op: Operator) -> Phase | None:
-        """Return the phase of an operator whose writers have theirs; None: what reads it says so."""
+        """Return the phase of an operator after its writers; None: the phase of its reader holds."""
         features = self._features(op)
         if not features:
             return None
@@ -288,14 +292,14 @@ class _Phases:
         return self._continued(op, features)
 
     def _product(self, op: Operator) -> Phase:
-        """Phase of a product of two activations, or with a vector of weights."""
+        """Return the phase of a product of two activations, or with a vector of weights."""
         if any(self._constant(name) for name in op.inputs):
             return Phase.COMBINATION
         writers = [w.name for w in map(self.graph.writer, op.inputs) if w is not None]
         return Phase.AGGREGATION if self.attention.intersection(writers) else Phase.ATTENTION
 
     def _indexed(self, op: Operator) -> Phase:
-        """Phase of a Gather or Scatter: of neighbours, but for one slice or rows of a table of weights."""
+        """Return the phase of a Gather or Scatter: aggregation, except of one row or a table of weights."""
         of_weights = op.family is Family.GATHER and self._constant(op.inputs[0])
         rows = max((self.graph.tensors[name].elements for name in op.inputs[1:2]), default=1)
         return Phase.OTHER if of_weights or rows == 1 else Phase.AGGREGATION
@@ -306,9 +310,9 @@ class _Phases:
         return Phase.COMBINATION if any(map(self._constant, op.inputs)) else Phase.ATTENTION
 
     def _continued(self, op: Operator, features: Sequence[str]) -> Phase | None:
-        """Phase of what stands behind others: by them, or its own."""
+        """Return the phase of an operator that follows others: theirs, or its own."""
         writers = [w.name for w in map(self.graph.writer, features) if w is not None]
-        before = [self.found[name] for name in writers if name in self.found]
+        before = [self.phases[name] for name in writers if name in self.phases]
         summing, combining = Phase.AGGREGATION, Phase.COMBINATION
         own = {WorkClass.POINTWISE: Phase.ACTIVATION, WorkClass.ROW_WISE: Phase.ACTIVATION}
         kind = op.family.work_class

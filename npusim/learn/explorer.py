@@ -15,8 +15,7 @@ with app.setup:
     from npusim.locate import DEFAULT_SOC
     from npusim.report.engineering import engineering
     from npusim.report.html import UNIT_COLOURS, amount_axis
-    from npusim.report.memory_html import sram_figure
-    from npusim.report.roofline_html import roofline_figure
+    from npusim.report.machine import roofline_figure, sram_figure
 
     SOCS, KINDS = offered()
     MOST_BARS = 16

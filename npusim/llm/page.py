@@ -1,107 +1,190 @@
-"""Language models on a machine, as a page for the terminal."""
+"""The page of language models on a machine: which model fits, how fast it is, and its energy."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import floor, log10
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from npusim.llm.study import CacheGrowth, LanguageModels, LanguageRow, Speculation
 from npusim.report.engineering import engineering, last_digit, percent
-from npusim.report.terminal import headed, remarks
+from npusim.report.html import (
+    COLOURS,
+    UNIT_COLOURS,
+    amount_axis,
+    bar_figure,
+    line_figure,
+    log_axis,
+    names_axis,
+)
+from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table, cell, span
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_COLOURS = {"npu": COLOURS[0], "cpu": UNIT_COLOURS["cpu"], "gpu": UNIT_COLOURS["gpu"]}
+_PARTS = {"weights": "weights_bytes", "cache": "states_bytes", "other": "other_bytes"}
+_NAME = {"style": "cyan", "min_width": 11}
 
 
-def language_page(found: LanguageModels) -> RenderableType:
-    """Return a row for each model, format and device, its memory; below passes over the cache and drafts."""
-    title = f"{found.soc}; prompt of {found.prompt} tokens, cache of {found.max_sequence}"
-    parts: list[RenderableType] = [Text(title), _times(found), Text(), _memory(found)]
-    for one in found.growth:
-        parts += [Text(), *_growth(one)]
-    foot = remarks(
-        ("Draft", "", map(speculation_line, found.speculation)),
-        ("Packed", "dim", packed_lines(found)),
-        ("Left out", "yellow", problem_lines(found)),
+def language_page(models: LanguageModels) -> Page:
+    """Return times, memory and energy of each model, format and device; passes over the cache; drafts."""
+    growth = (section for growth in models.growth for section in _growth(growth))
+    problems = [
+        f"{row.model} {row.weights} on {row.device}: {row.problem}" for row in models.rows if row.problem
+    ]
+    packed = [_packed_line(row) for row in models.rows if row.direct_token_s is not None and row.token_s]
+    return Page(
+        "Language models",
+        ("", models.soc, ""),
+        f"prompt of {models.prompt} tokens, cache of {models.max_sequence}",
+        [
+            _by_device(models, "Time of a token", lambda row: row.token_s, "s"),
+            _by_device(models, "Time to the first token", _first_s, "s"),
+            _times(models),
+            Plot("Memory", lambda: _memory_bars(models)),
+            _memory(models),
+            _by_device(models, "Energy of a token", lambda row: row.energy_per_token_j, "J"),
+            *growth,
+        ],
+        [
+            Remark("Draft", list(map(_draft_line, models.speculation)), "", "Speculative decoding"),
+            Remark("Packed", packed, title="Packed weights"),
+            Remark("Left out", problems, "yellow", "What does not run"),
+            Remark("Note", ["first: token by token; prefill: a second model for the whole prompt"]),
+        ],
+        lead=_lead(models),
     )
-    return Group(*parts, Text(), foot) if foot.row_count else Group(*parts)
 
 
-def _times(found: LanguageModels) -> Table:
-    head = ("weights", "on", "token", "tokens", "first", "prefill", "energy")
-    table = headed("model", *head, style="cyan", min_width=11)
-    for row in found.rows:
-        last = last_digit(row.token_interval_s)
-        values = (
-            (row.token_s, "s"), (row.tokens_per_s, "/s"), (row.first_token_s, "s"), (row.prefill_s, "s"),
-            (row.energy_per_token_j, "J"),
-        )  # fmt: skip
-        digits = [last, *(None if last is None else one_digit(value) for value, _ in values[1:])]
-        cells = [
-            "-" if value is None else engineering(value, unit, digit)
-            for (value, unit), digit in zip(values, digits, strict=True)
-        ]
-        table.add_row(row.model, row.weights, row.device, *cells)
-    return table
+def _first_s(row: LanguageRow) -> float | None:
+    return min((s for s in (row.first_token_s, row.prefill_s) if s is not None), default=None)
 
 
-def one_digit(value: float | None) -> int | None:
-    """Return the place of the first digit: what rests on a number that nobody measured bears no more."""
-    return floor(log10(value)) if value else None
-
-
-def _memory(found: LanguageModels) -> Table:
-    head = ("weights", "on", "file", "on device", "cache", "other", "total", "compiling")
-    table = headed("memory of", *head, gap=1, style="cyan", min_width=11)
-    for row in found.rows:
-        if row.memory is not None and row.memory_bytes is not None:
-            one = row.memory
-            values = (
-                one.file_bytes, one.weights_bytes, one.states_bytes, one.other_bytes, row.memory_bytes,
-            )  # fmt: skip
-            table.add_row(
-                row.model, row.weights, row.device, *(engineering(value, "B") for value in values),
-                bytes_between(one.compile_interval_bytes),
-            )  # fmt: skip
-    return table
-
-
-def bytes_between(interval: tuple[float, float] | None) -> str:
-    """Return an interval of bytes to the digit that it bears; a dash for none."""
-    if interval is None:
-        return "-"
-    low, high = (engineering(bound, "B", last_digit(interval)) for bound in interval)
-    number, unit = low.split()
-    return f"{number}-{high}" if high.endswith(f" {unit}") else f"{low}-{high}"
-
-
-def _growth(one: CacheGrowth) -> list[RenderableType]:
-    last = last_digit(one.growth_interval_s)
-    value, low, high = (engineering(s, "s", last) for s in (one.growth_s, *one.growth_interval_s))
-    short, long = one.max_sequence
-    head = f"{one.model} on {one.device}: a cache of {long} places takes {value} [{low} to {high}] more"
-    table = headed(
-        "pass of all layers", "type", "by", "DRAM", f"at {short}", f"at {long}", "more", style="cyan"
+def _lead(models: LanguageModels) -> str:
+    """Return which device is quickest and which needs least energy for the largest model that runs."""
+    running = [row for row in models.rows if row.token_s is not None and row.token_interval_s is None]
+    if not running:
+        return "None of these models runs on this machine."
+    largest = max(running, key=lambda row: row.memory.file_bytes if row.memory else 0.0).model
+    rows = [row for row in running if row.model == largest]
+    fast = min(rows, key=lambda row: row.token_s or 0.0)
+    frugal = min(rows, key=lambda row: row.energy_per_token_j or 0.0)
+    return (
+        f"The largest model that fits is {largest}: quickest in {fast.weights} on {fast.device}, "
+        f"{engineering(fast.tokens_per_s or 0.0, '/s')} tokens; least energy in {frugal.weights} on "
+        f"{frugal.device}, {engineering(frugal.energy_per_token_j or 0.0, 'J')} a token."
     )
-    for each in one.passes:
-        times = (*each.time_s, each.time_s[1] - each.time_s[0])
-        shown = [engineering(s, "s") for s in times]
-        table.add_row(each.name, each.type, each.unit, engineering(each.dram_bytes[1], "B"), *shown)
-    return [Text(f"{head} than one of {short}", style="bold"), table]
 
 
-def problem_lines(found: LanguageModels) -> list[str]:
-    """Return which models do not run, and why."""
-    return [f"{row.model} {row.weights} on {row.device}: {row.problem}" for row in found.rows if row.problem]
+def _by_device(
+    models: LanguageModels, title: str, value: Callable[[LanguageRow], float | None], unit: str
+) -> Plot:
+    """Return a chart with a mark for each device, models and formats down the side."""
+
+    def draw() -> go.Figure | None:
+        names = list(dict.fromkeys(f"{row.model} {row.weights}" for row in models.rows))
+        known = [v for row in models.rows if (v := value(row)) is not None and v > 0.0]
+        if not known:
+            return None
+        series, styles = {}, {}
+        for i, device in enumerate(dict.fromkeys(row.device for row in models.rows)):
+            values = {
+                f"{row.model} {row.weights}": v
+                for row in models.rows
+                if row.device == device and (v := value(row)) is not None
+            }
+            series[device] = (list(values.values()), list(values))
+            styles[device] = {
+                "marker": {"color": _COLOURS.get(device, COLOURS[i % len(COLOURS)]), "size": 12},
+                "customdata": [engineering(v, unit) for v in values.values()],
+                "hovertemplate": f"%{{y}} on {device}: %{{customdata}}<extra></extra>",
+            }
+        axis = log_axis(title.lower(), unit, min(known), max(known))
+        height = 110 + 34 * len(names)
+        return line_figure(series, axis, names_axis(names), mode="markers", height=height, styles=styles)
+
+    return Plot(title, draw)
 
 
-def packed_lines(found: LanguageModels) -> list[str]:
-    """Return the other reading of each row whose device does not multiply packed weights as they are."""
-    return [_packed_line(row) for row in found.rows if row.direct_token_s is not None and row.token_s]
+def _times(models: LanguageModels) -> Table:
+    """Return times and energy of each model, to one digit where they rest on an unmeasured number."""
+
+    def figure(key: str, heading: str) -> Column:
+        def show(row: LanguageRow) -> Cell:
+            value = getattr(row, key)
+            if row.token_interval_s is None or not value:
+                return cell(key, value)
+            last = last_digit(row.token_interval_s) if key == "token_s" else floor(log10(value))
+            return cell(key, value, last)
+
+        return Column(key, heading, show)
+
+    columns = (
+        Column("model", "model", layout=_NAME),
+        Column("weights", "weights"),
+        Column("device", "on"),
+        figure("token_s", "token"),
+        figure("tokens_per_s", "tokens"),
+        figure("first_token_s", "first"),
+        figure("prefill_s", "prefill"),
+        figure("energy_per_token_j", "energy"),
+    )
+    return Table(columns, models.rows, "Figures", "models")
 
 
-def _packed_line(row: LanguageRow) -> str:
-    assert row.token_s is not None and row.direct_token_s is not None, "of rows with both readings"
+def _memory(models: LanguageModels) -> Table:
+    columns = (
+        Column("model", "memory of", layout=_NAME),
+        Column("weights", "weights"),
+        Column("device", "on"),
+        Column("memory.file_bytes", "file"),
+        Column("memory.weights_bytes", "on device"),
+        Column("memory.states_bytes", "cache"),
+        Column("memory.other_bytes", "other"),
+        Column("memory_bytes", "total"),
+        Column("", "compiling", lambda row: span(row.memory.compile_interval_bytes, "B") or "-", words=False),
+    )
+    rows = [row for row in models.rows if row.memory is not None and row.memory_bytes is not None]
+    return Table(columns, rows, "Memory in figures", "memory-of-models", gap=1)
+
+
+def _memory_bars(models: LanguageModels) -> go.Figure | None:
+    """Return DRAM by what it holds."""
+    rows = {
+        f"{row.model} {row.weights} {row.device}": row.memory for row in models.rows if row.memory is not None
+    }
+    series = {
+        part: {name: float(getattr(memory, key)) for name, memory in rows.items()}
+        for part, key in _PARTS.items()
+    }
+    return bar_figure(series, amount_axis("DRAM", "B"), "B", mode="stack") if rows else None
+
+
+def _growth(growth: CacheGrowth) -> list[Section]:
+    """Return what a longer cache takes, pass by pass."""
+    last = last_digit(growth.growth_interval_s)
+    value, low, high = (engineering(s, "s", last) for s in (growth.growth_s, *growth.growth_interval_s))
+    short, long = growth.max_sequence
+    columns = (
+        Column("name", "pass of all layers", layout={"style": "cyan"}),
+        Column("type", "type"),
+        Column("unit", "by"),
+        Column("count", "operators", only="html"),
+        Column("", "DRAM", lambda each: Amount(each.dram_bytes[1], "B")),
+        Column("", f"at {short}", lambda each: Amount(each.time_s[0], "s")),
+        Column("", f"at {long}", lambda each: Amount(each.time_s[1], "s")),
+        Column("", "more", lambda each: Amount(each.time_s[1] - each.time_s[0], "s")),
+    )
+    title = (
+        f"{growth.model} on {growth.device}: a cache of {long} places takes {value} [{low} to {high}] more "
+        f"than one of {short}"
+    )
+    return [Table(columns, growth.passes, title, f"passes_{growth.model}_{growth.device}", titled=True)]
+
+
+def _packed_line(row: Any) -> str:
+    """Return the times with weights unpacked by operators and with weights multiplied as they are."""
     last = last_digit(row.token_interval_s)
     now = f"{engineering(row.token_s, 's', last)} a token"
     if row.token_interval_s is not None:
@@ -113,13 +196,12 @@ def _packed_line(row: LanguageRow) -> str:
     )
 
 
-def speculation_line(one: Speculation) -> str:
+def _draft_line(draft: Speculation) -> str:
     """Return what a draft gives, and from which acceptance on."""
-    pays = (
-        "it never pays" if one.least_acceptance is None else f"it pays from {percent(one.least_acceptance)}"
-    )
+    least = draft.least_acceptance
+    pays = "it never pays" if least is None else f"it pays from {percent(least)}"
     return (
-        f"{one.draft} on {one.draft_device} guesses {one.guesses} tokens for {one.target} on {one.device}: "
-        f"{engineering(one.token_s, 's')} a token instead of {engineering(one.alone_s, 's')} where "
-        f"{percent(one.acceptance)} are accepted; {pays}"
+        f"{draft.draft} on {draft.draft_device} guesses {draft.guesses} tokens for {draft.target} on "
+        f"{draft.device}: {engineering(draft.token_s, 's')} a token instead of "
+        f"{engineering(draft.alone_s, 's')} where {percent(draft.acceptance)} are accepted; {pays}"
     )

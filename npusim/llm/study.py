@@ -393,4 +393,4 @@ def speculation(
     )  # fmt: skip
 
 
-DOCUMENT = DocumentKind("llm", "npusim.llm.study:LanguageModels", html="npusim.llm.page_html:language_html")
+DOCUMENT = DocumentKind("llm", "npusim.llm.study:LanguageModels", page="npusim.llm.page:language_page")

@@ -255,11 +255,15 @@ class StoredScores:
         return [self._held.scores[text] for text in texts]
 
 
-TRAINING_KIND = DocumentKind("magnas-training", "npusim.magnas.documents:SupernetTraining")
+TRAINING_KIND = DocumentKind(
+    "magnas-training", "npusim.magnas.documents:SupernetTraining", "npusim.magnas.page:training_page"
+)
 SCORES_KIND = DocumentKind("magnas-scores", "npusim.magnas.documents:SubnetScores")
 FIGURES_KIND = DocumentKind(
     "magnas-figures",
     "npusim.magnas.figures_document:MappingFigures",
-    page="npusim.magnas.figures_page:mapping_figures_page",
+    "npusim.magnas.page:figures_page",
 )
-SEARCH_KIND = DocumentKind("magnas-search", "npusim.magnas.documents:ArchitectureSearch")
+SEARCH_KIND = DocumentKind(
+    "magnas-search", "npusim.magnas.documents:ArchitectureSearch", "npusim.magnas.page:search_page"
+)

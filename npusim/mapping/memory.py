@@ -1,8 +1,8 @@
 """DRAM that a network occupies: constants, inputs, outputs and the results that live at once.
 
-DRAM holds what is handed over or baked in for the whole run, and a result from the operator that writes it to
-its last reader, unless it stays in the NPU's SRAM. Each request in flight has inputs, outputs and results of
-its own; constants are shared.
+DRAM holds inputs, outputs and constants for the whole run, and a result from the operator that writes it to
+its last reader, unless it stays in the NPU's SRAM. Each request in flight has its own inputs, outputs and
+results; constants are shared.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class MemoryUse:
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     dram_peak_bytes: float
-    """Everything at the worst moment, in bytes."""
+    """All DRAM at its peak, in bytes."""
     constants_bytes: float
-    """Weights, biases and masks, as they are stored."""
+    """Weights, biases and masks, as stored."""
     inputs_bytes: float
     """Inputs of all requests in flight."""
     outputs_bytes: float
@@ -36,27 +36,20 @@ class MemoryUse:
     results_peak_bytes: float
     """Most bytes of intermediate results that live in DRAM at one time, of all requests in flight."""
     peak_operator: str
-    """Operator at which that is."""
+    """Operator at that peak."""
     states_bytes: float = 0.0
-    """States of all requests in flight, with what is to be written to them where that lies in a buffer of its
-    own."""
+    """States of all requests in flight, with the separate buffers of new values."""
 
 
 def memory_use(graph: Graph, decisions: Decisions, soc: Soc, requests: int = 1) -> MemoryUse:
-    """Count the DRAM that a mapped graph needs.
-
-    Parameters
-    ----------
-    soc : Soc
-        For the formats that its hosts work in: a CPU or GPU without fp16 arithmetic keeps fp32 copies.
-    """
+    """Return the DRAM that a mapped graph needs; hosts without fp16 arithmetic keep fp32 copies."""
     root = roots(graph, decisions.groups)
     wide = _kept_wide(graph, decisions.groups, root, soc)
     in_sram = decisions.residency.whole | decisions.residency.row_fused
     outputs = {stored for name in graph.outputs for stored in root[name]}
     written = {stored for name in graph.state_results for stored in root[name]}
     constants = inputs = results = states = 0.0
-    for name in {stored for found in root.values() for stored in found}:
+    for name in {stored for tensors in root.values() for stored in tensors}:
         tensor = graph.tensors[name]
         size = _size(tensor, name in wide)
         if tensor.kind is TensorKind.CONSTANT:
@@ -65,15 +58,15 @@ def memory_use(graph: Graph, decisions: Decisions, soc: Soc, requests: int = 1) 
             inputs += size
         elif tensor.kind is TensorKind.STATE:
             read = [graph.tensors[op.outputs[0]] for op in graph.readers(name) if name in root[op.outputs[0]]]
-            states += max((_size(one, name in wide) for one in read), default=size)
+            states += max((_size(result, name in wide) for result in read), default=size)
         elif name in written:
-            states += 0.0 if name in graph.state_results else size  # a copied one lies in the state itself
+            states += 0.0 if name in graph.state_results else size  # a copy lies in the state itself
         elif name in outputs:
             results += size
     peak, where = _live_peak(graph, decisions.groups, root, in_sram | outputs, wide)
-    inputs, results, peak, states = (one * requests for one in (inputs, results, peak, states))
-    whole = constants + inputs + results + peak + states
-    return MemoryUse(whole, constants, inputs, results, peak, where, states)
+    inputs, results, peak, states = (bytes_ * requests for bytes_ in (inputs, results, peak, states))
+    total = constants + inputs + results + peak + states
+    return MemoryUse(total, constants, inputs, results, peak, where, states)
 
 
 def _size(tensor: Tensor, is_wide: bool) -> float:
@@ -86,14 +79,14 @@ def _size(tensor: Tensor, is_wide: bool) -> float:
 
 
 def _kept_wide(graph: Graph, groups: tuple[Group, ...], root: Roots, soc: Soc) -> set[str]:
-    """Tensors that a host without fp16 arithmetic of its own works on: it keeps them in fp32."""
-    found: set[str] = set()
+    """Return the tensors of hosts without fp16 arithmetic, which keep them in fp32."""
+    wide: set[str] = set()
     for group in groups:
         if group.unit.is_host and _works_on_fp32(soc.hosts[group.device]):
             for name in (group.main, *group.fused):
                 op = graph.operators[name]
-                found.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])
-    return found
+                wide.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])
+    return wide
 
 
 def _works_on_fp32(device: Cpu | Gpu) -> bool:
@@ -102,13 +95,9 @@ def _works_on_fp32(device: Cpu | Gpu) -> bool:
 
 
 def _live_peak(
-    graph: Graph,
-    groups: tuple[Group, ...],
-    root: Roots,
-    elsewhere: set[str] | frozenset[str],
-    wide: set[str],
+    graph: Graph, groups: tuple[Group, ...], root: Roots, elsewhere: set[str] | frozenset[str], wide: set[str]
 ) -> tuple[float, str]:
-    """Most bytes of results in DRAM at one time, and the operator that is running then."""
+    """Return the most bytes of results in DRAM at one time, and the operator that runs then."""
     begin: dict[str, int] = {}
     end: dict[str, int] = {}
     for i, group in enumerate(groups):

@@ -1,22 +1,21 @@
 """Residency plans: which tensors may stay in SRAM between operators.
 
-Two kinds of tensors compete for room. Intermediate results that fit need never see DRAM. A matrix that
-several layers read, such as a GCN's norm, can be kept from its first use, as much of it as fits (GraNNite's
-CacheG, asked for by the `cached` mark). What is kept takes room from the operators' own tiles, so plans are
-costed and the cheapest is taken.
+Two kinds of tensors compete for SRAM. Intermediate results that fit need not go through DRAM. A matrix that
+several layers read, such as a GCN's norm, can be kept from its first use, in full or in part (GraNNite's
+CacheG, by the `cached` mark). A kept tensor takes SRAM from the operators' own tiles, so plans are costed and
+the cheapest wins.
 
-There are two kinds of plans. *By size*: keep all intermediates up to a size; with each of them, keep none to
-all of the marked matrices in steps. *By moment*: keep as many intermediates as fit into a capacity at every
-moment, either the smallest first or those that save most traffic for the time they stay. Capacities run down
-from the most that is alive at a time, by `_CAPACITY_STEP`; they do not depend on the machine. There are at
-most `_MOST_SIZES` and twice `_MOST_CAPACITIES`, so plans times operators grow as the operators do; where few
-tensors pass between operators there are plans by size only.
+There are two kinds of plans. *By size*: keep all intermediates up to a size and, in steps, none to all of the
+marked matrices. *By moment*: keep as many intermediates as fit into a capacity at every moment, the smallest
+first, or first the ones that save most traffic for the time they stay. Capacities fall by `_CAPACITY_STEP`
+from the most bytes alive at a time; they do not depend on the machine. There are at most `_MOST_SIZES` and
+twice `_MOST_CAPACITIES`, so plans times operators are linear in the operators; where few tensors pass between
+operators there are plans by size only.
 
-Intermediates that can be fused row-wise are (`npusim.mapping.fusion`); as blocks of rows and the weights
-of their readers may not fit side by side, there are plans without row-wise fusion and marked matrices, too. A
-plan that is possible with some SRAM is possible with more, where it costs hardly more.
-What stays in SRAM while a host works stays for one request in flight only; the kernel leaves such plans out
-where there are several.
+Intermediates that can be fused row-wise are (`npusim.mapping.fusion`). Blocks of rows and the weights of
+their readers may not fit together, so some plans have no row-wise fusion and no marked matrices. A plan
+that is possible with some SRAM is possible with more, at hardly more cost. Tensors that stay while a host
+works stay for one request in flight only; with several the kernel leaves such plans out.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _FEW_TENSORS = 12
 
 
 class _Use(NamedTuple):
-    """When an intermediate tensor is alive, and how often it would be moved."""
+    """Lifetime of an intermediate tensor, and how often it moves through DRAM unless kept."""
 
     bytes: float
     first: int
@@ -50,7 +49,7 @@ class _Use(NamedTuple):
     last: int
     """Last group that reads it."""
     moves: int
-    """One for each group that makes or reads it."""
+    """Number of groups that make or read it."""
 
 
 def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
@@ -77,14 +76,14 @@ def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
 
 
 def _by_size(uses: dict[str, _Use]) -> list[frozenset[str]]:
-    """Return tensors up to each size, or up to `_MOST_SIZES` of them where there are more."""
+    """Return the tensors up to each size, for at most `_MOST_SIZES` sizes."""
     sizes = sorted({use.bytes for use in uses.values()})
     places = np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), _MOST_SIZES)).round().astype(int))
     return [frozenset(name for name, use in uses.items() if use.bytes <= sizes[place]) for place in places]
 
 
 def _by_moment(uses: dict[str, _Use]) -> list[frozenset[str]]:
-    """Return what fits into each capacity at every moment."""
+    """Return the tensors that fit into each capacity at every moment."""
     if len(uses) <= _FEW_TENSORS:
         return []
     alive = np.zeros(max(use.last for use in uses.values()) + 1)
@@ -96,21 +95,21 @@ def _by_moment(uses: dict[str, _Use]) -> list[frozenset[str]]:
     capacities = [capacity for capacity in reversed(scale) if capacity >= least]
     smallest = sorted(uses, key=lambda name: (uses[name].bytes, name))
     worthiest = sorted(smallest, key=lambda name: -_worth(uses[name]))
-    found = dict.fromkeys(
+    fitting = dict.fromkeys(
         _fitting(uses, order, capacity, len(alive))
         for order in (smallest, worthiest)
         for capacity in capacities
     )
-    return [whole for whole in found if whole]
+    return [whole for whole in fitting if whole]
 
 
 def _worth(use: _Use) -> float:
-    """Bytes of traffic that keeping a tensor saves, for its bytes and the groups that it stays over."""
+    """Return the traffic that keeping a tensor saves, per byte and group that it stays over."""
     return use.moves / (use.last - use.first + 1)
 
 
 def _fitting(uses: dict[str, _Use], order: list[str], capacity: float, moments: int) -> frozenset[str]:
-    """Keep tensors in an order as long as all that are alive at a time fit into a capacity."""
+    """Return the tensors, added in an order, that fit into a capacity at every moment."""
     room = np.full(moments, capacity)
     kept = []
     for name in order:
@@ -124,7 +123,7 @@ def _fitting(uses: dict[str, _Use], order: list[str], capacity: float, moments: 
 
 def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Use]:
     """Return the use of every tensor that passes between groups on one array device only."""
-    made: dict[str, int] = {}
+    maker: dict[str, int] = {}
     foreign: set[str] = set()
     users: dict[str, list[int]] = {}
     for i, group in enumerate(groups):
@@ -134,25 +133,24 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Us
         if group.unit.is_host:
             foreign.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])
         elif group.unit is not Unit.VIEW:
-            if is_state_copy(op, group.unit):  # what the driver copies, it leaves in DRAM
+            if is_state_copy(op, group.unit):  # the driver copies into DRAM
                 foreign.update(op.outputs)
-            made.update((tensor, i) for tensor in graph.operators[last].outputs)
+            maker.update((tensor, i) for tensor in graph.operators[last].outputs)
             read = (t for name in names for t in graph.operators[name].inputs)
             for tensor in {stored for t in read for stored in root[t]}:
                 users.setdefault(tensor, []).append(i)
     foreign.update(stored for name in graph.passed_between_parts for stored in root[name])
-    found = {}
-    for name, first in made.items():
+    uses = {}
+    for name, first in maker.items():
         readers = [i for i in users.get(name, ()) if i != first]
         if name not in foreign and all(groups[i].device == groups[first].device for i in readers):
-            found[name] = _Use(
-                graph.tensors[name].bytes, first, max(readers, default=first), 1 + len(readers)
-            )
-    return found
+            final = max(readers, default=first)
+            uses[name] = _Use(graph.tensors[name].bytes, first, final, 1 + len(readers))
+    return uses
 
 
 def _marked(graph: Graph, groups: tuple[Group, ...], root: Roots) -> list[str]:
-    """Inputs and constants with the `cached` mark that more than one group of an array device reads."""
+    """Return the inputs and constants marked `cached` that several groups of an array device read."""
     readers: dict[tuple[str, str], set[str]] = {}
     for group in groups:
         if not group.unit.is_array:

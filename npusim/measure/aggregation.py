@@ -1,4 +1,16 @@
-"""Aggregations with PyTorch Geometric, measured on this CPU in turns, each in its own process."""
+"""Aggregations of PyTorch Geometric: measured on this CPU, and their memory and misses by chunks.
+
+Measurements run in turns, each in its own process, on one thread.
+
+PyTorch Geometric writes a message for each edge, scales it, and adds it at its target. For each edge of a
+chunk of features it reads two indices, a row of the feature table, and its message twice. A row lies
+anywhere in the table, so it misses a level by the share of the table that the level does not hold. Messages
+and indices pass in order, and the L2 prefetchers fetch them within a page: they miss the L1 cache line by
+line, but the levels behind it once per page. A load is as wide as a vector register.
+
+Rates are those of a processor's counters: L1 and address translation over all loads, the last level over the
+loads that reach it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +19,7 @@ import multiprocessing
 import platform
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -35,7 +47,7 @@ Progress = Callable[[float, int, str], None]
 
 
 def counted_bytes(item: Item) -> float:
-    """Return the memory of a row as npusim counts it (B)."""
+    """Return npusim's estimate of a row's memory (B)."""
     assert isinstance(item.model, Benchmark)
     return aggregation_bytes(*_work(item.model))
 
@@ -48,13 +60,7 @@ def _work(model: Benchmark) -> tuple[MessagePassing, bool]:
 
 
 def refuse_too_large(items: Sequence[Item], free_bytes: float | None = None) -> None:
-    """Refuse aggregations that memory does not hold, with the fewest chunks that it would.
-
-    Raises
-    ------
-    NpusimError
-        Before anything runs.
-    """
+    """Raise an NpusimError for aggregations that exceed the memory; it names the fewest chunks that fit."""
     free = free_bytes if free_bytes is not None else _SHARE_OF_MEMORY * psutil.virtual_memory().available
     for item in items:
         needed = counted_bytes(item)
@@ -71,10 +77,11 @@ def refuse_too_large(items: Sequence[Item], free_bytes: float | None = None) -> 
 
 
 def fewest_chunks(work: MessagePassing, free_bytes: float) -> int | None:
-    """Return the fewest chunks whose aggregation fits a memory; None where none does."""
-    counts = (p for p in range(1, work.width + 1) if work.width % p == 0)
-    cut = (MessagePassing(work.nodes, work.edges, work.width, p, work.scaled) for p in counts)
-    return next((one.chunks for one in cut if aggregation_bytes(one) <= free_bytes), None)
+    """Return the fewest chunks whose aggregation fits a memory; None where no number does."""
+    for chunks in range(1, work.width + 1):
+        if work.width % chunks == 0 and aggregation_bytes(replace(work, chunks=chunks)) <= free_bytes:
+            return chunks
+    return None
 
 
 def measure_aggregations(
@@ -115,13 +122,13 @@ def measure_aggregations(
         if item.id in failures:
             continue
         progress(number / (_TURNS + 1), len(items), f"running {item.id}")
-        found = _turn(start, item, budget_s / _TURNS, memory=turn == 0)
-        if "error" in found:
-            failures[item.id] = str(found["error"])
+        answer = _turn(start, item, budget_s / _TURNS, memory=turn == 0)
+        if "error" in answer:
+            failures[item.id] = str(answer["error"])
         elif turn == 0:
-            peaks[item.id] = found["peak_bytes"]
+            peaks[item.id] = answer["peak_bytes"]
         else:
-            turns[item.id].append(found["latencies_s"])
+            turns[item.id].append(answer["latencies_s"])
     rows = [_row(item, turns[item.id], peaks.get(item.id)) for item in items if turns[item.id]]
     if not rows:
         raise NothingMeasuredError("CPU", failures)
@@ -136,7 +143,7 @@ def measure_aggregations(
 
 
 def _processes() -> Any:
-    """Return what starts processes: copies of one that has PyTorch loaded, where the system can copy."""
+    """Return a context that starts processes: forks of one with PyTorch, where the system can fork."""
     if sys.platform == "win32":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -195,22 +202,17 @@ _SORTED_COLUMNS = 16
 
 @dataclass(frozen=True, slots=True)
 class CacheHierarchy:
-    """Caches and address translation that one core sees."""
+    """Caches and address translation of one core."""
 
     l1_bytes: float
-    """Data cache of a core (B)."""
     l2_bytes: float
-    """Second level of a core (B)."""
     llc_bytes: float
-    """Last level (B)."""
     tlb_entries: float
-    """Pages whose addresses the second-level TLB holds."""
+    """Pages of the second-level TLB."""
     page_bytes: float
-    """A page (B)."""
     line_bytes: float
-    """A cache line (B)."""
     vector_bytes: float
-    """A load (B)."""
+    """Width of a load (B)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,21 +223,20 @@ class MessagePassing:
     edges: int
     """Edges, self-loops included."""
     width: int
-    """Features that are aggregated, all heads together."""
+    """Aggregated features, all heads together."""
     chunks: int = 1
-    """Parts that they are cut into."""
     scaled: bool = True
-    """Whether messages are multiplied by a weight: GCN and GAT do, a mean does not."""
+    """Whether messages are multiplied by a weight, as in GCN and GAT."""
 
     @property
     def chunk_width(self) -> int:
-        """Features of the widest chunk."""
+        """Number of features of the widest chunk."""
         return -(-self.width // self.chunks)
 
 
 @dataclass(frozen=True, slots=True)
 class MissRates:
-    """Shares of loads that miss."""
+    """Shares of loads that miss a level."""
 
     l1: float
     llc: float
@@ -243,14 +244,14 @@ class MissRates:
 
 
 def peak_memory_bytes(work: MessagePassing, features: int, listed: int, heads: int = 1) -> float:
-    """Count what a layer occupies at its worst moment (B).
+    """Return the peak memory of a layer (B).
 
     Parameters
     ----------
     features : int
-        Features of the input, which stays.
+        Features of the input, which stays in memory.
     listed : int
-        Edges as they are handed in; those with self-loops are a list of their own where there are more.
+        Edges of the input list; with self-loops there is a second list.
     heads : int
         Weights of an edge.
 
@@ -267,13 +268,12 @@ def peak_memory_bytes(work: MessagePassing, features: int, listed: int, heads: i
 
 
 def aggregation_bytes(work: MessagePassing, compressed: bool = False) -> float:
-    """Count what an aggregation alone occupies at its worst moment in today's PyTorch Geometric (B).
+    """Return the peak memory of an aggregation alone in PyTorch Geometric (B).
 
-    There are features, edges and weights all the time. A chunk's messages are fetched while those of the
-    chunk before are still held; its messages and their scaled copy are summed, sorted by target where
-    they are at least a cache line wide (targets, places, and two lists to sort into); at the end chunks'
-    sums and what they are joined to lie side by side, with the last messages. In compressed rows edges
-    are sorted, and the sums are held twice.
+    Features, edges and weights are always there. A chunk's messages are fetched while the messages of the
+    chunk before are still held. Messages and their scaled copy are summed; wide ones are sorted by target
+    first (targets, positions, and two lists to sort into). At the end the chunks' sums, their joined copy and
+    the last messages exist together. In compressed rows edges are sorted, and the sums are held twice.
     """
     table = work.nodes * work.width * _VALUE_BYTES
     lists = work.edges * (2.0 * _INDEX_BYTES + (_VALUE_BYTES if work.scaled else 0.0))
@@ -289,15 +289,15 @@ def aggregation_bytes(work: MessagePassing, compressed: bool = False) -> float:
 
 
 def edges_read(work: MessagePassing) -> float:
-    """Return how many edges are read: all of them for each chunk."""
+    """Return the number of edges read: all of them for each chunk."""
     return float(work.edges * work.chunks)
 
 
 def traffic_bytes(work: MessagePassing, caches: CacheHierarchy) -> float:
-    """Return the bytes between caches and memory of an aggregation (B).
+    """Return the traffic of an aggregation between caches and memory (B).
 
-    Indices and messages stream, messages written and read for each step; rows of the table as far as the last
-    level does not hold them.
+    Indices and messages stream; each step writes and reads the messages. Rows of the table cause traffic
+    where the last level does not hold them.
     """
     row = work.chunk_width * _VALUE_BYTES
     steps = 4.0 if work.scaled else 2.0  # written and read, and so the scaled copy
@@ -313,9 +313,8 @@ def miss_rates(work: MessagePassing, caches: CacheHierarchy) -> MissRates:
     table = work.nodes * row
     loads_of_a_row = max(1.0, row / caches.vector_bytes)
     passes = 3.0 if work.scaled else 2.0  # gathered, scaled, added up
-    loads = (
-        passes * loads_of_a_row + 2.0 + (1.0 if work.scaled else 0.0) + loads_of_a_row
-    )  # sums are read too
+    # The sums are read, too.
+    loads = passes * loads_of_a_row + 2.0 + (1.0 if work.scaled else 0.0) + loads_of_a_row
     lines = max(1.0, row / caches.line_bytes)
     streamed = 2.0 * _INDEX_BYTES + (passes - 1.0) * row + (_VALUE_BYTES if work.scaled else 0.0)
     l1 = lines * _missed(table, caches.l1_bytes) + streamed / caches.line_bytes
@@ -327,5 +326,5 @@ def miss_rates(work: MessagePassing, caches: CacheHierarchy) -> MissRates:
 
 
 def _missed(reach: float, held: float) -> float:
-    """Share of random accesses within `reach` that a level which holds `held` of it misses."""
+    """Return the share of random accesses within `reach` that miss a level of size `held`."""
     return max(0.0, 1.0 - held / reach) if reach > 0.0 else 0.0

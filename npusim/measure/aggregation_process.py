@@ -1,8 +1,7 @@
 """One aggregation with PyTorch Geometric in a process of its own: readings of time, and peak memory.
 
-Times are the process's own processor time on one thread, so that other programs do not count. For the
-memory, the allocator is told to hand back what is freed, so that what tensors hold at once is read, and not
-what it keeps for later; libraries' pages are touched beforehand.
+Times are the process's own processor time on one thread, so that other programs do not count. For the memory
+reading the allocator returns freed blocks to the system, and the libraries' pages are touched before.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 _M_MMAP_THRESHOLD, _HANDED_BACK_BYTES = -3, 65536
-"""Option of mallopt(3): larger allocations are handed back to the system when they are freed."""
+"""Option of mallopt(3): larger allocations return to the system when they are freed."""
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _WARM_UP = {"nodes": 64, "edges": 256, "hidden": 32, "chunks": 1}
 _MOST_READINGS = 20
 
 
 class Aggregation(MessagePassing):
-    """Sums of neighbours' features, scaled by a weight of each edge where there are weights; else means."""
+    """Sums of neighbours' features, scaled by the edges' weights; means without weights."""
 
     def __init__(self, chunks: int, scaled: bool) -> None:
         super().__init__(aggr="add" if scaled else "mean", decomposed_layers=chunks)
@@ -75,9 +74,9 @@ def run(pipe: Connection, operator: str, sizes: Mapping[str, int], seconds: floa
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
         with torch.no_grad():
             prepared(operator, {**_WARM_UP, **({} if "chunks" in sizes else {"chunks": 1})})()
-            found = _peak(operator, sizes) if memory else _times(operator, sizes, seconds)
-        pipe.send(found)
-    except Exception as error:  # it is told by the process that asked
+            answer = _peak(operator, sizes) if memory else _times(operator, sizes, seconds)
+        pipe.send(answer)
+    except Exception as error:  # the parent process reports it
         pipe.send({"error": f"{type(error).__name__}: {error}"})
     finally:
         pipe.close()
@@ -86,12 +85,12 @@ def run(pipe: Connection, operator: str, sizes: Mapping[str, int], seconds: floa
 def _times(operator: str, sizes: Mapping[str, int], seconds: float) -> dict[str, Any]:
     call = prepared(operator, sizes)
     call()
-    found: list[float] = []
-    while not found or (sum(found) < seconds and len(found) < _MOST_READINGS):
+    latencies_s: list[float] = []
+    while not latencies_s or (sum(latencies_s) < seconds and len(latencies_s) < _MOST_READINGS):
         began = time.process_time()
         call()
-        found.append(time.process_time() - began)
-    return {"latencies_s": found}
+        latencies_s.append(time.process_time() - began)
+    return {"latencies_s": latencies_s}
 
 
 def _peak(operator: str, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -107,13 +106,13 @@ def _peak(operator: str, sizes: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _forget_peak() -> None:
-    """Let Linux start a new peak of this process."""
+    """Reset Linux's memory peak of this process."""
     with suppress(OSError):
         _CLEAR.write_text("5")
 
 
 def _peak_rss() -> int | None:
-    """Return the peak of this process's memory (B); None where the operating system does not tell."""
+    """Return the peak of this process's memory (B); None where it is unknown."""
     if sys.platform == "win32":
         return int(psutil.Process().memory_info().peak_wset)
     with suppress(OSError, StopIteration):

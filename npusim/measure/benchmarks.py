@@ -1,7 +1,6 @@
-"""Micro-benchmarks: networks of one kind of operator, which separate what a whole network mixes.
+"""Micro-benchmarks: networks of one kind of operator.
 
-The graph that is measured on a device is the graph that is costed, so that a difference is an error of the
-model.
+The measured graph is the graph that npusim estimates, so that a difference is an error of the model.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Operator, Role, Storage, Tensor
 
 _COPIED = 256
-"""Numbers of a row of each half of a copy: long enough for every cache line to be used whole."""
+"""Numbers in a row of each half of a copy: long enough to use whole cache lines."""
 
 _LINE_COLUMNS = 16
-"""Numbers of a row in a cache line of 64 bytes."""
+"""Numbers in a cache line of 64 bytes."""
 _SORTED_FROM = 16
 """Columns from which PyTorch sorts the messages of a scatter (can_use_expanded_index_path in its
 TensorAdvancedIndexing.cpp)."""
 
 _KEPT_BYTES, _PAGE_BYTES = 32 * 1024**2, 4096
-"""Largest block that the C library keeps when it is freed (mallopt(3), M_MMAP_THRESHOLD: at most 32 MiB on
-64 bits; a larger one is taken from Linux anew, page by page), and a page."""
+"""Largest freed block that the C library keeps (mallopt(3), M_MMAP_THRESHOLD: at most 32 MiB on 64 bits);
+Linux gives larger blocks page by page, of this size."""
 
 Sizes = Mapping[str, int]
 Build = Callable[[Editor, Sizes, DType], str]
@@ -36,19 +35,19 @@ class Microbenchmark:
     """Declaration of a micro-benchmark: dimensions, builder, number formats."""
 
     sizes: tuple[str, ...]
-    """Its dimensions, in the order in which an id names them."""
+    """Dimensions in the order of an id."""
     build: Build
     """Adds the operator to an editor and returns its result."""
     int8: bool = False
     """Whether it exists in 8-bit integers."""
     granule: int = 1
-    """What each of its dimensions is a multiple of."""
+    """Divisor of each dimension."""
 
 
 def _matmul(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return [m, k] x [k, n] with the right operand constant, as PyTorch stores a weight: [n, k].
+    """Return [m, k] x [k, n] with a constant right operand in PyTorch's layout of weights: [n, k].
 
-    In 8 bits the operands are bytes and the result is floating, as the last product of a network is.
+    In 8 bits the operands are bytes and the result is floating, as in the last product of a network.
     """
     x = editor.input("x", (sizes["m"], sizes["k"]), dtype, role=Role.FEATURES)
     weight = editor.constant("weight", (sizes["n"], sizes["k"]), dtype, role=Role.WEIGHT)
@@ -59,9 +58,9 @@ def _matmul(editor: Editor, sizes: Sizes, dtype: DType) -> str:
 
 
 def _aggregate(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return [m, k] x [k, n] with the left operand constant: a norm matrix, as StaGr bakes it in.
+    """Return [m, k] x [k, n] with a constant left operand: a norm matrix as in StaGr.
 
-    The right operand is new in each inference, so that nothing of it can be laid out beforehand.
+    The right operand is an input: a compiler cannot change its layout beforehand.
     """
     norm = editor.constant("norm", (sizes["m"], sizes["k"]), dtype, role=Role.NORM)
     x = editor.input("x", (sizes["k"], sizes["n"]), dtype, role=Role.FEATURES)
@@ -91,23 +90,23 @@ def _unary(type_: str, **attrs: object) -> Build:
 
 
 def _prelu(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return a leaky ReLU with one slope, as GAT's scores have it."""
+    """Return a leaky ReLU with one slope, as in GAT's scores."""
     x = _matrix(editor, sizes, dtype)
     slope = editor.constant("slope", (), dtype)
     return editor.op("PRelu", (x, slope), editor.tensors[x].shape, dtype, "prelu")
 
 
 def _gather(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return `rows` rows of a table [table, features], fetched in no order."""
+    """Return `rows` rows of a table [table, features] in random order."""
     x = editor.input("x", (sizes["table"], sizes["features"]), dtype)
     index = editor.input("index", (sizes["rows"],), DType.INT32)
     return editor.gather(x, index, "gather")
 
 
 def _scatter(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return sums of `rows` messages at the rows of a table of zeros, in no order.
+    """Return sums of `rows` messages at random rows of a table of zeros.
 
-    The index has the shape of the messages, as OpenVINO wants it.
+    OpenVINO needs an index with the shape of the messages.
     """
     shape, table = (sizes["rows"], sizes["features"]), (sizes["table"], sizes["features"])
     messages = editor.input("x", shape, dtype)
@@ -118,10 +117,10 @@ def _scatter(editor: Editor, sizes: Sizes, dtype: DType) -> str:
 
 
 def _select(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return scores in the rows of which a mask is positive, and one low number elsewhere.
+    """Return scores in the rows with a positive mask, and one low number elsewhere.
 
-    The condition is made in the network, as in a GNN: devices convert booleans that come from outside first.
-    It has one column, so that the comparison costs next to nothing.
+    The network computes the condition, as a GNN does: devices convert booleans among the inputs first. It has
+    one column, so that the comparison takes almost no time.
     """
     x = _matrix(editor, sizes, dtype)
     mask = editor.input("mask", (sizes["rows"], 1), dtype, role=Role.MASK, density=0.5)
@@ -131,10 +130,10 @@ def _select(editor: Editor, sizes: Sizes, dtype: DType) -> str:
 
 
 def _greater(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return where numbers are positive, as 0 and 1: devices convert booleans that leave the network."""
+    """Return 1 for positive numbers, else 0: devices convert booleans that leave the network."""
     zero = editor.constant("zero", (1, 1), dtype, density=0.0)
-    found = editor.eltwise("Greater", _matrix(editor, sizes, dtype), zero, "greater")
-    return editor.op("Convert", (found,), editor.tensors[found].shape, dtype, "convert")
+    positive = editor.eltwise("Greater", _matrix(editor, sizes, dtype), zero, "greater")
+    return editor.op("Convert", (positive,), editor.tensors[positive].shape, dtype, "convert")
 
 
 def _reduce_sum(editor: Editor, sizes: Sizes, dtype: DType) -> str:
@@ -142,13 +141,13 @@ def _reduce_sum(editor: Editor, sizes: Sizes, dtype: DType) -> str:
 
 
 def _reduce_max(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return the maximum over the neighbours that lie side by side, as SAGE-max takes it."""
+    """Return the maximum over adjacent neighbours, as in SAGE-max."""
     x = editor.input("x", (sizes["rows"], sizes["neighbours"], sizes["features"]), dtype)
     return editor.reduce("ReduceMax", x, (1,), "reduce")
 
 
 def _max_pool(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return the same maximum as a pooling over an image, as GrAx3 takes it."""
+    """Return the same maximum as a pooling over an image, as in GrAx3."""
     rows, neighbours, features = sizes["rows"], sizes["neighbours"], sizes["features"]
     x = editor.input("x", (1, rows, neighbours, features), dtype)
     window = {"kernel": (neighbours, 1), "strides": (1, 1), "pads_begin": (0, 0), "pads_end": (0, 0)}
@@ -158,10 +157,10 @@ def _max_pool(editor: Editor, sizes: Sizes, dtype: DType) -> str:
 
 
 def _copy(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return two halves laid side by side, row by row: each byte is read once and written once.
+    """Return two halves concatenated row by row: each byte is read once and written once.
 
-    No compiler can leave that out: a reshape or a slice of the whole would cost nothing, and halves laid one
-    behind the other are put into place as they are handed over.
+    No compiler can remove that: a reshape or a slice of the whole would take no time, and consecutive halves
+    are written in place.
     """
     rows = sizes["bytes"] // (2 * _COPIED * int(dtype.bytes))
     halves = [editor.input(name, (rows, _COPIED), dtype) for name in ("x", "y")]
@@ -174,7 +173,7 @@ def _transpose(editor: Editor, sizes: Sizes, dtype: DType) -> str:
 
 
 def _chain(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return square products one after the other: the overhead per operator, apart from the launch."""
+    """Return consecutive square products: the overhead per operator, without the launch."""
     size = sizes["size"]
     result = editor.input("x", (size, size), dtype, role=Role.FEATURES)
     for layer in range(sizes["layers"]):
@@ -184,7 +183,7 @@ def _chain(editor: Editor, sizes: Sizes, dtype: DType) -> str:
 
 
 def _empty(editor: Editor, _: Sizes, dtype: DType) -> str:
-    """Return the ReLU of 16 numbers: what is left of its time is what every launch costs."""
+    """Return the ReLU of 16 numbers: its time is the launch."""
     return editor.unary("Relu", editor.input("x", (1, 16), dtype), "relu")
 
 
@@ -226,11 +225,11 @@ def _chunk(sizes: Sizes) -> int:
 
 
 def _message_passing(editor: Editor, sizes: Sizes, dtype: DType, scaled: bool = True) -> str:
-    """Return sums of messages [nodes, hidden] as PyTorch Geometric makes them, a chunk after the other.
+    """Return sums of messages [nodes, hidden] as PyTorch Geometric computes them, chunk by chunk.
 
-    A chunk's part of a row is fetched with the cache line that it lies in, in rows however narrow. PyTorch
-    sorts wide messages by target and adds whole rows; narrow ones it adds number by number, edge after edge
-    (cpu_scatter_gather_base_kernel in its ScatterGatherKernel.cpp), so that a row is sought once.
+    A narrow row of a chunk is fetched with its whole cache line. PyTorch sorts wide messages by target and
+    adds whole rows. It adds narrow messages number by number, edge after edge (cpu_scatter_gather_base_kernel
+    in its ScatterGatherKernel.cpp), so that a row is looked up once.
     """
     nodes, edges, chunks, width = sizes["nodes"], sizes["edges"], sizes.get("chunks", 1), _chunk(sizes)
     x = editor.input("x", (nodes, max(width, _LINE_COLUMNS)), dtype)
@@ -262,14 +261,14 @@ def _message_passing(editor: Editor, sizes: Sizes, dtype: DType, scaled: bool = 
 
 
 def _take_pages(editor: Editor, name: str, blocks: Sequence[float]) -> list[str]:
-    """Add the taking of blocks (B) that the C library does not keep; return its name where there are any."""
+    """Add page faults for blocks (B) that the C library does not keep; return the operator's name, if any."""
     pages = sum(int(size // _PAGE_BYTES) for size in blocks if size > _KEPT_BYTES)
     if not pages:
         return []
     size = editor.input(f"{name}_size", (1,), DType.INT32)
-    taken = editor.op("TakePages", (size,), (pages,), DType.INT32, name)
-    editor.outputs.append(taken)
-    return [taken]
+    operator = editor.op("TakePages", (size,), (pages,), DType.INT32, name)
+    editor.outputs.append(operator)
+    return [operator]
 
 
 def _compressed(
@@ -281,7 +280,7 @@ def _compressed(
 
 
 def _csr_product(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return [nodes, hidden] as a matrix in compressed rows gives it, sorted from the edges each time."""
+    """Return [nodes, hidden] as a product with a matrix in compressed rows, sorted from the edges."""
     nodes, edges = sizes["nodes"], sizes["edges"]
     x = editor.input("x", (nodes, sizes["hidden"]), dtype)
     source, target = (editor.input(name, (edges,), DType.INT32) for name in ("source", "target"))
@@ -307,11 +306,11 @@ def benchmark_graph(
     Parameters
     ----------
     operator : str
-        One of `OPERATORS`.
+        One of `OPERATORS` or `AGGREGATIONS`.
     dtype : DType, optional
         Number format of its operands: floating point, for products also int8.
     floats : DType, optional
-        Number format of what stays floating in a benchmark of int8.
+        Floating-point format in a benchmark of int8.
 
     Raises
     ------
@@ -347,7 +346,7 @@ def benchmark_graph(
 
 
 def benchmark_id(operator: str, sizes: Sizes, dtype: DType = DType.FP32) -> str:
-    """Return what a benchmark is called in reports.
+    """Return the name of a benchmark in reports.
 
     Examples
     --------

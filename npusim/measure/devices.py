@@ -1,4 +1,7 @@
-"""OpenVINO devices: which are present, which one a user means, and its compile settings."""
+"""OpenVINO devices: selection, compile settings, and a description without private data.
+
+Only the properties listed here are read, so that no serial number, name or identifier of a machine is kept.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,13 @@ _REMEDIES = {
 }
 
 PRECISIONS = ("f32", "bf16", "f16")
-"""Formats of floating point that a device may compute in, as OpenVINO writes them."""
+"""Formats of floating point, as OpenVINO writes them."""
 
 _TILES, _THREADS = "NPU_TILES", "INFERENCE_NUM_THREADS"
 
 
 class DeviceMissingError(NpusimError):
-    """A device that OpenVINO does not find here."""
+    """A device that OpenVINO does not find."""
 
     def __init__(self, wanted: str, found: tuple[str, ...]) -> None:
         self.wanted, self.found = wanted, found
@@ -52,28 +55,19 @@ def kind_of(device: str) -> Literal["npu", "gpu", "cpu"]:
 
 
 def find_device(core: Any, wanted: str) -> str:
-    """Return OpenVINO's name of the device that is meant.
-
-    Parameters
-    ----------
-    wanted : str
-        NPU, GPU or CPU, in any case, or one of several as OpenVINO numbers them: GPU.1.
+    """Return OpenVINO's name of a device: NPU, GPU or CPU in any case, or one of several, such as GPU.1.
 
     Raises
     ------
     DeviceMissingError
-        Where it is not there; the message lists those that are.
+        Where the device is missing; the message lists the available ones.
     """
-    there = list(core.available_devices)
-    meant = wanted.upper()
-    for name in there:
-        if name == meant or name == f"{meant}.0":
-            return str(name)
-    if meant in DEVICES:
-        of_class = [name for name in there if name.partition(".")[0] == meant]
-        if of_class:
-            return str(of_class[0])
-    raise DeviceMissingError(meant, devices_found(core))
+    available, name = [str(device) for device in core.available_devices], wanted.upper()
+    exact = [device for device in available if device in (name, f"{name}.0")]
+    of_class = [device for device in available if device.partition(".")[0] == name and name in DEVICES]
+    if not exact and not of_class:
+        raise DeviceMissingError(name, devices_found(core))
+    return (exact or of_class)[0]
 
 
 def devices_found(core: Any) -> tuple[str, ...]:
@@ -83,32 +77,29 @@ def devices_found(core: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Setting:
-    """How all networks of a measurement are compiled.
+    """Compile settings of all networks of a measurement.
 
-    The format is always set: a CPU that knows bf16 computes an fp32 model in bf16 unless told otherwise.
+    The format is always set: a CPU with bf16 computes an fp32 model in bf16 by default.
     """
 
     device: str
-    """OpenVINO's name."""
     precision: str
-    """Format of floating point asked for."""
     tiles: int | None
-    """Tiles of an NPU; None leaves it to the compiler."""
+    """Tiles of an NPU; None: the compiler's choice."""
     supported: frozenset[str]
-    """Properties that the device takes."""
+    """Properties that the device accepts."""
     one_thread: bool = False
-    """Whether a CPU computes with one thread."""
 
     @classmethod
     def of(
         cls, core: Any, device: str, precision: str | None, tiles: int | None, one_thread: bool = False
     ) -> Setting:
-        """Return the setting for a device: f32 on a CPU, f16 elsewhere, unless asked otherwise.
+        """Return the setting for a device; default precision: f32 on a CPU, f16 elsewhere.
 
         Raises
         ------
         ConfigError
-            For tiles on a device that has none, one thread of a device that is no CPU.
+            For tiles on a device without tiles, or one thread on a device that is no CPU.
         """
         supported = frozenset(core.get_property(device, "SUPPORTED_PROPERTIES"))
         if tiles is not None and _TILES not in supported:
@@ -127,25 +118,17 @@ class Setting:
         return kind_of(self.device)
 
     def properties(self, hint: str, requests: int | None, profiling: bool) -> dict[str, str]:
-        """Return what OpenVINO is told when it compiles.
-
-        Parameters
-        ----------
-        requests : int or None
-            Inferences in flight; None leaves it to the device.
-        profiling : bool
-            Whether the device counts each operator's time, which slows it down.
-        """
-        told = {"PERFORMANCE_HINT": hint.upper(), "PERF_COUNT": "YES" if profiling else "NO"}
+        """Return OpenVINO's properties for a compilation; `requests` None leaves them to the device."""
+        properties = {"PERFORMANCE_HINT": hint.upper(), "PERF_COUNT": "YES" if profiling else "NO"}
         if "INFERENCE_PRECISION_HINT" in self.supported:
-            told["INFERENCE_PRECISION_HINT"] = self.precision
+            properties["INFERENCE_PRECISION_HINT"] = self.precision
         if requests is not None and "PERFORMANCE_HINT_NUM_REQUESTS" in self.supported:
-            told["PERFORMANCE_HINT_NUM_REQUESTS"] = str(requests)
+            properties["PERFORMANCE_HINT_NUM_REQUESTS"] = str(requests)
         if self.tiles is not None:
-            told[_TILES] = str(self.tiles)
+            properties[_TILES] = str(self.tiles)
         if self.one_thread:
-            told[_THREADS] = "1"
-        return told
+            properties[_THREADS] = "1"
+        return properties
 
 
 _SETTINGS = (
@@ -167,25 +150,22 @@ _SETTINGS = (
 _FACTS = ("DEVICE_ARCHITECTURE", "OPTIMIZATION_CAPABILITIES")
 """Facts about a device that go into the settings."""
 
+_COUNTS = ("FULL_DEVICE_NAME", "INFERENCE_NUM_THREADS", "GPU_EXECUTION_UNITS_COUNT", "NPU_MAX_TILES")
 _DRIVERS = ("NPU_DRIVER_VERSION", "GPU_DRIVER_VERSION")
 
 _MHZ, _KHZ = 1e6, 1e3
 
 
 def properties_of(owner: Any, device: str = "") -> dict[str, Any]:
-    """Return the properties that a device or a compiled network tells."""
+    """Return the available properties of a device or a compiled network."""
     place = (device,) if device else ()
     supported = set(owner.get_property(*place, "SUPPORTED_PROPERTIES"))
-    wanted = (
-        "FULL_DEVICE_NAME", "INFERENCE_NUM_THREADS", "GPU_EXECUTION_UNITS_COUNT", "NPU_MAX_TILES",
-        "OPTIMAL_NUMBER_OF_INFER_REQUESTS", *_SETTINGS, *_FACTS, *_DRIVERS,
-    )  # fmt: skip
-    found = {}
-    for name in wanted:
+    values = {}
+    for name in (*_COUNTS, *_SETTINGS, *_FACTS, *_DRIVERS):
         if name in supported:
-            with suppress(Exception):  # a driver may list what it then does not tell
-                found[name] = owner.get_property(*place, name)
-    return found
+            with suppress(Exception):  # a driver may list a property and then refuse it
+                values[name] = owner.get_property(*place, name)
+    return values
 
 
 def written(value: Any) -> str:
@@ -200,18 +180,7 @@ def written(value: Any) -> str:
 
 
 def describe(core: Any, device: str, compiled: Any, root: Path = Path("/")) -> Device:
-    """Return what was measured and how it was set.
-
-    Parameters
-    ----------
-    compiled : openvino.CompiledModel
-        One of the networks that were measured.
-
-    Returns
-    -------
-    Device
-        None stands for what neither OpenVINO nor the operating system tells.
-    """
+    """Return the description of a device and of its settings for a compiled network."""
     facts = properties_of(core, device)
     facts |= properties_of(compiled)
     kind = kind_of(device)
@@ -234,16 +203,16 @@ def describe(core: Any, device: str, compiled: Any, root: Path = Path("/")) -> D
 
 
 def processor_name(root: Path = Path("/")) -> str:
-    """Return the processor's commercial name as the operating system tells it, or "unknown"."""
+    """Return the processor's commercial name, or "unknown"."""
     with suppress(OSError):
-        found = re.search(r"^model name\s*:\s*(.+)$", (root / "proc" / "cpuinfo").read_text(), re.MULTILINE)
-        if found:
-            return found[1].strip()
+        name = re.search(r"^model name\s*:\s*(.+)$", (root / "proc" / "cpuinfo").read_text(), re.MULTILINE)
+        if name:
+            return name[1].strip()
     return platform.processor() or "unknown"
 
 
 def highest_clock_hz(kind: str, root: Path = Path("/")) -> float | None:
-    """Return the highest clock of a class of device (Hz); None where the operating system does not tell."""
+    """Return the highest clock of a class of device (Hz); None where it is unknown."""
     sys = root / "sys"
     if kind == "npu":
         driver = sys / "bus" / "pci" / "drivers" / "intel_vpu"
@@ -257,29 +226,29 @@ def highest_clock_hz(kind: str, root: Path = Path("/")) -> float | None:
 
 
 def cache_bytes(cores: int, root: Path = Path("/")) -> tuple[int, ...]:
-    """Return the data caches of so many cores, the nearest first (B); empty where Linux does not tell.
+    """Return the data caches of a number of cores, the nearest first (B); empty where they are unknown.
 
-    A cache that some cores share counts once for these.
+    A shared cache counts once for its cores.
     """
-    found: dict[int, int] = {}
+    levels: dict[int, int] = {}
     for place in (root / "sys" / "devices" / "system" / "cpu" / "cpu0" / "cache").glob("index*"):
         with suppress(OSError, ValueError):
             level, kind, size, shared = (
                 (place / name).read_text().strip() for name in ("level", "type", "size", "shared_cpu_list")
             )
             if kind != "Instruction" and size.endswith("K"):
-                found[int(level)] = int(size[:-1]) * 1024 * -(-cores // _listed(shared))
-    return tuple(found[level] for level in sorted(found))
+                levels[int(level)] = int(size[:-1]) * 1024 * -(-cores // _listed(shared))
+    return tuple(levels[level] for level in sorted(levels))
 
 
 def _listed(cpus: str) -> int:
-    """Return how many processors a list such as 0-3,8 names."""
+    """Return the number of processors in a list such as 0-3,8."""
     ends = [part.partition("-") for part in cpus.split(",")]
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
 def _highest(files: Iterable[Path], unit_hz: float) -> float | None:
-    """Return the largest number that stands in any of the files."""
+    """Return the largest number of the files."""
     numbers = []
     for path in files:
         with suppress(OSError, ValueError):
@@ -288,10 +257,10 @@ def _highest(files: Iterable[Path], unit_hz: float) -> float | None:
 
 
 def _clock_now(cpuinfo: Path) -> float | None:
-    """Return the clock of the fastest core at this moment: what a virtual machine shows."""
+    """Return the present clock of the fastest core: all that a virtual machine shows."""
     with suppress(OSError):
-        found = re.findall(r"^cpu MHz\s*:\s*([0-9.]+)$", cpuinfo.read_text(), re.MULTILINE)
-        return max((float(text) * _MHZ for text in found if float(text) > 0), default=None)
+        clocks = re.findall(r"^cpu MHz\s*:\s*([0-9.]+)$", cpuinfo.read_text(), re.MULTILINE)
+        return max((float(text) * _MHZ for text in clocks if float(text) > 0), default=None)
     return None
 
 

@@ -1,6 +1,6 @@
 """The measurement document (schema `npusim.measurement/1`): device, networks, times and their spread.
 
-Nothing in it tells whose machine it was.
+It contains nothing that identifies a machine. Documents of one device can be merged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from npusim.documents import Document, Part
 from npusim.errors import ConfigError, NpusimError, shown
 
 SHORTEST_S = 1e-9
-"""Resolution of the clock: nothing takes 0 s."""
+"""Resolution of the clock (s)."""
 
 Seconds = Annotated[float, Field(ge=SHORTEST_S, le=1e6)]
 Positive = Annotated[float, Field(gt=1e-12, le=1e12)]
@@ -32,9 +32,9 @@ Text = Annotated[str, Field(min_length=1), AfterValidator(one_line)]
 EnergySource = Literal["intel-pmt", "intel-rapl", "hwinfo"]
 
 UNKNOWN_CHIP = "unknown"
-"""Name of a chip that a tool did not tell."""
+"""Name of a chip that a tool did not report."""
 UNSTEADY_SPREAD = 0.5
-"""Spread of readings, as a share of their median, that is more than a quiet machine shows."""
+"""Largest spread of readings on a quiet machine, relative to their median."""
 _TURNS_FOR_AN_ERROR = 3
 _MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
 """Standard error of a median over that of a mean, for many normal readings."""
@@ -54,8 +54,7 @@ class Spread(Part):
     repetitions: Count
     """Number of readings."""
     error: Annotated[float, Field(ge=0)] | None = None
-    """Relative standard error of the median, by how much the medians of its turns differ; null where there
-    were no turns."""
+    """Relative standard error of the median, from the medians of its turns; null without turns."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Spread:
@@ -65,13 +64,13 @@ class Spread(Part):
 
     @classmethod
     def of(cls, turns_s: Sequence[Sequence[float]]) -> Spread | None:
-        """Return the median and the 10 % and 90 % quantiles of readings; None where there are none.
+        """Return the median and the 10 % and 90 % quantiles of readings; None without readings.
 
         Parameters
         ----------
         turns_s : sequence of sequences of float
-            Readings (s), turn by turn. Readings of one turn are correlated, so that the error of the median
-            is found from how much the medians of the turns differ, from the third turn on.
+            Readings (s), turn by turn. Readings of one turn are correlated: the error of the median comes
+            from the medians of at least three turns.
 
         Examples
         --------
@@ -90,7 +89,7 @@ class Spread(Part):
 
     @property
     def is_unsteady(self) -> bool:
-        """Whether the readings spread over more than those of a quiet machine."""
+        """Whether the readings spread more than on a quiet machine."""
         return self.high_s - self.low_s > UNSTEADY_SPREAD * self.median_s
 
     @property
@@ -99,17 +98,17 @@ class Spread(Part):
         if self.error is not None:
             return self.error
         deviation = math.log(self.high_s / self.low_s) / _WIDTH
-        beyond = _MEDIAN_OVER_MEAN if self.repetitions > 2 else 1.0  # median of one or two: their mean
-        return deviation * beyond / math.sqrt(self.repetitions)
+        factor = _MEDIAN_OVER_MEAN if self.repetitions > 2 else 1.0  # a median of two is their mean
+        return deviation * factor / math.sqrt(self.repetitions)
 
 
 class Device(Part):
-    """The device that was measured, and how it was set. Nothing here tells whose machine it was."""
+    """The measured device and its settings; nothing identifies the machine."""
 
     kind: Literal["npu", "gpu", "cpu"]
     """Class of device."""
     name: Text
-    """Name of the chip, as OpenVINO tells it; "unknown" where a tool did not say."""
+    """OpenVINO's name of the chip; "unknown" where a tool did not report it."""
     driver: str | None = None
     """Version of the driver."""
     openvino: str | None = None
@@ -123,12 +122,11 @@ class Device(Part):
     clock_hz: Positive | None = None
     """Highest clock that the device reports."""
     cache_bytes: tuple[Annotated[int, Field(ge=1, le=10**12)], ...] = ()
-    """Data caches that the threads of a CPU work in, those of all its cores together, the nearest first (B);
-    empty where the operating system does not tell."""
+    """Data caches of a CPU's used cores together, the nearest first (B); empty where unknown."""
     turbo: bool | None = None
     """Whether the NPU's turbo was on."""
     settings: dict[str, str] = Field(default_factory=dict)
-    """Further properties that were set or read back, by OpenVINO's name."""
+    """Further properties by OpenVINO's name."""
 
 
 class Workload(Part):
@@ -136,11 +134,11 @@ class Workload(Part):
 
     kind: Literal["workload"] = "workload"
     workload: Text
-    """Name or content of `--workload`, such as gcn-cora."""
+    """Name or file of the workload, such as gcn-cora."""
     techniques: Text = "none"
     """Canonical technique stack."""
     settings: dict[str, str] = Field(default_factory=dict)
-    """What `--set workload.KEY=VALUE` set."""
+    """Settings by key (`--set workload.KEY=VALUE`)."""
 
 
 class Benchmark(Part):
@@ -148,8 +146,8 @@ class Benchmark(Part):
 
     kind: Literal["benchmark"] = "benchmark"
     operator: Text
-    """OpenVINO operation name, such as MatMul; "Copy" for a copy, "Chain" for products one after the other,
-    "Empty" for a network that does next to nothing."""
+    """OpenVINO operation name, such as MatMul; "Copy"; "Chain" for consecutive products; "Empty" for next to
+    nothing."""
     sizes: dict[str, Count]
     """Its dimensions by name, such as m, k, n."""
     dtype: Text = "fp32"
@@ -165,18 +163,13 @@ class ModelFile(Part):
     sha256: str | None = None
     """Hash of the `.xml` or `.onnx` file."""
     shapes: dict[str, tuple[Count, ...]] = Field(default_factory=dict)
-    """Shapes given to inputs that the file leaves open, by name."""
+    """Shapes of the file's open inputs, by name."""
 
     @classmethod
     def at(cls, path: str, *, present: bool = False) -> ModelFile:
-        """Return the reference to a model's file.
+        """Return a reference to the model file at a path of Windows or Linux, without its folders.
 
-        Parameters
-        ----------
-        path : str
-            Its path, as Windows or Linux writes it; the folders are not kept.
-        present : bool, optional
-            Whether the path is of this machine and of now, so that the file may be hashed.
+        A file that is `present` on this machine is hashed.
         """
         name = path.replace("\\", "/").rstrip("/").rpartition("/")[2] or "unknown"
         if not present or not Path(path).is_file():
@@ -190,7 +183,7 @@ class ModelFile(Part):
 
 
 class Network(Part):
-    """A network by its common name, as published tables have it."""
+    """A network of a published table by its common name."""
 
     kind: Literal["network"] = "network"
     network: Text
@@ -200,7 +193,7 @@ class Network(Part):
 
 
 class Given(Part):
-    """A network that was handed in from Python: a graph, a factory or a module."""
+    """A network of Python: a graph, a factory or a module."""
 
     kind: Literal["given"] = "given"
     name: Text
@@ -214,16 +207,16 @@ ModelRef = Annotated[Workload | Benchmark | ModelFile | Network | Given, Field(d
 
 
 class Counter(Part):
-    """One executed operator, as the device's profiler tells; operators of one device may overlap."""
+    """One executed operator of the device's profile; operators of one device may overlap."""
 
     name: Text
     """Name of the executed node."""
     type: str
     """Type of the executed node, such as FullyConnected."""
     executed_as: str = ""
-    """What ran it: on a CPU the kernel, on an NPU the engine (DPU, Shave, DMA)."""
+    """Kernel of a CPU, or engine of an NPU (DPU, Shave, DMA)."""
     originals: tuple[str, ...] = ()
-    """Operators of the model that it stands for, where the device tells."""
+    """Operators of the model that it replaces, where reported."""
     latency_s: Annotated[float, Field(ge=0, le=1e6)]
     """Median time."""
 
@@ -232,7 +225,7 @@ class Row(Part):
     """One network, run one way."""
 
     id: Text
-    """What the row is called in reports: unique in its document."""
+    """Name of the row in reports, unique in its document."""
     model: ModelRef
     """What ran."""
     hint: Literal["latency", "throughput"] = "latency"
@@ -240,28 +233,27 @@ class Row(Part):
     requests: Count = 1
     """Inferences in flight."""
     tiles: Count | None = None
-    """Tiles of the NPU that were used, where known."""
+    """Used tiles of the NPU, where known."""
     precision: str | None = None
-    """Number format that the device computed floating point in: f32, bf16, f16."""
+    """Floating-point format of the device: f32, bf16, f16."""
     latency_s: Spread | None = None
     """Time of one inference, without profiling."""
     throughput_per_s: Positive | None = None
     """Inferences per second."""
     peak_memory_bytes: Positive | None = None
-    """Memory that it occupied at its worst moment, in a process of its own; null where that was not read."""
+    """Peak memory in a process of its own (B); null where it was not read."""
     counted_memory_bytes: Positive | None = None
-    """The same as npusim counts it; null where it does not."""
+    """npusim's estimate of the peak memory (B); null without one."""
     energy_j: Positive | None = None
-    """Energy of one inference; null where it is not available, never 0."""
+    """Energy of one inference (J); null where it is not available, never 0."""
     energy_source: EnergySource | None = None
-    """Where the energy comes from; null where it is not available."""
+    """Source of the energy; null where it is not available."""
     operators: tuple[Counter, ...] = ()
     """Executed operators, from a run with PERF_COUNT."""
     note: str = ""
-    """What a reader should know, such as a rate that its table calls anomalous."""
+    """A remark, such as a rate that its table calls anomalous."""
     predicted_s: Seconds | None = None
-    """Estimate of the latency, of a row of the hint throughput of the time between two results; null where no
-    machine was asked."""
+    """Estimated latency, or interval between results for the hint throughput (s); null without a machine."""
     predicted_on: Text | None = None
     """Short name of the machine of that estimate."""
 
@@ -277,16 +269,16 @@ class Row(Part):
 
     @property
     def is_interval(self) -> bool:
-        """Whether the time between two results was measured, not the latency of one."""
+        """Whether the row measures the interval between results, not the latency."""
         return self.throughput_per_s is not None and (self.hint == "throughput" or self.latency_s is None)
 
     @property
     def measured_s(self) -> float:
-        """That time, or the median latency (s)."""
+        """Interval between results, or median latency (s)."""
         if self.is_interval:
-            assert self.throughput_per_s is not None, "that is what makes it an interval"
+            assert self.throughput_per_s is not None
             return 1.0 / self.throughput_per_s
-        assert self.latency_s is not None, "a row has one or the other"
+        assert self.latency_s is not None
         return self.latency_s.median_s
 
 
@@ -298,17 +290,17 @@ class Measurement(Document):
     npusim: str
     """Version of npusim that wrote it."""
     tool: Literal["npusim", "benchmark_app", "npu-profiling", "openvino-benchmarks"] = "npusim"
-    """What measured."""
+    """The tool that measured."""
     date: str | None = None
     """Day of the measurement, as 2026-01-31."""
     complete: bool = True
     """False where the measurement was interrupted."""
     device: Device
-    """What was measured."""
+    """The measured device."""
     rows: tuple[Row, ...] = Field(min_length=1)
     """One entry per network and hint."""
     warnings: tuple[str, ...] = ()
-    """What was not as one would expect."""
+    """Problems of the measurement."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Measurement:
@@ -332,8 +324,7 @@ def read_measurement(path: str | Path) -> Measurement:
     FileError
         Where the file is missing, a directory or not UTF-8.
     ConfigError
-        Where it is empty, cut off, of another schema, or a value is not allowed; the message names the line,
-        the row, the key, the value and what is allowed.
+        Where it is empty, cut off, of another schema, or a value is not allowed.
     """
     try:
         return Measurement.read(path, "`npusim measure`")
@@ -354,21 +345,15 @@ def _row_named(key: str, path: Path) -> str:
 
 
 def merge(measurements: Sequence[Measurement], files: Sequence[str | Path] | None = None) -> Measurement:
-    """Join measurements of one device.
+    """Merge measurements of one device; a single one is returned unchanged.
 
-    Rows keep their order; a row whose id is taken is called `ID #2`, `ID #3` and so on. What the documents
-    agree on stays; what they differ in (driver, version of OpenVINO, clock) becomes null and a warning. The
-    result is complete where all are.
-
-    Returns
-    -------
-    Measurement
-        One document; a single measurement comes back as it is.
+    Rows keep their order; rows with the same id become `ID #2`, `ID #3` and so on. Fields in which the
+    documents differ (driver, version of OpenVINO, clock) become null, with a warning.
 
     Raises
     ------
     NpusimError
-        Where there is none, or they are of different chips.
+        Without measurements, or for different chips.
     """
     if not measurements:
         raise NpusimError("no measurements to merge; give at least one file")
@@ -376,7 +361,7 @@ def merge(measurements: Sequence[Measurement], files: Sequence[str | Path] | Non
         return measurements[0]
     _refuse_other_chips(measurements, files or [f"number {i + 1}" for i in range(len(measurements))])
     device, warnings = _common_device([one.device for one in measurements])
-    told = dict.fromkeys(text for one in measurements for text in one.warnings)
+    own_warnings = [text for measurement in measurements for text in measurement.warnings]
     precisions = [
         ", ".join(sorted({row.precision for row in one.rows if row.precision})) for one in measurements
     ]
@@ -389,14 +374,14 @@ def merge(measurements: Sequence[Measurement], files: Sequence[str | Path] | Non
         complete=all(one.complete for one in measurements),
         device=device,
         rows=_with_unique_ids([row for one in measurements for row in one.rows]),
-        warnings=tuple(dict.fromkeys([*told, *warnings])),
+        warnings=tuple(dict.fromkeys([*own_warnings, *warnings])),
     )
 
 
 def _refuse_other_chips(measurements: Sequence[Measurement], files: Sequence[str | Path]) -> None:
     first = measurements[0].device
-    for one, file in zip(measurements[1:], files[1:], strict=True):
-        other = one.device
+    for measurement, file in zip(measurements[1:], files[1:], strict=True):
+        other = measurement.device
         if (other.kind, other.name) != (first.kind, first.name):
             names = (first.name, other.name)
             raise NpusimError(
@@ -409,7 +394,7 @@ def _refuse_other_chips(measurements: Sequence[Measurement], files: Sequence[str
 
 
 def _common_device(devices: Sequence[Device]) -> tuple[Device, list[str]]:
-    """Return what all devices agree on, and what they do not."""
+    """Return the fields that all devices share, and warnings about the others."""
     warnings: list[str] = []
     agreed: dict[str, object] = {}
     for field in Device.model_fields:
@@ -418,9 +403,9 @@ def _common_device(devices: Sequence[Device]) -> tuple[Device, list[str]]:
             agreed[field] = values[0]
         elif field == "settings":
             names = dict.fromkeys(name for value in values for name in value)
-            found = {name: [value.get(name) for value in values] for name in names}
-            agreed[field] = {name: said[0] for name, said in found.items() if len(set(said)) == 1}
-            warnings += [text for name, said in found.items() for text in _differences(name, said)]
+            settings = {name: [value.get(name) for value in values] for name in names}
+            agreed[field] = {name: texts[0] for name, texts in settings.items() if len(set(texts)) == 1}
+            warnings += [text for name, texts in settings.items() for text in _differences(name, texts)]
         else:
             warnings += _differences(field, [None if value is None else str(value) for value in values])
     return Device.model_validate(agreed), warnings
@@ -434,14 +419,14 @@ def _differences(what: str, values: Sequence[str | None]) -> list[str]:
 
 
 def _with_unique_ids(rows: Sequence[Row]) -> tuple[Row, ...]:
-    taken: set[str] = set()
-    apart: list[Row] = []
+    ids: set[str] = set()
+    unique: list[Row] = []
     for row in rows:
         name, number = row.id, 2
         match = _NUMBERED.fullmatch(name)
         base = match["base"] if match else name
-        while name in taken:
+        while name in ids:
             name, number = f"{base} #{number}", number + 1
-        taken.add(name)
-        apart.append(row if name == row.id else row.model_copy(update={"id": name}))
-    return tuple(apart)
+        ids.add(name)
+        unique.append(row if name == row.id else row.model_copy(update={"id": name}))
+    return tuple(unique)

@@ -1,4 +1,4 @@
-"""Energy of a run: counters in hardware (RAPL, PMT), or the log of HWiNFO.
+"""Energy of a run: counters in hardware (RAPL, PMT), or the CSV log of power that HWiNFO writes on Windows.
 
 A counter only counts up; energy is the difference of two readings. Without a counter the energy is not
 available (null), which is not the same as 0.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,91 +33,66 @@ _RAPL_JOULES_PER_COUNT = 1e-6
 """The counter is in microjoules (Linux, Documentation/power/powercap)."""
 
 
-class Meter(Protocol):
-    """An energy counter."""
+@dataclass(frozen=True)
+class Meter:
+    """An energy counter in hardware."""
 
-    @property
-    def source(self) -> EnergySource:
-        """What it is, as a row says it."""
-        ...
-
-    def read(self) -> int:
-        """Return the counter."""
-        ...
+    source: EnergySource
+    read: Callable[[], int]
+    """Returns the counter."""
+    counts: int
+    """Number of values of the counter, which starts at 0 again after the largest."""
+    joules_per_count: float
 
     def joules(self, before: int, after: int) -> float:
-        """Return the energy between two readings (J), right also where the counter wrapped once."""
-        ...
+        """Return the energy between two readings (J), also where the counter wrapped once."""
+        return (after - before) % self.counts * self.joules_per_count
 
 
 @dataclass(frozen=True)
 class EnergyReading:
-    """Energy of a run of repeated inferences, or when it ran."""
+    """Energy of a run of repeated inferences, or its time span."""
 
     began_s: float
     ended_s: float
-    """`began_s`, `ended_s`: seconds of the wall clock (Unix time), to find it again in the log of another
-    tool."""
+    """`began_s`, `ended_s`: wall clock (Unix time, s), to find the run in a log."""
     inferences: int
-    """Number of inferences."""
     joules: float | None
-    """Energy of all of them (J); None where nothing counted it."""
+    """Energy of all inferences (J); None without a counter."""
     source: EnergySource | None
-    """What counted."""
 
     @property
     def per_inference_j(self) -> float | None:
-        """Energy of one inference (J); None where it is not available, also where a counter stood still."""
+        """Energy of one inference (J); None without a counter or where it stood still."""
         return self.joules / self.inferences if self.joules else None
 
 
-@dataclass(frozen=True)
-class RaplMeter:
-    """RAPL energy counter of one domain, as Linux shows it."""
-
-    counter: Path
-    """Its file ``energy_uj``."""
-    wraps_at: int
-    """Its largest value; the next is 0."""
-    source: EnergySource = "intel-rapl"
-
-    @classmethod
-    def find(cls, root: Path, domain: str) -> tuple[RaplMeter | None, str]:
-        """Return the meter of a domain, and why it cannot be read if it is there and cannot."""
-        reason = ""
-        for folder in sorted((root / "sys" / "class" / "powercap").glob("intel-rapl:*")):
-            if _text(folder / "name") != domain:
+def rapl_meter(root: Path, domain: str) -> tuple[Meter | None, str]:
+    """Return the meter of a RAPL domain, and why an existing one cannot be read."""
+    reason = ""
+    for folder in sorted((root / "sys" / "class" / "powercap").glob("intel-rapl:*")):
+        with suppress(OSError):
+            if (folder / "name").read_text().strip() != domain:
                 continue
             try:
-                wraps_at = int((folder / "max_energy_range_uj").read_text())
-                meter = cls(folder / "energy_uj", wraps_at)
+                counts = int((folder / "max_energy_range_uj").read_text()) + 1
+                read = partial(_text_counter, folder / "energy_uj")
+                meter = Meter("intel-rapl", read, counts, _RAPL_JOULES_PER_COUNT)
                 meter.read()
                 return meter, ""
             except PermissionError:
                 reason = f"RAPL counts the energy of {domain}, but only root may read it"
             except (OSError, ValueError):
                 reason = f"RAPL's counter of {domain} cannot be read"
-        return None, reason
-
-    def read(self) -> int:
-        """Return the counter (uJ)."""
-        return int(self.counter.read_text())
-
-    def joules(self, before: int, after: int) -> float:
-        """Return the energy between two readings (J)."""
-        return (after - before) % (self.wraps_at + 1) * _RAPL_JOULES_PER_COUNT
+    return None, reason
 
 
-def _text(path: Path) -> str:
-    """Return what stands in a small file; nothing where it cannot be read."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+def _text_counter(file: Path) -> int:
+    return int(file.read_text())
 
 
 def _parse(written: object) -> object:
-    """Take a hexadecimal number as data sheets write it."""
+    """Accept a hexadecimal number as data sheets write it."""
     if isinstance(written, str) and written.startswith("0x"):
         return int(written, 16)
     return written
@@ -125,14 +102,14 @@ Hexadecimal = Annotated[int, BeforeValidator(_parse), Field(ge=0)]
 
 
 class Layout(Section):
-    """Where a generation of NPUs has its energy counter."""
+    """Place of the energy counter of a generation of NPUs."""
 
     guid: Hexadecimal
     """Number of the layout, as the kernel shows it, such as 0x130670b2."""
     energy_offset: Hexadecimal
     """First byte of the counter."""
     source: Annotated[str, Field(min_length=1)]
-    """Where both come from."""
+    """Source of both."""
 
 
 class Telemetry(Section):
@@ -163,116 +140,80 @@ def load_telemetry() -> Telemetry:
     return load_model(resource("configs", "telemetry", "intel-pmt.yaml"), Telemetry)
 
 
-@dataclass(frozen=True)
-class PmtMeter:
-    """Energy counter of an NPU in Intel's platform monitoring telemetry (PMT).
+def pmt_meter(root: Path) -> tuple[Meter | None, str]:
+    """Return the NPU's meter in Intel's telemetry (PMT), and why an existing one cannot be read.
 
     A GUID names the layout of the page of counters; `configs/telemetry/intel-pmt.yaml` holds the known ones.
     """
-
-    page: Path
-    """File ``telem`` with all counters."""
-    offset: int
-    """First byte of this one."""
-    counter_bits: int
-    joules_per_count: float
-    source: EnergySource = "intel-pmt"
-
-    @classmethod
-    def find(cls, root: Path) -> tuple[PmtMeter | None, str]:
-        """Return the meter of the NPU, and why it cannot be read if it is there and cannot."""
-        telemetry = load_telemetry()
-        offsets = {layout.guid: layout.energy_offset for layout in telemetry.layouts.values()}
-        reason = ""
-        for folder in sorted((root / "sys" / "class" / "intel_pmt").glob("telem*")):
-            try:
-                guid = int((folder / "guid").read_text(), 16)
-                if guid not in offsets:
-                    continue
-                bits, step = telemetry.counter_bits, float(telemetry.joules_per_count)
-                meter = cls(folder / "telem", offsets[guid], bits, step)
-                meter.read()
-                return meter, ""
-            except PermissionError:
-                reason = "PMT telemetry counts the NPU's energy, but only root may read it"
-            except (OSError, ValueError):
-                reason = "PMT telemetry is there, but cannot be read"
-        return None, reason
-
-    def read(self) -> int:
-        """Return the counter.
-
-        Raises
-        ------
-        ValueError
-            Where the page ends before it.
-        """
-        size = self.counter_bits // 8
-        descriptor = os.open(self.page, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    telemetry = load_telemetry()
+    offsets = {layout.guid: layout.energy_offset for layout in telemetry.layouts.values()}
+    bits, step = telemetry.counter_bits, float(telemetry.joules_per_count)
+    reason = ""
+    for folder in sorted((root / "sys" / "class" / "intel_pmt").glob("telem*")):
         try:
-            os.lseek(descriptor, self.offset, os.SEEK_SET)
-            found = os.read(descriptor, size)
-        finally:
-            os.close(descriptor)
-        if len(found) < size:
-            raise ValueError(f"the telemetry page ends before byte {self.offset + size}")
-        return int.from_bytes(found, "little")
+            guid = int((folder / "guid").read_text(), 16)
+            if guid not in offsets:
+                continue
+            read = partial(_page_counter, folder / "telem", offsets[guid], bits // 8)
+            meter = Meter("intel-pmt", read, 1 << bits, step)
+            meter.read()
+            return meter, ""
+        except PermissionError:
+            reason = "PMT telemetry counts the NPU's energy, but only root may read it"
+        except (OSError, ValueError):
+            reason = "PMT telemetry is there, but cannot be read"
+    return None, reason
 
-    def joules(self, before: int, after: int) -> float:
-        """Return the energy between two readings (J)."""
-        return (after - before) % (1 << self.counter_bits) * self.joules_per_count
+
+def _page_counter(page: Path, offset: int, size: int) -> int:
+    """Return a counter of a telemetry page; a `ValueError` where the page ends before it."""
+    descriptor = os.open(page, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        counter = os.read(descriptor, size)
+    finally:
+        os.close(descriptor)
+    if len(counter) < size:
+        raise ValueError(f"the telemetry page ends before byte {offset + size}")
+    return int.from_bytes(counter, "little")
 
 
 def find_meter(kind: str, root: Path = Path("/")) -> tuple[Meter | None, str]:
-    """Return what counts the energy of a class of device here, and why if nothing does.
+    """Return the energy meter of a class of device, and why an existing one cannot be read.
 
-    Returns
-    -------
-    tuple of Meter or None, and str
-        A CPU's energy is its package's (RAPL), a GPU's that of RAPL's domain uncore, an NPU's what PMT
-        counts. The text is empty where there is a meter, or nothing that a user could mend.
+    A CPU's energy is RAPL's domain package-0, a GPU's its domain uncore, an NPU's comes from PMT.
     """
     if kind == "npu":
-        return PmtMeter.find(root)
-    return RaplMeter.find(root, "uncore" if kind == "gpu" else "package-0")
+        return pmt_meter(root)
+    return rapl_meter(root, "uncore" if kind == "gpu" else "package-0")
 
 
 Measured = list[tuple[Row, EnergyReading | None]]
-"""Rows, and when each ran without a pause."""
+"""Rows, and the energy reading of each."""
 
 
 def with_logged_energy(
     measured: Sequence[tuple[Row, EnergyReading | None]], kind: str, path: Path
 ) -> tuple[Measured, str]:
-    """Return rows with the energy that HWiNFO's log gives them.
+    """Return rows with their energy from HWiNFO's log, and why some have none; empty where all have.
 
-    A log that does not help is no reason to lose the times: rows stay without energy then.
-
-    Parameters
-    ----------
-    measured : sequence of Row and EnergyReading
-        Rows and when each ran without a pause.
-
-    Returns
-    -------
-    tuple of list and str
-        The rows, and why some have no energy; empty where all have. Energy is the mean power in a row's run
-        times its length, by its inferences.
+    Energy is the mean power during a row's run times its length, per inference. Rows keep their times
+    without energy where the log does not help.
     """
     try:
         log = read_hwinfo(path)
     except NpusimError as error:
         return list(measured), str(error)
-    found: Measured = []
+    rows: Measured = []
     for row, energy in measured:
         power_w = log.mean_power_w(kind, energy.began_s, energy.ended_s) if energy else None
         if energy is not None and power_w is not None:
             joules = power_w * (energy.ended_s - energy.began_s) / energy.inferences
             row = row.model_copy(update={"energy_j": joules, "energy_source": "hwinfo"})
-        found.append((row, energy))
-    without = sum(row.energy_j is None for row, _ in found)
-    reason = f"{path.name} tells no power of the {kind.upper()} while {without} of {len(found)} rows ran"
-    return found, "; ".join([reason, *log.notes]) if without else ""
+        rows.append((row, energy))
+    without = sum(row.energy_j is None for row, _ in rows)
+    reason = f"{path.name} tells no power of the {kind.upper()} while {without} of {len(rows)} rows ran"
+    return rows, "; ".join([reason, *log.notes]) if without else ""
 
 
 ROLES: Mapping[str, tuple[str, ...]] = {
@@ -283,7 +224,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "system_agent": (r"\bsystem agent power\b",),
     "soc": (r"\btotal system power\b", r"\bSoC power\b"),
 }
-"""What a column's name must hold to be the power of something; the first pattern with a column counts."""
+"""Patterns of the column of each power; the first pattern with a column counts."""
 
 _UNIT = re.compile(r"\[\s*(?P<unit>m?W)\s*\]\s*$")
 _WATTS = {"W": 1.0, "mW": 1e-3}
@@ -302,7 +243,7 @@ class HwinfoLog:
     file: str
     """The file, as messages call it."""
     start: datetime
-    """When the first reading was taken, by the clock of the machine, without a time zone."""
+    """Time of the first reading by the machine's clock, without a time zone."""
     seconds: NDArray[np.float64]
     """Times of the readings, from the first one, in s. Shape (readings,)."""
     power_w: Mapping[str, NDArray[np.float64]]
@@ -310,7 +251,7 @@ class HwinfoLog:
     columns: Mapping[str, str]
     """The column that each role was read from."""
     notes: tuple[str, ...] = ()
-    """Columns of power that only ever read 0, which tells nothing."""
+    """Columns of power that read 0 throughout."""
 
     def mean_power_w(self, role: str, start_s: float, stop_s: float) -> float | None:
         """Return the mean power (W) of a role between two moments, by linear interpolation.
@@ -318,13 +259,12 @@ class HwinfoLog:
         Parameters
         ----------
         start_s, stop_s : float
-            Moments of the wall clock (Unix time). The log's own times are taken for those of this machine's
-            time zone.
+            Wall clock (Unix time). The log's own times are read in this machine's time zone.
 
         Returns
         -------
         float or None
-            None where the log does not tell: no such column, moments it does not cover, or a mean of 0.
+            None without such a column, outside the log's time span, or where the mean is 0.
         """
         begin, end = start_s - self.start.timestamp(), stop_s - self.start.timestamp()
         if role not in self.power_w or not 0.0 <= begin < end <= self.seconds[-1]:
@@ -343,8 +283,7 @@ def read_hwinfo(path: str | Path) -> HwinfoLog:
     ----------
     path : str or Path
         A CSV file with the columns Date and Time, in UTF-8 or Windows-1252, fields separated by commas or
-        semicolons, decimal points or commas. Names of columns are matched loosely; what is no power stays
-        unread.
+        semicolons, decimal points or commas. Only columns of power are read (`ROLES`).
 
     Raises
     ------
@@ -372,8 +311,10 @@ def read_hwinfo(path: str | Path) -> HwinfoLog:
             raise ConfigError(f"{len(record)} fields", file=file, line=line, allowed=allowed)
         moments.append(_moment(record, file, line))
         if len(moments) > 1 and moments[-1] < moments[-2]:
-            found, allowed = f"{moments[-1]} after {moments[-2]}", "readings in the order of time"
-            raise ConfigError(found, file=file, line=line, key="Time", allowed=allowed)
+            order = f"{moments[-1]} after {moments[-2]}"
+            raise ConfigError(
+                order, file=file, line=line, key="Time", allowed="readings in the order of time"
+            )
         readings.append([_watts(record[place], header[place], file, line) for place in places.values()])
     if len(readings) < 2:
         raise ConfigError(f"{len(readings)} readings", file=file, line=line, allowed="at least two")
@@ -409,7 +350,7 @@ def _log(
 
 
 def _power_places(header: Sequence[str], file: str, line: int) -> dict[str, int]:
-    """Return the column of each role that the log has; of several of one name the first."""
+    """Return the first matching column of each role."""
     places: dict[str, int] = {}
     for role, patterns in ROLES.items():
         for pattern in patterns:
@@ -421,10 +362,9 @@ def _power_places(header: Sequence[str], file: str, line: int) -> dict[str, int]
     if not places:
         names = [name for name in header[2:] if name]
         listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if names[_LISTED:] else "")
-        raise ConfigError(
-            f"no column of power among {listed or 'no sensors'}", file=file, line=line,
-            allowed="a column such as `CPU Package Power [W]` or one of the NPU with the unit W",
-        )  # fmt: skip
+        allowed = "a column such as `CPU Package Power [W]` or one of the NPU with the unit W"
+        found = f"no column of power among {listed or 'no sensors'}"
+        raise ConfigError(found, file=file, line=line, allowed=allowed)
     return places
 
 

@@ -1,6 +1,6 @@
-"""From what a row of a measurement names to the operator graph that ran.
+"""Operator graphs and OpenVINO models of rows, with input values.
 
-The graph is costed by npusim and written for OpenVINO, so that what is predicted is what was measured.
+The graph of a row is estimated by npusim and written for OpenVINO: what is predicted is what was measured.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from npusim.measure.suites import Item
 
 Sources = Mapping[str, Path | Scenario]
-"""Where model and workload files lie, and networks handed in from Python, by the name in a row."""
+"""Paths of model and workload files, and networks of Python, by the name in a row."""
 
 PRECISIONS: Mapping[str, DType] = {"f32": DType.FP32, "f16": DType.FP16, "bf16": DType.BF16}
-"""What OpenVINO calls the formats that a device computes floating point in."""
+"""Floating-point formats by OpenVINO's names."""
 
 
 class UnbuildableError(NpusimError):
-    """A row whose network npusim cannot build: it is known by name only, or its file is not at hand."""
+    """A row whose network npusim cannot build: only its name is known, or its file is missing."""
 
 
 def graph_of(ref: ModelRef, precision: str | None = None, files: Sources | None = None) -> Graph:
@@ -46,26 +46,17 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Sources | None 
     Parameters
     ----------
     precision : str, optional
-        Format in which the device computed floating point: f32, f16, bf16. It replaces the floating-point
-        format of workloads and benchmarks; tensors of int8 stay. Default: the format that they name.
+        Floating-point format of the device: f32, f16, bf16. It replaces the format of workloads and
+        benchmarks; int8 tensors stay. Default: the row's own format.
     files : Sources, optional
-        Where model files and workload files lie, and networks of Python, by the name in the row.
-
-    Returns
-    -------
-    Graph
-        With the row's technique stack applied.
+        Model files, workload files and networks of Python by the name in the row.
 
     Raises
     ------
     UnbuildableError
-        For a network that is known by its name only, or a model file that is not at hand or is another one.
-    ConfigError
-        For a precision that no device computes in, or a size or setting that is impossible.
-    UnknownNameError
-        For a workload, technique or benchmark that this version does not know.
-    IllegalTechniqueError
-        For a technique that the workload does not allow.
+        For a network whose name only is known, or a model file that is missing or has changed.
+    ConfigError, UnknownNameError, IllegalTechniqueError
+        For an impossible precision, size or setting, an unknown name, or a technique that does not fit.
 
     Examples
     --------
@@ -79,7 +70,9 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Sources | None 
             dtype = floats
         return benchmark_graph(ref.operator, ref.sizes, dtype, floats or DType.FP32)
     if isinstance(ref, Workload):
-        settings = [f"{_setting_key(key)}={value}" for key, value in ref.settings.items()]
+        settings = [
+            f"workload.{key.removeprefix('workload.')}={value}" for key, value in ref.settings.items()
+        ]
         if floats is not None:
             settings.append(f"workload.precision={floats.value}")
         named = (files or {}).get(ref.workload, ref.workload)
@@ -93,7 +86,7 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Sources | None 
 
 
 def _published(ref: Network, floats: DType | None) -> Graph:
-    """Build a network of a published table, in the format that the table names."""
+    """Return the network of a published table, in the table's format."""
     name = workload_published_as(ref.network)
     if name is None:
         named = f"network {ref.network} ({ref.precision})"
@@ -112,10 +105,6 @@ def _float_dtype(precision: str | None) -> DType | None:
     return PRECISIONS[precision]
 
 
-def _setting_key(key: str) -> str:
-    return key if key.startswith("workload.") else f"workload.{key}"
-
-
 def _given(ref: Given, floats: DType | None, files: Sources) -> Scenario:
     scenario = files.get(ref.name)
     if not isinstance(scenario, Scenario):
@@ -130,10 +119,10 @@ def _imported(ref: ModelFile, floats: DType | None, files: Sources) -> Graph:
     if not isinstance(path, Path):
         raise UnbuildableError(f"model file {ref.name} is not at hand; say where it lies")
     if ref.sha256 is not None and path.is_file():
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-        if found != ref.sha256:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if digest != ref.sha256:
             raise UnbuildableError(
-                f"model file {ref.name} is another one than was measured (sha256 {found[:12]}..., "
+                f"model file {ref.name} is another one than was measured (sha256 {digest[:12]}..., "
                 f"measured {ref.sha256[:12]}...); find the file of the measurement"
             )
     from npusim.frontends.openvino_ir import import_model  # openvino is needed for model files only
@@ -145,38 +134,42 @@ _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:~|\.{1,2})?[/\\](?:[^\s'\
 _YAML = (".yaml", ".yml")
 _PLACES = ("Exception from", "Check ", "src/", "FrontEnd API failed")
 _INDEXING = {"Gather": 2, "GatherElements": None, "ScatterElementsUpdate": 3, "ScatterUpdate": 3}
-"""Operations whose input 1 points into input 0, and which of their inputs says along which axis (None: an
-attribute says it)."""
+"""Operations whose input 1 indexes input 0, with the input that holds the axis (None: an attribute)."""
 
 _LARGEST_INT8 = 127
-"""What 1 is stored as in 8 bits."""
+"""The number 1 in 8 bits."""
 _KEEPS_VALUES = frozenset(
-    {"Broadcast", "Concat", "Convert", "Gather", "Reshape", "Slice", "Split", "Squeeze", "StridedSlice",
-     "Tile", "Transpose", "Unsqueeze", "VariadicSplit"}
-)  # fmt: skip
-"""Operations after which integers are still the same integers."""
+    [
+        "Broadcast",
+        "Concat",
+        "Convert",
+        "Gather",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "StridedSlice",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "VariadicSplit",
+    ]
+)
+"""Operations that only move integers."""
 
 
 def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[Any, list[Any]]:
-    """Return the model that a row names, and values for its inputs.
+    """Return the OpenVINO model of a row, with fixed shapes, and a value for each input.
 
     Parameters
     ----------
     precision : str
-        Format of floating point that the device computes in; a model from a file keeps its own and leaves it
-        to the device.
-    files : Sources
-        Where model files lie, and networks of Python, by their name.
-
-    Returns
-    -------
-    tuple of openvino.Model and list of openvino.Tensor
-        With inputs of fixed shapes, and a value for each; of a module those that came with it.
+        Floating-point format of the device; a model file keeps its own.
 
     Raises
     ------
     NpusimError
-        Where it cannot be built or read.
+        Where the model cannot be built or read.
     """
     if isinstance(ref, ModelFile):
         model = _from_file(core, ref, files)
@@ -197,7 +190,7 @@ def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[
 
 
 def _from_file(core: Any, ref: ModelFile, files: Sources) -> Any:
-    """Return the model of a file; sizes inside may depend on values, those of its inputs are fixed."""
+    """Return the model of a file with fixed input shapes; shapes inside may depend on values."""
     from npusim.frontends.openvino_ir import fix_shapes
 
     path = files.get(ref.name)
@@ -212,46 +205,46 @@ def _from_file(core: Any, ref: ModelFile, files: Sources) -> Any:
 
 
 def with_file_names(items: Sequence[Item], files: Sources) -> tuple[list[Item], dict[str, Path | Scenario]]:
-    """Return rows that call workload files by their names alone, and where those lie.
+    """Return rows that name workload files without folders, and the paths of these files.
 
     Raises
     ------
     NpusimError
         For two files of one name.
     """
-    found = dict(files)
+    sources = dict(files)
     renamed = []
     for item in items:
         named = item.model.workload if isinstance(item.model, Workload) else ""
         path = Path(named).expanduser()
-        if path.suffix in _YAML and named not in found:
-            if found.setdefault(path.name, path) != path:
+        if path.suffix in _YAML and named not in sources:
+            if sources.setdefault(path.name, path) != path:
                 raise NpusimError(
                     f"two different files are called {path.name}; rename one: rows tell no folders"
                 )
             model = item.model.model_copy(update={"workload": path.name})
             item = replace(item, id=item.id.replace(named, path.name), model=model)
         renamed.append(item)
-    return renamed, found
+    return renamed, sources
 
 
 def footprint_bytes(model: Any) -> int:
-    """Return about how much memory a model takes while it runs: all its tensors, constants twice (B).
+    """Return an estimate of a running model's memory: all its tensors, constants twice (B).
 
-    A compiler lays constants out again; what it reuses of the other tensors is not counted on.
+    A compiler lays constants out again; it may reuse the memory of other tensors, which is not counted.
     """
     total = 0
     for node in model.get_ops():
-        share = 2 if node.get_type_name() == "Constant" else 1
+        copies = 2 if node.get_type_name() == "Constant" else 1
         for port in node.outputs():
             if port.get_partial_shape().is_static:
                 width = max(1, port.get_element_type().bitwidth // 8)
-                total += share * math.prod(map(int, port.get_shape())) * width
+                total += copies * math.prod(map(int, port.get_shape())) * width
     return total
 
 
 def short_reason(error: BaseException, files: Iterable[Path] = ()) -> str:
-    r"""Return the last line of an error that says something, without folders.
+    r"""Return the last informative line of an error, without folders.
 
     Examples
     --------
@@ -259,8 +252,8 @@ def short_reason(error: BaseException, files: Iterable[Path] = ()) -> str:
     'Cannot open a.bin here'
     """
     lines = [line.strip() for line in str(error).splitlines()]
-    saying = [line for line in lines if line and not line.startswith(_PLACES)]
-    text = saying[-1] if saying else str(error).strip() or type(error).__name__
+    messages = [line for line in lines if line and not line.startswith(_PLACES)]
+    text = messages[-1] if messages else str(error).strip() or type(error).__name__
     for path in files:  # by name first: the general rule stops at a blank
         for folder in (path.parent, path.parent.resolve()):
             text = text.replace(f"{folder}{os.sep}", "")
@@ -268,12 +261,12 @@ def short_reason(error: BaseException, files: Iterable[Path] = ()) -> str:
 
 
 def without_folders(text: str) -> str:
-    """Return a text in which files are called by their names alone."""
+    """Return a text with file names instead of paths."""
     return _FOLDERS.sub("", text)
 
 
 def graph_tensors(graph: Graph, model: Any, seed: int = 0) -> list[Any]:
-    """Return a value for each input of a model that was written from a graph."""
+    """Return a value for each input of a graph's model."""
     return [
         _converted(example_value(graph, port.get_any_name(), seed), port.get_element_type())
         for port in model.inputs
@@ -283,11 +276,8 @@ def graph_tensors(graph: Graph, model: Any, seed: int = 0) -> list[Any]:
 def input_tensors(model: Any, seed: int = 0) -> list[Any]:
     """Return a value for each input of a model.
 
-    Returns
-    -------
-    list of openvino.Tensor
-        Floats uniform between 0 and 1 (no denormals, which a CPU computes slowly); integers below the
-        shortest axis that they point into, 0 where none is known.
+    Floats are uniform between 0 and 1: no denormals, which are slow on a CPU. Integers are valid indices of
+    the shortest axis that they index, or 0 where none is known.
     """
     random = np.random.default_rng(seed)
     return [_tensor(port, random) for port in model.inputs]
@@ -309,7 +299,7 @@ def _tensor(port: Any, random: np.random.Generator) -> Any:
 
 
 def _converted(values: Any, element: Any) -> Any:
-    """Return numbers in a format of OpenVINO that numpy may not know."""
+    """Return a tensor in a format that numpy may not have."""
     openvino = load_openvino()
     values = np.ascontiguousarray(values)
     if element == openvino.Type.bf16:
@@ -323,7 +313,7 @@ def _converted(values: Any, element: Any) -> Any:
 
 
 def _extent(port: Any) -> int:
-    """Return the length of the shortest axis into which integers of a port point; 1 where none is known."""
+    """Return the length of the shortest axis that a port's integers index; 1 where none is known."""
     lengths, remaining, seen = [], [port], set()
     while remaining:
         for target in remaining.pop().get_target_inputs():
@@ -338,7 +328,7 @@ def _extent(port: Any) -> int:
 
 
 def _indexed_length(node: Any, axis_input: int | None) -> int:
-    """Return the length of the axis that a node indexes; of its shortest one where that is computed."""
+    """Return the length of the axis that a node indexes; the shortest axis where it is computed."""
     shape = list(node.input(0).get_shape())
     if axis_input is None:
         return int(shape[int(node.get_attributes()["axis"])])

@@ -1,4 +1,4 @@
-"""Estimates beside measured times: each row of a measurement, predicted on a SoC."""
+"""Predicted times of a measurement's rows on a SoC, and measured operator times for placement."""
 
 from __future__ import annotations
 
@@ -23,32 +23,27 @@ from npusim.measure.document import (
     read_measurement,
 )
 from npusim.measure.models import Sources, graph_of
-from npusim.scenario import Network as AnyNetwork
 from npusim.scenario import Scenario, name_of, split_settings
 from npusim.studies.placement import OperatorTime, Profile
 from npusim.techniques import parse
 
 
 def predicted(measurement: Measurement, soc: str | Path | Soc, files: Sources | None = None) -> Measurement:
-    """Return a measurement whose rows say what a SoC's estimate is.
+    """Return a measurement with a SoC's estimate in each row that can be built.
+
+    Other rows, another chip, and another number of cores get a warning.
 
     Parameters
     ----------
     soc : str, Path or Soc
-        Machine that stands for the one measured: fitted to it by `npusim calibrate`, or a shipped one.
+        The measured machine, fitted by `npusim calibrate`, or a shipped one.
     files : Sources, optional
-        Where model files lie, and networks of Python, by their name in the measurement.
-
-    Returns
-    -------
-    Measurement
-        With `predicted_s` and `predicted_on` in each row that can be built; a warning for each other one,
-        for another chip, and for another number of cores than were measured.
+        Model files, and networks of Python, by the name in the measurement.
 
     Raises
     ------
     NpusimError
-        Where the SoC has no device of the class that was measured.
+        Where the SoC has no device of the measured class.
     """
     machine = soc if isinstance(soc, Soc) else load_soc(soc)
     device = measurement.device
@@ -58,40 +53,42 @@ def predicted(measurement: Measurement, soc: str | Path | Soc, files: Sources | 
             f"{machine.name} has {int(machine.cpu.cores)} cores, {device.cores} were measured: predicted "
             "times are of the former"
         )
+
+    def graph(row: Row) -> Graph:
+        return graph_of(row.model, row.precision, files)
+
     rows = []
     for row in measurement.rows:
         try:
-            mapped = mapped_row(row, machine, device.kind, partial(_graph, files=files))
+            mapped = mapped_row(
+                row, machine, device.kind, lambda row: graph_of(row.model, row.precision, files)
+            )
         except NpusimError as error:
             warnings.append(f"{row.id} is not predicted: {str(error).splitlines()[0]}")
             rows.append(row)
             continue
-        said = {"predicted_s": predicted_seconds(mapped.total, row.is_interval), "predicted_on": machine.name}
-        rows.append(row.model_copy(update=said))
+        seconds = predicted_seconds(mapped.total, row.is_interval)
+        rows.append(row.model_copy(update={"predicted_s": seconds, "predicted_on": machine.name}))
     return measurement.model_copy(
         update={"rows": tuple(rows), "warnings": (*measurement.warnings, *warnings)}
     )
 
 
-def _graph(row: Row, files: Sources | None) -> Graph:
-    return graph_of(row.model, row.precision, files)
-
-
 def mapped_row(row: Row, soc: Soc, kind: str, graph: Callable[[Row], Graph]) -> Mapped:
-    """Return a row's network mapped on a device of a SoC, run as it was measured."""
+    """Return a row's network mapped on a device of a SoC, with the row's hint, requests and tiles."""
     how = {"hint": row.hint, "requests": row.requests, "tiles": row.tiles}
     return Scenario(partial(graph, row), soc, device=kind, **how).mapped  # type: ignore[arg-type]
 
 
 def predicted_seconds(total: object, interval: bool) -> float:
-    """Return the time between two results, or the latency (s), from a record of TOTAL_DTYPE."""
+    """Return the interval between results, or the latency (s), from a record of TOTAL_DTYPE."""
     if interval:
         return 1.0 / float(total["throughput_per_s"])  # type: ignore[index]
     return float(total["latency_s"])  # type: ignore[index]
 
 
 def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = False) -> list[str]:
-    """Check that a SoC has the device that was measured; return warnings.
+    """Check that a SoC has the measured device; return warnings.
 
     Raises
     ------
@@ -100,10 +97,10 @@ def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = Fa
     """
     device = measurement.device
     if not soc.has(device.kind):
-        there = ", ".join(sorted({one.kind for one in soc.devices.values()}))
+        kinds = ", ".join(sorted({device.kind for device in soc.devices.values()}))
         raise NpusimError(
             f"{file}: device.kind: found `{device.kind}` ({device.name}); {soc.name} has no such device; "
-            f"allowed: {there}; choose a SoC that has one (npusim list socs)"
+            f"allowed: {kinds}; choose a SoC that has one (npusim list socs)"
         )
     name = chip_text(device)
     if device.name == UNKNOWN_CHIP:
@@ -119,14 +116,14 @@ def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = Fa
 
 
 def chip_text(device: Device) -> str:
-    """Return the chip's name, and architecture, which tells NPUs apart."""
+    """Return the chip's name and architecture, which distinguishes NPUs."""
     architecture = device.settings.get("DEVICE_ARCHITECTURE", "") if device.kind != "cpu" else ""
     return f"{device.name} {architecture}".strip()
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a row must have run to say something of a scenario."""
+class _ScenarioKey:
+    """Network, techniques and settings that a row must share with a scenario."""
 
     name: str
     techniques: str
@@ -145,55 +142,43 @@ class _Asked:
 
 
 def operator_profiles(files: Sequence[str | Path], scenario: Scenario) -> list[Profile]:
-    """Read what devices took for the operators of a network.
+    """Return the measured times of a network's operators, one profile for each file.
 
     Parameters
     ----------
     files : sequence of str or Path
-        Measurements (`npusim.measurement/1`), one for each device; each has a row of this network under these
-        techniques with the times of its operators.
-
-    Returns
-    -------
-    list of Profile
-        One for each file.
+        Measurements (`npusim.measurement/1`), one for each device, with a row of this network under these
+        techniques that has operator times.
 
     Raises
     ------
     ConfigError
-        Where a file has no such row, or two are of one device; the message lists the rows there are.
+        Where a file has no such row, or two are of one device; the message lists the available rows.
     """
-    asked = _asked(scenario)
-    found: dict[str, Profile] = {}
+    settings = {".".join(o.path[1:]): str(o.value) for o in split_settings(scenario.settings)[0]}
+    wanted = _ScenarioKey(name_of(scenario.network), str(parse(scenario.techniques)), settings)
+    profiles: dict[str, Profile] = {}
     for file in files:
         measurement = read_measurement(file)
         kind = measurement.device.kind
-        if kind in found:
+        if kind in profiles:
             raise ConfigError(
                 f"a second profile of the {kind}", file=str(file), allowed="one file for each device"
             )
-        row = _row(measurement, asked, str(file))
-        found[kind] = Profile(
+        row = _row(measurement, wanted, str(file))
+        profiles[kind] = Profile(
             device=kind,
             chip=measurement.device.name,
             row=row.id,
-            operators=tuple(OperatorTime((*one.originals, one.name), one.latency_s) for one in row.operators),
+            operators=tuple(OperatorTime((*op.originals, op.name), op.latency_s) for op in row.operators),
         )
-    return list(found.values())
+    return list(profiles.values())
 
 
-def _asked(scenario: Scenario) -> _Asked:
-    network: AnyNetwork = scenario.network
-    settings = {".".join(o.path[1:]): str(o.value) for o in split_settings(scenario.settings)[0]}
-    return _Asked(name_of(network), str(parse(scenario.techniques)), settings)
-
-
-def _row(measurement: Measurement, asked: _Asked, file: str) -> Row:
-    fitting = [row for row in measurement.rows if row.operators and asked.is_run_by(row.model)]
+def _row(measurement: Measurement, wanted: _ScenarioKey, file: str) -> Row:
+    fitting = [row for row in measurement.rows if row.operators and wanted.is_run_by(row.model)]
     if fitting:
         return min(fitting, key=lambda row: (row.hint != "latency", row.requests))
     profiled = ", ".join(shown(row.id) for row in measurement.rows if row.operators) or "none"
-    raise ConfigError(
-        f"no operator times of {asked}", file=file,
-        allowed=f"a row of this very network; rows with operator times: {profiled}",
-    )  # fmt: skip
+    allowed = f"a row of this very network; rows with operator times: {profiled}"
+    raise ConfigError(f"no operator times of {wanted}", file=file, allowed=allowed)

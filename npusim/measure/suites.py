@@ -1,4 +1,4 @@
-"""Measurement suites (YAML): operators in several sizes, networks under several technique stacks."""
+"""Rows to measure: suites in YAML, networks that a user names, and folders of exported models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Size = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Sizes = Annotated[dict[str, Size], Field(min_length=1)]
 _YAML = (".yaml", ".yml")
 _MOST = 10_000
-"""Rows of a suite; more are a slip of a grid, and would take hours."""
+"""Most rows of a suite; more are a mistake in a grid, and would take hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +44,17 @@ class Item:
     """One row to measure."""
 
     id: str
-    """What the row is called in reports."""
+    """Name of the row in reports."""
     model: ModelRef
-    """What runs."""
     hint: Hint = "latency"
-    """Performance hint."""
     requests: int | None = None
-    """Inferences in flight; None leaves it to the device."""
+    """Inferences in flight; None: the device's choice."""
     folder: Path | None = None
-    """Exported language model that runs, the workload that `model` names."""
+    """Folder of an exported language model, the workload of `model`."""
 
     @property
     def of_pytorch(self) -> bool:
-        """Whether PyTorch Geometric runs it, and not OpenVINO."""
+        """Whether PyTorch Geometric runs the row instead of OpenVINO."""
         return isinstance(self.model, Benchmark) and self.model.operator in AGGREGATIONS
 
 
@@ -67,17 +65,16 @@ class BenchmarkGrid(Section):
 
     operator: str
     """The operator: an OpenVINO operation name, or Aggregate (a product with a constant on its left), Copy or
-    Empty; or what PyTorch Geometric runs: MessagePassing (weighted sums along edges), MeanPassing, CsrProduct
-    (a product in compressed rows, sorted from the edges)."""
+    Empty; or an aggregation of PyTorch Geometric: MessagePassing (weighted sums along edges), MeanPassing,
+    CsrProduct (a product in compressed rows, sorted from the edges)."""
     dtype: list[Literal["fp32", "int8"]] = Field(["fp32"], min_length=1)
-    """Number formats: fp32 stands for the floating-point format that the device computes in; int8 where the
-    operator has it."""
+    """Number formats: fp32 stands for the device's floating-point format; int8 where the operator has it."""
     grid: dict[str, Annotated[list[Size], Field(min_length=1)]] = Field(default_factory=dict)
     """Values of each dimension by its name; every combination is a row."""
     cases: list[Sizes] = Field(default_factory=list)
-    """Rows one by one, each with a value for every dimension."""
+    """Single rows, each with a value for every dimension."""
     hints: list[Hint] = Field(["latency"], min_length=1)
-    """Performance hints; each is a row of its own."""
+    """Performance hints, a row for each."""
 
     @field_validator("operator")
     @classmethod
@@ -93,9 +90,9 @@ class BenchmarkGrid(Section):
         if "int8" in self.dtype and not kind.int8:
             others = ", ".join(name for name, other in OPERATORS.items() if other.int8)
             refuse("`int8`", f"fp32 for {self.operator}; int8 for {others}", at="dtype")
-        given: list[tuple[str, Mapping[str, object]]] = [("grid", self.grid)] if self.grid else []
-        given += [(f"cases.{position}", case) for position, case in enumerate(self.cases)]
-        for key, names in given:
+        entries: list[tuple[str, Mapping[str, object]]] = [("grid", self.grid)] if self.grid else []
+        entries += [(f"cases.{position}", case) for position, case in enumerate(self.cases)]
+        for key, names in entries:
             for name in names:
                 if name not in kind.sizes:
                     dimensions = ", ".join(kind.sizes) or "none"
@@ -108,7 +105,7 @@ class BenchmarkGrid(Section):
         for key, size in listed:
             if size % kind.granule:
                 refuse(f"`{size}`", f"a multiple of {kind.granule} for {self.operator}", at=key)
-        if kind.sizes and not given:
+        if kind.sizes and not entries:
             refuse("no sizes", f"`grid` or `cases` with {', '.join(kind.sizes)}")
         if self.operator in AGGREGATIONS:
             self._chunks_divide()
@@ -141,14 +138,14 @@ class Networks(Section):
     workload: str
     """Name of a workload, or the path of its file."""
     techniques: list[str] = Field(["none"], min_length=1)
-    """Technique stacks; each is a row. grasp, symg and cacheg, which only a compiler can apply, cannot be
+    """Technique stacks, a row for each. Only a compiler can apply grasp, symg and cacheg: they cannot be
     measured."""
     settings: dict[str, bool | int | float | str] = Field(default_factory=dict, alias="set")
     """Settings of the workload, such as `hidden: 128`."""
     hints: list[Hint] = Field(["latency"], min_length=1)
-    """Performance hints; each is a row of its own."""
+    """Performance hints, a row for each."""
     requests: Annotated[int, Field(ge=1)] | None = None
-    """Inferences in flight under the hint `throughput`; default: what the device finds best."""
+    """Inferences in flight under the hint `throughput`; default: the device's best number."""
 
     @field_validator("workload")
     @classmethod
@@ -195,7 +192,7 @@ class MeasurementSuite(Section):
     schema_name: Literal["npusim.measurements/1"] = Field(alias="schema")
     """Version of this file format: npusim.measurements/1."""
     title: str = ""
-    """What the suite is for."""
+    """Purpose of the suite."""
     benchmarks: list[BenchmarkGrid] = Field(default_factory=list)
     """Networks of one operator."""
     networks: list[Networks] = Field(default_factory=list)
@@ -236,11 +233,6 @@ def suite_names() -> list[str]:
 def load_suite(suite: str | Path) -> MeasurementSuite:
     """Return a measurement suite by its name or the path of its file.
 
-    Parameters
-    ----------
-    suite : str or Path
-        A shipped name (`suite_names`) or a YAML file.
-
     Raises
     ------
     UnknownNameError
@@ -266,99 +258,99 @@ _MODEL_FILES, _WORKLOAD_FILES = (".xml", ".onnx"), (".yaml", ".yml")
 
 
 def items_of(
-    asked: Scenario, hint: str = "both", requests: int | None = None
+    scenario: Scenario, hint: str = "both", requests: int | None = None
 ) -> tuple[tuple[Item, ...], Sources]:
-    """Return a row for each hint, and where its network comes from.
+    """Return a row for each hint, and the sources of its network.
 
     Parameters
     ----------
-    asked : Scenario
-        Network, techniques, settings of the workload, shapes, inputs; nothing else of it is looked at.
+    scenario : Scenario
+        Network, techniques, settings of the workload, shapes and inputs; other fields are ignored.
     hint : {"latency", "throughput", "both"}
 
     Raises
     ------
     NpusimError
-        For what cannot be built, techniques or settings on a model file or an exported language model,
-        settings of a SoC.
+        Where the network cannot be built, for techniques or settings on a model file or an exported language
+        model, and for settings of a SoC.
     """
     if hint not in (*HINTS, "both"):
         raise UnknownNameError("performance hint", hint, (*HINTS, "both"))
-    network = asked.network
+    network = scenario.network
     if not isinstance(network, str | Path):
-        ref: ModelRef = Given(name=name_of(network), techniques=str(parse(str(asked.techniques))))
-        files: Sources = {name_of(network): asked}
+        ref: ModelRef = Given(name=name_of(network), techniques=str(parse(str(scenario.techniques))))
+        files: Sources = {name_of(network): scenario}
     elif Path(network).expanduser().is_dir():
         folder = Path(network).expanduser()
         models = sorted(folder.glob("*.xml"), key=_by_number)
         if models:
-            return _models(asked, models, hint, requests)
-        return folder_kind(folder).rows(asked, folder, hint, requests), {}
+            return _models(scenario, models, hint, requests)
+        return folder_kind(folder).rows(scenario, folder, hint, requests), {}
     elif Path(network).suffix in _MODEL_FILES:
-        ref, files = _model_file(asked, Path(network).expanduser())
+        ref, files = _model_file(scenario, Path(network).expanduser())
     else:
-        ref, files = _workload(asked, str(network))
+        ref, files = _workload(scenario, str(network))
     if not isinstance(ref, ModelFile) and not is_module(network):
-        graph_of(ref, files=files)  # what cannot be built is refused in its own words, before anything runs
-    hints = HINTS if hint == "both" else [one for one in HINTS if one == hint]
-    return tuple(Item(row_name(ref, one), ref, one, requests) for one in hints), files
+        graph_of(ref, files=files)  # refuses what cannot be built before anything runs
+    hints = [each for each in HINTS if hint in (each, "both")]
+    return tuple(Item(row_name(ref, each), ref, each, requests) for each in hints), files
 
 
 def _by_number(file: Path) -> list[tuple[float, str]]:
-    """Return what sorts names with numbers in them by these: net-2x before net-16x."""
+    """Return a sort key that orders names by their numbers: net-2x before net-16x."""
     parts = re.split(r"(\d+(?:\.\d+)?)", file.stem)
     return [(float(part), "") if i % 2 else (-1.0, part) for i, part in enumerate(parts)]
 
 
 def _models(
-    asked: Scenario, models: Sequence[Path], hint: str, requests: int | None
+    scenario: Scenario, models: Sequence[Path], hint: str, requests: int | None
 ) -> tuple[tuple[Item, ...], Sources]:
-    """Return the rows of a folder's model files, such as those that `npusim prune --models` writes."""
+    """Return the rows of a folder's model files, such as the output of `npusim prune --models`."""
     items: list[Item] = []
     files: dict[str, Path | Scenario] = {}
     for model in models:
-        rows, sources = items_of(asked.with_(network=model), hint, requests)
+        rows, sources = items_of(scenario.with_(network=model), hint, requests)
         items += rows
         files |= sources
     return tuple(items), files
 
 
-def _workload(asked: Scenario, name: str) -> tuple[ModelRef, Sources]:
-    of_workload, of_soc = split_settings(asked.settings)
+def _workload(scenario: Scenario, name: str) -> tuple[ModelRef, Sources]:
+    of_workload, of_soc = split_settings(scenario.settings)
     if of_soc:
         found = f"`{'.'.join(of_soc[0].path)}`"
         raise ConfigError(found, file="--set", allowed="workload.KEY=VALUE: the device is what it is")
-    if asked.shapes:
+    if scenario.shapes:
         raise ConfigError(
-            f"shapes for {', '.join(asked.shapes)}", file="--shape", allowed="only for a model file"
+            f"shapes for {', '.join(scenario.shapes)}", file="--shape", allowed="only for a model file"
         )
     path = Path(name).expanduser()
     is_file = path.suffix in _WORKLOAD_FILES
     ref = Workload(
         workload=path.name if is_file else name,
-        techniques=str(parse(str(asked.techniques))),
+        techniques=str(parse(str(scenario.techniques))),
         settings={".".join(one.path[1:]): str(one.value) for one in of_workload},
     )
     return ref, {path.name: path} if is_file else {}
 
 
-def _model_file(asked: Scenario, path: Path) -> tuple[ModelRef, Sources]:
-    """Return a model file by its name and content; its folders are not kept."""
-    settings = as_overrides(asked.settings)
-    for option, given in (("--techniques", str(asked.techniques) != "none"), ("--set", bool(settings))):
-        if given:
+def _model_file(scenario: Scenario, path: Path) -> tuple[ModelRef, Sources]:
+    """Return a reference to a model file by name and content, without its folders."""
+    settings = as_overrides(scenario.settings)
+    for option, is_set in (("--techniques", str(scenario.techniques) != "none"), ("--set", bool(settings))):
+        if is_set:
             found = f"{option} with the model file `{path.name}`"
             raise ConfigError(found, allowed="a model file as it is; a workload takes techniques")
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise ModelFileError(str(path), f"cannot be read ({error.strerror})", "check the path") from None
-    shapes = {name: tuple(shape) for name, shape in (asked.shapes or {}).items()}
+    shapes = {name: tuple(shape) for name, shape in (scenario.shapes or {}).items()}
     return ModelFile(name=path.name, sha256=digest, shapes=shapes), {path.name: path}
 
 
 def row_name(ref: ModelRef, hint: str) -> str:
-    """Return what a row is called, as in suites: gcn-cora,hidden=128:stagr@throughput."""
+    """Return the name of a row, as in suites: gcn-cora,hidden=128:stagr@throughput."""
     name = str(getattr(ref, "name", "network"))
     if isinstance(ref, Workload):
         name = ",".join([ref.workload, *(f"{key}={value}" for key, value in ref.settings.items())])
@@ -372,19 +364,19 @@ class MeasuredFolder:
     """A kind of folder that `npusim measure FOLDER` runs."""
 
     name: str
-    """What a message calls such a folder, such as "exported language model"."""
+    """Name of such a folder in messages, such as "exported language model"."""
     make: str
-    """Command that makes one."""
+    """Command that creates one."""
     holds: Callable[[Path], bool]
-    """Whether a folder is of this kind."""
+    """Returns whether a folder is of this kind."""
     rows: Callable[[Scenario, Path, str, int | None], tuple[Item, ...]]
-    """Rows to measure, from what is asked, the folder, the hint and the number of requests."""
+    """Returns the rows of a scenario, folder, hint and number of requests."""
     load: Callable[[Path, str, Mapping[str, str]], tuple[Any, int]]
-    """Returns the compiled network and its size in bytes, from folder, device and properties."""
+    """Returns the compiled network and its size (B) for a folder, device and properties."""
     compiled: Callable[[Any], Any]
-    """Returns OpenVINO's compiled model, which describes the device, from what `load` returned."""
+    """Returns OpenVINO's compiled model, which describes the device, of a loaded network."""
     timed: Callable[[Item, Any], TimedNetwork]
-    """Returns the network to time, from the row and what `load` returned."""
+    """Returns the network to time, for a row and a loaded network."""
 
 
 FOLDERS = Registry("npusim.measured_folders", "kind of folder", MeasuredFolder)

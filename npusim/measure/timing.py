@@ -1,4 +1,9 @@
-"""Timing of one compiled network: time budget, warm-up, turns of a few readings, background load."""
+"""Timing of one compiled network: time budget, warm-up, turns of a few readings, background load, profile.
+
+Operator times come from the device's profiler, in runs of their own: profiling slows a network down. A CPU's
+profiler shows the mean over all runs since the start, slow first run included; an operator's time is computed
+from two such means.
+"""
 
 from __future__ import annotations
 
@@ -18,38 +23,34 @@ from npusim.measure.document import SHORTEST_S, Counter, Spread
 _HEADLINE, _WARM_UP, _COUNTERS = 0.6, 0.15, 0.25
 """Shares of a row's time: readings, warm-up, counters. Readings matter most."""
 _DISCARD_BELOW = 0.25
-"""Part of a turn below which an inference is run once more, so that the first, with caches that other
-networks have filled, does not count."""
+"""Part of a turn below which an inference runs once more, because other networks have filled the caches."""
 _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
-"""What processors do when they are not idle, by psutil's names; an operating system has some of them. Time
-that a virtual machine waits for its host is busy, too."""
+"""Busy times of processors by psutil's names, where the operating system has them."""
 
 _STEP_S = 0.01
-"""Steps in which processors' time is counted (s): USER_HZ of Linux is 100; Windows has 0.016."""
+"""Resolution of processor time (s): USER_HZ of Linux is 100; Windows has 0.016."""
 
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """Time budget of a row: how it is divided among warm-up, readings, energy and profiling."""
+    """Time budget of a row, divided among warm-up, readings, energy and profiling."""
 
     row_s: float = 2.0
-    """Time for one row, without compilation (s); slow networks take longer for the sake of the minima."""
+    """Time for one row, without compilation (s); slow networks take longer."""
     rounds: int = 8
-    """Turns that each network gets, alternating with the others."""
+    """Turns of each network, alternating with the others."""
     min_readings: int = 5
-    """Readings that even a slow network gives."""
     max_readings: int = 500
-    """Readings of a turn after which more tell nothing."""
     energy_s: float = 1.0
-    """Length of the run over which energy is counted (s)."""
+    """Length of the run for energy (s)."""
     max_background_cores: float = 0.25
-    """Cores that other programs may take during a turn; where they take more it is repeated."""
+    """Cores that other programs may take during a turn; otherwise the turn is repeated."""
     processor_time: bool = False
-    """Whether readings are the processor's time of this program, which other programs take nothing of."""
+    """Whether readings are this program's processor time."""
 
     @property
     def warm_up_s(self) -> float:
-        """How long to run before the first reading (s)."""
+        """Length of the warm-up (s)."""
         return _WARM_UP * self.row_s
 
     @property
@@ -58,7 +59,7 @@ class TimeBudget:
         return _HEADLINE * self.row_s / self.rounds
 
     def turns(self, inference_s: float) -> int:
-        """Return the number of turns of a network: all, or as many as give a slow one its readings."""
+        """Return the number of turns: all, or fewer for a slow network."""
         if inference_s <= self.turn_s:
             return self.rounds
         return max(self.min_readings, min(self.rounds, math.ceil(_HEADLINE * self.row_s / inference_s)))
@@ -85,10 +86,9 @@ class CpuTimes:
 
 
 def background_cores(begun: CpuTimes, ended: CpuTimes) -> float:
-    """Return the background load between two moments: cores that other programs took on average.
+    """Return the mean number of cores that other programs took between two moments.
 
-    An operating system counts processors' time in steps, one clock for each core: what may be no more than
-    their rounding is subtracted.
+    An operating system counts processor time in steps, for each core; their rounding is subtracted.
     """
     wall_s = ended.wall_s - begun.wall_s
     if wall_s <= 0.0:
@@ -103,11 +103,11 @@ class Batch:
     """The readings of one turn."""
 
     latencies_s: list[float]
-    """Time of each inference, from its start to its end (s)."""
+    """Time of each inference (s)."""
     seconds: float
-    """Time of all of them (s)."""
+    """Time of all inferences together (s)."""
     background_cores: float = 0.0
-    """Cores that other programs took meanwhile."""
+    """Cores that other programs took."""
 
 
 @dataclass
@@ -122,14 +122,13 @@ class TimedNetwork:
     batches: list[Batch] = field(default_factory=list)
     """Readings so far, a batch per turn."""
     processor_time: bool = False
-    """Whether the processor's time of this program is read, and not OpenVINO's clock."""
+    """Whether this program's processor time is read instead of OpenVINO's clock."""
     turns_left: int = 0
-    """Number of turns still to come."""
     repeats_left: int = 0
-    """Number of disturbed turns that may still be repeated."""
+    """Disturbed turns that may still be repeated."""
     _run: Callable[[int], Batch] = field(init=False, repr=False)
     inference_s: float = 0.0
-    """About how long one inference takes (s), in the budget of all requests together."""
+    """Approximate time per inference with all requests in flight (s)."""
 
     def __post_init__(self) -> None:
         """Make the requests and give each its inputs."""
@@ -140,14 +139,14 @@ class TimedNetwork:
     def prepare(
         cls, compiled: Any, feed: list[Any], requests: int | None, processor_time: bool = False
     ) -> TimedNetwork:
-        """Return a timed with as many requests as asked for, or as the device finds best for the hint."""
+        """Return a network with the requested inferences in flight; None: the device's best number."""
         best = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
         return cls(compiled, feed, requests or max(1, best), processor_time=processor_time)
 
     def warm_up(self, budget: TimeBudget) -> None:
-        """Run until the warm-up's time is over, and learn how long an inference takes."""
+        """Run until the warm-up is over, and estimate the time of an inference."""
         begun = time.perf_counter()
-        self._run(self.requests)  # the first: allocates, and on many devices still compiles
+        self._run(self.requests)  # the first inference allocates, and on many devices still compiles
         times_s: list[float] = []
         while time.perf_counter() - begun < budget.warm_up_s or not times_s:
             times_s.append(self._run(self.requests).seconds / self.requests)
@@ -155,7 +154,7 @@ class TimedNetwork:
         self.turns_left = self.repeats_left = budget.turns(self.inference_s)
 
     def run_turn(self, budget: TimeBudget) -> None:
-        """Run for one turn and keep the readings; a turn that others disturbed is repeated."""
+        """Run for one turn and keep the readings; a disturbed turn is repeated."""
         if self.inference_s < _DISCARD_BELOW * budget.turn_s:
             self._run(self.requests)
         count = min(budget.max_readings, max(self.requests, round(budget.turn_s / self.inference_s)))
@@ -169,10 +168,7 @@ class TimedNetwork:
             self.turns_left -= 1
 
     def drop_disturbed(self, budget: TimeBudget) -> bool:
-        """Drop the disturbed turns where enough others are left; return whether they are.
-
-        Where they are not, all turns stay.
-        """
+        """Drop the disturbed turns where enough others are left; return whether they are."""
         calm = [batch for batch in self.batches if batch.background_cores <= budget.max_background_cores]
         enough = len(calm) >= min(budget.rounds // 2, len(self.batches))
         if enough:
@@ -180,7 +176,7 @@ class TimedNetwork:
         return enough
 
     def run_for(self, seconds: float) -> int:
-        """Run without a pause for at least so long; return the number of inferences."""
+        """Run without a pause for at least some seconds; return the number of inferences."""
         done, begun = 0, time.perf_counter()
         while time.perf_counter() - begun < seconds:
             count = max(self.requests, min(1000, round(0.1 * seconds / self.inference_s)))
@@ -203,10 +199,10 @@ class TimedNetwork:
 
 
 def _one_by_one(network: TimedNetwork) -> Callable[[int], Batch]:
-    """Return what runs one inference after the other.
+    """Return a function that runs one inference after the other.
 
-    The time of each is what OpenVINO measures around it: Python's own share would be half of a small network.
-    Processor time has that share in it, some 10 us.
+    OpenVINO measures the time of each: Python's own share would be half of a small network. Processor time
+    includes that share, some 10 us.
     """
     request = network.compiled.create_infer_request()
     for at, tensor in enumerate(network.feed):
@@ -226,7 +222,7 @@ def _one_by_one(network: TimedNetwork) -> Callable[[int], Batch]:
 
 
 def _in_flight(network: TimedNetwork) -> Callable[[int], Batch]:
-    """Return what keeps as many inferences in flight as there are requests."""
+    """Return a function that keeps all requests in flight."""
     queue = load_openvino().AsyncInferQueue(network.compiled, network.requests)
     for request in queue:
         for at, tensor in enumerate(network.feed):
@@ -250,17 +246,16 @@ _BATCHES = 5
 _TICK_S = 1e-6
 """Resolution of a counter (OpenVINO's ProfilingInfo is in whole microseconds, cut off)."""
 _COARSE = 0.05
-"""Share of an operator's time that the resolution may blur before the mean over all runs is taken instead of
-the median over batches."""
+"""Relative resolution from which on the mean over all runs replaces the median over batches."""
 
 Readings = Sequence[tuple[int, Mapping[str, float]]]
-"""Of each reading: the runs so far, and what the profiler then showed of each operator (s)."""
+"""Readings: the runs so far, and the profiler's time of each operator (s)."""
 
 
 def profile_operators(
     compiled: Any, feed: list[Any], runs: int, means: bool, stop: Callable[[], bool]
 ) -> tuple[Counter, ...]:
-    """Run a network that was compiled with profiling and return each executed operator's time.
+    """Run a network that was compiled with profiling; return the executed operators with their times.
 
     Parameters
     ----------
@@ -268,11 +263,6 @@ def profile_operators(
         Least number of runs, after two that do not count.
     means : bool
         Whether the profiler shows the mean over all runs (CPU), or the last run.
-
-    Returns
-    -------
-    tuple of Counter
-        In the order of execution; what the device did not run is left out.
     """
     request = compiled.create_infer_request()
     for at, tensor in enumerate(feed):
@@ -304,7 +294,7 @@ def profile_operators(
 
 
 def times_from_last(readings: Readings) -> dict[str, float]:
-    """Return each operator's median time (s) where the profiler shows the last run, without the first."""
+    """Return each operator's median time (s) where the profiler shows the last run, without the first run."""
     names = dict.fromkeys(name for _, shown in readings[1:] for name in shown)
     return {
         name: float(np.median([shown[name] for _, shown in readings[1:] if name in shown])) for name in names
@@ -322,7 +312,7 @@ def times_from_means(readings: Readings) -> dict[str, float]:
     >>> round(times_from_means(shown)["a"] * 1e6)
     100
     """
-    found = {}
+    times_s = {}
     for name in readings[-1][1]:
         runs = np.array([run for run, shown in readings if name in shown], dtype=float)
         # Cut off to whole ticks: half a tick more is right on average.
@@ -332,17 +322,17 @@ def times_from_means(readings: Readings) -> dict[str, float]:
         batches_s = np.diff(total_s) / np.diff(runs)
         blur_s = _TICK_S * float(np.max(runs[1:] / np.diff(runs)))
         robust = blur_s < _COARSE * overall_s
-        found[name] = max(0.0, float(np.median(batches_s) if robust else overall_s))
-    return found
+        times_s[name] = max(0.0, float(np.median(batches_s) if robust else overall_s))
+    return times_s
 
 
 def _originals(compiled: Any) -> dict[str, tuple[str, ...]]:
-    """Return which operators of the model each executed node stands for, where the device tells."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Return the model's operators of each executed node, where the device reports them."""
+    originals: dict[str, tuple[str, ...]] = {}
     with suppress(RuntimeError):  # not every device shows the graph that it runs
         for node in compiled.get_runtime_model().get_ordered_ops():
-            told = node.get_rt_info()
-            if "originalLayersNames" in told:
-                names = told["originalLayersNames"].astype(str)
-                found[node.get_friendly_name()] = tuple(name for name in names.split(",") if name)
-    return found
+            info = node.get_rt_info()
+            if "originalLayersNames" in info:
+                names = info["originalLayersNames"].astype(str)
+                originals[node.get_friendly_name()] = tuple(name for name in names.split(",") if name)
+    return originals

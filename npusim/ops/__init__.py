@@ -1,7 +1,6 @@
 """Operators: types, tensors, number formats, amount of work. No cost, no machine."""
 
 from npusim.ops import catalogue as catalogue  # registers npusim's own types
-from npusim.ops.dtypes import DType
 from npusim.ops.operator import (
     OPERATORS,
     Family,
@@ -10,11 +9,20 @@ from npusim.ops.operator import (
     OpType,
     RowUse,
     Settings,
+    Work,
     WorkClass,
     op_type,
 )
-from npusim.ops.tensor import CSR_INDEX_BYTES, Annotation, Role, Storage, Tensor, TensorKind, stored_bytes
-from npusim.ops.work import Work
+from npusim.ops.tensor import (
+    CSR_INDEX_BYTES,
+    Annotation,
+    DType,
+    Role,
+    Storage,
+    Tensor,
+    TensorKind,
+    stored_bytes,
+)
 
 __all__ = [
     "CSR_INDEX_BYTES",

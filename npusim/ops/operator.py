@@ -1,7 +1,7 @@
-"""Operators and their types: a node of a network, and the declared traits that every package reads.
+"""Operators, their types and the amount of their work.
 
-A type is declared once, as an `OpType`; a trait that is left out is a TypeError where it is declared. What
-machines make of a type (kernel names, whether a MAC grid can run it) stands in `npusim.cost.execution`.
+A type is declared once, as an `OpType`; a missing trait is a TypeError at its declaration. How machines run a
+type (kernel names, support by a MAC grid) is in `npusim.cost.execution`.
 """
 
 from __future__ import annotations
@@ -13,42 +13,73 @@ from functools import cache
 from typing import Any
 
 from npusim.ops.tensor import Tensor
-from npusim.ops.work import Work, element_work
 from npusim.plugins import Registry
 
+Tensors = Sequence[Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Amount of work of an operator."""
+
+    macs: float = 0.0
+    """Multiply-accumulates, including zeros."""
+    elements: float = 0.0
+    """Elements that an elementwise, moving or reducing kernel visits."""
+    rows: float = 0.0
+    """Independent rows of a softmax, reduction, gather or scatter."""
+    row_length: float = 0.0
+    """Elements of one such row."""
+    batch: int = 1
+    """Independent products or images."""
+    out_w: int = 1
+    out_h: int = 1
+    """Output pixels of a channel; `out_w` is the number of rows M of a product."""
+    in_c: int = 1
+    """Input channels; K of a product."""
+    out_c: int = 1
+    """Output channels; N of a product."""
+    kernel_w: int = 1
+    kernel_h: int = 1
+    stride_w: int = 1
+    stride_h: int = 1
+    in_w: int = 1
+    in_h: int = 1
+
+
 WorkRule = Callable[["Operator", Sequence[Tensor], Sequence[Tensor]], Work]
-"""(operator, its inputs, its outputs) -> how much it has to do."""
+"""(operator, its inputs, its outputs) -> amount of its work."""
 
 ShapeRule = Callable[[dict[str, Any], Sequence[tuple[int, ...]]], tuple[int, ...]]
-"""(settings, shapes of the inputs) -> shape of the first result; a ShapeError where they do not fit."""
+"""(settings, shapes of the inputs) -> shape of the first result; a ShapeError if they do not fit."""
 
 
 class WorkClass(StrEnum):
-    """Classes of work: what a fusion or a cost model asks first."""
+    """Classes of work, for fusion and cost models."""
 
     CONTRACTION = "contraction"
     """Multiply-accumulates of two operands."""
     WINDOW = "window"
     """A value for each window of pixels, channel by channel."""
     POINTWISE = "pointwise"
-    """Each element of the result from the same element of each operand: it can ride along on another."""
+    """Each element of the result from the same element of each operand: it can be fused into another."""
     ROW_WISE = "row-wise"
-    """Rows along an axis, each by itself."""
+    """Independent rows along an axis."""
     INDEXED = "indexed"
-    """Rows read or written where an index says."""
+    """Rows read or written by index."""
     MOVE = "move"
-    """Data laid out anew."""
+    """Data in another order."""
     STATE = "state"
-    """The same bytes under another shape or name, kept or handed on: no work."""
+    """The same bytes under another shape or name: no work."""
     GENERATE = "generate"
     """Tensors made from shapes or conditions."""
     COMPOSITE = "composite"
-    """Several of these in one operator; its work rule counts them."""
+    """Several classes in one operator; its work rule counts them."""
     UNKNOWN = "unknown"
 
 
 class Family(StrEnum):
-    """Kinds of operators that rewrites and cost equations tell apart, each of one class of work."""
+    """Kinds of operators that rewrites and cost equations distinguish, each of one class of work."""
 
     MATMUL = "matmul"
     AGGREGATE = "aggregate"
@@ -77,35 +108,30 @@ class Family(StrEnum):
 
     @property
     def decides(self) -> bool:
-        """Whether values decide what its operators pick, and where: comparisons, choices, indices."""
+        """Whether values control its operators: comparisons, choices, indices."""
         return self in (Family.COMPARE, Family.SELECT, Family.GATHER, Family.SCATTER)
 
 
 _CLASSES = {
-    Family.MATMUL: WorkClass.CONTRACTION,
-    Family.AGGREGATE: WorkClass.CONTRACTION,
-    Family.CONVOLUTION: WorkClass.CONTRACTION,
-    Family.DEPTHWISE: WorkClass.CONTRACTION,
-    Family.POOLING: WorkClass.WINDOW,
-    Family.ELTWISE: WorkClass.POINTWISE,
-    Family.COMPARE: WorkClass.POINTWISE,
-    Family.SELECT: WorkClass.POINTWISE,
-    Family.ACTIVATION: WorkClass.POINTWISE,
-    Family.CONVERT: WorkClass.POINTWISE,
-    Family.SOFTMAX: WorkClass.ROW_WISE,
-    Family.REDUCE: WorkClass.ROW_WISE,
-    Family.GATHER: WorkClass.INDEXED,
-    Family.SCATTER: WorkClass.INDEXED,
-    Family.MOVE: WorkClass.MOVE,
-    Family.VIEW: WorkClass.STATE,
-    Family.GENERATE: WorkClass.GENERATE,
-    Family.COMPOSITE: WorkClass.COMPOSITE,
-    Family.UNKNOWN: WorkClass.UNKNOWN,
+    Family(name): work_class
+    for work_class, names in {
+        WorkClass.CONTRACTION: "matmul aggregate convolution depthwise",
+        WorkClass.WINDOW: "pooling",
+        WorkClass.POINTWISE: "eltwise compare select activation convert",
+        WorkClass.ROW_WISE: "softmax reduce",
+        WorkClass.INDEXED: "gather scatter",
+        WorkClass.MOVE: "move",
+        WorkClass.STATE: "view",
+        WorkClass.GENERATE: "generate",
+        WorkClass.COMPOSITE: "composite",
+        WorkClass.UNKNOWN: "unknown",
+    }.items()
+    for name in names.split()
 }
 
 
 class RowUse(StrEnum):
-    """Which rows of its operands a row of the result needs (rows: the first axis longer than 1)."""
+    """Rows of the operands that a row of the result needs (rows: the first axis longer than 1)."""
 
     WHOLE = "whole"
     """All of them."""
@@ -118,30 +144,30 @@ class RowUse(StrEnum):
     IMAGE = "image"
     """The same image and channel: windows cross neither."""
     MADE = "made"
-    """Made row after row, from any rows of the operands."""
+    """Any rows; results are produced row after row."""
 
 
 class Int8Use(StrEnum):
-    """What an operator does with 8-bit integers in place of floating-point numbers."""
+    """Support of an operator for 8-bit integers in place of floating-point numbers."""
 
     MULTIPLIES = "multiplies"
     """Takes them as both operands of a product."""
     PASSES = "passes"
-    """Hands them on: moves, picks, compares, or the grid's output stage adds and scales."""
+    """Passes them on: moves, picks, compares, or adds and scales in the output stage of the grid."""
     NEEDS_FLOAT = "needs_float"
     """Computes in floating point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an imported operator brings along beside its data operands."""
+    """Settings of an imported operator in addition to its data operands."""
 
     ports: frozenset[int] = frozenset()
-    """Operands that are settings: where one is a constant, it moves no data at run time."""
+    """Operands that are settings: a constant one moves no data at run time."""
     axes: int | str | None = None
     """Port, or attribute of the file, that holds `attrs["axes"]`."""
     attributes: tuple[str, ...] = ()
-    """Attributes of the file that are taken over."""
+    """Attributes of the file that become settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,24 +178,21 @@ class OpType:
     """OpenVINO's name of the operation."""
     family: Family
     work: WorkRule
-    """How much there is to do."""
     rows: RowUse
-    """Whether it can be fused row by row with the operators before and after it."""
     int8: Int8Use
     settings: Settings
     shape: ShapeRule | None
-    """Shape of its first result; None: it follows from values, or whoever adds the operator says it."""
+    """Rule for the shape of its first result; None: it depends on values, or is stated with the operator."""
     is_identity: bool
-    """Whether it does nothing where its result has the shape and format of its operand."""
+    """Whether it does nothing if its result has the shape and format of its operand."""
     decides: bool | None = None
-    """Whether values decide what is picked, where, or how much there is of it (control flow); None: as its
-    family."""
+    """Whether it is control flow: values decide what is picked, where, or how much. None: as its family."""
     execution: object = None
-    """How machines run it, an `npusim.cost.execution.Execution`; None: that module lists it."""
+    """An `npusim.cost.execution.Execution`, how machines run it. None: that module lists it."""
 
     @property
     def known(self) -> bool:
-        """False for a type that nobody declared: costed by the bytes it moves, with a warning."""
+        """False for an undeclared type: it is costed by the bytes that it moves, with a warning."""
         return self.family is not Family.UNKNOWN
 
     @property
@@ -179,23 +202,23 @@ class OpType:
 
     @property
     def control_flow(self) -> bool:
-        """Whether values decide what is picked, where it is found or how much there is of it."""
+        """Whether values decide what is picked, where, or how much."""
         return self.family.decides if self.decides is None else self.decides
 
     @property
     def rides_along(self) -> bool:
-        """Whether it can be applied to each element of another operator's result on its way out."""
+        """Whether another operator can apply it to each element of its result."""
         return self.work_class is WorkClass.POINTWISE
 
 
 OPERATORS = Registry("npusim.operators", "operator type", OpType)
-"""Every declared type by its OpenVINO name: npusim's own, and those that other packages register."""
+"""Every declared type by its OpenVINO name, also those of other packages."""
 
 
 def op_type(name: str) -> OpType:
-    """Return the declaration of an operator type; of family `unknown` for one that nobody declared."""
-    found = OPERATORS.get(name)
-    return found if found is not None else _unknown(name)
+    """Return the declaration of an operator type; an undeclared one is of family `unknown`."""
+    declared = OPERATORS.get(name)
+    return declared if declared is not None else _unknown(name)
 
 
 @cache
@@ -220,25 +243,25 @@ class Operator:
     type: str
     """OpenVINO operation name, such as "MatMul"."""
     inputs: tuple[str, ...]
-    """Names of the tensors read, in OpenVINO's order of ports."""
+    """Tensors that it reads, in OpenVINO's order of ports."""
     outputs: tuple[str, ...]
-    """Names of the tensors written."""
+    """Tensors that it writes."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
     """Settings: `transpose_a`, `transpose_b` (MatMul); `strides`, `pads_begin`, `pads_end`, `dilations`
     (Convolution, pooling), `kernel` (pooling), `groups`; `axes` (Softmax, Reduce, Gather, Scatter, Concat:
-    non-negative); `order` (Transpose); `reduction` (Scatter: "none", "sum", "max", "mean"); `slope` ...; a
-    key that is not here is at OpenVINO's default. `variable` (Assign): the state that is written."""
+    non-negative); `order` (Transpose); `reduction` (Scatter: "none", "sum", "max", "mean"); `slope` ...;
+    `variable` (Assign): the state that is written. Other keys have OpenVINO's default."""
     region: str = ""
-    """Path of the part of the network it belongs to, such as "layer0/aggregate", "preprocess" or, of an
-    imported model, "convs.0.lin"; `Graph.regions` tells block and phase."""
+    """Path of its part of the network: "layer0/aggregate", "preprocess", or "convs.0.lin" of an imported
+    model; `Graph.regions` derives block and phase from it."""
     device: str | None = None
-    """Preferred device of the SoC ("cpu", "npu", "gpu"); None lets the mapping decide."""
+    """Preferred device of the SoC ("cpu", "npu", "gpu"). None: the mapping decides."""
     pinned: bool = False
-    """Whether it stays on its preferred device wherever the network is sent: work of the host around it."""
+    """Whether it always runs on its preferred device: work of the host around the network."""
     repeats: int = 1
-    """Times that it runs in one inference, each after the one before: iterations of a loop or recurrence."""
+    """Sequential executions per inference: iterations of a loop or recurrence."""
     part: str = ""
-    """Compiled model that it belongs to, of a network that is compiled, launched and fed part by part."""
+    """Compiled model that it belongs to, if a network is compiled and launched in parts."""
 
     @property
     def traits(self) -> OpType:
@@ -253,3 +276,8 @@ class Operator:
     def with_(self, **changes: Any) -> Operator:
         """Return a copy with some fields changed."""
         return replace(self, **changes)
+
+
+def element_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Return the elements of the largest tensor."""
+    return Work(elements=float(max((t.elements for t in (*inputs, *outputs)), default=0)))

@@ -1,4 +1,4 @@
-"""Tensor: shape, number format, density and storage of what flows between operators."""
+"""Tensors between operators: shape, number format, density and storage."""
 
 from __future__ import annotations
 
@@ -7,25 +7,67 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from npusim.errors import ShapeError
-from npusim.ops.dtypes import DType
+from npusim.errors import ShapeError, UnknownNameError
+
+
+class DType(StrEnum):
+    """An element format."""
+
+    FP64 = "fp64"
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT64 = "int64"
+    INT32 = "int32"
+    INT16 = "int16"
+    INT8 = "int8"
+    UINT8 = "uint8"
+    INT4 = "int4"
+    UINT4 = "uint4"
+    BOOL = "bool"
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element in memory (8 for a boolean)."""
+        return _BITS[self._value_]  # not `value`, a slow descriptor: there are millions of calls
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of an element in memory (int4: 0.5)."""
+        return self.bits / 8
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is a floating-point format."""
+        return self.value.startswith(("fp", "bf"))
+
+    @classmethod
+    def parse(cls, name: str) -> DType:
+        """Return the dtype of a name; an `UnknownNameError` names the nearest one."""
+        try:
+            return cls(name.lower())
+        except ValueError:
+            raise UnknownNameError("dtype", name, [d.value for d in cls]) from None
+
+
+_BITS = {dtype.value: int(dtype.value.lstrip("abfilnoptu") or 8) for dtype in DType}
 
 
 class TensorKind(StrEnum):
     """Where a tensor comes from."""
 
     INPUT = "input"
-    """Handed over by the host for every inference."""
+    """Passed by the host for every inference."""
     CONSTANT = "constant"
-    """Baked into the model: weights, biases, a static mask."""
+    """Part of the model: weights, biases, a static mask."""
     ACTIVATION = "activation"
-    """Made by an operator of the graph."""
+    """Written by an operator of the graph."""
     STATE = "state"
-    """Kept from one inference to the next: read (ReadValue), updated, and written back (Assign)."""
+    """Kept between inferences: read (ReadValue), updated, and written back (Assign)."""
 
 
 class Storage(StrEnum):
-    """How a tensor lies in DRAM."""
+    """Layout of a tensor in DRAM."""
 
     DENSE = "dense"
     ZVC = "zvc"
@@ -33,7 +75,7 @@ class Storage(StrEnum):
     TRIANGLE = "triangle"
     """Lower triangle with the diagonal of a symmetric matrix: n (n + 1) / 2 elements (GraNNite's SymG)."""
     CSR = "csr"
-    """Compressed rows: the non-zeros, a column index for each, and where each row starts; never unpacked."""
+    """Compressed rows: non-zeros, their column indices and the start of each row; never unpacked."""
 
 
 GRANULE = 16
@@ -44,7 +86,7 @@ CSR_INDEX_BYTES = 4
 
 
 class Annotation(StrEnum):
-    """What a technique can ask for beside operators and formats, in words for messages."""
+    """Requests of techniques other than operators and formats, in words for messages."""
 
     DEVICE = "a preferred device"
     """`Operator.device`."""
@@ -57,11 +99,11 @@ class Annotation(StrEnum):
 
 
 class Role(StrEnum):
-    """What a tensor means to the network; techniques look for these."""
+    """Meaning of a tensor in the network, by which techniques find it."""
 
     NONE = ""
     EDGES = "edges"
-    """The graph as a list of edges [2, E] (an input, or a constant made of it)."""
+    """The graph as a list of edges [2, E]: an input, or a constant computed from it."""
     ADJACENCY = "adjacency"
     """The graph as a dense 0/1 matrix [N, N]."""
     NORM = "norm"
@@ -75,7 +117,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor: description only, no values."""
+    """The description of a tensor, without values."""
 
     name: str
     shape: tuple[int, ...]
@@ -92,11 +134,11 @@ class Tensor:
     cached: bool = False
     """Whether to keep the tensor in SRAM from its first use to its last (GraNNite's CacheG)."""
     structural: bool = False
-    """Depends on the graph's edges alone, not on its features: preprocessing."""
+    """Whether it follows from the edges alone, not from features: preprocessing."""
     fill: float | None = None
-    """The value of all elements of a constant, where it has only one by its meaning."""
+    """Value of all elements of a constant, if its meaning determines it."""
     scales_bytes: float = 0.0
-    """Bytes of scales and zero points that are stored and moved with packed elements."""
+    """Bytes of the scales and zero points of packed elements."""
 
     def __post_init__(self) -> None:
         if any((not isinstance(d, int)) or d < 0 for d in self.shape):
@@ -123,26 +165,26 @@ class Tensor:
 
     @property
     def bytes(self) -> float:
-        """Bytes of the tensor laid out for work: dense, but for compressed rows, which stay as stored."""
+        """Bytes of the tensor during work: dense, except compressed rows."""
         if self.storage is Storage.CSR:
             return self.stored_bytes
         return self.elements * self.dtype.bytes + self.scales_bytes
 
     @property
     def nonzeros(self) -> int:
-        """Elements that are not zero, by the density."""
+        """Number of non-zeros, by the density."""
         return round(self.elements * self.density)
 
     @property
     def stored_bytes(self) -> float:
-        """Bytes of the tensor as it is stored in DRAM (see `Storage`)."""
+        """Bytes of the tensor in DRAM (see `Storage`)."""
         columns = self.shape[-1] if self.shape else 1
         stored = stored_bytes(self.elements, self.dtype, self.storage, self.density, columns)
         return stored + self.scales_bytes
 
     @property
     def annotations(self) -> frozenset[Annotation]:
-        """What storage and residency ask for."""
+        """Annotations of its storage and residency."""
         stored = {Storage.ZVC: Annotation.COMPRESSED, Storage.TRIANGLE: Annotation.TRIANGLE}
         asked = {Annotation.RESIDENT} if self.cached else set()
         return frozenset(asked | {stored[self.storage]} if self.storage in stored else asked)
@@ -153,27 +195,18 @@ class Tensor:
 
 
 def stored_bytes(elements: int, dtype: DType, storage: Storage, density: float, columns: int) -> float:
-    """Bytes in DRAM of `elements` elements under a storage scheme.
+    """Return the bytes in DRAM of a tensor under a storage scheme.
+
+    Zero-value compression takes one bit per element and the non-zeros (Cora's norm, fp16: 0.943 MB); a
+    triangle n (n + 1) / 2 elements of a square matrix of n columns (GraNNite, section IV-B); compressed rows
+    a 32-bit column index per non-zero and a 32-bit start per row.
 
     Parameters
     ----------
-    elements : int
-        Number of elements of the dense tensor.
-    dtype : DType
-        Element format.
-    storage : Storage
-        Dense; zero-value compression: one bit per element and the non-zeros (Cora's norm, fp16: 0.943 MB);
-        triangle: n (n + 1) / 2 elements of a square matrix of n columns (GraNNite section IV-B); compressed
-        rows: a 32-bit column index with each non-zero and a 32-bit start of each row.
     density : float
-        Share of non-zeros, used by ZVC and compressed rows.
+        Share of non-zeros.
     columns : int
-        Length of the last axis, used by the triangle and compressed rows.
-
-    Returns
-    -------
-    float
-        Bytes.
+        Length of the last axis.
     """
     if storage is Storage.ZVC:
         return elements / 8 + elements * density * dtype.bytes

@@ -114,4 +114,4 @@ class PruningReport(Document):
     """Files written: pruned parameters, workloads and OpenVINO models."""
 
 
-DOCUMENT = DocumentKind("prune", "npusim.pruning.document:PruningReport")
+DOCUMENT = DocumentKind("prune", "npusim.pruning.document:PruningReport", "npusim.pruning.page:pruning_page")

@@ -1,76 +1,63 @@
-"""Channel pruning as a page: accuracy, work and memory by budget and method, and times on machines."""
+"""The page of channel pruning: accuracy, work and memory by budget and method, and times on machines."""
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import Any
 
-from npusim.pruning.document import PruningReport
+from npusim.pruning.document import PrunedNetwork, PruningReport
 from npusim.report.accuracy import share
-from npusim.report.engineering import engineering
-from npusim.report.terminal import headed
+from npusim.report.page import Amount, Column, Lines, Page, Table
 
-_TOLD = (
+_MEANING = (
     "lost: points after training again, with the standard error of the mean; cut: channels gone, weights as "
     "they were; refitted: before training again"
 )
 
 
-def pruning_page(report: PruningReport) -> RenderableType:
-    """Return a pruning for the terminal: a table of networks, of machines, and the files written."""
-    training = report.training
+def pruning_page(report: PruningReport) -> Page:
+    """Return the page of a pruning: a table of networks, of machines, and the files written."""
     seeds = sorted({one.seed for network in report.networks for one in network.seeds})
-    head = (
-        f"{report.workload}, scheme {report.scheme}, unpruned {share(report.baseline_accuracy)}; "
-        f"{training.epochs} epochs, means of seeds {', '.join(map(str, seeds))}"
+    return Page(
+        f"{report.workload}, scheme {report.scheme}, unpruned {share(report.baseline_accuracy)}",
+        subject=f"{report.training.epochs} epochs, means of seeds {', '.join(map(str, seeds))}",
+        sections=[
+            Table(_NETWORKS, report.networks, "Networks", "pruned-networks", _MEANING),
+            Table(_RUNS, report.runs, "Machines", "pruned-runs"),
+            Lines([f"wrote {file}" for file in report.files], style="dim"),
+        ],
+        document=report,
     )
-    parts: list[RenderableType] = [Text(head, style="bold"), Text(), _networks(report)]
-    parts.append(Text(_TOLD, style="dim"))
-    if report.runs:
-        parts += [Text(), _runs(report)]
-    if report.files:
-        parts += [Text(), *(Text(f"wrote {file}", style="dim") for file in report.files)]
-    return Group(*parts)
 
 
-def _networks(report: PruningReport) -> Table:
-    table = headed("network", ratio=1)
-    for heading in ("accuracy", "lost", "cut", "refitted", "work", "weights", "pruning", "retraining"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for one in report.networks:
-        count = len(one.seeds)
-        table.add_row(
-            f"{one.budget:g}x by {one.method}",
-            share(one.accuracy),
-            f"{one.lost_points:+.1f}" + _error(one.lost_error_points),
-            share(one.cut_accuracy),
-            share(one.refitted_accuracy),
-            engineering(one.macs, "MAC"),
-            engineering(one.weight_bytes, "B"),
-            engineering(sum(s.pruning_s for s in one.seeds) / count, "s"),
-            engineering(sum(s.retraining_s for s in one.seeds) / count, "s"),
-        )
-    return table
+def _lost(network: PrunedNetwork) -> Amount:
+    error = "" if network.lost_error_points is None else f" ± {network.lost_error_points:.1f}"
+    return Amount(network.lost_points, "", f"{network.lost_points:+.1f}{error}")
 
 
-def _error(points: float | None) -> str:
-    return "" if points is None else f" ± {points:.1f}"
+def _mean_s(key: str) -> Any:
+    def cell(network: PrunedNetwork) -> Amount:
+        return Amount(sum(getattr(seed, key) for seed in network.seeds) / len(network.seeds), "s")
+
+    return cell
 
 
-def _runs(report: PruningReport) -> Table:
-    table = headed("machine", ratio=1)
-    table.add_column("techniques")
-    for heading in ("budget", "accuracy", "latency", "energy", "memory"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for run in report.runs:
-        table.add_row(
-            run.soc,
-            run.techniques,
-            f"{run.budget:g}x",
-            share(run.accuracy),
-            engineering(run.latency_s, "s"),
-            engineering(run.energy_j, "J"),
-            engineering(run.dram_peak_bytes, "B"),
-        )
-    return table
+_NETWORKS = (
+    Column("", "network", lambda one: f"{one.budget:g}x by {one.method}"),
+    Column("accuracy"),
+    Column("lost_points", "lost", _lost),
+    Column("cut_accuracy", "cut"),
+    Column("refitted_accuracy", "refitted"),
+    Column("macs", "work"),
+    Column("weight_bytes", "weights"),
+    Column("", "pruning", _mean_s("pruning_s")),
+    Column("", "retraining", _mean_s("retraining_s")),
+)
+_RUNS = (
+    Column("soc", "machine"),
+    Column("techniques"),
+    Column("budget", text="{:g}x"),
+    Column("accuracy"),
+    Column("latency_s"),
+    Column("energy_j"),
+    Column("dram_peak_bytes", "memory"),
+)

@@ -1,33 +1,41 @@
-"""Accuracies as a page: each stack's answers beside those of the model without techniques."""
+"""The page of accuracies: each stack's answers compared with those of the model without techniques."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from npusim.accuracy.document import AccuracyReport, StackAccuracy
-from npusim.report.terminal import LongName, headed, remarks
+from npusim.report.html import bar_figure
+from npusim.report.page import Column, Page, Plot, Remark, Table
+from npusim.report.terminal import LongName
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 _WORTH_A_LOOK = 0.005
 """A change of accuracy that is shown in colour: half a point."""
+_MEANING = "agreement: nodes with the baseline's class; difference: largest of a score"
 
 
-def accuracy_page(report: AccuracyReport) -> RenderableType:
-    """Return accuracies for the terminal: a table per workload, and the stacks left out with the reason."""
-    parts: list[RenderableType] = [
-        Text(_circumstances(report), style="dim"),
-        Text("agreement: nodes with the baseline's class; difference: largest of a score", style="dim"),
-        Text(),
-    ]
-    for workload in dict.fromkeys(result.workload for result in report.results):
-        results = [result for result in report.results if result.workload == workload]
-        parts += [Text(workload, style="bold"), _table(results), Text()]
+def accuracy_page(report: AccuracyReport) -> Page:
+    """Return the page of accuracies: a table per workload, and the stacks left out with the reason."""
+    workloads = list(dict.fromkeys(result.workload for result in report.results))
     skipped = [f"{left.workload}, {left.techniques}: {left.reason}" for left in report.skipped]
-    foot = remarks(("Left out", "yellow", skipped))
-    return Group(*parts, foot) if foot.row_count else Group(*parts[:-1])
+    return Page(
+        f"Accuracy: {', '.join(workloads)}",
+        subject=f"{_circumstances(report)}; {_MEANING}",
+        sections=[
+            Plot("Accuracy by technique stack", lambda: _bars(report)),
+            *(
+                Table(_COLUMNS, [r for r in report.results if r.workload == name], name, titled=True)
+                for name in workloads
+            ),
+        ],
+        remarks=[Remark("Left out", skipped, "yellow")],
+        document=report,
+    )
 
 
 def _circumstances(report: AccuracyReport) -> str:
@@ -52,35 +60,42 @@ def share(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def _table(results: Sequence[StackAccuracy]) -> Table:
-    table = headed("techniques", ratio=1)
-    table.add_column("numbers", no_wrap=True)
-    several = len(results[0].seeds) > 1
-    for heading in ("accuracy", *(["of the seeds"] if several else []), "points", "agreement", "difference"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for result in results:
-        cells = [share(result.accuracy)]
-        if several:
-            found = [one.accuracy for one in result.seeds]
-            cells.append(f"{100 * min(found):.1f}-{100 * max(found):.1f}")
-        table.add_row(
-            LongName(result.techniques, "+:"),
-            result.numbers,
-            *cells,
-            _points(result.change),
-            share(result.agreement),
-            _difference(result.largest_difference),
-        )
-    return table
+def _of_seeds(result: StackAccuracy) -> str:
+    accuracies = [100 * one.accuracy for one in result.seeds]
+    return f"{min(accuracies):.1f}-{max(accuracies):.1f}" if len(accuracies) > 1 else ""
 
 
-def _points(change: float) -> Text:
-    points = round(100 * change, 1)
-    style = "" if abs(change) < _WORTH_A_LOOK else "green" if change > 0 else "red"
+def _points(result: StackAccuracy) -> Text:
+    points = round(100 * result.change, 1)
+    style = "" if abs(result.change) < _WORTH_A_LOOK else "green" if result.change > 0 else "red"
     return Text(f"{points:+.1f}" if points else "0.0", style=style)
 
 
-def _difference(largest: float | None) -> str:
+def _difference(result: StackAccuracy) -> str:
+    largest = result.largest_difference
     if largest is None:
         return "not finite"
     return "0" if largest == 0 else f"{largest:.1e}" if largest < 0.01 else f"{largest:.2f}"
+
+
+_COLUMNS = (
+    Column("techniques", show=lambda result: LongName(result.techniques, "+:")),
+    Column("numbers"),
+    Column("accuracy"),
+    Column("", "of the seeds", _of_seeds, words=False),
+    Column("", "points", _points, words=False),
+    Column("agreement", text=share),
+    Column("", "difference", _difference, words=False),
+)
+
+
+def _bars(report: AccuracyReport) -> go.Figure:
+    """Return a bar for each stack, by workload."""
+    series: dict[str, dict[str, float | None]] = {}
+    for result in report.results:
+        bars = series.setdefault(result.workload, {})
+        bars[f"{result.techniques}, {result.numbers}"] = 100.0 * result.accuracy
+    figure = bar_figure(series, {"title": "accuracy (%)", "range": [0, 100]}, "%")
+    figure.update_layout(height=160 + 28 * len(report.results))
+    figure.for_each_trace(lambda trace: trace.update(text=[f"{value:.1f} %" for value in trace.x]))
+    return figure

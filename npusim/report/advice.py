@@ -1,96 +1,82 @@
-"""Advice on a network for the terminal: techniques, places to rewrite, the stack to try."""
+"""The page of advice on a network: techniques, places to rewrite, the stack to try."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from npusim.report.engineering import engineering, factor, factors, last_digit, percent
-from npusim.report.terminal import LongName, conditions, headed, remarks, title
+from npusim.report.engineering import percent
+from npusim.report.page import Amount, Column, Page, Remark, Table
+from npusim.report.terminal import LongName, conditions
 
 if TYPE_CHECKING:
     from npusim.studies.advice import Advice, Agreement, RewritingAdvice
 
 _STYLES = {"gains": "green", "no gain": "dim", "instead": "dim", "refused": "dim"}
 _JOINTS = "+:"
+_FOLDED = {"overflow": "fold"}
 _MEANING = (
     "gain: inferences a second of the stack over those without the technique; today: whether a model file "
     "can hold it."
 )
 
 
-def advice_page(result: Advice) -> RenderableType:
-    """Return advice for the terminal; the conclusion is the last line."""
-    how = conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles)
-    parts: list[RenderableType] = [
-        title(result.workload, result.soc, ""),
-        Text(how, style="dim"),
-        Text(),
-        _stacks(result),
-        Text(),
-        _techniques(result),
-        Text(_MEANING, style="dim"),
-        Text(),
-    ]
+def advice_page(result: Advice) -> Page:
+    """Return the page of advice; the conclusion is the last line."""
     refused = [one.reason for one in result.techniques if one.verdict == "refused"]
-    not_today = [f"{one.technique}: {one.reason}" for one in result.techniques
-                 if one.verdict != "refused" and one.reason]  # fmt: skip
+    able = [one for one in result.techniques if one.verdict != "refused"]
+    not_today = [f"{one.technique}: {one.reason}" for one in able if one.reason]
     numerics = [f"{one.technique}: {one.numerics}" for one in result.techniques if one.verdict == "gains"]
-    foot = remarks(
-        ("Results", "cyan", numerics),
-        ("Answers", "cyan", map(_agreement, result.agreement)),
-        ("Written", "cyan", [f"{result.file}: {result.today.techniques}"] if result.file else []),
-        ("Rewrite", "yellow", _rewritings(result)),
-        ("Not yet", "yellow", not_today),
-        ("Refused", "dim", refused),
-        ("Note", "dim", result.notes),
+    return Page(
+        "Advice",
+        (result.workload, result.soc, ""),
+        conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles),
+        [_stacks(result), _techniques(result)],
+        [
+            Remark("Results", numerics, "cyan"),
+            Remark("Answers", [_agreement(one) for one in result.agreement], "cyan"),
+            Remark("Written", [f"{result.file}: {result.today.techniques}"] if result.file else [], "cyan"),
+            Remark("Rewrite", _rewritings(result), "yellow"),
+            Remark("Not yet", not_today, "yellow"),
+            Remark("Refused", refused),
+            Remark("Note", result.notes),
+        ],
+        result.conclusion,
+        document=result,
     )
-    if foot.row_count:
-        parts += [foot, Text()]
-    return Group(*parts, Text(result.conclusion, style="bold"))
 
 
 def _stacks(result: Advice) -> Table:
-    judged = result.as_it_is.accuracy is not None
-    more = ("accuracy",) if judged else ()
-    table = headed("stack", "latency", "inf/s", "energy", "times", "90 %", *more, ratio=1)
-    rows = {"as it is": result.as_it_is, "today": result.today, "with a compiler": result.with_compiler}
-    for label, variant in rows.items():
-        if label == "with a compiler" and variant.techniques == result.today.techniques:
-            continue
-        bears = last_digit(variant.speedup_interval)
-        table.add_row(
-            LongName(f"{label}: {variant.techniques}", _JOINTS),
-            engineering(variant.latency_s, "s"),
-            engineering(variant.throughput_per_s, ""),
-            engineering(variant.energy_j, "J"),
-            factor(variant.throughput_per_s / result.as_it_is.throughput_per_s, bears),
-            factors(variant.speedup_interval),
-            *([] if variant.accuracy is None else [f"{variant.accuracy:.1%}"]),
-            style="bold green" if label == "today" else "",
-        )
-    return table
+    stacks = {"as it is": result.as_it_is, "today": result.today, "with a compiler": result.with_compiler}
+    if result.with_compiler.techniques == result.today.techniques:
+        del stacks["with a compiler"]
+    base_per_s = result.as_it_is.throughput_per_s
+    rows = [
+        {"label": label, "gain": variant.throughput_per_s / base_per_s, **dict(variant)}
+        for label, variant in stacks.items()
+    ]
+    columns = (
+        Column("", "stack", lambda row: LongName(f"{row['label']}: {row['techniques']}", _JOINTS)),
+        Column("latency_s"),
+        Column("", "inf/s", lambda row: Amount(row["throughput_per_s"])),
+        Column("energy_j"),
+        Column("gain", "times", digits="speedup_interval"),
+        Column("speedup_interval", "90 %"),
+        Column("accuracy"),
+    )
+    style = {"today": "bold green"}
+    return Table(columns, rows, name="stacks", style=lambda row: style.get(row["label"], ""))
 
 
 def _techniques(result: Advice) -> Table:
-    table = headed("technique", "gain", "90 %", gap=2)
-    table.add_column("today", no_wrap=True)
-    table.add_column("in the stack", ratio=1)
-    for one in result.techniques:
-        if one.gain is None:
-            continue
-        table.add_row(
-            one.technique,
-            factor(one.gain, last_digit(one.gain_interval)),
-            factors(one.gain_interval),
-            "yes" if one.today else "no",
-            LongName(one.stack or "", _JOINTS),
-            style=_STYLES[one.verdict],
-        )
-    return table
+    columns = (
+        Column("technique"),
+        Column("gain", digits="gain_interval"),
+        Column("gain_interval", "90 %"),
+        Column("today"),
+        Column("", "in the stack", lambda one: LongName(one.stack or "", _JOINTS), layout=_FOLDED),
+    )
+    rows = [one for one in result.techniques if one.gain is not None]
+    return Table(columns, rows, name="gains", caption=_MEANING, style=lambda one: _STYLES[one.verdict])
 
 
 def _rewritings(result: Advice) -> list[str]:

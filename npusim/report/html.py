@@ -1,39 +1,49 @@
-"""The HTML page of all reports: one file, one style, plots with their tables, nothing sent anywhere."""
+"""HTML back end of pages: one file, one style, plots with their tables, nothing sent anywhere."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
 from math import ceil, floor, log10
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
+from rich.text import Text
 
 from npusim.report.engineering import engineering
-from npusim.report.marks import told_apart
+from npusim.report.page import Amount, Cell, Figures, Later, Lines, Page, Plot, Section, Table, field_sections
+from npusim.report.terminal import as_text
 
-COLOURS = (
-    "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
-    "#aa3377", "#885522", "#000000", "#ee7733", "#44bb99",
-)  # fmt: skip
-"""Colours that stay apart for the colour-blind (Paul Tol's bright scheme and others)."""
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_BRIGHT = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
+COLOURS = (*_BRIGHT, "#885522", "#000000", "#ee7733", "#44bb99")
+"""Colours that the colour-blind can tell apart (Paul Tol's bright scheme and others)."""
 GREY = "#bbbbbb"
-UNIT_COLOURS = {
-    "npu.dpu": COLOURS[0], "npu.dsp": COLOURS[5], "npu.dma": COLOURS[3], "cpu": COLOURS[8], "gpu": COLOURS[2],
-}  # fmt: skip
+UNIT_COLOURS = {f"npu.{unit}": COLOURS[i] for unit, i in (("dpu", 0), ("dsp", 5), ("dma", 3))} | {
+    "cpu": COLOURS[8],
+    "gpu": COLOURS[2],
+}
 """Colour of each unit, the same on every page."""
+HATCHING = ("", "/", "\\", "x", "-", "|", ".", "+")
+"""Patterns of bars, one after the other."""
+DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "double"}
+"""Dashes of lines, with the border of their swatch."""
+_MARKERS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
+_SYMBOLS = dict(zip(_MARKERS, "●◆■▲✖✚★", strict=True))
+_MOST_HATCHED = 400
+"""Bars of a figure from which hatching would be too fine to see and slow to draw."""
 _FEW_DECADES = 0.5
 """Powers of ten below which a logarithmic axis would have too few ticks."""
 _LONGEST_NAME = 18
 """Characters in a line of a name beside a plot."""
 _MANY_COLUMNS = 14
 """Columns from which a table is printed in smaller type."""
+_MARGIN = {"l": 10, "r": 10, "t": 30, "b": 40}
 FONT = "system-ui, sans-serif"
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
@@ -50,23 +60,105 @@ _CONFIG = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A number in a table: shown with three digits, kept whole for CSV."""
-
-    value: Any
-    """A number in the unit itself, or several; None shows nothing."""
-    unit: str = ""
-    shown: str | None = None
-    """What is shown in place of three digits and a prefix."""
-
-    def __str__(self) -> str:
-        if self.shown is not None or not isinstance(self.value, int | float):
-            return self.shown or ""
-        return engineering(self.value, self.unit)
+_CLASSES = {"bold green": "kept", "bold red": "missed"}
+"""Class of a cell by its style on the terminal."""
+_MOST_ROWS = 1000
+_FLATTENS = 10.0
+"""Ratio of the longest to the shortest bar from which a linear axis would flatten the short ones."""
 
 
-Cell = str | Amount
+def rendered(page_: Page, command: str = "") -> str:
+    """Return a page as HTML that needs no other file; `command` is the command line behind it."""
+    notes: list[str] = []
+    warnings: list[str] = []
+    headed: list[str] = []
+    for remark in page_.remarks:
+        if remark.heading == "Note":
+            notes += remark.lines
+        elif remark.heading == "Warning":
+            warnings += remark.lines
+        elif remark.lines:
+            headed.append(_heading(remark.title or remark.heading) + bullets(remark.lines))
+    below = "".join(f"<pre>{escape(as_text(one))}</pre>" for one in page_.supplements)
+    return page(
+        page_.heading,
+        text(page_.subject) if page_.subject else "",
+        _links([part.anchor for part in page_.shown if isinstance(part, Lines) and part.anchor]),
+        bullets(warnings, "warning"),
+        *map(section, page_.shown),
+        *headed,
+        _further_fields(page_),
+        below,
+        lead=page_.conclusion or page_.lead,
+        notes=notes,
+        command=command,
+    )
+
+
+def section(part: Section) -> str:
+    """Return a section as HTML; nothing for what only the terminal shows."""
+    match part:
+        case Table():
+            return _table(part) if part.rows and part.only != "terminal" else ""
+        case Plot():
+            return _plot(part)
+        case Later():
+            return "".join(map(section, part.build()))
+        case Figures():
+            cells = (f"<div>{escape(name)}<b>{escape(v)}</b></div>" for name, v in (*part.pairs, *part.more))
+            return f"<div class=figures>{''.join(cells)}</div>"
+        case Lines():
+            if part.only == "terminal" or not part.lines:
+                return ""
+            style = "note" if part.style == "dim" else ""
+            shown = bullets(part.lines, style) if len(part.lines) > 1 else text(part.lines[0], style)
+            return _heading(part.title, part.anchor) + shown
+    return ""
+
+
+def _links(anchors: Sequence[str]) -> str:
+    links = " ".join(f'<a href="#{escape(anchor)}">{escape(anchor)}</a>' for anchor in anchors)
+    return f"<nav>{links}</nav>" if len(anchors) > 1 else ""
+
+
+def _further_fields(page_: Page) -> str:
+    """Return the fields of the page's document that no table of the page shows, folded away."""
+    if page_.document is None:
+        return ""
+    tables = [part for part in page_.shown if isinstance(part, Table)]
+    tables += [part.table for part in page_.shown if isinstance(part, Plot) and part.table is not None]
+    sections = field_sections(page_.document, [table.name for table in tables])
+    return folded("All figures and tables", "".join(map(section, sections)))
+
+
+def _heading(words: str, anchor: str = "") -> str:
+    name = f' id="{escape(anchor)}"' if anchor else ""
+    return f"<h2{name}>{escape(words)}</h2>" if words else ""
+
+
+def _table(part: Table) -> str:
+    columns, rows = part.cells("html", part.rows[:_MOST_ROWS])
+    words = [i for i, column in enumerate(columns) if column.is_left([row[i] for row in rows])]
+    keys = [column.key for column in columns] if part.name else []
+    shown = table([column.title for column in columns], rows, words, name=part.name, keys=keys)
+    left = len(part.rows) - len(rows)
+    below = text(f"and {left:,} more: --format json", "note") if left else ""
+    below += text(str(part.caption), "note") if part.caption else ""
+    return _heading(part.title) + (folded(part.folded, shown + below) if part.folded else shown + below)
+
+
+def _plot(part: Plot) -> str:
+    drawing = part.draw()
+    listed = section(part.table) if part.table is not None else ""
+    note = text(part.note) if part.note else ""
+    if isinstance(drawing, str):
+        return _heading(part.title) + note + drawing + listed
+    if drawing is None or not drawing.data:
+        return listed
+    title = drawing.layout.title.text or part.title
+    drawing.layout.title = None
+    height = drawing.layout.height
+    return plot(drawing, height, title, data=listed, least_width=part.least_width) + note
 
 
 def page(title: str, *parts: str, lead: str = "", notes: Iterable[str] = (), command: str = "") -> str:
@@ -110,15 +202,7 @@ def body_of(page_: str) -> str:
     return page_.partition("<body>")[2].rpartition("</body>")[0]
 
 
-def plot(
-    figure: go.Figure,
-    height: int,
-    title: str = "",
-    *,
-    data: str = "",
-    least_width: int = 0,
-    margin: Mapping[str, int] | None = None,
-) -> str:
+def plot(figure: go.Figure, height: int, title: str = "", *, data: str = "", least_width: int = 0) -> str:
     """Return a figure as part of a page, in the page's style, its legend above it.
 
     Parameters
@@ -130,18 +214,16 @@ def plot(
     title : str
         Heading above it: a title within the figure is cut on narrow screens.
     data : str
-        What it shows, from `table`: folded away below it.
+        Table of its numbers, folded away below it.
     least_width : int
         In pixels; a narrower screen scrolls sideways.
-    margin : mapping of str to int, optional
-        Margins other than the page's.
     """
     legend = _legend(figure)
     figure.update_layout(
         height=height,
         font={"family": FONT, "size": 13},
         template="plotly_white",
-        margin={"l": 10, "r": 10, "t": 30, "b": 40, **(margin or {})},
+        margin={**_MARGIN, **figure.layout.margin.to_plotly_json()},
         hoverlabel={"align": "left"},
         showlegend=False,
         separators=". ",
@@ -157,20 +239,243 @@ def plot(
 
 def _legend(figure: go.Figure) -> str:
     """Return the names of a figure's traces as buttons, which wrap on any screen and hide what they name."""
-    swatches = told_apart(figure)
+    swatches = distinguish(figure)
     if len(swatches) < 2:
         return ""
     buttons = []
     for name, swatch in swatches.items():
-        traces = [
-            k for k, trace in enumerate(figure.data) if trace.name == name and trace.showlegend is not False
-        ]
+        shown = enumerate(figure.data)
+        traces = [k for k, trace in shown if trace.name == name and trace.showlegend is not False]
         off = any(figure.data[k].visible == "legendonly" for k in traces[:1])
         buttons.append(
             f'<button class="{"off" if off else ""}" onclick="toggle(this)" '
             f'data-traces="{json.dumps(traces)}">{swatch}{escape(name)}</button>'
         )
     return f"<p class=legend>{''.join(buttons)}</p>"
+
+
+def distinguish(figure: go.Figure) -> dict[str, str]:
+    """Hatch bars, dash lines and vary symbols of a figure where nothing is set.
+
+    Returns
+    -------
+    dict of str to str
+        HTML of a swatch by the name of its trace, for every trace that a legend names.
+    """
+    named = [trace for trace in figure.data if trace.name and trace.showlegend is not False]
+    bars = (trace for trace in figure.data if trace.type == "bar" and trace.x is not None)
+    few = sum(len(trace.x) for trace in bars) <= _MOST_HATCHED
+    several = len({trace.name for trace in named}) > 1
+    places: dict[str, list[str]] = {}
+    swatches: dict[str, str] = {}
+    for trace in named:
+        kind = _kind(trace)
+        known = places.setdefault(kind, [])
+        if trace.name not in known:
+            known.append(trace.name)
+        number = known.index(trace.name) if several else 0
+        if kind == "bar":
+            swatch = _hatched(trace, number if few else 0)
+        elif kind == "line":
+            swatch = _dashed(trace, number)
+        else:
+            swatch = _marked(trace, number)
+        swatches.setdefault(trace.name, swatch)
+    return swatches
+
+
+def _kind(trace: Any) -> str:
+    """Return whether a trace is seen as bars (or areas), lines or dots."""
+    if trace.type == "bar" or getattr(trace, "stackgroup", None) or getattr(trace, "fill", None):
+        return "bar"
+    mode = getattr(trace, "mode", None) or "lines+markers"
+    return "line" if "lines" in mode else "dots"
+
+
+def _hatched(trace: Any, number: int) -> str:
+    number %= len(HATCHING)
+    if trace.type == "bar" and not trace.marker.pattern.shape:
+        trace.marker.pattern = {"shape": HATCHING[number], "fgcolor": "#ffffff", "size": 6}
+        return f'<i class="hatch{number}" style="background-color: {_colour(trace)}"></i>'
+    return f'<i style="background-color: {_colour(trace)}"></i>'
+
+
+def _dashed(trace: Any, number: int) -> str:
+    if not trace.line.dash:
+        trace.line.dash = list(DASHES)[number % len(DASHES)]
+    border = DASHES.get(trace.line.dash, "dashed")
+    return f'<i class=line style="border-top: 3px {border} {_colour(trace)}"></i>'
+
+
+def _marked(trace: Any, number: int) -> str:
+    if trace.marker.symbol is None:
+        trace.marker.symbol = list(_SYMBOLS)[number % len(_SYMBOLS)]
+    symbol = trace.marker.symbol if isinstance(trace.marker.symbol, str) else ""
+    glyph = _SYMBOLS.get(symbol.removesuffix("-open"), "●")
+    return f'<i class=mark style="color: {_colour(trace)}">{escape(glyph)}</i>'
+
+
+def _colour(trace: Any) -> str:
+    """Return the colour that a trace is drawn in, as text that is safe in a style."""
+    for part in ("marker", "line"):
+        colour = getattr(getattr(trace, part, None), "color", None)
+        if isinstance(colour, str) and re.fullmatch(r"#[0-9a-fA-F]{3,8}", colour):
+            return colour
+    return GREY
+
+
+def blank_figure() -> go.Figure:
+    """Return a figure without traces; the plotting library is imported on first use."""
+    import plotly.graph_objects as go
+
+    return go.Figure()
+
+
+def bar_figure(
+    series: Mapping[str, Mapping[str, float | None]],
+    axis: Mapping[str, Any],
+    unit: str,
+    *,
+    mode: str = "group",
+    colours: Mapping[str, str] | None = None,
+    hover: Callable[[str, str], str] | None = None,
+    height: int = 0,
+) -> go.Figure:
+    """Return horizontal bars, names down the side.
+
+    Parameters
+    ----------
+    series : mapping of str to mapping of str to float or None
+        Values by name, of each series.
+    axis : mapping of str to Any
+        Settings of the axis of values.
+    mode : {"group", "stack", "overlay"}
+        How series share a name's place.
+    hover : callable, optional
+        Returns what a bar says when touched, from series and name; default: both and the amount.
+    height : int
+        In pixels; 0: what the bars need.
+    """
+    figure = blank_figure()
+    for number, (label, values) in enumerate(series.items()):
+        amounts = [None if value is None else engineering(value, unit) for value in values.values()]
+        texts = [f"{escape(name)}, {escape(label)}: {a}" for name, a in zip(values, amounts, strict=True)]
+        figure.add_bar(
+            x=list(values.values()),
+            y=list(values),
+            orientation="h",
+            name=label,
+            marker={"color": (colours or {}).get(label, COLOURS[number % len(COLOURS)])},
+            hovertext=texts if hover is None else [hover(label, name) for name in values],
+            hoverinfo="text",
+        )
+    names = list(dict.fromkeys(name for values in series.values() for name in values))
+    rows = len(names) * (len(series) if mode == "group" else 1)
+    height = height or (150 + 18 * (rows + len(names)) if mode == "group" else 100 + 34 * rows)
+    figure.update_layout(barmode=mode, xaxis=axis, yaxis=names_axis(names), height=height)
+    return figure
+
+
+def amount_bars(
+    axis: str,
+    unit: str,
+    values: Mapping[str, float | None],
+    colours: Mapping[str, str] | None = None,
+    linear: bool = False,
+) -> go.Figure | None:
+    """Return a bar for each name with its amount; None where no name has one.
+
+    The axis is logarithmic where it would flatten short bars, unless `linear`.
+    """
+    known = {name: value for name, value in values.items() if value is not None}
+    if not known:
+        return None
+    positive = [value for value in known.values() if value > 0.0]
+    far_apart = not linear and len(positive) == len(known) and max(positive) > _FLATTENS * min(positive)
+    scale = log_axis(axis, unit, min(positive) / 2, max(positive)) if far_apart else amount_axis(axis, unit)
+    figure = bar_figure({"": known}, scale, unit, height=130 + 30 * len(known))
+    figure.update_traces(
+        marker={"color": [(colours or {}).get(name, COLOURS[0]) for name in known]},
+        text=[engineering(value, unit) for value in known.values()],
+        textposition="auto",
+        hovertemplate="%{y}: %{text}<extra></extra>",
+    )
+    return figure
+
+
+def line_figure(
+    series: Mapping[str, tuple[Sequence[Any], Sequence[Any]]],
+    x_axis: Mapping[str, Any],
+    y_axis: Mapping[str, Any],
+    *,
+    mode: str = "lines",
+    height: int = 420,
+    styles: Mapping[str, Mapping[str, Any]] | None = None,
+) -> go.Figure:
+    """Return a line or dots through the points of each series, x and y; styles are settings of a series."""
+    figure = blank_figure()
+    for number, (name, (x, y)) in enumerate(series.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        drawn = {"line": {"color": colour}} if "lines" in mode else {"marker": {"color": colour, "size": 10}}
+        figure.add_scatter(
+            **{"x": x, "y": y, "name": name, "mode": mode, **drawn, **(styles or {}).get(name, {})}
+        )
+    figure.update_layout(xaxis=x_axis, yaxis=y_axis, height=height)
+    return figure
+
+
+def add_marks(
+    figure: go.Figure,
+    name: str,
+    points: Sequence[Any],
+    at: Callable[[Any], tuple[Any, Any]],
+    marker: Mapping[str, Any],
+    hover: Callable[..., str] | None = None,
+    **settings: Any,
+) -> None:
+    """Draw a mark for each point; `at` returns where, `hover` what it says when touched."""
+    places = [at(point) for point in points]
+    figure.add_scatter(
+        x=[x for x, _ in places],
+        y=[y for _, y in places],
+        mode="markers",
+        name=name,
+        marker=marker,
+        text=None if hover is None else [hover(point) for point in points],
+        hoverinfo="skip" if hover is None else "text",
+        **settings,
+    )
+
+
+def add_spans(
+    figure: go.Figure, name: str, colour: str, spans: Sequence[tuple[float, float, str, str]], **place: int
+) -> None:
+    """Draw spans of time as bars: begin, length (s), track and what the bar says when touched."""
+    begins, lengths, tracks, stories = (list(column) for column in zip(*spans, strict=True))
+    figure.add_bar(
+        base=begins,
+        x=lengths,
+        y=tracks,
+        orientation="h",
+        name=name,
+        hovertext=stories,
+        hoverinfo="text",
+        marker={"color": colour, "line": {"width": 0}},
+        **place,
+    )
+
+
+def add_guides(figure: go.Figure, ends: tuple[float, float], shares: Iterable[float]) -> None:
+    """Draw the line of agreement, and dotted ones so many times above or below it."""
+    for share in (1.0, *shares):
+        figure.add_scatter(
+            x=list(ends),
+            y=[share * end for end in ends],
+            mode="lines",
+            line={"color": "#999", "width": 1, "dash": "solid" if share == 1.0 else "dot"},
+            hoverinfo="skip",
+            showlegend=False,
+        )
 
 
 def seconds_axis(title: str, log: bool = True) -> dict[str, Any]:
@@ -242,7 +547,6 @@ def table(
     heads: Sequence[str],
     rows: Iterable[Sequence[Cell]],
     words: Sequence[int] = (0,),
-    styles: Mapping[str, str] | None = None,
     *,
     name: str = "",
     keys: Sequence[str] = (),
@@ -251,33 +555,32 @@ def table(
 
     Parameters
     ----------
-    rows : iterable of sequence of str or Amount
     words : sequence of int
-        Columns that hold words; the others hold numbers, to the right.
-    styles : mapping of str to str, optional
-        Class of cells by their text.
+        Columns aligned to the left; the others hold numbers.
     name : str
-        With a name the table can be saved as a CSV file called so, its amounts as raw numbers.
+        With a name the table can be saved as a CSV file of that name, its amounts as raw numbers.
     keys : sequence of str
         Where each column stands in the JSON document.
     """
-    classes, lines = styles or {}, [tuple(row) for row in rows]
+    lines = [tuple(row) for row in rows]
     units = [next((c.unit for c in cells if isinstance(c, Amount)), "") for cells in zip(*lines, strict=True)]
     units = units or [""] * len(heads)
 
     def drawn(cell: Cell, column: int, tag: str) -> str:
         shown = str(cell)
-        style = classes.get(shown, "text" if column in words else "")
-        kept = ""
+        style = "text" if column in words else ""
+        if isinstance(cell, Text):
+            style = _CLASSES.get(str(cell.style), style)
+        data = ""
         if isinstance(cell, Amount):
-            kept = f' data-value="{"" if cell.value is None else escape(json.dumps(cell.value))}"'
+            data = f' data-value="{"" if cell.value is None else escape(json.dumps(cell.value))}"'
         elif tag == "th":
-            kept = f' data-key="{escape(keys[column])}"' if keys else ""
-            kept += f' data-unit="{escape(units[column])}"' if units[column] else ""
-        words_of = escape(shown)
+            data = f' data-key="{escape(keys[column])}"' if keys else ""
+            data += f' data-unit="{escape(units[column])}"' if units[column] else ""
+        content = escape(shown)
         if column in words and len(shown) > _LONGEST_NAME:  # broken where its parts meet
-            words_of = re.sub(r"([/+])(?=\w)", r"\1<wbr>", words_of)
-        return f'<{tag} class="{style}"{kept}>{words_of}</{tag}>'
+            content = re.sub(r"([/+])(?=\w)", r"\1<wbr>", content)
+        return f'<{tag} class="{style}"{data}>{content}</{tag}>'
 
     def line(cells: Sequence[Cell], tag: str) -> str:
         return f"<tr>{''.join(drawn(cell, i, tag) for i, cell in enumerate(cells))}</tr>"
@@ -294,12 +597,6 @@ def table(
 def folded(summary: str, content: str) -> str:
     """Return content that shows on demand and in print; nothing where there is none."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>" if content else ""
-
-
-def figures(pairs: Iterable[tuple[str, Cell]]) -> str:
-    """Return the headline figures of a page: what, and how much."""
-    cells = "".join(f"<div>{escape(what)}<b>{escape(str(value))}</b></div>" for what, value in pairs)
-    return f"<div class=figures>{cells}</div>"
 
 
 def text(words: str, style: str = "") -> str:
@@ -321,6 +618,8 @@ def _beside(name: str) -> str:
 @cache
 def _library() -> str:
     """Return the plotting library without addresses of others."""
+    from plotly.offline import get_plotlyjs
+
     script: str = get_plotlyjs()
     for address in _FOREIGN:
         script = script.replace(address, "")

@@ -1,4 +1,4 @@
-"""A catalogue as a page for the terminal."""
+"""A catalogue on the terminal."""
 
 from __future__ import annotations
 
@@ -7,34 +7,40 @@ from functools import partial
 from itertools import groupby
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from npusim.catalogues import Entry, Listing
 from npusim.report.engineering import engineering
-from npusim.report.terminal import grid
+from npusim.report.page import Column, Table
+from npusim.report.terminal import drawn_table, grid
 
 _UNIT_WORDS = {"npu.dpu": "DPU", "npu.dsp": "DSP", "cpu": "CPU", "gpu": "GPU"}
+_NAME = {"style": "bold cyan"}
+_OF_OPERATORS = (
+    "The DPU runs only the elementwise types that the SoC lists in dpu.eltwise_ops. An operator of another "
+    "type is costed by the bytes it moves, with a warning. Free: a view, the same bytes under another shape."
+)
 
 
 def listing_page(listing: Listing) -> RenderableType:
-    """Return a catalogue for the terminal: a row per thing, operators by family."""
+    """Return a catalogue for the terminal: one row for each entry, operators by family."""
     if not listing.entries:
         return Text(f"npusim ships no {listing.catalogue}.")
     return _PAGES[listing.catalogue](listing.entries)
 
 
-def _described(text_of: Callable[[Entry], Text], entries: Sequence[Entry]) -> Table:
-    """Return names on the left and words on the right, for what needs a sentence."""
+def _described(lines_of: Callable[[Entry], Sequence[str]], entries: Sequence[Entry]) -> RenderableType:
+    """Return names on the left, on the right a description with dim facts below it."""
     table = grid()
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for entry in entries:
-        table.add_row(entry["name"], text_of(entry))
+        first, *facts = filter(None, lines_of(entry))
+        table.add_row(entry["name"], Text(first).append("".join(f"\n{fact}" for fact in facts), style="dim"))
     return table
 
 
-def _soc_facts(entry: Entry) -> Text:
+def _soc_lines(entry: Entry) -> Sequence[str]:
     facts = [f"{engineering(entry['dram_bytes_per_s'], 'B/s')} DRAM"]
     if "npu_tiles" in entry:
         facts = [
@@ -44,69 +50,61 @@ def _soc_facts(entry: Entry) -> Text:
             f"{engineering(entry['npu_sram_bytes'], 'B')} SRAM",
             *facts,
         ]
-    text = Text(entry["title"])
-    text.append(f"\n{', '.join(facts)}", style="dim")
-    text.append(f"\ndevices: {', '.join(entry['devices'])}", style="dim")
-    return text
+    return entry["title"], ", ".join(facts), f"devices: {', '.join(entry['devices'])}"
 
 
-def _technique_facts(entry: Entry) -> Text:
-    text = Text(entry["summary"])
+def _technique_lines(entry: Entry) -> Sequence[str]:
     rules = [f"needs {entry['needs']}"] if entry["needs"] else []
     rules += [f"not with {other}" for other in entry["excludes"]]
     rules += [f"settings: {', '.join(entry['settings'])}"] if entry["settings"] else []
-    text.append(f"\n{'; '.join(rules)}" if rules else "", style="dim")
-    return text
+    return entry["summary"], "; ".join(rules)
 
 
 def _workloads(entries: Sequence[Entry]) -> RenderableType:
-    table = _headed("name", "kind", "input", "format", "operators", "MACs")
     own = {"name", "kind", "model", "precision", "description", "operators", "macs", "file"}
-    for entry in entries:
-        facts = ", ".join(str(value) for key, value in entry.items() if key not in own)
-        words = (entry["kind"], facts, entry["precision"])
-        macs = engineering(entry["macs"], "")
-        table.add_row(Text(entry["name"], style="bold cyan"), *words, str(entry["operators"]), macs)
-    table.columns[0].no_wrap = True
-    for column in table.columns[4:]:
-        column.justify = "right"
-    return table
+    columns = (
+        Column("name", layout={**_NAME, "no_wrap": True}),
+        Column("kind", layout={"overflow": "fold"}),
+        Column(
+            "",
+            "input",
+            lambda entry: ", ".join(str(value) for key, value in entry.items() if key not in own),
+            layout={"overflow": "fold"},
+        ),
+        Column("precision", "format", layout={"overflow": "fold"}),
+        Column("operators"),
+        Column("", "MACs", lambda entry: engineering(entry["macs"], ""), words=False),
+    )
+    return drawn_table(Table(columns, entries))
 
 
 def _ops(entries: Sequence[Entry]) -> RenderableType:
-    table = _headed("family", "units", "types")
-    table.columns[2].overflow = "fold"
-    for (family, units), members in groupby(entries, key=lambda entry: (entry["family"], entry["units"])):
-        able = " ".join(_UNIT_WORDS[unit] for unit in units) or "free"
-        names = ", ".join(entry["name"] for entry in members)
-        table.add_row(Text(family, style="bold cyan"), able, names)
-    note = (
-        "The DPU runs of the elementwise types those that the SoC lists in dpu.eltwise_ops. A type that is "
-        "not here is costed by the bytes it moves, with a warning. Free: the same bytes under another shape."
+    families = groupby(entries, key=lambda entry: (entry["family"], entry["units"]))
+    rows = [
+        (
+            family,
+            " ".join(_UNIT_WORDS[unit] for unit in units) or "free",
+            ", ".join(e["name"] for e in members),
+        )
+        for (family, units), members in families
+    ]
+    columns = (
+        Column("", "family", lambda row: row[0], layout=_NAME),
+        Column("", "units", lambda row: row[1], layout={"overflow": "fold"}),
+        Column("", "types", lambda row: row[2], layout={"overflow": "fold"}),
     )
-    return Group(table, Text(), Text(note, style="dim"))
+    return Group(drawn_table(Table(columns, rows)), Text(), Text(_OF_OPERATORS, style="dim"))
 
 
-def _space_facts(entry: Entry) -> Text:
-    text = Text(entry["title"])
-    text.append(f"\n{entry['points']:,} points", style="dim")
-    text.append(f"\n{', '.join(entry['axes'])}", style="dim")
-    return text
-
-
-def _headed(*headings: str) -> Table:
-    table = grid()
-    table.show_header, table.header_style = True, "dim"
-    for heading in headings:
-        table.add_column(heading)
-    return table
+def _space_lines(entry: Entry) -> Sequence[str]:
+    return entry["title"], f"{entry['points']:,} points", ", ".join(entry["axes"])
 
 
 _PAGES: Mapping[str, Callable[[Sequence[Entry]], RenderableType]] = {
-    "socs": partial(_described, _soc_facts),
+    "socs": partial(_described, _soc_lines),
     "workloads": _workloads,
-    "techniques": partial(_described, _technique_facts),
+    "techniques": partial(_described, _technique_lines),
     "ops": _ops,
-    "suites": partial(_described, lambda entry: Text(entry["title"])),
-    "spaces": partial(_described, _space_facts),
+    "suites": partial(_described, lambda entry: [entry["title"]]),
+    "spaces": partial(_described, _space_lines),
 }

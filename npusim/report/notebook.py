@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npusim.documents import Display, Document
 from npusim.metrics import METRICS, unit_of
 from npusim.report.engineering import engineering, last_digit
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _SUBJECT = ("title", "workload", "soc", "techniques", "device", "chip", "engine", "hint", "directory")
 """Fields that say what a document is about."""
@@ -20,29 +17,22 @@ _COLUMNS = 100
 _STYLE = "font-family: monospace; line-height: 1.2; font-size: 90%; overflow-x: auto"
 
 
-def page_of(document: Document) -> RenderableType | None:
-    """Return the page of a document for the terminal; None where its kind has none."""
-    from npusim.report.pages import DOCUMENTS, kind_name, loaded, with_pages
-
-    kind = DOCUMENTS.get(kind_name(document))
-    return with_pages(loaded(kind.page)(document), document) if kind is not None and kind.page else None
-
-
 def text_of(document: Document) -> str:
     """Return a few lines: what the document is about, its first metrics, the size of its tables."""
-    held: dict[str, Any] = dict(document)
-    subject = [str(getattr(held[name], "name", held[name])) for name in _SUBJECT if held.get(name)]
+    fields: dict[str, Any] = dict(document)
+    subject = [str(getattr(fields[name], "name", fields[name])) for name in _SUBJECT if fields.get(name)]
     lines = [f"{type(document).__name__}: {', '.join(subject)}".removesuffix(": ")]
-    metrics = [name for name in METRICS if isinstance(held.get(name), int | float)][:_MOST_METRICS]
-    borne = {"latency_s": last_digit(held.get("latency_interval_s"))}
+    metrics = [name for name in METRICS if isinstance(fields.get(name), int | float)][:_MOST_METRICS]
+    last = {"latency_s": last_digit(fields.get("latency_interval_s"))}
     figures = [
-        f"{METRICS[name].title} {engineering(held[name], unit_of(name), borne.get(name))}" for name in metrics
+        f"{METRICS[name].title} {engineering(fields[name], unit_of(name), last.get(name))}"
+        for name in metrics
     ]
-    for line in (", ".join(figures), held.get("conclusion", "")):
+    for line in (", ".join(figures), fields.get("conclusion", "")):
         lines += textwrap.wrap(line, _COLUMNS, initial_indent="  ", subsequent_indent="  ")
-    tables = {name: held[name] for name in document.tables() if not isinstance(held[name], int)}
+    tables = {name: fields[name] for name in document.tables() if not isinstance(fields[name], int)}
     sizes = [f"{name.replace('_', ' ')}: {len(rows)}" for name, rows in tables.items() if rows]
-    counts = [f"{name}: {value:,}" for name, value in held.items() if not tables and type(value) is int]
+    counts = [f"{name}: {value:,}" for name, value in fields.items() if not tables and type(value) is int]
     lines.append(f"  {', '.join([*sizes, *counts])}; to_frame(), to_json()")
     return "\n".join(lines)
 
@@ -51,7 +41,9 @@ def html_of(document: Document) -> str:
     """Return the document's page as HTML for a notebook; its text where its kind has no page."""
     from rich.console import Console
 
-    page = page_of(document)
+    from npusim.report.pages import own_page
+
+    page = own_page(document)
     console = Console(
         file=io.StringIO(), record=True, width=_COLUMNS, force_terminal=True, highlight=False, emoji=False
     )

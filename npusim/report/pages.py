@@ -1,125 +1,71 @@
-"""Pages of documents: which HTML page a document has, and what other packages add below."""
+"""Pages of documents: which page a document has, what other packages add, several results on one page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Group, RenderableType
 
 from npusim.documents import Document
 from npusim.plugins import Registry
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from npusim.report.page import Page, document_page
 
 
 @dataclass(frozen=True)
-class Page:
-    """A page that is shown below the tables of one kind of document."""
+class Supplement:
+    """What a package shows below the page of one kind of document."""
 
     name: str
-    """What it is called."""
     document: type[Document]
     """Documents that it is shown for, such as `npusim.Estimate`."""
     render: Callable[[Any], RenderableType | None]
-    """Returns what rich prints below, from the document; None: nothing."""
+    """Returns what rich prints, from the document; None: nothing."""
 
 
 @dataclass(frozen=True)
 class DocumentKind:
-    """A kind of JSON document and what makes its pages, each as `module:name`, imported on first use."""
+    """A kind of JSON document and its page, each as `module:name`, imported on first use."""
 
     name: str
     """Name of its schema without `npusim.` and version."""
     model: str
     """The `Document`."""
     page: str = ""
-    """Returns the page for the terminal, from the document; empty: it has none."""
-    html: str = "npusim.report.document_html:document_html"
-    """Returns the HTML page, from the document and the command that made it."""
+    """Returns the `Page` of a document; empty: its fields are its page."""
 
 
 DOCUMENTS = Registry("npusim.documents", "document", DocumentKind)
 """Every kind of document that npusim and other packages write."""
-
-for _kind in (
-    DocumentKind(
-        "estimate",
-        "npusim.engines:Estimate",
-        page="npusim.report.estimate:estimate_page",
-        html="npusim.report.estimate_html:estimate_html",
-    ),
-    DocumentKind(
-        "compare",
-        "npusim.studies.side_by_side:Comparison",
-        page="npusim.report.side_by_side:comparison_page",
-        html="npusim.report.study_html:compare_html",
-    ),
-    DocumentKind(
-        "whatif",
-        "npusim.studies:WhatIf",
-        page="npusim.report.whatif:whatif_page",
-        html="npusim.report.whatif_html:whatif_html",
-    ),
-    DocumentKind("advise", "npusim.studies.advice:Advice"),
-    DocumentKind(
-        "map",
-        "npusim.studies.placement_document:Placement",
-        page="npusim.report.placement:placement_page",
-        html="npusim.report.study_html:placement_html",
-    ),
-    DocumentKind(
-        "map-front",
-        "npusim.studies.map_front_document:MapFront",
-        page="npusim.report.map_front:map_front_page",
-        html="npusim.report.map_front:map_front_html",
-    ),
-    DocumentKind(
-        "stream",
-        "npusim.studies.stream:Followed",
-        page="npusim.report.stream:stream_page",
-        html="npusim.report.study_html:stream_html",
-    ),
-    DocumentKind("validate", "npusim.validation:Validation"),
-    DocumentKind("trace-diff", "npusim.measure.traces:TraceDiff", page="npusim.report.trace_diff:diff_page"),
-    DocumentKind(
-        "accuracy",
-        "npusim.accuracy.document:AccuracyReport",
-        page="npusim.report.accuracy:accuracy_page",
-        html="npusim.report.study_html:accuracy_html",
-    ),
-    DocumentKind("sweep", "npusim.explore:SweepResult"),
-    DocumentKind("query", "npusim.explore.query:Answer"),
-    DocumentKind(
-        "pareto",
-        "npusim.explore.fronts:Front",
-        page="npusim.report.exploration:pareto_page",
-        html="npusim.report.pareto_html:pareto_html",
-    ),
-    DocumentKind(
-        "search",
-        "npusim.explore.search:SearchResult",
-        page="npusim.report.exploration:search_page",
-        html="npusim.report.study_html:search_html",
-    ),
-    DocumentKind(
-        "calibration",
-        "npusim.calibrate.device_report:CalibrationReport",
-        page="npusim.report.calibration:calibration_page",
-        html="npusim.report.calibration_html:calibration_html",
-    ),
-    DocumentKind("list", "npusim.catalogues:Listing"),
-    DocumentKind(
-        "measurement",
-        "npusim.measure:Measurement",
-        page="npusim.report.measurement:measurement_page",
-        html="npusim.report.study_html:measurement_html",
-    ),
-    DocumentKind("parameters", "npusim.validation.document:Unmeasured"),
+for _name, _model, _page in (
+    ("estimate", "engines:Estimate", "estimate:estimate_page"),
+    ("compare", "studies.side_by_side:Comparison", "side_by_side:comparison_page"),
+    ("whatif", "studies:WhatIf", "whatif:whatif_page"),
+    ("graph-difference", "graph:GraphDifference", "graph_difference:difference_page"),
+    ("advise", "studies.advice:Advice", "advice:advice_page"),
+    ("map", "studies.placement_document:Placement", "placement:placement_page"),
+    ("map-front", "studies.map_front_document:MapFront", "placement:map_front_page"),
+    ("stream", "studies.stream:Followed", "stream:stream_page"),
+    ("validate", "validation:Validation", ""),
+    ("trace-diff", "measure.traces:TraceDiff", "trace_diff:diff_page"),
+    ("accuracy", "accuracy.document:AccuracyReport", "accuracy:accuracy_page"),
+    ("sweep", "explore:SweepResult", ""),
+    ("query", "explore.query:Answer", ""),
+    ("pareto", "explore.fronts:Front", "exploration:pareto_page"),
+    ("search", "explore.search:SearchResult", "exploration:search_page"),
+    ("calibration", "calibrate.device_report:CalibrationReport", "calibration:calibration_page"),
+    ("list", "catalogues:Listing", ""),
+    ("measurement", "measure:Measurement", "measurement:measurement_page"),
+    ("parameters", "validation.document:Unmeasured", ""),
 ):
-    DOCUMENTS.register(_kind)
+    DOCUMENTS.register(DocumentKind(_name, f"npusim.{_model}", _page and f"npusim.report.{_page}"))
+
+PAGES = Registry("npusim.reports", "report page", Supplement)
+"""Every supplement of other packages by name."""
 
 
 def loaded(name: str) -> Any:
@@ -133,37 +79,109 @@ def kind_name(document: Document) -> str:
     return document.schema_name().partition("/")[0].removeprefix("npusim.")
 
 
-PAGES = Registry("npusim.reports", "report page", Page)
-"""Every added page by name."""
+def own_page(document: Document) -> Page | None:
+    """Return the page of a document with its supplements; None where its kind has no page of its own."""
+    kind = DOCUMENTS.get(kind_name(document))
+    if kind is None or not kind.page:
+        return None
+    return with_supplements(loaded(kind.page)(document), document)
+
+
+def with_supplements(page: Page, document: Document) -> Page:
+    """Return a page with what other packages show below it."""
+    shown = [one.render(document) for one in PAGES.values() if isinstance(document, one.document)]
+    return replace(page, supplements=[one for one in shown if one is not None])
 
 
 def with_pages(page: RenderableType, document: Document) -> RenderableType:
-    """Return a page with what is added for its document below."""
-    added = [one.render(document) for one in PAGES.values() if isinstance(document, one.document)]
-    shown = [one for one in added if one is not None]
-    if not shown:
-        return page
-    from rich.console import Group
-
-    return Group(page, *shown)
+    """Return what a command prints with what other packages show below it."""
+    if isinstance(page, Page):
+        return with_supplements(page, document)
+    below = with_supplements(Page(""), document).supplements
+    return Group(page, *below) if below else page
 
 
-def html_of(document: Document, command: str) -> str:
-    """Return a document as an HTML page that needs no other file; `command` asked for it."""
-    kind = DOCUMENTS.get(kind_name(document))
-    html: str = loaded(kind.html if kind is not None else DocumentKind.html)(document, command)
-    return html.replace("</body>", f"{_added(document)}</body>")
+def html_of(document: Document, command: str, page: RenderableType | None = None) -> str:
+    """Return a document as an HTML page that needs no other file.
+
+    Parameters
+    ----------
+    command : str
+        Command line behind it.
+    page : Page, optional
+        Its page where that holds more than the document tells.
+    """
+    if isinstance(page, Page):
+        return with_supplements(page, document).html(command)
+    whole = own_page(document) or with_supplements(document_page(document), document)
+    return whole.html(command)
 
 
-def _added(document: Document) -> str:
-    """Return the pages of other packages as preformatted text."""
-    from io import StringIO
+_LOWER = {"h1": "h2", "h2": "h3", "h3": "h4"}
+_NAMED = re.compile(r'(\bid="|\bhref="#|url\(#)(?![0-9a-f]{8}-)')
+"""Names of elements and links to them, except those of plots, which differ already."""
 
-    from rich.console import Console, Group
 
-    shown = with_pages(Group(), document)
-    if isinstance(shown, Group) and not shown.renderables:
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result of a report."""
+
+    document: Document
+    command: str
+    """Command line that makes it; empty where it was read from a file."""
+    origin: str
+    """File or directory that it was read from, and the fingerprint of a file; empty where it was computed."""
+    page: Callable[[], RenderableType] | None = None
+    """Returns its page; None: that of the document alone."""
+
+
+def report_html(title: str, results: Sequence[Result], command: str) -> str:
+    """Return a page of all results, summary first, that needs no other file."""
+    from npusim.report.html import page
+
+    return page(
+        title,
+        _summary(results),
+        *(_section(number, result) for number, result in enumerate(results, 1)),
+        lead=f"{len(results)} results" if len(results) > 1 else "",
+        command=command,
+    )
+
+
+def _summary(results: Sequence[Result]) -> str:
+    from npusim.report.notebook import text_of
+
+    entries = []
+    for number, result in enumerate(results, 1):
+        subject, *figures, sizes = text_of(result.document).splitlines()
+        summary = " ".join(line.strip() for line in figures) or _verdict(result.document)
+        summary = summary or sizes.partition(";")[0].strip()
+        origin = f"made by <code>{escape(result.command)}</code>" if result.command else escape(result.origin)
+        entries.append(
+            f'<li><a href="#result-{number}">{escape(subject)}</a><br>{escape(summary)}'
+            f"<br><span class=note>{origin}</span></li>"
+        )
+    return f"<h2>Summary</h2><ol>{''.join(entries)}</ol>"
+
+
+def _verdict(document: Document) -> str:
+    """Return how many limits of a validation are kept; nothing for other documents."""
+    from npusim.validation.document import Validation
+
+    if not isinstance(document, Validation):
         return ""
-    written = StringIO()
-    Console(file=written, width=100, color_system=None).print(shown)
-    return f"<pre>{escape(written.getvalue())}</pre>"
+    groups = [group for suite in document.suites for group in suite.groups]
+    kept = sum(group.ok for group in groups)
+    names = ", ".join(suite.name for suite in document.suites)
+    return f"{names}: {kept} of {len(groups)} groups of figures within their limits"
+
+
+def _section(number: int, result: Result) -> str:
+    """Return a result's page as a section: headings a level lower, names with its number before them."""
+    from npusim.report.html import body_of, text
+
+    body = body_of(html_of(result.document, result.command, result.page() if result.page else None))
+    body = re.sub(r"(</?)(h[123])\b", lambda match: match[1] + _LOWER[match[2]], body)
+    body = _NAMED.sub(rf"\1r{number}-", body)
+    origin = text(f"Read from {result.origin}", "note") if result.origin else ""
+    return f'<section class=result id="result-{number}">{body}{origin}</section>'

@@ -1,115 +1,146 @@
-"""A comparison of runs as a page for the terminal: totals and operators with ratios."""
+"""The page of runs side by side: totals and operators with their ratios to the first run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from npusim.metrics import METRICS, unit_of
-from npusim.report.engineering import engineering, factor
-from npusim.report.terminal import LongName, conditions, counted, headed, remarks
+from npusim.report.engineering import engineering
+from npusim.report.html import COLOURS, amount_bars, bar_figure, seconds_axis
+from npusim.report.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, times
+from npusim.report.terminal import LongName, conditions, counted
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from npusim.studies.side_by_side import ComparedOperator, ComparedRun, Comparison
 
 _MOST_OPERATORS = 15
+_MOST_BARS = 40
 _MOST_RATIOS = 3
-"""Runs beyond which ratios would not fit beside the figures."""
+"""Runs beyond which the terminal has no room for ratios."""
 _MOST_NAMES = 6
 _JOINTS = "/:+-"
-_SHOWN = (
-    "latency_s", "throughput_per_s", "energy_j", "power_w", "dram_bytes", "ops_per_j", "sram_peak_bytes",
-    "area_mm2",
-)  # fmt: skip
 _OF_NPU = ("sram_peak_bytes", "area_mm2")
+_SHOWN = ("latency_s", "throughput_per_s", "energy_j", "power_w", "dram_bytes", "ops_per_j", *_OF_NPU)
 
 
-def comparison_page(result: Comparison) -> RenderableType:
-    """Return runs side by side for the terminal."""
-    shown = sorted(result.operators, key=_longest_s, reverse=True)
-    rest = shown[_MOST_OPERATORS:]
-    parts: list[RenderableType] = [_title(result), Text(_circumstances(result.runs), style="dim"), Text()]
-    parts += [_totals(result.runs), Text(), _operators(result.runs, shown[:_MOST_OPERATORS])]
-    if rest:
-        longest = engineering(_longest_s(rest[0]), "s")
-        parts.append(Text(f"{counted(len(rest), 'more operator')} of at most {longest} each.", style="dim"))
-    foot = remarks(("Only in", "yellow", _alone(result.runs)), ("Note", "dim", result.notes))
-    if foot.row_count:
-        parts += [Text(), foot]
-    return Group(*parts)
-
-
-def _title(result: Comparison) -> Text:
-    text = Text("")
-    for what, joint in (("workload", ""), ("soc", " on "), ("techniques", " with ")):
-        values = dict.fromkeys(str(getattr(run, what)) for run in result.runs)
-        if len(values) == 1:
-            text.append(joint if text.plain else "", style="dim").append(next(iter(values)), style="bold")
-    return text.append(": " if text.plain else "").append(" | ".join(run.name for run in result.runs))
-
-
-def _circumstances(runs: Sequence[ComparedRun]) -> str:
-    """Return how the runs were made, each way once."""
+def comparison_page(result: Comparison) -> Page:
+    """Return the page of runs side by side."""
+    runs = result.runs
+    same = {key: {str(getattr(run, key)) for run in runs} for key in ("workload", "soc", "techniques")}
+    workload, soc, techniques = (next(iter(values)) if len(values) == 1 else "" for values in same.values())
+    about = " ".join(
+        f"{joint}{value}" for joint, value in (("", workload), ("on ", soc), ("with ", techniques)) if value
+    )
     ways = (f"{conditions(run.hint, run.requests, 0)}; {run.engine} engine" for run in runs)
-    return " | ".join(dict.fromkeys(ways))
+    colours = {run.name: COLOURS[i % len(COLOURS)] for i, run in enumerate(runs)}
+    named = " | ".join(run.name for run in runs)
+    return Page(
+        f"Side by side: {about}: {named}" if about else f"Side by side: {named}",
+        subject=" | ".join(dict.fromkeys(ways)),
+        sections=[
+            *(
+                Plot(METRICS[name].title.capitalize(), lambda name=name: _bars(result, name, colours))
+                for name in ("latency_s", "energy_j")
+            ),
+            _totals(runs),
+            Plot("Operators, each by itself", lambda: _operator_bars(result, colours)),
+            _operators(result),
+        ],
+        remarks=[Remark("Only in", _alone(runs), "yellow"), Remark("Note", result.notes)],
+    )
 
 
-def _table(heading: str, runs: Sequence[ComparedRun]) -> Table:
-    """Return a table with a column for each run and, for few, for its ratio to the first."""
-    table = headed(heading, overflow="fold", ratio=1)
+def _bars(result: Comparison, name: str, colours: dict[str, str]) -> go.Figure | None:
+    values = {run.name: run.figures[name] for run in result.runs}
+    return amount_bars(METRICS[name].title, unit_of(name), values, colours)
+
+
+def _operator_bars(result: Comparison, colours: dict[str, str]) -> go.Figure:
+    shown = result.operators[:_MOST_BARS]
+    series: dict[str, dict[str, float | None]] = {
+        run.name: {op.name: cost.latency_s if (cost := op.runs[i]) else None for op in shown}
+        for i, run in enumerate(result.runs)
+    }
+    return bar_figure(series, seconds_axis("latency", log=False), "s", colours=colours)
+
+
+def _columns(
+    heading: str,
+    runs: Sequence[ComparedRun],
+    name: Callable[[Any], Cell],
+    figure: Callable[[Any, int], Cell],
+    ratio: Callable[[Any, int], float | None],
+) -> list[Column]:
+    """Return a column for each run and for its ratio to the first."""
+    columns = [Column("", heading, name)]
     for i, run in enumerate(runs):
-        table.add_column(run.name, justify="right", overflow="fold")
-        if i and len(runs) <= _MOST_RATIOS:
-            table.add_column("ratio", justify="right", no_wrap=True)
-    return table
-
-
-def _cells(figures: Sequence[str], ratios: Sequence[float | None]) -> list[str]:
-    """Return the figures of a row, each but the first with its ratio."""
-    cells: list[str] = []
-    for i, (figure, ratio) in enumerate(zip(figures, ratios, strict=True)):
-        cells.append(figure)
-        if i and len(figures) <= _MOST_RATIOS:
-            cells.append("" if ratio is None else factor(ratio))
-    return cells
+        columns.append(
+            Column("", run.name, lambda row, i=i: figure(row, i), words=False, layout={"overflow": "fold"})
+        )
+        if i:
+            only: Only = "" if len(runs) <= _MOST_RATIOS else "html"
+            columns.append(Column("", "ratio", lambda row, i=i: times(ratio(row, i)), only, words=False))
+    return columns
 
 
 def _totals(runs: Sequence[ComparedRun]) -> Table:
-    table = _table("", runs)
-    for name in _SHOWN:
-        told = [run.tiles > 0 or name not in _OF_NPU for run in runs]
-        figures = [
-            engineering(run.figures[name], unit_of(name)) if tell else "-"
-            for run, tell in zip(runs, told, strict=True)
-        ]
-        ratios = [run.ratios[name] if tell else None for run, tell in zip(runs, told, strict=True)]
-        table.add_row(METRICS[name].title, *_cells(figures, ratios))
-    for title, words in (
-        ("precision", [run.precision for run in runs]),
-        ("tiles", [str(run.tiles or "-") for run in runs]),
-        ("bound by", [run.bound for run in runs]),
-    ):
-        table.add_row(title, *_cells(words, [None] * len(runs)))
-    return table
+    def figure(name: str, i: int) -> Cell:
+        run = runs[i]
+        if name not in run.figures:
+            return str(getattr(run, name) or "-")
+        return Amount(run.figures[name] if run.tiles or name not in _OF_NPU else None, unit_of(name))
+
+    def ratio(name: str, i: int) -> float | None:
+        return runs[i].ratios.get(name) if runs[i].tiles or name not in _OF_NPU else None
+
+    def title(name: str) -> str:
+        return METRICS[name].title if name in METRICS else name.replace("bound", "bound by")
+
+    more = [name for name in METRICS if name in runs[0].figures and name not in _SHOWN]
+    rows = [*_SHOWN, *more, "precision", "tiles", "bound"]
+    shown = [name for name in rows if name not in more]
+    columns = _columns("", runs, title, figure, ratio)
+    return Table(columns, rows, "Figures", "totals", terminal=shown)
 
 
-def _operators(runs: Sequence[ComparedRun], operators: Sequence[ComparedOperator]) -> Table:
-    table = _table("latency of operator", runs)
-    for op in operators:
-        figures = [
-            engineering(found.latency_s, "s") if found else "fused" if fused else "-"
-            for found, fused in zip(op.runs, op.fused_into, strict=True)
-        ]
-        table.add_row(LongName(op.name, _JOINTS), *_cells(figures, op.ratios))
-    return table
+def _operators(result: Comparison) -> Table:
+    def latency(op: ComparedOperator, i: int) -> Cell:
+        cost = op.runs[i]
+        return Amount(cost.latency_s, "s") if cost else "fused" if op.fused_into[i] else "-"
+
+    def energy(op: ComparedOperator, i: int) -> Cell:
+        cost = op.runs[i]
+        return Amount(cost.energy_j if cost else None, "J")
+
+    columns = _columns(
+        "latency of operator",
+        result.runs,
+        lambda op: LongName(op.name, _JOINTS),
+        latency,
+        lambda op, i: op.ratios[i],
+    )
+    columns += [
+        Column("", f"{run.name}: energy", lambda op, i=i: energy(op, i), "html")
+        for i, run in enumerate(result.runs)
+    ]
+    ranked = sorted(result.operators, key=_longest_s, reverse=True)
+    rest = ranked[_MOST_OPERATORS:]
+    longest = engineering(_longest_s(rest[0]), "s") if rest else ""
+    return Table(
+        columns,
+        result.operators,
+        "Operators",
+        "compared-operators",
+        f"{counted(len(rest), 'more operator')} of at most {longest} each." if rest else "",
+        terminal=ranked[:_MOST_OPERATORS],
+    )
 
 
 def _longest_s(op: ComparedOperator) -> float:
-    return max(found.latency_s for found in op.runs if found is not None)
+    return max(cost.latency_s for cost in op.runs if cost is not None)
 
 
 def _alone(runs: Sequence[ComparedRun]) -> list[str]:

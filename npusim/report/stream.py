@@ -1,45 +1,58 @@
-"""A stream for the terminal: what each way to keep up costs, by capacity."""
+"""The page of a stream of updates: what each way to keep up costs, by rate and by capacity."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from html import escape
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+import numpy as np
 
 from npusim.report.engineering import engineering
-from npusim.report.terminal import bar, counted, headed, remarks, title
+from npusim.report.html import COLOURS, amount_bars, line_figure, log_axis, seconds_axis
+from npusim.report.page import Column, Page, Plot, Remark, Section, Table
+from npusim.report.terminal import bar, counted
+from npusim.studies.stream.rates import sustained_per_s
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from npusim.studies.stream import Followed
 
+_DASHES = ("solid", "dash", "dot", "longdash", "dashdot")
+_CHOSEN = "bold green"
 
-def stream_page(result: Followed) -> RenderableType:
-    """Return a followed stream for the terminal: strategies, capacities, break-even."""
+
+def stream_page(result: Followed) -> Page:
+    """Return the page of a followed stream: strategies, rates, capacities, break-even."""
     source = "events of a file" if result.seed is None else f"seed {result.seed}"
     each = f"{counted(result.inferences_per_update, 'inference')} each"
     course = f"nodes {_course(result.nodes)}, edges {_course(result.edges)}"
-    head = f"{result.updates} updates ({source}), {each}; {course}"
-    parts: list[RenderableType] = [
-        title(result.workload, result.soc, result.techniques if result.techniques != "none" else ""),
-        Text(head, style="dim"),
-        Text(),
-        _strategies(result),
-        Text(),
-        _rates(result),
-        Text(),
-        _capacities(result),
-        Text(),
-        *_stored(result),
-        remarks(
-            ("Break-even", "cyan", _even(result)),
-            ("Lost edges", "yellow", _lost(result)),
-            ("Note", "dim", result.notes),
-        ),
-        Text(),
-    ]
-    return Group(*parts, Text(result.conclusion, style="bold"))
+    capacities = {f"{each.capacity} nodes": each.total_s for each in result.capacities}
+    chosen = {f"{result.capacity} nodes": COLOURS[2]}
+    return Page(
+        "Stream of updates",
+        (result.workload, result.soc, result.techniques if result.techniques != "none" else ""),
+        f"{result.updates} updates ({source}), {each}; {course}",
+        [
+            Plot(
+                "Best way by rate of updates (shaded), among those that lose no edge",
+                lambda: _rate_figure(result),
+            ),
+            _strategies(result),
+            _rates(result),
+            Plot("Time spent, update by update", lambda: _time_figure(result)),
+            Plot("Pad and mask, by capacity", lambda: amount_bars("time in all", "s", capacities, chosen)),
+            _capacities(result),
+            *_stored(result),
+        ],
+        [
+            Remark("Break-even", _even(result), "cyan"),
+            Remark("Lost edges", _lost(result), "yellow"),
+            Remark("Note", result.notes),
+        ],
+        result.conclusion,
+        document=result,
+    )
 
 
 def _course(values: tuple[int, int, int]) -> str:
@@ -50,96 +63,106 @@ def _course(values: tuple[int, int, int]) -> str:
 
 def _strategies(result: Followed) -> Table:
     best = min((s for s in result.strategies if s.lost_edges == 0.0), key=lambda s: s.total_s)
-    table = headed("way to keep up", "compiled", "compile", "mask", "inference", "total", "memory")
-    for strategy in result.strategies:
-        table.add_row(
-            strategy.name,
-            f"{strategy.compilations}x",
-            engineering(strategy.compile_s, "s"),
-            engineering(strategy.mask_s, "s"),
-            engineering(strategy.inference_s, "s"),
-            engineering(strategy.total_s, "s"),
-            engineering(strategy.memory_bytes, "B"),
-            style="bold green" if strategy is best else "",
-        )
-    return table
 
-
-def _stored(result: Followed) -> list[RenderableType]:
-    """Return batches with stored hidden features, and nodes that arrive batch after batch."""
-    found = result.stored_features
-    if found is None:
-        return []
-    seconds = ("latency_s", "latency_stored_s", "storing_s")
-    headings = ("skipped", "latency", "with store", "storing")
-    table = headed("batches with stored features", *headings, "store")
-    for row in found.batches:
-        times = [engineering(getattr(row, name), "s") for name in seconds]
-        cells = [f"{row.skipped_share:.0%}", *times, engineering(row.store_bytes, "B")]
-        table.add_row(f"{row.roots} roots, {row.stored:.0%} stored", *cells)
-    parts: list[RenderableType] = [table, Text()]
-    if found.arrivals is None:
-        return parts
-    real = headed("counted on real data", *headings)
-    real.add_column("accuracy", justify="right", no_wrap=True)
-    for row in found.batches:
-        assert row.counted is not None, "both come from one run"
-        times = [engineering(getattr(row.counted, name), "s") for name in seconds]
-        judged = f"{100 * row.counted.accuracy:.1f} / {100 * row.counted.accuracy_stored:.1f} %"
-        cells = [f"{row.counted.skipped_share:.0%}", *times, judged]
-        real.add_row(f"{row.roots} roots, {row.stored:.0%} stored", *cells)
-    return [*parts, real, Text(), _periods(result), Text()]
-
-
-def _periods(result: Followed) -> Table:
-    """Return the stream in time, renewal by renewal."""
-    assert result.stored_features is not None and result.stored_features.arrivals is not None
-    table = headed("nodes that arrive", "batches", "skipped", "refill", "longest", "with store")
-    table.add_column("accuracy", justify="right", no_wrap=True)
-    for period in result.stored_features.arrivals.periods:
-        seconds = (period.refill_s, period.longest_latency_s, period.longest_latency_stored_s)
-        table.add_row(
-            f"up to {period.nodes} nodes",
-            str(period.batches),
-            f"{period.skipped_share:.0%}",
-            *(engineering(value, "s") for value in seconds),
-            f"{100 * period.accuracy:.1f} / {100 * period.accuracy_stored:.1f} %",
-        )
-    return table
+    columns = (
+        Column("name", "way to keep up"),
+        Column("compilations", "compiled", text="{}x"),
+        Column("compile_s", "compile"),
+        Column("mask_s", "mask"),
+        Column("inference_s", "inference"),
+        Column("total_s", "total"),
+        Column("memory_bytes", "memory"),
+        Column("startup_s", "start", only="html"),
+        Column("update_s", "update", only="html"),
+        Column("latency_s", "one inference", only="html"),
+        Column("most_updates_per_s", "most updates", only="html"),
+        Column("lost_edges", "lost edges", only="html", text="{:.0%}"),
+        Column("accuracy", only="html"),
+    )
+    rows = result.strategies
+    return Table(columns, rows, "Ways to keep up", "ways", style=lambda s: _CHOSEN if s is best else "")
 
 
 def _rates(result: Followed) -> Table:
     """Return which way leaves time for most inferences at which rate of updates."""
-    table = headed("updates a second", overflow="fold")
-    table.add_column("most inferences a second by", no_wrap=True)
-    table.add_column("inferences a second", justify="right", no_wrap=True)
-    table.add_column("", ratio=1)
-    most = max((best.from_inferences_per_s for best in result.best_by_rate), default=0.0)
-    for best in result.best_by_rate:
+    longest = max((best.from_inferences_per_s for best in result.best_by_rate), default=0.0)
+
+    def updates(best: Any) -> str:
         begin, end = engineering(best.from_updates_per_s, ""), best.to_updates_per_s
-        rates = f"{begin} and more" if end is None else f"{begin} to {engineering(end, '')}"
-        sustained = [engineering(v, "") for v in (best.from_inferences_per_s, best.to_inferences_per_s)]
-        told = " to ".join(dict.fromkeys(sustained))
-        table.add_row(rates, best.strategy, told, bar(best.from_inferences_per_s, most, width=16))
-    return table
+        return f"{begin} and more" if end is None else f"{begin} to {engineering(end, '')}"
+
+    def inferences(best: Any) -> str:
+        ends = (engineering(v, "") for v in (best.from_inferences_per_s, best.to_inferences_per_s))
+        return " to ".join(dict.fromkeys(ends))
+
+    columns = (
+        Column("", "updates a second", updates),
+        Column("strategy", "most inferences a second by"),
+        Column("", "inferences a second", inferences, words=False),
+        Column("", "", lambda best: bar(best.from_inferences_per_s, longest, width=16), "terminal"),
+    )
+    return Table(columns, result.best_by_rate, "Best way by rate of updates")
 
 
 def _capacities(result: Followed) -> Table:
     longest = max(each.total_s for each in result.capacities)
-    table = headed("capacity", "compiled", "latency", "total", "memory", justify="right")
-    table.add_column("total", ratio=1)
-    for each in result.capacities:
-        chosen = each.capacity == result.capacity
-        table.add_row(
-            str(each.capacity),
-            f"{each.compilations}x",
-            engineering(each.latency_s, "s"),
-            engineering(each.total_s, "s"),
-            engineering(each.memory_bytes, "B"),
-            bar(each.total_s, longest, "green" if chosen else "cyan", 24),
-            style="bold green" if chosen else "",
+
+    def style(each: Any) -> str:
+        return _CHOSEN if each.capacity == result.capacity else ""
+
+    columns = (
+        Column("capacity", text="{}"),
+        Column("compilations", "compiled", text="{}x"),
+        Column("latency_s", "latency"),
+        Column("total_s", "total"),
+        Column("memory_bytes", "memory"),
+        Column(
+            "",
+            "",
+            lambda each: bar(each.total_s, longest, "green" if style(each) else "cyan", 24),
+            "terminal",
+        ),
+    )
+    return Table(columns, result.capacities, "Capacities", "capacities-of-ways", style=style)
+
+
+def _stored(result: Followed) -> list[Section]:
+    """Return batches with stored hidden features, and nodes that arrive batch after batch."""
+    stored = result.stored_features
+    if stored is None:
+        return []
+
+    def columns(heading: str, part: str) -> tuple[Column, ...]:
+        return (
+            Column("", heading, lambda row: f"{row.roots} roots, {row.stored:.0%} stored"),
+            Column(f"{part}skipped_share", "skipped", text="{:.0%}"),
+            Column(f"{part}latency_s", "latency"),
+            Column(f"{part}latency_stored_s", "with store"),
+            Column(f"{part}storing_s", "storing"),
         )
-    return table
+
+    by_batch = (*columns("batches with stored features", ""), Column("store_bytes", "store"))
+    sections: list[Section] = [Table(by_batch, stored.batches)]
+    if stored.arrivals is None:
+        return sections
+    counted_ = (*columns("counted on real data", "counted."), _accuracies(lambda row: row.counted))
+    periods = (
+        Column("", "nodes that arrive", lambda period: f"up to {period.nodes} nodes"),
+        Column("batches"),
+        Column("skipped_share", "skipped", text="{:.0%}"),
+        Column("refill_s", "refill"),
+        Column("longest_latency_s", "longest"),
+        Column("longest_latency_stored_s", "with store"),
+        _accuracies(lambda period: period),
+    )
+    return [*sections, Table(counted_, stored.batches), Table(periods, stored.arrivals.periods)]
+
+
+def _accuracies(of: Any) -> Column:
+    def show(row: Any) -> str:
+        return f"{100 * of(row).accuracy:.1f} / {100 * of(row).accuracy_stored:.1f} %"
+
+    return Column("", "accuracy", show, words=False)
 
 
 def _lost(result: Followed) -> list[str]:
@@ -147,25 +170,61 @@ def _lost(result: Followed) -> list[str]:
     lines = []
     for one in result.strategies:
         if one.lost_edges > 0.0:
-            told = "--accuracy tells what that costs"
+            effect = "--accuracy tells what that costs"
             if one.accuracy is not None and one.accuracy_of_all_edges is not None:
-                told = f"accuracy {one.accuracy:.1%} instead of {one.accuracy_of_all_edges:.1%}"
+                effect = f"accuracy {one.accuracy:.1%} instead of {one.accuracy_of_all_edges:.1%}"
             size = ", ".join(map(str, one.compiled_nodes))
-            lines.append(f"{one.name} of {size} nodes lose {one.lost_edges:.0%} of the edges: {told}")
+            lines.append(f"{one.name} of {size} nodes lose {one.lost_edges:.0%} of the edges: {effect}")
     return lines
 
 
 def _even(result: Followed) -> list[str]:
     """Return where padding and recompiling cost the same."""
-    lines = []
     if result.breakeven_capacity is None:
-        lines.append("no capacity pays on this stream: to recompile each time takes less")
+        lines = ["no capacity pays on this stream: to recompile each time takes less"]
     else:
         limit = ", where the search ends" if result.breakeven_is_limit else ""
-        lines.append(f"padding pays up to a capacity of {result.breakeven_capacity} nodes{limit}")
+        lines = [f"padding pays up to a capacity of {result.breakeven_capacity} nodes{limit}"]
     if result.breakeven_inferences is not None:
-        most = max(0.0, result.breakeven_inferences)
-        lines.append(
-            f"at {result.capacity} nodes it pays up to {engineering(most, '')} inferences between two updates"
-        )
+        most = engineering(max(0.0, result.breakeven_inferences), "")
+        lines.append(f"at {result.capacity} nodes it pays up to {most} inferences between two updates")
     return lines
+
+
+def _time_figure(result: Followed) -> go.Figure:
+    series = {
+        str(way.name): (list(range(len(way.cumulative_s))), way.cumulative_s) for way in result.strategies
+    }
+    styles = {
+        str(way.name): {"line": {"color": COLOURS[i], "shape": "hv", "dash": _DASHES[i % len(_DASHES)]}}
+        for i, way in enumerate(result.strategies)
+    }
+    return line_figure(
+        series, {"title": "updates"}, seconds_axis("time spent so far", log=False), styles=styles
+    )
+
+
+def _rate_figure(result: Followed) -> go.Figure | None:
+    """Return inferences a second over updates a second, a line for each way; the best way is shaded."""
+    ways = [way for way in result.strategies if way.latency_s > 0.0]
+    limits = [way.most_updates_per_s for way in ways if way.most_updates_per_s is not None]
+    if not limits:
+        return None
+    rates = [float(rate) for rate in np.geomspace(0.03 * min(limits), max(limits), 400)]
+    series, styles, colours = {}, {}, {}
+    for i, way in enumerate(ways):
+        name = f"{way.name}, {way.lost_edges:.0%} of the edges lost" if way.lost_edges else str(way.name)
+        colours[str(way.name)] = COLOURS[i]
+        series[name] = (rates, [sustained_per_s(way, rate) for rate in rates])
+        styles[name] = {
+            "line": {"color": COLOURS[i], "dash": "dot" if way.lost_edges else "solid"},
+            "hovertemplate": f"{escape(name)}: %{{y:.3~s}}/s at %{{x:.3~s}} updates/s<extra></extra>",
+        }
+    inferences = {"title": "inferences a second", "tickformat": "~s", "rangemode": "tozero"}
+    updates = log_axis("updates a second", "/s", rates[0], rates[-1])
+    figure = line_figure(series, updates, inferences, styles=styles, height=460)
+    for best in result.best_by_rate:
+        begin, end = max(best.from_updates_per_s, rates[0]), best.to_updates_per_s or rates[-1]
+        if end > begin:
+            figure.add_vrect(x0=begin, x1=end, fillcolor=colours[best.strategy], opacity=0.12, line_width=0)
+    return figure

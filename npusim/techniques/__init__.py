@@ -7,10 +7,23 @@ A technique changes operators and annotates storage, residency and device prefer
 'stagr+quantgr'
 """
 
-from npusim.techniques.named_stacks import BASE, completed, stacks, variants
-from npusim.techniques.registry import TECHNIQUES, get, technique_names, technique_with
-from npusim.techniques.rewriting import Rewriting, rewritings
-from npusim.techniques.stack import NONE, Stack, StackEntry, apply, legal, parse
+from npusim.techniques.aggregation import Rewriting, rewritings
+from npusim.techniques.stack import (
+    BASE,
+    NONE,
+    TECHNIQUES,
+    Stack,
+    StackEntry,
+    apply,
+    completed,
+    get,
+    legal,
+    parse,
+    stacks,
+    technique_names,
+    technique_with,
+    variants,
+)
 from npusim.techniques.technique import EdgeData, NoParameters, Parameters, Stage, Technique
 
 __all__ = [

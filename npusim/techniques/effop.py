@@ -1,13 +1,11 @@
-"""EffOp: control flow on the DSPs (Select, Greater, Gather) becomes arithmetic with masks."""
+"""EffOp: arithmetic with masks replaces control flow on the DSPs (Select, Greater, Gather)."""
 
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Tensor
-from npusim.techniques.aggregation import find_aggregations, write_products
-from npusim.techniques.masking import find_maskings, mask_pair
-from npusim.techniques.node_matrices import build_matrix
-from npusim.techniques.preprocessing import unique_name
+from npusim.techniques.aggregation import build_matrix, find_aggregations, write_products
+from npusim.techniques.preprocessing import find_maskings, fresh_name, mask_pair
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
 
 
@@ -30,26 +28,26 @@ def _mask_by_arithmetic(
 ) -> None:
     editor.region = region
     old = editor.operators[select].outputs[0]
-    kept = editor.eltwise("Multiply", values.name, ones, unique_name(editor, f"{region}/multiply_mask"))
-    masked = editor.eltwise("Add", kept, negative, unique_name(editor, f"{region}/add_mask"))
+    kept = editor.eltwise("Multiply", values.name, ones, fresh_name(editor, "multiply_mask"))
+    masked = editor.eltwise("Add", kept, negative, fresh_name(editor, "add_mask"))
     editor.rewire(old, masked)
 
 
 EFFOP = Technique(
     name="effop",
     summary=(
-        "Select on a mask becomes Multiply and Add with two prepared masks; Gather and Scatter of a sum "
-        "become a matrix product."
+        "Select on a mask becomes Multiply and Add with two masks; Gather and Scatter of a sum become a "
+        "product."
     ),
     rationale=(
-        "A Select asks a question for each of N x N scores on a DSP. Multiplying by a 0/1 mask and adding 0 "
-        "or -1e4 gives the same softmax without a question; the comparison and the broadcast of -9e15 to N x "
-        "N disappear. The masks are prepared: constants after StaGr, inputs after GrAd, else made beside the "
-        "other preprocessing."
+        "A Select evaluates a condition for each of N x N scores on a DSP. Multiplying by a 0/1 mask and "
+        "adding 0 or -1e4 gives the same softmax without it; the comparison and the broadcast of -9e15 to "
+        "N x N disappear. The masks are constants after StaGr, inputs after GrAd, else part of the "
+        "preprocessing."
     ),
     numerics=(
         "The same after the softmax. In fp16 the mask must be -1e4: (1 - A) x (-9e15) overflows, and 0 x "
-        "infinity is no number."
+        "infinity is not a number."
     ),
     rewrite=_rewrite,
     stage=Stage.OPERATORS,

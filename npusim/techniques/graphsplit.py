@@ -30,9 +30,9 @@ GRAPHSPLIT = Technique(
     name="graphsplit",
     summary=("Operators that follow from the edges alone prefer the CPU; the mapping decides by cost."),
     rationale=(
-        "Degrees, scatter, comparison and selection are control flow: slow on the NPU's DSPs, quick on a "
-        "CPU. They depend on the edges only, so nothing has to come back from the NPU before they can run. "
-        "What crosses over is their result, once."
+        "Degrees, scatter, comparison and selection are control flow: slow on the NPU's DSPs, fast on a "
+        "CPU. They depend on the edges only, so they need nothing from the NPU. Only their result crosses "
+        "over, once."
     ),
     numerics="The same.",
     rewrite=_rewrite,

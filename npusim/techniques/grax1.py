@@ -1,11 +1,10 @@
-"""GrAx1: attention is masked by an addition alone; the multiplication by the 0/1 mask is left out."""
+"""GrAx1: an addition alone masks attention, without the multiplication by the 0/1 mask."""
 
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Family
-from npusim.techniques.masking import Masking, find_maskings, mask_pair
-from npusim.techniques.preprocessing import unique_name
+from npusim.techniques.preprocessing import Masking, find_maskings, fresh_name, mask_pair
 from npusim.techniques.technique import NoParameters, Stage, Technique
 
 
@@ -29,26 +28,20 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
             negative = mask_pair(editor, graph, masking, pairs, graph.tensors[masking.values].dtype)[1]
         region = masking.operator.region
         editor.region = region
-        masked = editor.eltwise(
-            "Add", masking.values, negative, unique_name(editor, f"{region}/grax1/add_mask")
-        )
+        masked = editor.eltwise("Add", masking.values, negative, fresh_name(editor, "grax1/add_mask"))
         editor.rewire(masking.result, masked)
     return editor.finish()
 
 
 GRAX1 = Technique(
     name="grax1",
-    summary=(
-        "The attention's mask is one addition of 0 or -1e4; the multiplication by the 0/1 mask disappears."
-    ),
+    summary="The attention's mask is one addition of 0 or -1e4, without the multiplication by the 0/1 mask.",
     rationale=(
-        "EffOp multiplies each score by 0 or 1 and then adds the mask. But a score of an absent edge is "
-        "small beside -1e4, so the softmax gives 0 with or without the multiplication. It costs a pass over "
-        "N x N elements that the grid does badly."
+        "EffOp multiplies each score by 0 or 1 and adds the mask. The score of an absent edge is small "
+        "compared with -1e4, so the softmax gives 0 without the multiplication, a pass over N x N "
+        "elements that the grid does badly."
     ),
-    numerics=(
-        "No change of accuracy with -1e4; masks weaker than -10 let absent edges through (-29 points at -5)."
-    ),
+    numerics="No change with -1e4; masks weaker than -10 let absent edges through (-29 points at -5).",
     rewrite=_rewrite,
     stage=Stage.OPERATORS,
     needs="a masked softmax (Select, or Multiply and Add)",

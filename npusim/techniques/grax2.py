@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator
-from npusim.techniques.preprocessing import unique_name
+from npusim.techniques.preprocessing import fresh_name
 from npusim.techniques.technique import Parameters, Stage, Technique
 
 _LAID_OUT = frozenset({"Broadcast", "Tile"})
@@ -17,13 +17,10 @@ class ScoreForm(StrEnum):
     """Ways to write the scores."""
 
     LITERAL = "literal"
-    """Add the two vectors, then broadcast along rows, as the paper words it: constant within a row of the
-    softmax.
-    """
+    """Add the vectors, then broadcast along rows, as in the paper: constant within a row of the softmax."""
     SOURCE = "source"
-    """The source's score alone, broadcast along columns: the target's shifts a row as a whole, but for the
-    kink of LeakyReLU.
-    """
+    """The source's score alone, broadcast along columns: except for the kink of LeakyReLU, the target's score
+    shifts a whole row."""
     RANK2 = "rank2"
     """[d, 1] [1, s]^T as a product with an inner dimension of 2: exact."""
 
@@ -32,9 +29,8 @@ class Grax2Parameters(Parameters):
     """How the scores are written."""
 
     form: ScoreForm = ScoreForm.LITERAL
-    """`literal` (add, then broadcast), `source` (source term only) or `rank2` (a product of two thin
-    matrices, exact).
-    """
+    """`literal` (add, then broadcast), `source` (source term only) or `rank2` (exact product of thin
+    matrices)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +38,19 @@ class ScoreSum:
     """One addition of scores [.., N, 1] and [.., 1, N]."""
 
     column: str
-    """Tensor [.., N, 1]: a score of each node as a target, the row of the softmax."""
+    """Tensor [.., N, 1]: scores of nodes as targets, the rows of the softmax."""
     row: str
-    """Tensor [.., 1, N]: a score of each node as a source, the column of the softmax."""
+    """Tensor [.., 1, N]: scores of nodes as sources, the columns of the softmax."""
     row_as_column: str | None
-    """The same scores as [.., N, 1], before they were laid across; None where they never lay so."""
+    """The same scores as [.., N, 1], before the transpose; None if there is none."""
     operator: Operator
     """The addition; its result is [.., N, N]."""
 
 
 def find_score_sums(graph: Graph) -> tuple[ScoreSum, ...]:
-    """Find additions that make a square of two vectors which depend on the features."""
-    found = (_score_sum(graph, op) for op in graph if op.type == "Add" and len(op.inputs) == 2)
-    return tuple(s for s in found if s is not None)
+    """Return additions of a column and a row of scores to a square."""
+    sums = (_score_sum(graph, op) for op in graph if op.type == "Add" and len(op.inputs) == 2)
+    return tuple(s for s in sums if s is not None)
 
 
 def _score_sum(graph: Graph, op: Operator) -> ScoreSum | None:
@@ -79,7 +75,7 @@ def _before_broadcast(graph: Graph, name: str, shape: tuple[int, ...]) -> str:
 
 
 def _as_column(graph: Graph, name: str) -> str | None:
-    """The column [.., N, 1] that a row [.., 1, N] was made of by views and transposes."""
+    """Return the column [.., N, 1] that became a row [.., 1, N] by views and transposes."""
     wanted = (graph.tensors[name].shape[-1], 1)
     writer = graph.writer(name)
     while writer is not None and (writer.family is Family.VIEW or writer.type == "Transpose"):
@@ -102,24 +98,18 @@ def _rewrite(graph: Graph, parameters: Grax2Parameters) -> Graph:
     return editor.finish()
 
 
-def _named(editor: Editor, scores: ScoreSum, name: str) -> str:
-    return unique_name(editor, f"{scores.operator.region}/{name}")
-
-
 def _rank2(editor: Editor, scores: ScoreSum) -> str:
     column, row = editor.tensors[scores.column], editor.tensors[scores.row]
     rank = len(column.shape)
-    ones_right = editor.constant(
-        _named(editor, scores, "rank2/ones_right"), column.shape, column.dtype, fill=1.0
-    )
-    ones_below = editor.constant(_named(editor, scores, "rank2/ones_below"), row.shape, row.dtype, fill=1.0)
+    ones_right = editor.constant(fresh_name(editor, "rank2/ones_right"), column.shape, column.dtype, fill=1.0)
+    ones_below = editor.constant(fresh_name(editor, "rank2/ones_below"), row.shape, row.dtype, fill=1.0)
     left_shape, right_shape = (*column.shape[:-1], 2), (*row.shape[:-2], 2, row.shape[-1])
     left = editor.op(
         "Concat",
         (column.name, ones_right),
         left_shape,
         column.dtype,
-        _named(editor, scores, "rank2/left"),
+        fresh_name(editor, "rank2/left"),
         axes=(rank - 1,),
     )
     right = editor.op(
@@ -127,24 +117,23 @@ def _rank2(editor: Editor, scores: ScoreSum) -> str:
         (ones_below, row.name),
         right_shape,
         row.dtype,
-        _named(editor, scores, "rank2/right"),
+        fresh_name(editor, "rank2/right"),
         axes=(rank - 2,),
     )
-    return editor.matmul(left, right, _named(editor, scores, "rank2/matmul"), keep_float=True)
+    return editor.matmul(left, right, fresh_name(editor, "rank2/matmul"), keep_float=True)
 
 
 def _sum(editor: Editor, scores: ScoreSum) -> str:
     upright = scores.row_as_column
     if upright is None:
         column = editor.tensors[scores.column]
-        upright = editor.reshape(scores.row, column.shape, _named(editor, scores, "grax2/upright"))
-    return editor.eltwise("Add", scores.column, upright, _named(editor, scores, "grax2/add"))
+        upright = editor.reshape(scores.row, column.shape, fresh_name(editor, "grax2/upright"))
+    return editor.eltwise("Add", scores.column, upright, fresh_name(editor, "grax2/add"))
 
 
 def _broadcast_after_activations(editor: Editor, graph: Graph, addition: Operator, vector: str) -> None:
-    """Let following activations work on the vector; the mask's operator or a Broadcast expands it.
-
-    What acts on each element alone may act before the elements are copied: N instead of N x N of them.
+    """Move activations before the broadcast: N elements instead of N x N; the mask or a Broadcast expands
+    them.
     """
     full_size = addition.outputs[0]
     small = editor.tensors[vector].shape
@@ -162,11 +151,7 @@ def _broadcast_after_activations(editor: Editor, graph: Graph, addition: Operato
     ]
     if bare or full_size in graph.outputs:
         copy = editor.op(
-            "Broadcast",
-            (vector,),
-            full,
-            editor.tensors[vector].dtype,
-            unique_name(editor, f"{addition.region}/grax2/broadcast"),
+            "Broadcast", (vector,), full, editor.tensors[vector].dtype, fresh_name(editor, "grax2/broadcast")
         )
         editor.rewire(vector, copy, only=[op.name for op in bare])
 
@@ -174,19 +159,15 @@ def _broadcast_after_activations(editor: Editor, graph: Graph, addition: Operato
 GRAX2 = Technique(
     name="grax2",
     summary=(
-        "Scores of all pairs come from vectors: added and then broadcast, the source's alone, or a product "
-        "of rank 2."
+        "Scores of all pairs from vectors: added before the broadcast, the source alone, or a rank-2 product."
     ),
     rationale=(
-        "GAT adds a column and a row of scores to a square, which takes a transpose, a broadcast and a "
-        "LeakyReLU on N x N elements. Added first and broadcast afterwards, all of that shrinks to vectors "
-        "(`literal`); but then each row of the softmax is constant and attention becomes a plain mean. "
-        "`source` keeps the term that the softmax does not cancel, `rank2` keeps both and gives the square "
-        "to the grid as a product."
+        "GAT adds a column and a row of scores to a square: a transpose, a broadcast and a LeakyReLU on N "
+        "x N elements. Added before the broadcast, all of that works on vectors (`literal`), but each row "
+        "of the softmax is constant and attention a plain mean. `source` keeps the term that the softmax "
+        "does not cancel; `rank2` keeps both and runs the square on the grid as a product."
     ),
-    numerics=(
-        "literal: attention is a uniform mean (+0.3 points on Cora, within noise); source: 0.0; rank2: exact."
-    ),
+    numerics="literal: attention is a uniform mean (+0.3 points on Cora, noise); source: 0.0; rank2: exact.",
     rewrite=_rewrite,
     stage=Stage.OPERATORS,
     needs="a broadcast addition of attention scores",

@@ -1,4 +1,4 @@
-"""GrAx3: the maximum over sampled neighbours becomes a masked product and a max-pooling."""
+"""GrAx3: a masked product and a max-pooling replace the maximum over sampled neighbours."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Operator
-from npusim.techniques.masking import Masking, find_maskings, mask_pair
-from npusim.techniques.preprocessing import unique_name
+from npusim.techniques.preprocessing import Masking, find_maskings, fresh_name, mask_pair
 from npusim.techniques.technique import Parameters, Stage, Technique
 
 
@@ -56,9 +55,7 @@ def _rewrite(graph: Graph, parameters: Grax3Parameters) -> Graph:
         if masking.selects:
             ones = mask_pair(editor, graph, masking, pairs, graph.tensors[masking.values].dtype)[0]
         editor.region = maximum.region
-        kept = editor.eltwise(
-            "Multiply", masking.values, ones, unique_name(editor, f"{maximum.region}/grax3/multiply_mask")
-        )
+        kept = editor.eltwise("Multiply", masking.values, ones, fresh_name(editor, "grax3/multiply_mask"))
         if parameters.maximum is MaximumOperator.REDUCE:
             editor.rewire(masking.result, kept, only=[maximum.name])
         else:
@@ -70,11 +67,9 @@ def _rewrite(graph: Graph, parameters: Grax3Parameters) -> Graph:
 
 
 def _pool(editor: Editor, values: str, shape: tuple[int, ...], region: str) -> str:
-    """Pool [N, K, F] over K as an image of N channels, K high and F wide, in the same order."""
+    """Pool [N, K, F] over K as an image of N channels, height K and width F, in the same order."""
     nodes, neighbours, width = editor.tensors[values].shape
-    image = editor.reshape(
-        values, (1, nodes, neighbours, width), unique_name(editor, f"{region}/grax3/image")
-    )
+    image = editor.reshape(values, (1, nodes, neighbours, width), fresh_name(editor, "grax3/image"))
     settings: dict[str, Any] = {
         "kernel": (neighbours, 1),
         "strides": (1, 1),
@@ -86,25 +81,21 @@ def _pool(editor: Editor, values: str, shape: tuple[int, ...], region: str) -> s
         (image,),
         (1, nodes, 1, width),
         editor.tensors[values].dtype,
-        unique_name(editor, f"{region}/grax3/maxpool"),
+        fresh_name(editor, "grax3/maxpool"),
         **settings,
     )
-    return editor.reshape(pooled, shape, unique_name(editor, f"{region}/grax3/rows"))
+    return editor.reshape(pooled, shape, fresh_name(editor, "grax3/rows"))
 
 
 GRAX3 = Technique(
     name="grax3",
-    summary=(
-        "SAGE-max multiplies the gathered neighbours [N, K, F] by their 0/1 mask and max-pools over them."
-    ),
+    summary="SAGE-max multiplies gathered neighbours [N, K, F] by their 0/1 mask and max-pools over them.",
     rationale=(
-        "The maximum over neighbours is a loop with a question in it: does this neighbour exist? Multiplying "
-        "by the mask sets the missing ones to 0, and pooling takes the largest of K, both without a "
-        "question. Features after a ReLU are never negative, so 0 never wins wrongly there."
+        "The maximum over neighbours is a loop with a condition: does this neighbour exist? Multiplying "
+        "by the mask sets missing ones to 0, and pooling takes the largest of K, both without a "
+        "condition. Features after a ReLU are not negative, so a 0 never wins wrongly."
     ),
-    numerics=(
-        "Exact where features are not negative (bit-exact on Cora); 90 % agreement on Gaussian features."
-    ),
+    numerics="Exact if features are not negative (bit-exact on Cora); 90 % agreement on Gaussian features.",
     rewrite=_rewrite,
     stage=Stage.OPERATORS,
     needs="a masked maximum over gathered neighbours [N, K, F]",

@@ -1,4 +1,4 @@
-"""NodePad: the model is compiled for more nodes than the graph has, so that it may grow."""
+"""NodePad: the model is compiled for more nodes than the graph has, so that the graph can grow."""
 
 from __future__ import annotations
 
@@ -9,26 +9,24 @@ from pydantic import Field
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Role, Tensor, TensorKind
-from npusim.techniques.node_matrices import GRANULE
+from npusim.ops.tensor import GRANULE
 from npusim.techniques.preg import normalised_matrices
 from npusim.techniques.preprocessing import nodes_of
 from npusim.techniques.technique import EdgeData, Parameters, Stage, Technique
 
 ROUND = 1000
-"""Without a capacity, the nodes are rounded up to whole thousands: GraNNite's 292 spare nodes for Cora's
-2708.
-"""
+"""Default capacities are multiples of this, as GraNNite's 292 spare nodes for Cora's 2708."""
 
 
 class NodepadParameters(Parameters):
     """How many nodes the model is compiled for."""
 
     capacity: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Nodes; at least those of the graph. Left out: the nodes rounded up to whole thousands."""
+    """Nodes; at least those of the graph. Absent: rounded up to whole thousands."""
 
 
 def capacity_of(graph: Graph, parameters: NodepadParameters) -> int:
-    """Return the capacity in nodes that the parameters mean for a graph."""
+    """Return the capacity of a graph in nodes."""
     if parameters.capacity is not None:
         return parameters.capacity
     nodes = nodes_of(graph) or 0
@@ -57,10 +55,7 @@ def _check(graph: Graph, parameters: NodepadParameters) -> str | None:
 
 
 def _lists(graph: Graph, nodes: int) -> set[tuple[str, int]]:
-    """Dimensions that have as many entries as there are nodes but count entries of a list: (tensor, axis).
-
-    The self-loops that are appended to the edges are such a list: padding adds no edges.
-    """
+    """Return (tensor, axis) of lists as long as the nodes, such as self-loops: padding adds no edges."""
     found = set()
     for op in graph:
         if op.type == "Concat":
@@ -75,7 +70,7 @@ def _lists(graph: Graph, nodes: int) -> set[tuple[str, int]]:
 def _fields(
     graph: Graph, tensor: Tensor, nodes: int, capacity: int, lists: set[tuple[str, int]]
 ) -> dict[str, Any]:
-    """Changed fields of a tensor: its shape, and for what lies beside the features its densities."""
+    """Return the changed shape of a tensor and, unless it holds features, its densities."""
     grown, shape = 0, list(tensor.shape)
     for axis, size in enumerate(tensor.shape):
         power = {nodes: 1, nodes * nodes: 2}.get(size, 0)
@@ -83,7 +78,7 @@ def _fields(
             shape[axis] = capacity**power
             grown += power
     fields: dict[str, Any] = {"shape": tuple(shape)}
-    # The added rows are zeros, but behind a product a bias fills them.
+    # Added rows are zeros until a bias fills them.
     if grown and (tensor.kind is not TensorKind.ACTIVATION or tensor.name in graph.structural):
         fields["density"] = tensor.density * (nodes / capacity) ** grown
         if tensor.block_density is not None:
@@ -105,9 +100,9 @@ NODEPAD = Technique(
     name="nodepad",
     summary="Every dimension that counts nodes becomes the capacity; the added rows are zeros.",
     rationale=(
-        "An NPU runs compiled shapes only. Compiled for a capacity, one binary serves every graph up to that "
-        "size: no waiting for the compiler, no shelf of versions. The padding is computed and moved like "
-        "everything else: (3000 / 2708)^2 is 23 % more norm matrix."
+        "An NPU runs compiled shapes only. Compiled for a capacity, one binary serves every graph up to "
+        "that size, without waiting for the compiler. The padding is computed and moved too: (3000 / "
+        "2708)^2 is 23 % more norm matrix."
     ),
     numerics="The same for the real nodes.",
     rewrite=_rewrite,

@@ -1,4 +1,4 @@
-"""Precomputed masks and matrices in place of preprocessing: the rewrite of StaGr and GrAd."""
+"""StaGr and GrAd: precomputed masks and matrices, as constants or as inputs, replace preprocessing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,30 @@ from functools import partial
 
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Role, Tensor, TensorKind
-from npusim.techniques.aggregation import Aggregation, before_broadcast, find_aggregations, write_products
-from npusim.techniques.edge_attention import EdgeAttention, find_edge_attentions, write_dense
-from npusim.techniques.node_matrices import aggregation_density, build_matrix, matrix_fields
-from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
+from npusim.techniques.aggregation import (
+    Aggregation,
+    EdgeAttention,
+    aggregation_density,
+    before_broadcast,
+    build_matrix,
+    find_aggregations,
+    find_edge_attentions,
+    matrix_fields,
+    write_dense,
+    write_products,
+)
+from npusim.techniques.preprocessing import (
+    fresh_name,
+    is_node_matrix,
+    preprocessing_results,
+    unique_name,
+    value_numbers,
+)
+from npusim.techniques.technique import EdgeData, Stage, Technique
 
 
 def can_precompute(graph: Graph, kind: TensorKind) -> bool:
-    """Whether there is anything for `precompute` to do."""
+    """Return whether `precompute` changes the graph."""
     return bool(find_aggregations(graph) or find_edge_attentions(graph) or _targets(graph, kind))
 
 
@@ -27,15 +43,15 @@ def precompute(graph: Graph, kind: TensorKind) -> Graph:
 
     Notes
     -----
-    A constant may be folded as far as it goes, so StaGr precomputes the result of a comparison; an input
-    arrives as the matrix of numbers that the host keeps, so GrAd leaves the comparison in the graph. What is
-    computed alike is precomputed once, so that layers share it (visible to CacheG). An input keeps its name.
+    StaGr precomputes the result of a comparison too. GrAd leaves the comparison in the graph, because its
+    input is the matrix of numbers that the host keeps. Equal computations are precomputed once, so that
+    layers share the result (CacheG needs that). An input keeps its name.
     """
     return _precompute_results(_precompute_attentions(precompute_aggregations(graph, kind), kind), kind)
 
 
 def precompute_aggregations(graph: Graph, kind: TensorKind) -> Graph:
-    """Return the graph with each sum over gathered neighbours as a product with a constant or an input."""
+    """Return the graph with sums over gathered neighbours as products with constants or inputs."""
     editor = Editor.of(graph)
     write_products(editor, graph, find_aggregations(graph), partial(_matrix_of, kind))
     return editor.finish()
@@ -65,7 +81,7 @@ def _precompute_results(graph: Graph, kind: TensorKind) -> Graph:
             editor.tensors[found[key]] = replacement.with_(name=found[key])
             editor.prepared[found[key]] = Editor.of(graph).part(tensor.name)
         editor.rewire(tensor.name, found[key])
-    editor = Editor.of(editor.finish())  # now the names of what was replaced are free again
+    editor = Editor.of(editor.finish())  # it releases the names of replaced tensors
     for name, good in wanted.items():
         better = unique_name(editor, good)
         editor.tensors[better] = editor.tensors[name].with_(name=better)
@@ -87,12 +103,12 @@ def _matrix_of(kind: TensorKind, editor: Editor, graph: Graph, aggregation: Aggr
     made = Editor.of(graph)
     return _add_tensor(
         editor, role.value, (nodes, nodes), dtype, kind, fields,
-        made.part(build_matrix(made, graph, aggregation)),
+        made.part(build_matrix(made, graph, aggregation))
     )  # fmt: skip
 
 
 def _mask_of(editor: Editor, graph: Graph, attention: EdgeAttention, kind: TensorKind) -> str:
-    """The boolean mask: a constant, or compared in the graph with an input that the host keeps as numbers."""
+    """Return the boolean mask: a constant, or a comparison with an input that the host keeps as numbers."""
     nodes = graph.tensors[attention.result].shape[0]
     fields = matrix_fields(graph, Role.MASK, min(1.0, graph.tensors[attention.sources].elements / nodes**2))
     dtype, made = graph.tensors[attention.features].dtype, Editor.of(graph)
@@ -109,19 +125,19 @@ def _mask_of(editor: Editor, graph: Graph, attention: EdgeAttention, kind: Tenso
 
 def _positive(editor: Editor, matrix: str, dtype: DType, region: str) -> str:
     editor.region = region
-    zero = editor.constant(unique_name(editor, f"{region}/zero"), (1, 1), dtype, density=0.0)
-    return editor.eltwise("Greater", matrix, zero, unique_name(editor, f"{region}/greater"))
+    zero = editor.constant(fresh_name(editor, "zero"), (1, 1), dtype, density=0.0)
+    return editor.eltwise("Greater", matrix, zero, fresh_name(editor, "greater"))
 
 
 def _precomputed(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
-    """Return the constant or input that is put in the place of a tensor, under the name it should have."""
+    """Return the constant or input that replaces a tensor, with its final name."""
     counted = _density_source(graph, tensor)
     role = next(
         (r for r in (tensor.role, counted.role, _role_by_readers(graph, tensor)) if r is not Role.NONE),
         Role.NONE,
     )
     if tensor.dtype is DType.BOOL or _role_by_readers(graph, tensor) is Role.MASK:
-        role = Role.MASK  # an adjacency that no product reads is there to mask
+        role = Role.MASK  # an adjacency that no product reads is a mask
     fields: dict[str, object] = {"density": counted.density, "block_density": counted.block_density}
     if is_node_matrix(graph, tensor):
         density = counted.density if counted.density < 1.0 else None
@@ -152,7 +168,7 @@ def _add_tensor(
 
 
 def _density_source(graph: Graph, tensor: Tensor) -> Tensor:
-    """The tensor whose zeros were counted: a comparison with zero has those of what is compared."""
+    """Return the tensor whose zeros are counted: the operand of a comparison with zero, else the tensor."""
     writer = graph.writer(tensor.name)
     if writer is not None and writer.family is Family.COMPARE:
         for operand in graph.inputs_of(writer):
@@ -162,9 +178,53 @@ def _density_source(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _role_by_readers(graph: Graph, tensor: Tensor) -> Role:
-    """Role of a matrix over the nodes: a product aggregates, any other reader masks."""
+    """Return the role of a matrix over the nodes: products aggregate, other readers mask."""
     if not is_node_matrix(graph, tensor):
         return Role.NONE
     readers = [op for op in graph.readers(tensor.name) if not graph.structural.issuperset(op.outputs)]
     products = (Family.MATMUL, Family.AGGREGATE)
     return Role.NORM if any(op.family in products for op in readers) else Role.MASK
+
+
+STAGR = Technique(
+    name="stagr",
+    summary=(
+        "Aggregation becomes a product with a constant: the norm matrix, attention mask or sampled adjacency."
+    ),
+    rationale=(
+        "In a static graph, everything that follows from the edges is computed once, before the model is "
+        "compiled. Degrees, scatter and gather disappear; MatMul(norm, h) remains, which suits the MAC "
+        "grid. The price is a dense N x N constant that each layer fetches, and a new compilation when an "
+        "edge changes."
+    ),
+    numerics="The same sums in another order: equal up to rounding.",
+    rewrite=lambda graph, _: precompute(graph, TensorKind.CONSTANT),
+    stage=Stage.PRECOMPUTE,
+    needs="tensors that the model computes from the edges alone",
+    finds=lambda graph, _: can_precompute(graph, TensorKind.CONSTANT),
+    excludes={"grad": "the mask is either a constant or an input"},
+    edges=EdgeData.CONSTANT,
+    source="GraNNite, section IV-A",
+)
+
+
+GRAD = Technique(
+    name="grad",
+    summary=(
+        "The norm matrix, attention mask or sampled adjacency becomes an input, updated by the CPU at run "
+        "time."
+    ),
+    rationale=(
+        "Edges change without a new compilation: the host changes entries of the mask and passes it with "
+        "the features. The NPU runs the same as under StaGr, but nothing about the mask can be prepared "
+        "at compile time: a comparison on it stays in the graph, and it has to be passed."
+    ),
+    numerics="The same sums in another order: equal up to rounding.",
+    rewrite=lambda graph, _: precompute(graph, TensorKind.INPUT),
+    stage=Stage.PRECOMPUTE,
+    needs="tensors that the model computes from the edges alone",
+    finds=lambda graph, _: can_precompute(graph, TensorKind.INPUT),
+    excludes={"stagr": "the mask is either a constant or an input"},
+    edges=EdgeData.INPUT,
+    source="GraNNite, section IV-A",
+)

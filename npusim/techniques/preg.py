@@ -1,4 +1,4 @@
-"""PreG: degrees, roots and divisions leave the graph; normalised weights come from the CPU."""
+"""PreG: the CPU computes normalised edge weights; degrees, roots and divisions leave the graph."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from typing import Any
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
-from npusim.techniques.aggregation import Aggregation, find_aggregations, write_products
-from npusim.techniques.node_matrices import build_matrix, edge_values
+from npusim.techniques.aggregation import (
+    Aggregation,
+    build_matrix,
+    edge_values,
+    find_aggregations,
+    write_products,
+)
 from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
 
@@ -16,7 +21,7 @@ _NORMALISING = frozenset({"Power", "Sqrt", "Divide"})
 
 
 def _normalised(graph: Graph) -> list[Aggregation]:
-    """Aggregations along edges whose weights, or whose sums, are normalised."""
+    """Return aggregations along edges with normalised weights or sums."""
     found = find_aggregations(graph)
     return [a for a in found if a.mean or a.counts or any(_is_normalised(graph, t) for t in a.weights)]
 
@@ -35,7 +40,7 @@ def _is_normalised(graph: Graph, name: str) -> bool:
 
 
 def _producers(graph: Graph, name: str) -> list[Operator]:
-    """Operators that a tensor follows from."""
+    """Return the operators that a tensor depends on."""
     seen: dict[str, Operator] = {}
     waiting = [name]
     while waiting:
@@ -64,7 +69,7 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
 
 
 def _matrix_of_ready(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
-    """Make the matrix of weights that arrive normalised, one for each edge."""
+    """Add the matrix of normalised edge weights, an input."""
     sources, dtype = graph.tensors[aggregation.sources], graph.tensors[aggregation.features].dtype
     present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
     values = editor.input(
@@ -76,13 +81,13 @@ def _matrix_of_ready(editor: Editor, graph: Graph, aggregation: Aggregation) -> 
 
 
 def _matrix_scatter(graph: Graph, matrix: Tensor) -> Operator | None:
-    """The scatter that writes the edges into a matrix of that shape, where the graph has one."""
+    """Return the scatter that writes the edges into a matrix of that shape; None if there is none."""
     scatters = [op for op in _producers(graph, matrix.name) if op.family is Family.SCATTER]
     return next((op for op in scatters if graph.tensors[op.outputs[0]].elements == matrix.elements), None)
 
 
 def _arrive(editor: Editor, graph: Graph, tensor: Tensor) -> str:
-    """The tensor itself becomes an input, made by the CPU."""
+    """Replace the tensor by an input that the CPU computes."""
     name = unique_name(editor, tensor.role.value or tensor.name.rsplit("/", 1)[-1])
     editor.prepared[name] = Editor.of(graph).part(tensor.name)
     editor.tensors[name] = tensor.with_(name=name, kind=TensorKind.INPUT, structural=True)
@@ -90,7 +95,7 @@ def _arrive(editor: Editor, graph: Graph, tensor: Tensor) -> str:
 
 
 def _scatter_ready(editor: Editor, graph: Graph, matrix: Tensor, scatter: Operator) -> str:
-    """Write normalised weights in place of ones, so that the scatter gives the norm matrix at once."""
+    """Scatter normalised weights instead of ones; the result is the norm matrix."""
     updates, blank = graph.tensors[scatter.inputs[2]], graph.tensors[scatter.outputs[0]]
     values = editor.input(unique_name(editor, "edge_norm"), updates.shape, matrix.dtype, structural=True)
     made = Editor.of(graph)
@@ -114,7 +119,7 @@ def _scatter_ready(editor: Editor, graph: Graph, matrix: Tensor, scatter: Operat
 
 
 def _values_at(editor: Editor, matrix: Tensor, scatter: Operator, updates: Tensor) -> str:
-    """Gather the matrix where a scatter writes; what writes to one place several times shares its value."""
+    """Gather the matrix where a scatter writes; several writes to one element share its value."""
     blank, index = scatter.inputs[:2]
     shape, dtype = editor.tensors[blank].shape, matrix.dtype
     ones = editor.constant(unique_name(editor, "ones"), updates.shape, dtype, fill=1.0)
@@ -137,15 +142,12 @@ def _values_at(editor: Editor, matrix: Tensor, scatter: Operator, updates: Tenso
 
 PREG = Technique(
     name="preg",
-    summary=(
-        "Normalised edge weights come from the CPU: degrees, roots and divisions leave the graph, the edges "
-        "stay an input."
-    ),
+    summary="Normalised edge weights come from the CPU: degrees, roots and divisions leave the graph.",
     rationale=(
-        "GCN divides each edge's weight by the roots of two degrees. They depend on the edges only, so the "
-        "CPU can work them out once; where the graph forms a dense matrix, the weights are written into it "
-        "in place of ones, and aggregation and normalisation are one product. StaGr and GrAd go further and "
-        "take the finished matrix; applied after PreG they precompute what it leaves."
+        "GCN divides each edge's weight by the roots of two degrees. They depend on the edges only, so "
+        "the CPU can compute them once; in a dense matrix the weights replace the ones, and aggregation "
+        "and normalisation are one product. StaGr and GrAd also take the finished matrix; after PreG they "
+        "precompute what it leaves."
     ),
     numerics="The same.",
     rewrite=_rewrite,

@@ -1,10 +1,13 @@
-"""Preprocessing of a GNN: what follows from its edges alone, and tensors stored beforehand."""
+"""Preprocessing of a GNN: what follows from its edges alone, stored tensors, and masks."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from npusim.graph import Editor, Graph
 from npusim.graph.regions import preprocessing
-from npusim.ops import Family, Operator, Role, Tensor, TensorKind
+from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
 
 MATRIX_ROLES = frozenset({Role.ADJACENCY, Role.NORM, Role.MASK})
 
@@ -17,7 +20,7 @@ def nodes_of(graph: Graph) -> int | None:
 
 
 def is_node_matrix(graph: Graph, tensor: Tensor) -> bool:
-    """Tell whether a tensor is a square matrix over the nodes, other than a weight."""
+    """Return whether a tensor is a square matrix over the nodes, other than a weight."""
     if len(tensor.shape) < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.role is Role.WEIGHT:
         return False
     if tensor.role in MATRIX_ROLES or tensor.name in graph.structural:
@@ -26,18 +29,18 @@ def is_node_matrix(graph: Graph, tensor: Tensor) -> bool:
 
 
 def preprocessing_operators(graph: Graph) -> tuple[Operator, ...]:
-    """Operators of the phase `preprocessing`."""
-    found = preprocessing(graph)
-    return tuple(op for op in graph if op.name in found)
+    """Return the operators of the phase `preprocessing`."""
+    names = preprocessing(graph)
+    return tuple(op for op in graph if op.name in names)
 
 
 def compute_operators(graph: Graph) -> tuple[Operator, ...]:
-    """Operators that the features flow through (or that are made of constants)."""
+    """Return the operators that depend on features or constants."""
     return tuple(op for op in graph if not graph.structural.issuperset(op.outputs))
 
 
 def preprocessing_results(graph: Graph, *, before_comparison: bool = False) -> tuple[Tensor, ...]:
-    """Tensors that follow from the edges alone and are read by an operator that the features flow through."""
+    """Return the tensors of the edges alone that an operator of `compute_operators` reads."""
     structural = graph.structural
     found: dict[str, Tensor] = {}
     for op in compute_operators(graph):
@@ -49,7 +52,7 @@ def preprocessing_results(graph: Graph, *, before_comparison: bool = False) -> t
 
 
 def feature_independent(graph: Graph) -> frozenset[str]:
-    """Names of the tensors that no feature flows into: they follow from edges and constants."""
+    """Return the names of the tensors that follow from edges and constants."""
     found = {t.name for t in graph.tensors.values() if t.structural or t.kind is TensorKind.CONSTANT}
     for op in graph:
         if found.issuperset(op.inputs):
@@ -58,7 +61,7 @@ def feature_independent(graph: Graph) -> frozenset[str]:
 
 
 def _compared(graph: Graph, name: str) -> str:
-    """Return the floating matrix whose comparison made a boolean one, or the tensor itself."""
+    """Return the floating matrix whose comparison a boolean one is, or the tensor itself."""
     writer = graph.writer(name)
     if writer is None or writer.family is not Family.COMPARE:
         return name
@@ -70,34 +73,34 @@ def _compared(graph: Graph, name: str) -> str:
 
 
 def value_numbers(graph: Graph) -> dict[str, int]:
-    """Return a value number per tensor: equal for tensors computed alike from the same inputs.
+    """Return a value number per tensor: equal for tensors computed in the same way from the same inputs.
 
-    Layers that repeat the preprocessing have equal results of it; constants count as equal where shape,
-    dtype, role and density are.
+    Layers that repeat the preprocessing have equal results of it. Constants are equal if their shape, dtype,
+    role and density are.
     """
     numbers: dict[tuple[object, ...], int] = {}
-    found: dict[str, int] = {}
+    value_of: dict[str, int] = {}
 
-    def number(*made: object) -> int:
-        return numbers.setdefault(made, len(numbers))
+    def number(*computation: object) -> int:
+        return numbers.setdefault(computation, len(numbers))
 
     for tensor in graph.tensors.values():
         if tensor.kind is TensorKind.CONSTANT:
-            kept = (tensor.shape, tensor.dtype, tensor.role, tensor.density)
-            found[tensor.name] = number("constant", *kept)
+            fields = (tensor.shape, tensor.dtype, tensor.role, tensor.density)
+            value_of[tensor.name] = number("constant", *fields)
         elif tensor.kind is TensorKind.INPUT:
-            found[tensor.name] = number("input", tensor.name)
+            value_of[tensor.name] = number("input", tensor.name)
     for op in graph:
         settings = str(sorted(op.attrs.items()))
         for port, name in enumerate(op.outputs):
-            found[name] = number(
-                op.type, settings, port, graph.tensors[name].shape, *(found[t] for t in op.inputs)
+            value_of[name] = number(
+                op.type, settings, port, graph.tensors[name].shape, *(value_of[t] for t in op.inputs)
             )
-    return found
+    return value_of
 
 
 def unique_name(editor: Editor, wanted: str) -> str:
-    """Return `wanted`, or the first of `wanted_1`, `wanted_2` ... that no tensor or operator bears."""
+    """Return a name, or the first of `name_1`, `name_2` ... that no tensor or operator has."""
     wanted = wanted.lstrip("/")  # an operator without a region
     name, count = wanted, 0
     while name in editor.tensors or name in editor.operators:
@@ -106,8 +109,13 @@ def unique_name(editor: Editor, wanted: str) -> str:
     return name
 
 
+def fresh_name(editor: Editor, name: str) -> str:
+    """Return an unused name for an operator or tensor of the editor's region."""
+    return unique_name(editor, f"{editor.region}/{name}")
+
+
 def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:
-    """Return the tensors in DRAM before the first operator runs: constants, inputs, Converts of one."""
+    """Return the tensors in DRAM before an inference: constants, inputs and conversions of them."""
     found = []
     for tensor in graph.tensors.values():
         writer = graph.writer(tensor.name)
@@ -117,3 +125,131 @@ def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:
         if source.kind in (TensorKind.CONSTANT, TensorKind.INPUT):
             found.append(tensor)
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """A replacement of the values of absent edges by a large negative number."""
+
+    values: str
+    """Masked tensor: attention scores [N, N], or features of neighbours [N, K, F]."""
+    result: str
+    """Tensor of masked values."""
+    mask: str
+    """The mask, boolean or 0/1."""
+    negative: str | None
+    """The additive mask of a masking by Multiply and Add."""
+    operator: Operator
+    """The operator that writes `result`: Select or Add."""
+    first: Operator
+    """The operator that reads `values`: Select or Multiply."""
+
+    @property
+    def selects(self) -> bool:
+        """Whether it is written as a Select."""
+        return self.operator.family is Family.SELECT
+
+
+def find_maskings(graph: Graph) -> tuple[Masking, ...]:
+    """Return every masking: a choice between values and constants that depends on edges alone."""
+    constant, found = feature_independent(graph), []
+    for op in graph:
+        find = _selecting if op.family is Family.SELECT else _multiplying
+        masking = find(graph, op, constant)
+        if masking is not None:
+            found.append(masking)
+    return tuple(found)
+
+
+def _selecting(graph: Graph, op: Operator, constant: frozenset[str]) -> Masking | None:
+    condition, values, otherwise = op.inputs[:3]
+    if (
+        values in constant
+        or condition not in constant
+        or otherwise not in constant
+        or not _masks_nodes(graph, condition)
+    ):
+        return None
+    return Masking(values, op.outputs[0], condition, None, op, op)
+
+
+def _multiplying(graph: Graph, op: Operator, constant: frozenset[str]) -> Masking | None:
+    if op.type != "Add":
+        return None
+    for product, negative in (op.inputs, op.inputs[::-1]):
+        writer = graph.writer(product)
+        if writer is None or writer.type != "Multiply" or len(graph.readers(product)) != 1:
+            continue
+        if negative not in constant or not _masks_nodes(graph, negative):
+            continue
+        for values, mask in (writer.inputs, writer.inputs[::-1]):
+            if mask in constant and values not in constant and _masks_nodes(graph, mask):
+                return Masking(values, op.outputs[0], mask, negative, op, writer)
+    return None
+
+
+def _masks_nodes(graph: Graph, name: str) -> bool:
+    """Return whether a mask is about pairs of nodes: two dimensions are not 1."""
+    return sum(d > 1 for d in graph.tensors[name].shape) >= 2
+
+
+def mask_pair(
+    editor: Editor, graph: Graph, masking: Masking, pairs: dict[str, tuple[str, str]], dtype: DType
+) -> tuple[str, str]:
+    """Return the names of the 0/1 mask and of the additive mask (0 and -1e4) that replace a condition.
+
+    They are constants for a constant mask (StaGr), inputs for an input (GrAd), else computed in the graph.
+    `pairs` holds the pair of each mask, which layers share.
+    """
+    mask = _numeric(graph, masking.mask)
+    if mask.name not in pairs:
+        build = _computed if mask.kind is TensorKind.ACTIVATION else _prepared
+        pairs[mask.name] = build(editor, graph, mask, dtype)
+    return pairs[mask.name]
+
+
+def _numeric(graph: Graph, mask: str) -> Tensor:
+    """Return the 0/1 matrix of a comparison with a constant, or the mask itself."""
+    writer = graph.writer(mask)
+    if writer is not None and writer.family is Family.COMPARE:
+        for name in writer.inputs:
+            if graph.tensors[name].shape == graph.tensors[mask].shape:
+                return graph.tensors[name]
+    return graph.tensors[mask]
+
+
+def _prepared(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
+    same = {"dtype": dtype, "role": Role.MASK}
+    present, made = mask.name, Editor.of(graph)
+    parts = [made.part(name) for name in _computed(made, graph, mask, dtype)]
+    if not mask.dtype.is_float:
+        present = unique_name(editor, f"{mask.name}_present")
+        editor.tensors[present] = mask.with_(name=present, **same)
+        editor.prepared[present] = parts[0]
+    absent = unique_name(editor, f"{mask.name}_negative")
+    editor.tensors[absent] = mask.with_(name=absent, density=1.0 - mask.density, block_density=None, **same)
+    editor.prepared[absent] = parts[1]
+    return present, absent
+
+
+def _computed(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
+    """Add the additive mask as 1e4 mask - 1e4, OpenVINO's form of (mask - 1) 1e4."""
+    writer = graph.writer(mask.name)
+    editor.region = writer.region if writer is not None else ""
+    more: dict[str, Any] = {"device": writer.device if writer is not None else None}
+    one = (1,) * len(mask.shape)
+    kept = {"role": Role.MASK, "density": mask.density, "block_density": mask.block_density}
+    fields = {**kept, "symmetric": mask.symmetric}
+    present = mask.name
+    if not mask.dtype.is_float:
+        name = fresh_name(editor, "mask_present")
+        present = editor.op("Convert", (present,), mask.shape, dtype, name, tensor=fields, **more)
+    scale = editor.constant(fresh_name(editor, "lowering"), one, dtype)
+    offset = editor.constant(fresh_name(editor, "minus_lowering"), one, dtype)
+    scaled = editor.eltwise(
+        "Multiply", present, scale, fresh_name(editor, "mask_scaled"), tensor=fields, **more
+    )
+    fields |= {"density": 1.0 - mask.density, "block_density": None}
+    return present, editor.eltwise(
+        "Add", scaled, offset, fresh_name(editor, "mask_negative"), tensor=fields, **more
+    )

@@ -15,22 +15,18 @@ class InputConversion(StrEnum):
     """How inputs of quantised operators reach the NPU."""
 
     INT8 = "int8"
-    """The host keeps them in 8 bits: the scales are static, so it writes an entry of the mask as an integer
-    at once.
-    """
+    """The host stores them in 8 bits; the scales are static, so it writes integers at once."""
     CPU = "cpu"
-    """They arrive in floating point and the CPU converts them in each inference."""
+    """They are floating point, and the CPU converts them at each inference."""
     NPU = "npu"
-    """They arrive in floating point and the NPU converts them in each inference."""
+    """They are floating point, and the NPU converts them at each inference."""
 
 
 class QuantgrParameters(Parameters):
     """Who rounds the inputs."""
 
     inputs: InputConversion = InputConversion.INT8
-    """How features and run-time masks arrive: as `int8`, or as floating point to be converted by the `cpu` or
-    the `npu`.
-    """
+    """Format of features and run-time masks: `int8`, or floating point that the `cpu` or `npu` converts."""
 
 
 def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
@@ -56,7 +52,7 @@ def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
 
 
 def _convert(editor: Editor, graph: Graph, name: str, readers: list[Operator], device: str | None) -> None:
-    """Put a Convert between a tensor that stays floating and its quantised readers, on the maker's device."""
+    """Add a Convert between a floating tensor and its quantised readers."""
     tensor, writer = graph.tensors[name], graph.writer(name)
     beside = writer if writer is not None else readers[0]
     rounded = unique_name(editor, f"{name}/int8")
@@ -76,7 +72,7 @@ def _round_constant(editor: Editor, graph: Graph, name: str, readers: list[Opera
 
 
 def _round_factors(editor: Editor, graph: Graph, able: frozenset[str]) -> None:
-    """Round constants that integers are multiplied by; a bias keeps its format: it is added before."""
+    """Round constant factors of integers; a bias keeps its format."""
     whole = [op for op in graph if op.type == "Multiply" and able.issuperset(op.outputs)]
     for name in dict.fromkeys(t for op in whole for t in op.inputs):
         tensor = graph.tensors[name]
@@ -85,10 +81,7 @@ def _round_factors(editor: Editor, graph: Graph, able: frozenset[str]) -> None:
 
 
 def float_products(graph: Graph) -> tuple[Operator, ...]:
-    """Products and convolutions on floating-point numbers: what runs twice as fast in 8 bits.
-
-    A product whose setting `keep_float` is true stays as it is: its results are attention scores.
-    """
+    """Return the floating-point products and convolutions, except those with the setting `keep_float`."""
     return tuple(
         op
         for op in graph
@@ -99,12 +92,12 @@ def float_products(graph: Graph) -> tuple[Operator, ...]:
 
 
 def int8_tensors(graph: Graph) -> frozenset[str]:
-    """Return the floating activations and inputs that can be 8-bit integers as they stand.
+    """Return the floating activations and inputs that can be 8-bit integers without a conversion.
 
-    A tensor can when each of its readers takes integers and its writer can store them. Products take them;
-    views, moves, gathers and monotone operators take them when their own result is one; so do additions of a
-    bias and products with a constant, which the MAC grid's output stage does in wider numbers. What the DSPs
-    compute (softmax, scatter, ELU) is floating, on both sides.
+    All readers must take integers, and the writer must store them. Products take them. Views, moves, gathers
+    and monotone operators do if their own result is an integer; so do additions of a bias and products with a
+    constant, which the output stage of the grid computes in wider numbers. DSP operators (softmax, scatter,
+    ELU) read and write floating point.
     """
     products = {op.name for op in float_products(graph)}
     able = {t.name for t in graph.tensors.values() if _may_be_int8(graph, t, products)}
@@ -134,7 +127,7 @@ def _stays_int8(graph: Graph, name: str, able: set[str], products: set[str]) -> 
     writer = graph.writer(name)
     if writer is None or writer.name in products:
         return True
-    if writer.type == "Relu":  # the output stage of the grid clips and rounds in one go
+    if writer.type == "Relu":  # the output stage of the grid clips and rounds at once
         return True
     return all(_is_source(graph, writer, t, able) for t in writer.inputs)
 
@@ -147,7 +140,7 @@ def _is_source(graph: Graph, op: Operator, name: str, able: set[str]) -> bool:
 
 
 def _is_additive_mask(op: Operator, tensor: Tensor) -> bool:
-    """Whether a constant's range would swamp the other operand: the -1e4 of an attention mask."""
+    """Return whether the range of a constant exceeds the other operand: the -1e4 of an attention mask."""
     return op.type == "Add" and tensor.role is Role.MASK
 
 
@@ -166,18 +159,17 @@ def _accepts_int8(graph: Graph, op: Operator, name: str, able: set[str], product
 QUANTGR = Technique(
     name="quantgr",
     summary=(
-        "Weights, activations and masks of matrix products become 8-bit integers; the DSPs' operators stay "
-        "floating."
+        "Weights, activations and masks of products become 8-bit integers; operators of DSPs stay floating."
     ),
     rationale=(
-        "In 8 bits the grid does twice the multiplications a cycle and everything it reads takes half the "
-        "bytes, which is what counts for products bound by memory. Scales are fixed beforehand and "
-        "symmetric, so rounding happens where a result is stored. What the DSPs compute stays floating, with "
-        "a Convert where its result enters a product."
+        "In 8 bits the grid does twice the multiplications per cycle and reads half the bytes, which "
+        "matters for products bound by memory. Scales are fixed beforehand and symmetric, so rounding "
+        "happens where a result is stored. Operators of DSPs stay floating, with a Convert where their "
+        "result enters a product."
     ),
     numerics=(
-        "Rounding to 255 levels: about 0.1 points of accuracy on Cora; a padded row with a self-loop would "
-        "double norm's step."
+        "Rounding to 255 levels: about 0.1 points on Cora; a padded row with a self-loop would double "
+        "norm's step."
     ),
     rewrite=_rewrite,
     stage=Stage.PRECISION,

@@ -1,21 +1,74 @@
-"""Technique stacks: grammar (`grad+nodepad:capacity=3000`), legality, application to a graph."""
+"""Technique stacks: the registry, the grammar (`grad+nodepad:capacity=3000`), legality and application.
+
+`workloads/stacks.yaml` holds named stacks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from npusim.errors import IllegalTechniqueError, UnknownNameError, shown
+from npusim.config import Section, load_model
+from npusim.errors import ConfigError, IllegalTechniqueError, NpusimError, UnknownNameError, shown
 from npusim.graph import Editor, Graph
+from npusim.locate import resource
 from npusim.ops import DType
-from npusim.techniques.registry import TECHNIQUES, get, position
+from npusim.plugins import Registry
+from npusim.techniques.effop import EFFOP
+from npusim.techniques.graphsplit import GRAPHSPLIT
+from npusim.techniques.grax1 import GRAX1
+from npusim.techniques.grax2 import GRAX2
+from npusim.techniques.grax3 import GRAX3
+from npusim.techniques.nodepad import NODEPAD
+from npusim.techniques.precompute import GRAD, STAGR
+from npusim.techniques.preg import PREG
+from npusim.techniques.quantgr import QUANTGR
+from npusim.techniques.storage import CACHEG, GRASP, SYMG
 from npusim.techniques.technique import Parameters, Technique
 
+TECHNIQUES = Registry("npusim.techniques", "technique", Technique)
+"""Every technique by name, also those of other packages."""
+
+# SymG comes after GraSp: with both, the norm matrix is a triangle and all else is compressed.
+_PREPARING = (GRAPHSPLIT, PREG, STAGR, GRAD, NODEPAD)
+_REWRITING = (EFFOP, GRAX1, GRAX2, GRAX3, QUANTGR, GRASP, SYMG, CACHEG)
+for _technique in _PREPARING + _REWRITING:
+    TECHNIQUES.register(_technique)
+
+
+def technique_names() -> tuple[str, ...]:
+    """Return all names in the order of application: by stage, then in order of registration."""
+    return tuple(sorted(TECHNIQUES, key=lambda name: TECHNIQUES[name].stage))
+
+
+def get(name: str) -> Technique:
+    """Return a technique by name, or raise an `UnknownNameError` that names the nearest one."""
+    return TECHNIQUES.find(name if name in TECHNIQUES else name.lower())
+
+
+def technique_with(**traits: object) -> Technique:
+    """Return the first technique whose fields have all the values given.
+
+    Examples
+    --------
+    >>> from npusim.ops import DType
+    >>> technique_with(precision=DType.INT8).name
+    'quantgr'
+    """
+    for name in technique_names():
+        technique = TECHNIQUES[name]
+        if all(getattr(technique, trait) == value for trait, value in traits.items()):
+            return technique
+    raise NpusimError("no technique has " + ", ".join(f"{key}={value}" for key, value in traits.items()))
+
+
 NONE = "none"
-"""How the empty stack is written."""
+"""Text of the empty stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +78,20 @@ class StackEntry:
     technique: Technique
     parameters: Parameters
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Parameters that differ from their defaults."""
+        return self.parameters.model_dump(mode="json", exclude_defaults=True)
+
     def __str__(self) -> str:
-        given = self.parameters.model_dump(mode="json", exclude_defaults=True)
-        return self.technique.name + "".join(
-            f":{key}={_setting_text(value)}" for key, value in sorted(given.items())
-        )
+        words = {True: "on", False: "off"}
+        texts = {key: words[v] if isinstance(v, bool) else str(v) for key, v in self.settings.items()}
+        return self.technique.name + "".join(f":{key}={text}" for key, text in sorted(texts.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Techniques in their legal order; `str()` is the canonical text."""
+    """Techniques in order of application; `str()` is the canonical text."""
 
     entries: tuple[StackEntry, ...] = ()
 
@@ -49,44 +106,38 @@ class Stack:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the techniques, in order."""
+        """Names of its techniques, in order."""
         return tuple(entry.technique.name for entry in self.entries)
 
     @property
     def precision(self) -> DType | None:
-        """Number format that products run in afterwards; None: that of the graph."""
-        found = [entry.technique.precision for entry in self.entries if entry.technique.precision]
-        return found[-1] if found else None
+        """Number format of products afterwards. None: that of the graph."""
+        formats = [entry.technique.precision for entry in self.entries if entry.technique.precision]
+        return formats[-1] if formats else None
 
     def to_data(self) -> list[str | dict[str, dict[str, Any]]]:
-        """Return the stack as YAML and JSON hold it: names, and mappings from name to settings."""
-        data: list[str | dict[str, dict[str, Any]]] = []
-        for entry in self.entries:
-            given = entry.parameters.model_dump(mode="json", exclude_defaults=True)
-            data.append({entry.technique.name: given} if given else entry.technique.name)
-        return data
+        """Return the stack as in YAML and JSON: names, and mappings from name to settings."""
+        return [
+            {entry.technique.name: entry.settings} if entry.settings else entry.technique.name
+            for entry in self
+        ]
 
 
 def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
-    """Read a technique stack.
+    """Return a technique stack in its order of application.
 
     Parameters
     ----------
     what : Stack, str, sequence or None
-        The text of a stack; or a list, as in YAML and JSON, of texts of one technique and of mappings from a
-        name to its settings. None, an empty text or list and "none" are the empty stack.
-
-    Returns
-    -------
-    Stack
-        In the legal order.
+        The text of a stack; or a list, as in YAML and JSON, of texts and of mappings from the name of a
+        technique to its settings. None, an empty text or list and "none" are the empty stack.
 
     Raises
     ------
     UnknownNameError
         For an unknown technique or setting; it names the nearest one.
     IllegalTechniqueError
-        For a technique that stands twice, a setting without a value, or a value that is not allowed.
+        For a repeated technique, a setting without a value, or a value that is not allowed.
 
     Examples
     --------
@@ -108,7 +159,7 @@ def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
     for name in names:
         if names.count(name) > 1:
             raise IllegalTechniqueError(name, "stands twice in the stack")
-    return Stack(tuple(sorted(entries, key=lambda entry: position(entry.technique.name))))
+    return Stack(tuple(sorted(entries, key=lambda entry: technique_names().index(entry.technique.name))))
 
 
 def _is_empty(item: Any) -> bool:
@@ -162,18 +213,13 @@ def _step(name: str, settings: Mapping[str, Any]) -> StackEntry:
         ) from None
 
 
-def _setting_text(value: Any) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
-
-
 def apply(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> Graph:
-    """Return the graph rewritten by a stack of techniques; the graph given stays as it is.
+    """Return the graph rewritten by a stack of techniques; the original does not change.
 
     Parameters
     ----------
     graph : Graph
-        Any graph; one that techniques were applied to already takes further ones that come later in the
-        order.
+        Any graph. After earlier techniques it takes those that come later in the order.
     stack : Stack, str or sequence
         The stack, such as "stagr+quantgr" or ["stagr", "quantgr"].
 
@@ -186,29 +232,28 @@ def apply(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> Graph:
     Raises
     ------
     IllegalTechniqueError
-        When a technique does not fit the graph or another of the stack; the message says why.
+        If a technique does not fit the graph or another one of the stack.
     """
-    entries, reason, done = parse(stack), "", graph
-    for entry in entries:
-        reason = _illegal_because(done, entry, entries) or ""
-        if reason:
-            raise IllegalTechniqueError(str(entries), reason)
-        done = _applied(done, entry)
-    return done
+    entries = parse(stack)
+    rewritten, reason = _apply_legal(graph, entries)
+    if reason is not None:
+        raise IllegalTechniqueError(str(entries), reason)
+    return rewritten
 
 
 def legal(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> str | None:
-    """Return the reason why a stack may not be applied to a graph, or None where it may.
+    """Return the reason why a stack does not fit a graph, or None; errors as for `parse`."""
+    return _apply_legal(graph, parse(stack))[1]
 
-    Unknown names and values are errors here as everywhere.
-    """
-    entries, done = parse(stack), graph
+
+def _apply_legal(graph: Graph, entries: Stack) -> tuple[Graph, str | None]:
+    """Return the graph after the legal techniques, and why the next one is illegal."""
     for entry in entries:
-        reason = _illegal_because(done, entry, entries)
+        reason = _illegal_because(graph, entry, entries)
         if reason is not None:
-            return reason
-        done = _applied(done, entry)
-    return None
+            return graph, reason
+        graph = _applied(graph, entry)
+    return graph, None
 
 
 def _applied(graph: Graph, entry: StackEntry) -> Graph:
@@ -226,10 +271,102 @@ def _illegal_because(graph: Graph, entry: StackEntry, entries: Stack) -> str | N
             return f"{name} excludes {other}: {entry.technique.excludes[other]}"
     if name in before:
         return f"{name} has been applied to {graph.name} already"
-    late = [other for other in before if position(other) > position(name)]
+    later = technique_names()[technique_names().index(name) + 1 :]
+    late = [other for other in before if other in later]
     if late:
         return (
             f"{name} comes before {late[0]}, which {graph.name} already went through: apply the whole stack "
             "to the original graph"
         )
     return entry.technique.objection(graph, entry.parameters)
+
+
+class NamedStacks(Section):
+    """A file of named lists of stacks."""
+
+    stacks: dict[str, list[str]]
+    """Lists of stacks by name; the first stack of each is its baseline."""
+
+
+def stacks(path: Path | None = None) -> dict[str, tuple[Stack, ...]]:
+    """Return the named lists of stacks of a file; default: those that npusim ships.
+
+    Examples
+    --------
+    >>> [str(stack) for stack in stacks()["storage"][:3]]
+    ['none', 'stagr', 'stagr+quantgr']
+    """
+    return dict(_read(path or resource("workloads", "stacks.yaml")))
+
+
+@cache
+def _read(path: Path) -> dict[str, tuple[Stack, ...]]:
+    lists: dict[str, tuple[Stack, ...]] = {}
+    for name, texts in load_model(path, NamedStacks).stacks.items():
+        lists[name] = ()
+        for i, text in enumerate(texts):
+            try:
+                lists[name] = (*lists[name], parse(text))
+            except NpusimError as error:
+                raise ConfigError(str(error), file=str(path), key=f"stacks.{name}.{i}") from None
+    return lists
+
+
+def listed(which: str) -> tuple[Stack, ...]:
+    """Return a named list of stacks, or the stacks of a text with commas."""
+    named = stacks()
+    if which in named:
+        return named[which]
+    try:
+        return tuple(parse(text) for text in which.split(","))
+    except UnknownNameError as error:
+        if any(mark in which for mark in "+,:"):
+            raise
+        raise UnknownNameError("stack or technique", which, (*named, *error.known)) from None
+
+
+def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
+    """Return the stacks to compare on a graph, each with the reason why it is illegal there, or None."""
+    return tuple((stack, legal(graph, stack)) for stack in listed(which))
+
+
+BASE = "stagr"
+"""Technique that supplies the matrix of a stack that needs one, and changes nothing else."""
+
+
+def completed(graph: Graph, which: str) -> tuple[tuple[Stack, ...], str | None]:
+    """Return the stacks to compare, with `BASE` added if one needs it, and a sentence about that or None.
+
+    SymG and CacheG need a matrix that an unchanged graph lacks. If `BASE` makes a stack of the list legal,
+    all stacks except the empty one get it, so that they do not differ in it; a named list does not change.
+    The baseline comes first: the empty stack for a single stack, else `BASE` unless the list begins with a
+    legal stack.
+    """
+    judged = variants(graph, which)
+    chosen = tuple(stack for stack, _ in judged)
+    completable = [stack for stack, reason in judged if reason is not None and _legal_on_base(graph, stack)]
+    empty = parse(None)
+    if which in stacks() or not completable:
+        return ((empty, *chosen) if len(chosen) == 1 and which not in stacks() else chosen), None
+    base = parse(BASE)
+    stacked = tuple(stack if not len(stack) else _on(base, stack) for stack in chosen)
+    first = (empty,) if len(chosen) == 1 else ()
+    if len(chosen) == 1 or chosen[0] is completable[0]:
+        stacked = (*first, base, *stacked)
+    names = " and ".join(dict.fromkeys(str(stack) for stack in completable[:2]))
+    more = " and others" if len(completable) > 2 else ""
+    stacked = tuple({str(stack): stack for stack in stacked}.values())
+    verb = "needs" if len(completable) == 1 else "need"
+    return stacked, f"{names}{more} {verb} a matrix: {BASE} added to every stack"
+
+
+def _legal_on_base(graph: Graph, stack: Stack) -> bool:
+    return not _gives_matrix(stack) and legal(graph, _on(parse(BASE), stack)) is None
+
+
+def _on(base: Stack, stack: Stack) -> Stack:
+    return stack if _gives_matrix(stack) else parse([*base.to_data(), *stack.to_data()])
+
+
+def _gives_matrix(stack: Stack) -> bool:
+    return any(entry.technique.gives_matrix for entry in stack)

@@ -17,7 +17,15 @@ from npusim.arch import load_soc
 from npusim.arch.array import LOOPS, OPERANDS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
 from npusim.config import Section, load_model
 from npusim.config.tables import Text, csv_records, read_table
-from npusim.cost import FROM_BELOW, TO_BELOW, Mapped, Nest, array_record, best_order, elements
+from npusim.cost import (
+    FROM_BELOW,
+    TO_BELOW,
+    ArrayMapping,
+    LoopNest,
+    array_record,
+    best_order,
+    operand_elements,
+)
 from npusim.errors import ConfigError, nearest, shown
 from npusim.files import read_text
 from npusim.graph import Editor, Graph
@@ -202,25 +210,27 @@ def _systolic(dataflow: str, rows: int, cols: int) -> Any:
     return array_record(array, flow, ArrayLevel.model_validate(level))[0]
 
 
-def _product(m: float, n: float, k: float, bits: Any) -> Nest:
+def _product(m: float, n: float, k: float, bits: Any) -> LoopNest:
     """Return a product as a nest."""
     sizes = np.ones(len(LOOPS))
     sizes[[_BATCH, _OUTPUT_CHANNELS, _INPUT_CHANNELS]] = m, n, k
-    return Nest(sizes, 1.0, 1.0, 1.0, 1.0, bits)
+    return LoopNest(sizes, 1.0, 1.0, 1.0, 1.0, bits)
 
 
-def layer_nest(row: Values) -> Nest:
+def layer_nest(row: Values) -> LoopNest:
     """Return the layer of a row of ZigZag's table as a nest."""
     bits = np.array([row[name] for name in _BITS])
     if not np.isnan(row["gemm_M"]):
         return _product(row["gemm_M"], row["gemm_N"], row["gemm_K"], bits)
     sizes = np.array([row[name] for name in _LOOPS_OF_CONV])
-    return Nest(sizes, row["stride"], row["stride"], row["in_w"], row["in_h"], bits)
+    return LoopNest(sizes, row["stride"], row["stride"], row["in_w"], row["in_h"], bits)
 
 
-def compulsory_bits(nest: Nest) -> float:
+def compulsory_bits(nest: LoopNest) -> float:
     """Return the bits that every mapping moves from and to DRAM: each used element once."""
-    return float(sum(elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3)))
+    return float(
+        sum(operand_elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3))
+    )
 
 
 _Levels = Mapping[tuple[str, ...], Mapping[tuple[int, int, str], float]]
@@ -295,7 +305,7 @@ def _systolic_rows(row: Values, line: int) -> Iterator[Row]:
 def _layer_rows(row: Values, line: int, levels: _Levels) -> Iterator[Row]:
     """Predict latency, energy and DRAM traffic of the best mapping of one layer, and its levels' traffic."""
     nest = layer_nest(row)
-    mapped: Mapped = best_order(peer_machines()[row["machine"]], nest, row["opt"] == "energy")
+    mapped: ArrayMapping = best_order(peer_machines()[row["machine"]], nest, row["opt"] == "energy")
     ours, tools = float(mapped.dram_bits.sum()), float(sum(row[name] for name in _DRAM))
     # The nearest number of bits that is right: no more than the tool's, and every element once.
     right = min(max(ours, compulsory_bits(nest)), max(tools, compulsory_bits(nest)))

@@ -17,12 +17,12 @@ from npusim.cost import (
     compiled_making_arrays,
     conv_cycles,
     depthwise_cycles,
+    dma_transfer_s,
     dsp_kernel_cycles,
     eltwise_cycles,
     matmul_cycles,
     maxpool_cycles,
     rows_of,
-    transfer_s,
 )
 from npusim.validation.suite import MachineAt
 
@@ -127,7 +127,7 @@ def transfer_seconds(arch: Any, direction: Any, payload: Any, row: Any, engines:
     """Seconds of each transfer on an architecture (record of ARCH_DTYPE); all arrays of shape (rows,)."""
     seconds = np.empty(payload.shape[0])
     for i in range(payload.shape[0]):
-        seconds[i] = transfer_s(arch, direction[i], payload[i], row[i], engines[i])
+        seconds[i] = dma_transfer_s(arch, direction[i], payload[i], row[i], engines[i])
     return seconds
 
 

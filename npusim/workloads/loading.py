@@ -144,7 +144,7 @@ def load_gnn(name: str | Path, overrides: Settings = ()) -> GnnSpec:
 
 
 def load_workload(
-    name: str | Path, overrides: Settings = (), shapes: Mapping[str, Sequence[int]] | None = None
+    name: str | Path, settings: Settings = (), shapes: Mapping[str, Sequence[int]] | None = None
 ) -> Graph:
     """Return the operator graph of a workload.
 
@@ -152,7 +152,7 @@ def load_workload(
     ----------
     name : str or Path
         A shipped name (`workload_names`), a workload YAML, an OpenVINO IR (`.xml`) or an ONNX file.
-    overrides : settings, optional
+    settings : settings, optional
         Settings of the specification, such as "workload.hidden=128"; of an imported model, its precision.
     shapes : mapping of str to sequence of int, optional
         Fixed shapes for the inputs of an imported model that leaves them open.
@@ -177,7 +177,7 @@ def load_workload(
     2708
     """
     text = str(name)
-    settings = as_overrides(overrides)
+    settings = as_overrides(settings)
     if text.endswith(_MODELS):
         from npusim.frontends.openvino_ir import import_model  # openvino is needed for model files only
 
@@ -185,8 +185,8 @@ def load_workload(
     if _MODULE.fullmatch(text):
         from npusim.frontends.pyg import from_pyg, module_at
 
-        found = module_at(text)
-        return from_pyg(found.module, found.inputs, found.name, precision=import_precision(settings))
+        named = module_at(text)
+        return from_pyg(named.module, named.inputs, named.name, precision=import_precision(settings))
     if shapes:
         raise ConfigError(
             f"shapes for {', '.join(shapes)}", file="--shape", allowed="only for a model file (.xml, .onnx)"

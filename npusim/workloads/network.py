@@ -1,9 +1,9 @@
 """Layers of convolutional networks and transformers as OpenVINO's conversion makes them.
 
 Images are NCHW, batch normalisation is folded into weights and biases, and bias and activation are operators
-of their own: what rides along with a convolution is the mapping's decision. A network quantised to 8 bits
-multiplies bytes; a result stays in bytes where its bias and activation can be applied on the way out of the
-grid, and floating-point results are rounded by a FakeQuantize where bytes are read next.
+of their own: the mapping decides what is fused into a convolution. A network quantised to 8 bits multiplies
+bytes. A result stays in bytes if the grid can apply its bias and activation to the accumulators. Otherwise a
+FakeQuantize rounds the floating-point result where a reader needs bytes.
 """
 
 from __future__ import annotations
@@ -236,14 +236,8 @@ class Network:
         )
 
     def concat(self, inputs: Sequence[str], name: str, axis: int = 1, to_float: bool = False) -> str:
-        """Join tensors along an axis; a quantised network joins bytes unless told otherwise."""
-        if not to_float:
-            inputs = [self.rounded(x) for x in inputs]
-        shape = list(self.shape(inputs[0]))
-        shape[axis] = sum(self.shape(x)[axis] for x in inputs)
-        return self.editor.op(
-            "Concat", inputs, shape, self.editor.tensors[inputs[0]].dtype, name, axes=(axis,)
-        )
+        """Join tensors along an axis; a quantised network joins bytes unless `to_float`."""
+        return self.editor.concat(inputs if to_float else [self.rounded(x) for x in inputs], axis, name)
 
     def split(self, x: str, lengths: Sequence[int], name: str, axis: int = 1) -> list[str]:
         """Cut a tensor along an axis."""
@@ -265,9 +259,7 @@ class Network:
 
     def transpose(self, x: str, order: Sequence[int], name: str) -> str:
         """Permute the axes."""
-        source = self.editor.tensors[x]
-        shape = [source.shape[axis] for axis in order]
-        return self.editor.op("Transpose", (x,), shape, source.dtype, name, order=tuple(order))
+        return self.editor.transpose(x, order, name)
 
 
 def window(stride: int = 1, begin: Sequence[int] = (0, 0), end: Sequence[int] = (0, 0)) -> dict[str, Any]:

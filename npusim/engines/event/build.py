@@ -210,7 +210,6 @@ class _Build:
         """Buffer of each tensor that stays in the SRAM of a device."""
         self.phase: list[int] = []
         """Last tasks of the current phase of work."""
-        self.last_reserve: dict[str, int] = {}
         self.device = self.part = ""
         self.returns: dict[str, list[int]] = {name: [] for name in self.arch.arrays}
         """Groups at which work returns to each array device."""
@@ -272,7 +271,7 @@ class _Build:
             self.builder.device = self.arch.place_of(device)
             self.builder.dispatched = self.dispatched.get(device, [])
             kind = TaskKind.SYNC if index in self.held else TaskKind.ENTER
-            self.last_reserve[device] = self.builder.task(kind, after=[self.last_end])
+            self.builder.last_reserve = self.builder.task(kind, after=[self.last_end])
         self.phase = [self.last_end]
 
     def _leave(self, index: int) -> None:
@@ -302,7 +301,7 @@ class _Build:
             bytes_=float(result["streamed_bytes"]),
             macs=self._macs(group),
         )
-        self.done[index] = Emitted(task, task, -1, {})
+        self.done[index] = Emitted(task, task, {})
         self.phase.append(task)
 
     def _macs(self, group: Group) -> float:
@@ -335,9 +334,8 @@ class _Build:
         place = {i: at for at, i in enumerate(members)}
         jobs = [self._job(i, place, chain.pieces) for i in members]
         device = self.groups[index].device
-        emitted = emit(self.builder, jobs, self.last_reserve[device])
+        emitted = emit(self.builder, jobs)
         for i, done in zip(members, emitted, strict=True):
-            self.last_reserve[device] = done.last_reserve
             self.done[i] = done
             self.buffers.update(((device, name), b) for name, b in done.resident_buffers.items())
             self.phase += _ends(done)

@@ -23,43 +23,26 @@ class Emitted:
     """Task after which its results are in SRAM."""
     written: int
     """Task after which its results are in DRAM."""
-    last_reserve: int
     resident_buffers: dict[str, int]
     """Buffers of the resident tensors that it allocates."""
 
 
-def emit(builder: ProgramBuilder, jobs: Sequence[Job], last_reserve: int) -> list[Emitted]:
-    """Write the tasks of an operator, or of a chain of operators that are fused row by row.
-
-    Parameters
-    ----------
-    last_reserve : int
-        The previous RESERVE task: SRAM is granted in program order, so that the NPU cannot deadlock.
-    """
-    reservations = _Reservations(last_reserve)
+def emit(builder: ProgramBuilder, jobs: Sequence[Job]) -> list[Emitted]:
+    """Write the tasks of an operator, or of a chain of operators that are fused row by row."""
     emissions: list[_Emission] = []
     for job in jobs:
-        emissions.append(_Emission(builder, job, reservations, [emissions[place] for place in job.producers]))
+        emissions.append(_Emission(builder, job, [emissions[place] for place in job.producers]))
     emissions[-1].advance(1.0)
     for loop in emissions[-1].job.loops:
         emissions[-1].add_loop(loop)
     return [emission.emitted() for emission in emissions]
 
 
-@dataclass(slots=True)
-class _Reservations:
-    """The last RESERVE task that is written: SRAM is granted in this order."""
-
-    last: int
-
-
 class _Emission:
     """Tasks of one job, written step by step as its reader needs results."""
 
-    def __init__(
-        self, builder: ProgramBuilder, job: Job, reservations: _Reservations, producers: list[_Emission]
-    ) -> None:
-        self.builder, self.job, self.reservations, self.producers = builder, job, reservations, producers
+    def __init__(self, builder: ProgramBuilder, job: Job, producers: list[_Emission]) -> None:
+        self.builder, self.job, self.producers = builder, job, producers
         steps = job.steps
         self.a = self._parts(job.a_bytes, [s.a for s in steps])
         self.b = self._parts(job.b_bytes, [s.b for s in steps])
@@ -152,7 +135,7 @@ class _Emission:
         builder, operator = self.builder, self.job.operator
         done = builder.sync(self.computed, operator)
         stored = builder.sync(self.written, operator) if self.written else done
-        return Emitted(done, stored, self.reservations.last, self.resident_buffers)
+        return Emitted(done, stored, self.resident_buffers)
 
     def _held(self, a_ready: dict[int, list[int]], i: int) -> list[int]:
         """Return the loads of the activations of step `i`: its own, or those of an earlier step."""
@@ -167,9 +150,9 @@ class _Emission:
         wanted = [(name, size) for name, size in buffers if size > 0.0]
         if not wanted and not also_after:
             return []
-        after = (self.reservations.last, *also_after)
-        self.reservations.last = self.builder.task(TaskKind.RESERVE, operator=self.job.operator, after=after)
-        return [self.builder.buffer(self.reservations.last, name, size) for name, size in wanted]
+        builder, after = self.builder, (self.builder.last_reserve, *also_after)
+        builder.last_reserve = builder.task(TaskKind.RESERVE, operator=self.job.operator, after=after)
+        return [builder.buffer(builder.last_reserve, name, size) for name, size in wanted]
 
     def _bring_b(self, i: int, step: TilingStep) -> list[int]:
         job = self.job
@@ -178,7 +161,7 @@ class _Emission:
         wanted = [(job.b_name, job.b_sram * step.b)]
         for buffer in self._reserve(job.b_after if i == 0 else (), wanted):
             self.waiting.setdefault(i + step.b_until, []).append(buffer)
-        size, after = self.b[i] + extra, [self.reservations.last]
+        size, after = self.b[i] + extra, [self.builder.last_reserve]
         return self._move(TaskKind.DMA_IN, size, job.dma.read_s_per_byte, after)
 
     def _bring_a(self, i: int, step: TilingStep) -> tuple[list[int], int]:
@@ -194,7 +177,7 @@ class _Emission:
         out_buffer = next(buffers) if wanted[1][1] > 0.0 else -1
         self.resident_buffers.update((name, next(buffers)) for name, size in residents if size > 0.0)
         s_per_byte = job.a_s_per_byte if self.a[i] > 0.0 else job.dma.read_s_per_byte
-        loads = self._move(TaskKind.DMA_IN, self.a[i] + extra, s_per_byte, [self.reservations.last])
+        loads = self._move(TaskKind.DMA_IN, self.a[i] + extra, s_per_byte, [self.builder.last_reserve])
         # Sums have one place: activations are fetched while earlier sums are still added to.
         for buffer in self._reserve((), [(f"partial sums of {job.out_name}", job.sums_sram * step.sums)]):
             self.waiting.setdefault(i + step.sums_until, []).append(buffer)
@@ -229,7 +212,7 @@ class _Emission:
 
     def _work(self, i: int, step: TilingStep, after: Sequence[int]) -> list[int]:
         job = self.job
-        waits = [*after, *job.start, self.reservations.last]
+        waits = [*after, *job.start, self.builder.last_reserve]
         if i == 0 and job.dispatch_s > 0.0:
             # One management processor makes all calls, in program order; grids and DSPs wait for it.
             waits = [*waits, *self.builder.dispatched]

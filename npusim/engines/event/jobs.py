@@ -21,10 +21,10 @@ from npusim.cost import (
     Order,
     Split,
     Unit,
-    bytes_per_s,
-    copy_s,
+    dma_bytes_per_s,
+    dma_latency_s,
     halo_factor,
-    latency_s,
+    sram_copy_s,
 )
 from npusim.engines.event.program import PERIODS, Loop, refuse_many
 from npusim.engines.timeline import ExecutionUnit, TaskKind
@@ -354,13 +354,13 @@ class NpuUnits:
         """Rates and latencies of the DMA engines."""
         arch, engines, page = self._arch, float(len(self.engines)), float(self._arch["dma_page_bytes"])
         return DmaTimes(
-            read_s_per_byte=1.0 / bytes_per_s(arch, DDR2CMX, engines),
-            write_s_per_byte=1.0 / bytes_per_s(arch, CMX2DDR, engines),
+            read_s_per_byte=1.0 / dma_bytes_per_s(arch, DDR2CMX, engines),
+            write_s_per_byte=1.0 / dma_bytes_per_s(arch, CMX2DDR, engines),
             page_bytes=page,
-            read_latency_s=latency_s(arch, DDR2CMX, page),
-            far_read_latency_s=latency_s(arch, DDR2CMX, page + 1.0),
-            write_latency_s=latency_s(arch, CMX2DDR, page),
-            copy_latency_s=latency_s(arch, CMX2CMX, page),
+            read_latency_s=dma_latency_s(arch, DDR2CMX, page),
+            far_read_latency_s=dma_latency_s(arch, DDR2CMX, page + 1.0),
+            write_latency_s=dma_latency_s(arch, CMX2DDR, page),
+            copy_latency_s=dma_latency_s(arch, CMX2CMX, page),
         )
 
     def dpus(self, tiles: int) -> list[int]:
@@ -486,7 +486,7 @@ def _product(
     if once and split == Split.ROWS:  # each tile has sums of all rows, added up at the end of each pass
         job.sums_sram = sums * used
         job.copy_bytes = (used - 1.0) * sums
-        job.copy_s = copy_s(arch, job.copy_bytes)
+        job.copy_s = sram_copy_s(arch, job.copy_bytes)
     return job
 
 
@@ -527,5 +527,5 @@ def _stream(
     if kind is TaskKind.SYNC and op["copy_bytes"] > 0.0:
         # A transfer from or to DRAM changes the layout at no cost; only the rest is copied.
         job.copy_bytes = max(0.0, float(op["copy_bytes"]) - max(read, written))
-        job.copy_s = copy_s(arch, job.copy_bytes)
+        job.copy_s = sram_copy_s(arch, job.copy_bytes)
     return job

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost import CMX2DDR, DDR2CMX, ArchRow, bytes_per_s, shared_bytes_per_s
+from npusim.cost import CMX2DDR, DDR2CMX, ArchRow, dma_bytes_per_s, shared_bytes_per_s
 from npusim.engines.event import simulation
 from npusim.engines.event.program import Program
 from npusim.engines.event.simulation import COMPUTE, ENGINE, HOST, KINDS, TIMERS, State
@@ -47,7 +47,7 @@ def transfer_rates(row: ArchRow) -> TransferRates:
 
     def alone(arch: Any, direction: int) -> float:
         engines = float(arch["dma_engines"])
-        return bytes_per_s(arch, direction, 1.0) * engines / bytes_per_s(arch, direction, engines)
+        return dma_bytes_per_s(arch, direction, 1.0) * engines / dma_bytes_per_s(arch, direction, engines)
 
     hosts = (float(row[name]["bytes_per_s"]) for name in row.hosts)
     level_of = tuple(int(row[name]["shared_level"]) - 1 for name in row.arrays)

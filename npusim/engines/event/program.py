@@ -102,6 +102,8 @@ class ProgramBuilder:
         self._frees_of, self._frees = array("i"), array("i")
         self.device = 0
         """Array device of the tasks that are written."""
+        self.last_reserve = -1
+        """Last task that grants SRAM: grants follow program order, so that the NPU cannot deadlock."""
         self.dispatched: list[int] = []
         """Last call of an operator by the management processor of that device, if any."""
 

@@ -303,10 +303,7 @@ def _is_rest_periodic(program: Program, times: list[Any], period: int, end_s: fl
     ready, start, end = times
     rounding_s = _INFERENCE_TOLERANCE * length_s + 1e-13 * end_s
     moves = np.isin(np.asarray(program.kind), _ON_DMA)
-    running = (
-        (start, (start <= end_s) & (end > end_s)),
-        (ready, (ready <= end_s) & (start > end_s) & moves),
-    )
+    running = ((start, (start <= end_s) & (end > end_s)), (ready, (ready <= end_s) & (start > end_s) & moves))
     return all(
         bool((np.abs(column[:-period] + length_s - column[period:]) <= rounding_s)[is_open[period:]].all())
         for column, is_open in running

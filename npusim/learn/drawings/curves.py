@@ -8,8 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from npusim.report.html import COLOURS
-from npusim.report.marks import DASHES, HATCHING
+from npusim.report.html import COLOURS, DASHES, HATCHING
 
 UNIT_NAMES = {"npu.dpu": "MAC grid", "npu.dsp": "DSPs", "npu.dma": "DMA", "cpu": "CPU", "gpu": "GPU"}
 """What units are called beside a picture."""

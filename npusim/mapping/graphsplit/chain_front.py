@@ -1,14 +1,13 @@
 """All Pareto-optimal placements of a chain of blocks, by dynamic programming with dominance.
 
-A *partial placement* puts the first blocks on units. What it has come to is a vector of amounts that add up
-along the chain: latency, energy, and one more for each limit (joules beyond a mean power, blocks on a unit,
-transitions). What is still to come depends only on the unit that ran last. So of two partial placements that
-end on the same unit, one that is no better in any amount can be left out, and none that is left out would
-have ended as a better one: the set is exact. A partial placement is also left out where even the least that
-is still to come of some amount, taken alone, breaks its limit; and an amount that can break its limit no more
-is not compared.
+A *partial placement* puts the first blocks on units. It has a vector of amounts that add up along the chain:
+latency, energy, and one for each limit (joules beyond a mean power, blocks on a unit, transitions). Future
+amounts depend only on the unit that ran last. So of two partial placements that end on the same unit, one
+that is no better in any amount is dominated and pruned, without loss: the set is exact. A partial placement
+is also pruned where a lower bound of some amount breaks its limit. An amount that can no longer break its
+limit is not compared.
 
-Amounts that differ by rounding alone, as those of blocks that are alike in another order, are taken as equal.
+Amounts that differ by rounding alone, such as those of equal blocks in another order, count as equal.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ LATENCY, ENERGY = 0, 1
 
 @dataclass(frozen=True)
 class Limit:
-    """At most so much of an amount that adds up along the chain."""
+    """An upper limit on an amount that adds up along the chain."""
 
     name: str
-    """What is limited, as messages say it."""
+    """Name of the amount in messages."""
     most: float
     blocks: Any
     """Amount of each block on each unit, shape (blocks, units)."""
@@ -55,15 +54,15 @@ class ChainProblem:
     time_s: Any
     """Time of each block on each unit, shape (blocks, units); infinite where it cannot run."""
     energy_j: Any
-    """The same for energy."""
+    """Energy, shape (blocks, units)."""
     crossing_s: Any
     """Time for each block's result to pass from unit to unit, shape (blocks - 1, units, units)."""
     crossing_j: Any
-    """The same for energy."""
+    """Energy, shape (blocks - 1, units, units)."""
 
     @property
     def allowed(self) -> Any:
-        """Which unit can run which block, bool array of shape (blocks, units)."""
+        """Whether a unit can run a block, bool array of shape (blocks, units)."""
         return np.isfinite(self.time_s)
 
     def evaluate(self, placements: Any) -> Any:
@@ -78,12 +77,10 @@ class ChainProblem:
         -------
         array of float64, shape (placements, 2)
         """
-        found = np.empty((len(placements), 2))
-        _evaluate(
-            np.ascontiguousarray(placements, np.int64), self.time_s, self.energy_j, self.crossing_s,
-            self.crossing_j, found,
-        )  # fmt: skip
-        return found
+        amounts = np.empty((len(placements), 2))
+        units = np.ascontiguousarray(placements, np.int64)
+        _evaluate(units, self.time_s, self.energy_j, self.crossing_s, self.crossing_j, amounts)
+        return amounts
 
 
 @dataclass(frozen=True)
@@ -98,8 +95,9 @@ class Front:
 
 @compiled
 def _evaluate(
-    placements: Any, time_s: Any, energy_j: Any, crossing_s: Any, crossing_j: Any, found: Any
+    placements: Any, time_s: Any, energy_j: Any, crossing_s: Any, crossing_j: Any, amounts: Any
 ) -> None:
+    """Write latency and energy of each placement."""
     for p in range(placements.shape[0]):
         last = placements[p, 0]
         latency, energy = time_s[0, last], energy_j[0, last]
@@ -111,7 +109,7 @@ def _evaluate(
                 latency += crossing_s[i - 1, last, unit]
                 energy += crossing_j[i - 1, last, unit]
             last = unit
-        found[p, 0], found[p, 1] = latency, energy
+        amounts[p, 0], amounts[p, 1] = latency, energy
 
 
 def transitions_limit(problem: ChainProblem, most: int) -> Limit:
@@ -142,28 +140,22 @@ def power_limit(problem: ChainProblem, most_w: float) -> Limit:
 
 
 def chain_front(problem: ChainProblem, limits: Sequence[Limit] = ()) -> Front:
-    """Return every Pareto-optimal placement of a chain within limits: of equal ones, one.
-
-    Parameters
-    ----------
-    problem : ChainProblem
-    limits : sequence of Limit
+    """Return every Pareto-optimal placement of a chain within limits, one of each set of equal ones.
 
     Raises
     ------
     InfeasibleError
-        Where no placement keeps the limits; it says the nearest that can be met.
+        Where no placement keeps the limits; it names the nearest feasible ones.
     """
-    nodes, edges, most = _amounts(problem, limits)
-    found = _front(nodes, edges, most)
-    if found is None:
+    front = _front(*_amounts(problem, limits))
+    if front is None:
         raise InfeasibleError(_nearest(problem, limits))
-    values, placements = found
+    values, placements = front
     return Front(values[:, LATENCY], values[:, ENERGY], placements)
 
 
 def _amounts(problem: ChainProblem, limits: Sequence[Limit]) -> tuple[Any, Any, Any]:
-    """Return amounts of blocks on units and of crossings, and the most that each may come to."""
+    """Return amounts of blocks on units and of crossings, and the limit of each."""
     nodes = [problem.time_s, problem.energy_j]
     edges = [problem.crossing_s, problem.crossing_j]
     apart = 1.0 - np.eye(len(problem.units))
@@ -179,7 +171,7 @@ def _amounts(problem: ChainProblem, limits: Sequence[Limit]) -> tuple[Any, Any, 
 
 
 def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
-    """Return amounts and placements of the front, or nothing."""
+    """Return amounts and placements of the front; None where it is empty."""
     count, units, amounts = nodes.shape
     least, largest = _still_to_come(nodes, edges)
     scale = np.abs(np.where(np.isfinite(nodes), nodes, 0.0)).max(1).sum(0) + np.abs(edges).max((1, 2)).sum(0)
@@ -205,7 +197,7 @@ def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
 
 
 def _still_to_come(nodes: Any, edges: Any) -> tuple[Any, Any]:
-    """Return the least and the most of each amount that blocks behind one may add."""
+    """Return bounds on each amount of the blocks behind each one: the least and the largest."""
     count = len(nodes)
     least, largest = np.zeros(nodes.shape), np.zeros(nodes.shape)
     possible = np.isfinite(nodes[..., LATENCY])
@@ -219,7 +211,7 @@ def _still_to_come(nodes: Any, edges: Any) -> tuple[Any, Any]:
 
 @compiled
 def _precedes(a: Any, b: Any) -> bool:
-    """Whether one vector of amounts comes before another, latency first."""
+    """Return whether one vector of amounts precedes another, latency first."""
     for c in range(a.shape[0]):
         if a[c] != b[c]:
             return bool(a[c] < b[c])
@@ -230,7 +222,7 @@ def _precedes(a: Any, b: Any) -> bool:
 def _step(
     values: Any, unit_of: Any, node: Any, crossing: Any, least: Any, largest: Any, most: Any, slack: Any
 ) -> Any:
-    """Place one more block: merge the sorted partial placements, and keep what is not dominated.
+    """Place one more block: merge the sorted partial placements without dominated ones.
 
     Parameters
     ----------
@@ -242,7 +234,7 @@ def _step(
     Returns
     -------
     tuple
-        The same of the longer placements, and which one each continues.
+        Values and last units of the longer placements, and the placement that each extends.
     """
     units, amounts = node.shape
     total = values.shape[0]
@@ -291,9 +283,9 @@ def _step(
 
 @compiled
 def _is_dominated(out: Any, first: int, last: int, least: Any, largest: Any, most: Any, slack: Any) -> bool:
-    """Whether one from `first` on is no worse than `last` in any amount, but for rounding.
+    """Return whether a placement from `first` on dominates `last`, up to rounding.
 
-    An amount that ends within its limit whatever comes is as good as any other.
+    Amounts that stay within their limit in any case are equal.
     """
     new, amounts = out[last], out.shape[1]
     for other in range(last - 1, first - 1, -1):
@@ -305,13 +297,13 @@ def _is_dominated(out: Any, first: int, last: int, least: Any, largest: Any, mos
                 break
         if dominated:
             return True
-        if amounts == 2:  # those before it have more energy
+        if amounts == 2:  # earlier ones have more energy
             return False
     return False
 
 
 def _pareto(values: Any) -> tuple[Any, Any]:
-    """Return the placements that no other beats in latency and energy, by latency, and where they stand."""
+    """Return amounts and places of the placements that are not dominated, by latency."""
     order = np.lexsort((values[:, ENERGY], values[:, LATENCY]))
     energy = values[order, ENERGY]
     best = np.concatenate(([np.inf], np.minimum.accumulate(energy)[:-1]))
@@ -320,8 +312,8 @@ def _pareto(values: Any) -> tuple[Any, Any]:
 
 
 def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> str:
-    """Say which limits cannot be met, each by itself or only together, and the nearest that can."""
-    said = []
+    """Return a message on limits that cannot be met, alone or together, and the nearest feasible ones."""
+    blocking = []
     for i, limit in enumerate(limits):
         others = [other for k, other in enumerate(limits) if k != i]
         most, lowest = limit.most, _lowest(problem, limit)
@@ -330,14 +322,13 @@ def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> str:
                 most, lowest = -limit.per_second, _least_power_w(problem)
             return f"no placement has {limit.name} of at most {most:.4g}; the least is {lowest:.4g}"
         if _front(*_amounts(problem, others)) is not None:
-            said.append(limit.name)
-    return (
-        f"no placement keeps all limits; one without that on {' or '.join(said) or 'several of them'} would"
-    )
+            blocking.append(limit.name)
+    names = " or ".join(blocking) or "several of them"
+    return f"no placement keeps all limits; one without that on {names} would"
 
 
 def _lowest(problem: ChainProblem, limit: Limit) -> float:
-    """Return the least that a placement may have of what is limited."""
+    """Return the least of a limited amount over all placements."""
     nodes, edges, _ = _amounts(problem, [limit])
     least, _ = _still_to_come(nodes, edges)
     possible = np.isfinite(problem.time_s[0])
@@ -345,9 +336,9 @@ def _lowest(problem: ChainProblem, limit: Limit) -> float:
 
 
 def _least_power_w(problem: ChainProblem) -> float:
-    """Return the least mean power (W): that beyond which some placement has no joule.
+    """Return the least mean power (W): some placement has no joule beyond it.
 
-    The least joules beyond a power fall with it as straight pieces, ever steeper, so Newton's method ends.
+    The least joules beyond a power are convex and piecewise linear in it, so Newton's method ends.
     """
     power_w, moved = 1.0, np.inf
     while moved > _POWER_STEP * power_w:

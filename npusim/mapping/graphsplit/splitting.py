@@ -267,7 +267,7 @@ def objective_of_loads(terms: Terms, loads: Any) -> float:
 
 
 def _pace(terms: Terms, loads: Any) -> tuple[DeviceTimes, float, float]:
-    """Return the arguments of `npusim.cost.interval` for the loads of a placement."""
+    """Return the arguments of `npusim.cost.plan_costs` for the loads of a placement."""
     k = len(terms.contexts)
     times = DeviceTimes(np.ascontiguousarray(loads[:k]), np.ascontiguousarray(loads[k + 3 :]), terms.contexts)
     return times, float(loads[k]), float(loads[k + 1] / terms.dram_bytes_per_s)

@@ -126,9 +126,11 @@ def build_ssd_mobilenet_v1(spec: CnnSpec, name: str) -> Graph:
     scores: list[str] = []
     for i, level in enumerate(maps):
         anchors = 6 if i else 3
-        for found, each, what in ((boxes, 4, "boxes"), (scores, spec.classes, "scores")):
+        for predictions, length, what in ((boxes, 4, "boxes"), (scores, spec.classes, "scores")):
             place = f"head{i}/{what}"
-            found.append(_flat(net, net.convolution(level, anchors * each, place, to_float=True), place))
+            predictions.append(
+                _flat(net, net.convolution(level, anchors * length, place, to_float=True), place)
+            )
     return net.finish(_detections(net, boxes, scores, spec.classes))
 
 
@@ -244,7 +246,7 @@ def _fused(net: Network, inputs: Sequence[str], name: str) -> str:
 
 def _head(net: Network, maps: Sequence[str], width: int, name: str) -> list[str]:
     """Predict from every level with the same weights; biases (batch normalisation) are each level's own."""
-    found = []
+    predictions = []
     for level, x in enumerate(maps, start=3):
         for layer in range(_LAYERS + 1):
             place, first = (f"head/{name}{i}/layer{layer}" for i in (level, 3))
@@ -260,8 +262,8 @@ def _head(net: Network, maps: Sequence[str], width: int, name: str) -> list[str]
                 to_float=last,
                 shared=f"{first}/pointwise",
             )
-        found.append(_flat(net, x, f"head/{name}{level}"))
-    return found
+        predictions.append(_flat(net, x, f"head/{name}{level}"))
+    return predictions
 
 
 _BINS = 16
@@ -352,11 +354,11 @@ def _pooled(net: Network, x: str, width: int, name: str) -> str:
     return _conv(net, net.concat(parts, f"{name}/concat"), width, f"{name}/conv2")
 
 
-def _above(net: Network, x: str, beside: str, name: str) -> str:
+def _above(net: Network, x: str, finer: str, name: str) -> str:
     """Join a map, twice as high and wide, with one of that size."""
-    height, width = net.shape(beside)[2:]
+    height, width = net.shape(finer)[2:]
     return net.concat(
-        (net.upsample(net.rounded(x), height, width, f"{name}/upsample"), beside), f"{name}/concat"
+        (net.upsample(net.rounded(x), height, width, f"{name}/upsample"), finer), f"{name}/concat"
     )
 
 
@@ -404,10 +406,10 @@ def _yolo_detections(net: Network, maps: Sequence[str], classes: int, separable:
             x = _conv(net, x, wide, place, 1 if separable else 3)
         scores.append(_rows(net, net.convolution(x, classes, f"head{i}/class", to_float=True)))
     net.editor.region = "detections"
-    found = _decoded(net, net.concat(boxes, "detections/boxes", 2, to_float=True))
+    decoded = _decoded(net, net.concat(boxes, "detections/boxes", 2, to_float=True))
     joined = net.concat(scores, "detections/classes", 2, to_float=True)
     probabilities = net.activation("Sigmoid", joined, "detections")
-    return net.finish(net.concat((found, probabilities), "detections/output", to_float=True))
+    return net.finish(net.concat((decoded, probabilities), "detections/output", to_float=True))
 
 
 def _rows(net: Network, x: str) -> str:

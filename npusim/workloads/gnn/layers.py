@@ -1,4 +1,4 @@
-"""The parts that every GNN is made of: linear layers, activations, aggregation along edges or by matrices.
+"""Parts of GNNs: linear layers, activations, aggregation along edges or by matrices.
 
 Each part adds the operators that OpenVINO's conversion of the equal PyTorch code gives, down to the shape of
 a bias: tests compare exported and built graphs operator for operator. Along edges a message is fetched by a
@@ -95,7 +95,7 @@ PREPROCESS = "preprocess"
 
 @dataclass(slots=True)
 class EdgeList:
-    """Edges as two vectors of node numbers, and what was made of them so far."""
+    """Edges as two vectors of node numbers, and tensors that were computed from them."""
 
     editor: Editor
     nodes: int
@@ -113,7 +113,7 @@ class EdgeList:
     source_nodes: int | None = None
     """Nodes that messages come from; None: the same nodes."""
     place: str = PREPROCESS
-    """Region of what is made of the edges."""
+    """Region of the operators that prepare the edges."""
 
     @property
     def sources(self) -> int:
@@ -127,7 +127,7 @@ class EdgeList:
     def target_spread(self, region: str, shape: tuple[int, ...]) -> str:
         """Return the targets repeated over a message's elements, int32 of `shape` [E, ...].
 
-        That is preprocessing which the layer of `region` does over again where its messages have a new width.
+        This is preprocessing; a layer whose messages have a new width repeats it.
         """
         key = f"target{shape}"
         if key in self.shared:
@@ -225,7 +225,7 @@ def edge_list(editor: Editor, edges: int, nodes: int, dtype: DType, loops: bool,
     if loops:
         own = editor.constant(f"{place}/loops", (2, nodes), DType.INT64)
         edges += nodes
-        pairs = editor.op("Concat", (pairs, own), (2, edges), DType.INT64, f"{place}/add_loops", axes=(1,))
+        pairs = editor.concat((pairs, own), 1, f"{place}/add_loops")
     ends = []
     for row, end in enumerate(("source", "target")):
         number = editor.constant(f"{place}/{end}/row", (), DType.INT64, density=float(row > 0))
@@ -241,7 +241,7 @@ def compressed_rows(edges: EdgeList, values: str | None = None, mean: bool = Fal
     values : str, optional
         Weight of each edge, [E] or [E, 1]; None: ones.
     mean : bool
-        Whether each row is divided by its length on the way.
+        Whether each row is divided by its length.
     """
     editor = edges.editor
     editor.region = edges.place
@@ -268,7 +268,7 @@ def sparse_product(editor: Editor, matrix: str, x: str, region: str, values: str
     Parameters
     ----------
     values : str, optional
-        Weights [E, heads] that stand in the matrix's place, in the order of its rows; a head has F / heads
+        Weights [E, heads] that replace the matrix's values, in the order of its rows; a head has F / heads
         columns of `x`.
     """
     editor.region = region

@@ -39,13 +39,13 @@ def build_gcn(spec: GnnSpec, structure: GraphStructure) -> Graph:
     """
     editor, x = start(spec, structure)
     edges = edge_list(editor, structure.edges, structure.nodes, spec.dtype, loops=True)
-    norm, aggregate = GCN_FORMS[spec.form][0](edges), GCN_FORMS[spec.form][1]
+    aggregate = normalised_sum(edges, spec.form).add
     for layer, (_, width) in enumerate(spec.widths(structure.features, structure.classes)):
         if spec.order == "transform_first":
             x = linear(editor, x, width, f"layer{layer}/combine")
-            x = aggregate(edges, norm, x, f"layer{layer}/aggregate")
+            x = aggregate(x, f"layer{layer}/aggregate")
         else:
-            x = aggregate(edges, norm, x, f"layer{layer}/aggregate")
+            x = aggregate(x, f"layer{layer}/aggregate")
             x = linear(editor, x, width, f"layer{layer}/combine")
         x = finish_layer(editor, x, layer, spec.layers, "Relu")
     return editor.finish()
@@ -58,7 +58,7 @@ def _degree_factor(editor: Editor, degree: str) -> str:
 
 
 def _edge_weights(edges: EdgeList) -> str:
-    """Weight of each edge, [E, 1]: the product of the factors of its two ends."""
+    """Return the weight of each edge, [E, 1]: the product of the factors of its two ends."""
     editor = edges.editor
     degree = edges.scatter(edges.ones(f"{PREPROCESS}/ones"), PREPROCESS, f"{PREPROCESS}/degree")
     factor = _degree_factor(editor, degree)
@@ -69,7 +69,7 @@ def _edge_weights(edges: EdgeList) -> str:
 
 
 def _norm_matrix(edges: EdgeList) -> str:
-    """The dense norm matrix [N, N]."""
+    """Return the dense norm matrix [N, N]."""
     editor, nodes = edges.editor, edges.nodes
     adjacency = edges.matrix()
     known = editor.tensors[adjacency]
@@ -83,33 +83,12 @@ def _norm_matrix(edges: EdgeList) -> str:
     )
 
 
-def _multiply(edges: EdgeList, norm: str, x: str, region: str) -> str:
-    edges.editor.region = region
-    return edges.editor.matmul(norm, x, f"{region}/matmul")
-
-
-def _along_edges(edges: EdgeList, weights: str, x: str, region: str) -> str:
-    edges.editor.region = region
-    messages = edges.gather(x, f"{region}/gather")
-    scaled = edges.editor.eltwise("Multiply", messages, weights, f"{region}/multiply")
-    return edges.scatter(scaled, region, f"{region}/scatter")
-
-
-def _norm_csr(edges: EdgeList) -> str:
-    """The norm matrix in compressed rows."""
-    return compressed_rows(edges, _edge_weights(edges))
-
-
-def _along_rows(edges: EdgeList, norm: str, x: str, region: str) -> str:
-    return sparse_product(edges.editor, norm, x, region)
-
-
-GCN_FORMS = {
-    "edges": (_edge_weights, _along_edges),
-    "dense": (_norm_matrix, _multiply),
-    "csr": (_norm_csr, _along_rows),
-}
-"""What is made of the edges, and how a layer aggregates with it, by form."""
+def normalised_sum(edges: EdgeList, form: str) -> AlongEdges | Product:
+    """Return GCN's aggregation in a form: along the edges, or as a product with a matrix of them."""
+    if form == "edges":
+        return AlongEdges(edges, weights=_edge_weights(edges))
+    matrix = _norm_matrix(edges) if form == "dense" else compressed_rows(edges, _edge_weights(edges))
+    return Product(edges.editor, matrix, form == "csr")
 
 
 def build_sage(spec: GnnSpec, structure: GraphStructure) -> Graph:
@@ -151,14 +130,14 @@ def _aggregation(
         return _gathered(editor, spec, structure.nodes, edges)
     listed = edge_list(editor, edges, structure.nodes, spec.dtype, loops=False)
     if spec.model == "sage-max":
-        return AlongEdges(listed, None)
+        return AlongEdges(listed, reduction="max")
     return mean_along(listed, spec.form)
 
 
 def mean_along(edges: EdgeList, form: str) -> AlongEdges | Product:
     """Return the mean over neighbours in a form: along the edges, or as a product with a matrix of them."""
     if form == "edges":
-        return AlongEdges(edges, _counts(edges))
+        return AlongEdges(edges, count=_counts(edges))
     matrix = _mean_matrix(edges) if form == "dense" else compressed_rows(edges, mean=True)
     return Product(edges.editor, matrix, form == "csr")
 
@@ -207,25 +186,31 @@ def _gathered(editor: Editor, spec: GnnSpec, nodes: int, edges: int) -> Gathered
 
 @dataclass(frozen=True, slots=True)
 class AlongEdges:
-    """Aggregation of messages along the sampled edges."""
+    """Aggregation of messages along the edges."""
 
     edges: EdgeList
-    count: str | None
-    """[N, 1] for the mean; None for the maximum."""
+    weights: str | None = None
+    """Factor of each message [E, 1]."""
+    reduction: str = "sum"
+    """sum or max."""
+    count: str | None = None
+    """Divisor of each sum [N, 1], for a mean."""
 
     def add(self, x: str, region: str) -> str:
         """Aggregate `x` [N, F]."""
         editor = self.edges.editor
         editor.region = region
         messages = self.edges.gather(x, f"{region}/gather")
-        if self.count is None:
-            return self.edges.scatter(messages, region, f"{region}/scatter", "max")
-        total = self.edges.scatter(messages, region, f"{region}/scatter")
-        return editor.eltwise("Divide", total, self.count, f"{region}/divide")
+        if self.weights is not None:
+            messages = editor.eltwise("Multiply", messages, self.weights, f"{region}/multiply")
+        total = self.edges.scatter(messages, region, f"{region}/scatter", self.reduction)
+        return (
+            total if self.count is None else editor.eltwise("Divide", total, self.count, f"{region}/divide")
+        )
 
 
 def _counts(edges: EdgeList) -> str:
-    """Sampled neighbours of each node, at least 1, [N, 1]."""
+    """Return the sampled neighbours of each node, at least 1, [N, 1]."""
     editor = edges.editor
     count = edges.scatter(edges.ones(f"{edges.place}/ones"), edges.place, f"{edges.place}/count")
     one = editor.constant(f"{edges.place}/one", (1,), edges.dtype)
@@ -250,7 +235,7 @@ class Product:
 
 
 def _mean_matrix(edges: EdgeList) -> str:
-    """The sampled adjacency, each row divided by its sum."""
+    """Return the sampled adjacency, each row divided by its sum."""
     editor = edges.editor
     adjacency = edges.matrix()
     count = editor.reduce("ReduceSum", adjacency, (1,), f"{edges.place}/count", keep_dims=True)
@@ -265,7 +250,7 @@ def build_gat(spec: GnnSpec, structure: GraphStructure) -> Graph:
     ----------
     spec : GnnSpec
         Form `dense`: scores of all pairs [heads, N, N], masked by the adjacency; `edges`: scores along the
-        edges; `csr`: these as the values of a matrix in compressed rows. Inner layers have `heads` heads
+        edges; `csr`: the scores as values of a matrix in compressed rows. Inner layers have `heads` heads
         that share `hidden`, the last layer has one.
 
     Returns
@@ -297,7 +282,7 @@ def _present(edges: EdgeList) -> str:
 
 
 def _dense_layer(editor: Editor, h: str, present: str, layer: int, heads: int) -> str:
-    """Attention over all pairs of nodes."""
+    """Add attention over all pairs of nodes."""
     region = editor.region = f"layer{layer}/attention"
     nodes, width = editor.tensors[h].shape
     dtype = editor.tensors[h].dtype
@@ -305,9 +290,7 @@ def _dense_layer(editor: Editor, h: str, present: str, layer: int, heads: int) -
     each = width // heads
     if heads > 1:
         split = editor.reshape(h, (nodes, heads, each), f"{region}/split_heads")
-        h = editor.op(
-            "Transpose", (split,), (heads, nodes, each), dtype, f"{region}/heads_first", order=(1, 0, 2)
-        )
+        h = editor.transpose(split, (1, 0, 2), f"{region}/heads_first")
     target = _score(editor, h, f"{region}/target_score", (*stack, 1, each))
     source = _score(editor, h, f"{region}/source_score", (*stack, 1, each))
     turned = editor.reshape(source, (*stack, 1, nodes), f"{region}/transpose")
@@ -320,10 +303,8 @@ def _dense_layer(editor: Editor, h: str, present: str, layer: int, heads: int) -
     region = editor.region = f"layer{layer}/aggregate"
     result = editor.matmul(weights, h, f"{region}/matmul")
     if heads > 1:
-        turned = editor.op(
-            "Transpose", (result,), (nodes, heads, each), dtype, f"{region}/heads_last", order=(1, 0, 2)
-        )
-        result = editor.reshape(turned, (nodes, width), f"{region}/join_heads")
+        result = editor.transpose(result, (1, 0, 2), f"{region}/heads_last")
+        result = editor.reshape(result, (nodes, width), f"{region}/join_heads")
     return result
 
 
@@ -339,9 +320,9 @@ def _leaky_relu(editor: Editor, scores: str, region: str) -> str:
 
 
 def _edge_layer(edges: EdgeList, flat: str, layer: int, heads: int, rows: str | None) -> str:
-    """Attention along the edges, [E, heads], as in PyTorch Geometric: a softmax of scatters.
+    """Add attention along the edges, [E, heads], as in PyTorch Geometric: a softmax of scatters.
 
-    With compressed `rows` the weights are their values, and the messages one sparse product.
+    With compressed `rows` the weights are the values of the rows, and the messages one sparse product.
     """
     editor = edges.editor
     region = editor.region = f"layer{layer}/attention"
@@ -372,6 +353,5 @@ def _edge_layer(edges: EdgeList, flat: str, layer: int, heads: int, rows: str | 
 
 
 def _head_score(editor: Editor, h: str, name: str, shape: tuple[int, ...]) -> str:
-    dtype: DType = editor.tensors[h].dtype
-    vector = weight(editor, f"{name}/weight", shape, dtype)
+    vector = weight(editor, f"{name}/weight", shape, editor.tensors[h].dtype)
     return editor.reduce("ReduceSum", editor.eltwise("Multiply", h, vector, f"{name}/multiply"), (2,), name)

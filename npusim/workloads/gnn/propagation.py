@@ -1,7 +1,7 @@
 """Networks by Eq. 1 of GCNP: branches of powers of the normalised adjacency, side by side, then ReLU.
 
-GraphSAGE with concatenation (own features and the neighbours' mean), MixHop, jumping knowledge, SIGN and SGC;
-the classes come from a dense layer, but for SGC. Of a batch, each layer works on the nodes that the next one
+GraphSAGE with concatenation (own features and the neighbours' mean), MixHop, jumping knowledge, SIGN and SGC.
+A dense layer gives the classes, except in SGC. In a batch, each layer works on the nodes that the next layer
 needs, and hidden features of visited nodes are read from a store.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.ops import DType, Role
 from npusim.workloads.gnn.layers import activation, edge_list, finish_layer, linear, start
-from npusim.workloads.gnn.models import GCN_FORMS, mean_along
+from npusim.workloads.gnn.models import mean_along, normalised_sum
 from npusim.workloads.gnn.spec import (
     Batch,
     BranchChannels,
@@ -83,20 +83,14 @@ def _classifier(editor: Editor, spec: GnnSpec, results: Sequence[str], layer: La
     editor.region = "classify"
     x = results[0]
     if len(results) > 1:
-        x = _side_by_side(editor, results, "classify/concat")
+        x = editor.concat(results, 1, "classify/concat")
     if spec.normalise:
         x = editor.unary("NormalizeL2", x, "classify/normalise", axes=(1,))
     return linear(editor, x, layer.outputs, "classify")
 
 
-def _side_by_side(editor: Editor, parts: Sequence[str], name: str) -> str:
-    shapes = [editor.tensors[t].shape for t in parts]
-    shape = (shapes[0][0], sum(s[1] for s in shapes))
-    return editor.op("Concat", parts, shape, editor.tensors[parts[0]].dtype, name, axes=(1,))
-
-
 def _layer(editor: Editor, spec: GnnSpec, layer: Layer, x: str, place: _Place, index: int) -> str:
-    """A layer: the branches' results side by side, or averaged."""
+    """Add a layer: the branches' results side by side, or averaged."""
     first = spec.order == "aggregate_first"
     powers: dict[tuple[int, int], str] = {}
     parts = []
@@ -121,7 +115,7 @@ def _layer(editor: Editor, spec: GnnSpec, layer: Layer, x: str, place: _Place, i
     if len(parts) == 1:
         return parts[0]
     if not layer.average:
-        return _side_by_side(editor, parts, f"layer{index}/combine/concat")
+        return editor.concat(parts, 1, f"layer{index}/combine/concat")
     total = parts[0]
     for number, part in enumerate(parts[1:]):
         total = editor.eltwise("Add", total, part, f"layer{index}/combine/sum{number}")
@@ -137,7 +131,7 @@ def _power(
     powers: dict[tuple[int, int], str],
     index: int,
 ) -> str:
-    """A^k x of the columns that a branch reads; lower powers are shared."""
+    """Return A^k x of the columns that a branch reads; branches share lower powers."""
     h = _columns(editor, x, branch.inputs, f"layer{index}/aggregate")
     for k in range(1, branch.order + 1):
         key = (k, branch.inputs)
@@ -148,7 +142,7 @@ def _power(
 
 
 def _columns(editor: Editor, x: str, width: int, region: str) -> str:
-    """The columns of `x` that are kept; all of them as they are."""
+    """Return the kept columns of `x`; `x` itself if all are kept."""
     if editor.tensors[x].shape[1] == width:
         return x
     editor.region = region
@@ -160,7 +154,7 @@ def _columns(editor: Editor, x: str, width: int, region: str) -> str:
 
 
 def _first_rows(editor: Editor, x: str, nodes: int, region: str) -> str:
-    """The rows of the nodes themselves, which come first; all of them as they are."""
+    """Return the first rows of `x`, which belong to the nodes themselves."""
     tensor = editor.tensors[x]
     if tensor.shape[0] == nodes:
         return x
@@ -170,7 +164,7 @@ def _first_rows(editor: Editor, x: str, nodes: int, region: str) -> str:
 
 
 def _ready(editor: Editor, x: str, order: int) -> str:
-    """The aggregated features as an input."""
+    """Return the aggregated features as an input."""
     name, tensor = f"x{order}", editor.tensors[x]
     return name if name in editor.tensors else editor.input(name, tensor.shape, tensor.dtype)
 
@@ -182,11 +176,7 @@ def _aggregation(editor: Editor, spec: GnnSpec, edges: int, nodes: int, sources:
     mean = spec.model == "sage-concat"
     listed = edge_list(editor, edges, nodes, spec.dtype, loops=not mean, name=name)
     listed.source_nodes = sources
-    if mean:
-        return mean_along(listed, spec.form).add
-    make, aggregate = GCN_FORMS[spec.form]
-    norm = make(listed)
-    return lambda x, region: aggregate(listed, norm, x, region)
+    return (mean_along if mean else normalised_sum)(listed, spec.form).add
 
 
 def _batch_places(
@@ -210,8 +200,8 @@ def _batch_places(
 
 
 def _notes(batch: Batch, support: Support, structure: GraphStructure, layers: int) -> list[str]:
-    """What an estimate tells of a batch."""
-    found = [
+    """Return the notes of an estimate about a batch."""
+    notes = [
         f"batch: {batch.roots} roots, {support.nodes[1]} rows of layer 1, {support.nodes[0]} supporting "
         f"nodes, {support.stored} hidden features from the store"
     ]
@@ -219,21 +209,19 @@ def _notes(batch: Batch, support: Support, structure: GraphStructure, layers: in
         over = overflow_share(batch, structure, layers)
         known = "how often is not known without a degree histogram"
         known = known if over is None else f"{over:.2%} of batches"
-        found.append(
+        notes.append(
             f"batch: {support.padded} of {batch.capacity} supporting nodes are padding; beyond the capacity "
             f"and refused: {known}"
         )
     if structure.test_share is not None:
         batches = -(-round(structure.test_share * structure.nodes) // batch.roots)
-        found.append(f"batch: {batches} batches answer for all test nodes")
-    return found
+        notes.append(f"batch: {batches} batches answer for all test nodes")
+    return notes
 
 
 def _with_stored(editor: Editor, x: str, support: Support, nodes: int, dtype: DType) -> str:
-    """Add the rows of visited nodes, gathered from the store of all nodes, behind those just computed."""
-    rows, width = editor.tensors[x].shape
+    """Append the rows of visited nodes, gathered from the store of all nodes, to the computed rows."""
     editor.region = "store"
-    table = editor.input("stored", (nodes, width), dtype)
+    table = editor.input("stored", (nodes, editor.tensors[x].shape[1]), dtype)
     index = editor.input("stored_index", (support.stored,), DType.INT32)
-    table, name = editor.gather(table, index, "store/gather"), "store/join"
-    return editor.op("Concat", (x, table), (rows + support.stored, width), dtype, name, axes=(0,))
+    return editor.concat((x, editor.gather(table, index, "store/gather")), 0, "store/join")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -87,28 +87,28 @@ def layers_of(
     jumping : bool
         Whether the classifier reads the results of all layers side by side (jumping knowledge).
     """
-    found: list[Layer] = []
+    unpruned: list[Layer] = []
     width = features
     for i in range(layers):
         last = i + 1 == layers and not classifier
         outputs = classes if last else hidden
         branches = tuple(BranchChannels(order=k, inputs=width, outputs=outputs) for k in orders)
-        found.append(Layer(branches, width, average=last and len(orders) > 1))
-        width = found[-1].outputs
+        unpruned.append(Layer(branches, width, average=last and len(orders) > 1))
+        width = unpruned[-1].outputs
     if classifier:
-        width = sum(layer.outputs for layer in found) if jumping else width
-        found.append(Layer((BranchChannels(order=0, inputs=width, outputs=classes),), width))
-    return tuple(found)
+        width = sum(layer.outputs for layer in unpruned) if jumping else width
+        unpruned.append(Layer((BranchChannels(order=0, inputs=width, outputs=classes),), width))
+    return tuple(unpruned)
 
 
 def attention_layers(widths: Sequence[tuple[int, int]], heads: int = 1) -> tuple[Layer, ...]:
     """Return (inputs, outputs) of each layer as layers with a branch a head; the last layer has one head."""
-    found = []
+    layers = []
     for i, (inputs, outputs) in enumerate(widths):
         count = heads if i + 1 < len(widths) else 1
         branch = BranchChannels(order=1, inputs=inputs, outputs=outputs // count)
-        found.append(Layer((branch,) * count, inputs))
-    return tuple(found)
+        layers.append(Layer((branch,) * count, inputs))
+    return tuple(layers)
 
 
 def pruned(layers: Sequence[Layer], pruning: Pruning, jumping: bool = False) -> tuple[Layer, ...]:
@@ -119,15 +119,17 @@ def pruned(layers: Sequence[Layer], pruning: Pruning, jumping: bool = False) -> 
     """
     check_budget(layers, pruning)
     last = len(layers) - 1
-    found = list(layers)
+    kept = list(layers)
     for i in range(last if pruning.scheme == "full" else 1):
-        found[i] = _with_outputs(found[i], pruning)
+        kept[i] = _changed(kept[i], lambda branch: {"outputs": kept_channels(branch.outputs, pruning)})
     for i in range(1, last + 1):
-        before = found[:i] if jumping and i == last else found[i - 1 : i]
-        found[i] = _with_inputs(found[i], sum(layer.outputs for layer in before))
+        before = kept[:i] if jumping and i == last else kept[i - 1 : i]
+        inputs = sum(layer.outputs for layer in before)
+        branches = tuple(branch.model_copy(update={"inputs": inputs}) for branch in kept[i].branches)
+        kept[i] = replace(kept[i], branches=branches, inputs=inputs)
     if pruning.scheme == "batched":
-        found[0] = _fewer_attributes(found[0], pruning)
-    return tuple(found)
+        kept[0] = _fewer_attributes(kept[0], pruning)
+    return tuple(kept)
 
 
 def given(layers: Sequence[Layer], channels: Sequence[Sequence[BranchChannels]]) -> tuple[Layer, ...]:
@@ -135,24 +137,24 @@ def given(layers: Sequence[Layer], channels: Sequence[Sequence[BranchChannels]])
     key = "workload.channels"
     if len(channels) != len(layers):
         raise ConfigError(f"{len(channels)} layers", key=key, allowed=f"{len(layers)}, as the network has")
-    found: list[Layer] = []
+    kept: list[Layer] = []
     for i, (layer, branches) in enumerate(zip(layers, channels, strict=True)):
         orders = [branch.order for branch in layer.branches]
         if [branch.order for branch in branches] != orders:
             raise ConfigError(f"layer {i + 1}", key=key, allowed=f"branches of orders {orders}")
         inputs = layer.inputs if i == 0 else max(branch.inputs for branch in branches)
-        handed = inputs if i == 0 else _handed(found, layers, i)
+        handed = inputs if i == 0 else _handed(kept, layers, i)
         if any(branch.inputs > handed for branch in branches):
             allowed = f"at most the {handed} channels that reach it"
             raise ConfigError(f"layer {i + 1} with {inputs} inputs", key=key, allowed=allowed)
-        found.append(replace(layer, branches=tuple(branches), inputs=handed))
-    return tuple(found)
+        kept.append(replace(layer, branches=tuple(branches), inputs=handed))
+    return tuple(kept)
 
 
-def _handed(found: Sequence[Layer], layers: Sequence[Layer], i: int) -> int:
+def _handed(before: Sequence[Layer], layers: Sequence[Layer], i: int) -> int:
     """Return the channels that reach layer `i`, of the layer before or of all of them side by side."""
     jumps = layers[i].inputs != layers[i - 1].outputs
-    return sum(layer.outputs for layer in (found if jumps else found[-1:]))
+    return sum(layer.outputs for layer in (before if jumps else before[-1:]))
 
 
 def check_budget(layers: Sequence[Layer], pruning: Pruning) -> None:
@@ -185,33 +187,16 @@ def kept_channels(channels: int, pruning: Pruning) -> int:
     return min(channels, -(-kept // pruning.multiple) * pruning.multiple)
 
 
-def _with_outputs(layer: Layer, pruning: Pruning) -> Layer:
-    branches = tuple(
-        branch.model_copy(update={"outputs": kept_channels(branch.outputs, pruning)})
-        for branch in layer.branches
-    )
-    return replace(layer, branches=branches)
-
-
-def _with_inputs(layer: Layer, inputs: int) -> Layer:
-    branches = tuple(branch.model_copy(update={"inputs": inputs}) for branch in layer.branches)
-    return replace(layer, branches=branches, inputs=inputs)
+def _changed(layer: Layer, changes: Callable[[BranchChannels], dict[str, int]]) -> Layer:
+    """Return a layer with changes of each branch."""
+    return replace(layer, branches=tuple(b.model_copy(update=changes(b)) for b in layer.branches))
 
 
 def _fewer_attributes(layer: Layer, pruning: Pruning) -> Layer:
-    branches = tuple(
-        branch.model_copy(
-            update={
-                "inputs": min(
-                    layer.inputs, max(kept_channels(layer.inputs, pruning), branch.outputs)
-                )
-            }
-        )
-        if branch.order
-        else branch
-        for branch in layer.branches
-    )  # fmt: skip
-    return replace(layer, branches=branches)
+    kept = kept_channels(layer.inputs, pruning)
+    return _changed(
+        layer, lambda branch: {"inputs": min(layer.inputs, max(kept, branch.outputs))} if branch.order else {}
+    )
 
 
 class Batch(Section):
@@ -237,13 +222,13 @@ class Support:
     """Nodes and edges of a batch, by layer from the input on."""
 
     nodes: tuple[int, ...]
-    """Nodes whose features each layer reads, then the roots: shape (layers + 1,)."""
+    """Nodes whose features each layer reads, then the roots, (layers + 1,)."""
     edges: tuple[int, ...]
     """Edges along which each layer aggregates."""
     stored: int
     """Neighbours of the roots whose hidden features are read from the store."""
     padded: int
-    """Rows that are only there to fill the capacity."""
+    """Rows that only fill the capacity."""
 
 
 def support_of(batch: Batch, structure: GraphStructure, layers: int) -> Support:
@@ -257,7 +242,7 @@ def support_of(batch: Batch, structure: GraphStructure, layers: int) -> Support:
     Raises
     ------
     ConfigError
-        Where the batch is larger than the graph, the capacity smaller than the batch, or `stored` asks for a
+        Where the batch is larger than the graph, the capacity smaller than the batch, or `stored` needs a
         number that the data set does not have.
     """
     if batch.roots > structure.nodes:
@@ -274,7 +259,10 @@ def support_of(batch: Batch, structure: GraphStructure, layers: int) -> Support:
 def _each(
     batch: Batch, structure: GraphStructure, layers: int, share: float
 ) -> tuple[list[int], list[float], int]:
-    """Return nodes that each layer reads, edges from the last layer on, stored rows: roots for themselves."""
+    """Return the nodes that each layer reads, the edges from the last layer on, and the stored rows.
+
+    Neighbourhoods of different roots are counted separately.
+    """
     degree = root_degree(structure)
     fanout = neighbour_degree(structure, batch.hop2)
     computed, edges = [float(batch.roots)], [batch.roots * degree]
@@ -290,27 +278,27 @@ def _each(
 def _distinct(
     batch: Batch, structure: GraphStructure, layers: int, share: float
 ) -> tuple[list[int], list[float], int]:
-    """Return what `_each` does, with nodes that several neighbourhoods share counted once."""
+    """Return the same as `_each`, but count nodes that several neighbourhoods share once."""
     counts = np.array(structure.degree_histogram, float)
     degrees = np.arange(len(counts), dtype=float)
     if not len(counts):
         degrees, counts = np.array([structure.edges / structure.nodes]), np.array([float(structure.nodes)])
     ends = degrees * counts / max(1.0, float((degrees * counts).sum()))
-    taken = np.minimum(1.0, batch.hop2 / np.maximum(degrees, 1.0))
+    sampled_share = np.minimum(1.0, batch.hop2 / np.maximum(degrees, 1.0))
     root = batch.roots / structure.nodes
     leads = root  # the chance that a neighbour leads to a node: that it is a root, or was expanded
     computed, edges = [float(batch.roots)], [batch.roots * root_degree(structure)]
     for depth in range(layers):
-        found = (1.0 - root) * (1.0 - (1.0 - leads) ** degrees) * counts  # by degree, roots left out
+        visited = (1.0 - root) * (1.0 - (1.0 - leads) ** degrees) * counts  # by degree, roots left out
         if depth + 1 < layers:
-            computed.append(batch.roots + (1.0 - share) * float(found.sum()))
-            edges.append(edges[0] + (1.0 - share) * float((found * degrees * taken).sum()))
-        reached = float(found.sum())
+            computed.append(batch.roots + (1.0 - share) * float(visited.sum()))
+            edges.append(edges[0] + (1.0 - share) * float((visited * degrees * sampled_share).sum()))
+        reached = float(visited.sum())
         inner = 1.0 - (1.0 - leads) ** np.maximum(degrees - 1.0, 0.0)
-        leads = root + (1.0 - root) * (1.0 - share) * float((ends * inner * taken).sum())
+        leads = root + (1.0 - root) * (1.0 - share) * float((ends * inner * sampled_share).sum())
     first = float(((1.0 - root) * (1.0 - (1.0 - root) ** degrees) * counts).sum())
-    wanted = [min(structure.nodes, round(n)) for n in (batch.roots + reached, *reversed(computed))]
-    return wanted, edges, round(share * first) if layers > 1 else 0
+    node_counts = [min(structure.nodes, round(n)) for n in (batch.roots + reached, *reversed(computed))]
+    return node_counts, edges, round(share * first) if layers > 1 else 0
 
 
 def _padded(batch: Batch, capacity: int, wanted: list[int]) -> tuple[int, ...]:
@@ -343,7 +331,7 @@ def root_degree(structure: GraphStructure) -> float:
 
 
 def neighbour_degree(structure: GraphStructure, most: int) -> float:
-    """Return how many neighbours are taken of a node that an edge leads to, at most `most`."""
+    """Return the mean number of sampled neighbours, at most `most`, of a node that an edge leads to."""
     histogram = structure.degree_histogram
     if not histogram:
         return float(most)
@@ -355,8 +343,8 @@ def neighbour_degree(structure: GraphStructure, most: int) -> float:
 def overflow_share(batch: Batch, structure: GraphStructure, layers: int) -> float | None:
     """Return the share of batches that need more nodes than the capacity.
 
-    The sum over independent roots is taken as normal (central limit theorem), each root's as the sum over its
-    neighbours of the neighbours taken. None where no capacity is set, or the spread of degrees is not known.
+    The number of nodes is a sum over independent roots, and taken as normal (central limit theorem). None
+    without a capacity, or where the spread of degrees is not known.
     """
     if batch.capacity is None or not structure.degree_histogram:
         return None
@@ -505,12 +493,12 @@ class GnnSpec(WorkloadSpec):
         orders = {"jk": (1,), "sgc": (highest,)}.get(self.model, tuple(range(highest + 1)))
         jumping = self.model == "jk"
         count = 1 if self.model in ("sign", "sgc") else self.layers
-        found = layers_of(
+        layers = layers_of(
             features, classes, self.hidden, count, orders, classifier=self.model != "sgc", jumping=jumping
         )
         if self.channels is not None:
-            return given(found, self.channels)
-        return pruned(found, self.pruning, jumping) if self.pruning is not None else found
+            return given(layers, self.channels)
+        return pruned(layers, self.pruning, jumping) if self.pruning is not None else layers
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -1,0 +1,152 @@
+"""GraSp, SymG and CacheG: how tensors are stored, and which stay in SRAM.
+
+GraSp compresses zeros (a bitmap and the non-zeros), SymG stores a symmetric norm matrix as a triangle, and
+CacheG keeps a matrix that several layers read in SRAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from npusim.graph import Editor, Graph
+from npusim.ops import Annotation, Role, Storage, Tensor, TensorKind, stored_bytes
+from npusim.techniques.aggregation import find_aggregations, find_edge_attentions
+from npusim.techniques.preprocessing import (
+    MATRIX_ROLES,
+    is_node_matrix,
+    preprocessing_results,
+    stored_tensors,
+)
+from npusim.techniques.technique import NPU_MEMORY_ONLY, Parameters, Stage, Technique
+
+_STAGR_OR_GRAD = "stagr or grad makes one"
+
+
+class GraspParameters(Parameters):
+    """Which tensors are compressed."""
+
+    matrix: bool = True
+    """The norm matrix, adjacency or mask."""
+    features: bool = True
+    """The input features."""
+    constants: bool = True
+    """Weights and every other constant."""
+
+
+def _annotating(tensors: Callable[[Graph, Any], list[Tensor]], **annotation: Any) -> Callable[..., Graph]:
+    """Return a rewrite that changes fields of some tensors."""
+
+    def rewrite(graph: Graph, parameters: Any) -> Graph:
+        editor = Editor.of(graph)
+        for tensor in tensors(graph, parameters):
+            editor.change_tensor(tensor.name, **annotation)
+        return editor.finish()
+
+    return rewrite
+
+
+def _compressible(graph: Graph, parameters: GraspParameters) -> list[Tensor]:
+    """Return stored tensors that zero-value compression makes smaller."""
+    tensors = []
+    for tensor in stored_tensors(graph):
+        columns = tensor.shape[-1] if tensor.shape else 1
+        packed = stored_bytes(tensor.elements, tensor.dtype, Storage.ZVC, tensor.density, columns)
+        if packed < tensor.stored_bytes and _is_selected(tensor, parameters):
+            tensors.append(tensor)
+    return tensors
+
+
+def _is_selected(tensor: Tensor, parameters: GraspParameters) -> bool:
+    if tensor.role in MATRIX_ROLES:
+        return parameters.matrix
+    if tensor.role is Role.FEATURES:
+        return parameters.features
+    return tensor.kind is TensorKind.CONSTANT and parameters.constants
+
+
+def _symmetric(graph: Graph, _: Any = None) -> list[Tensor]:
+    norms = [t for t in stored_tensors(graph) if t.role is Role.NORM and t.symmetric]
+    return [t for t in norms if t.shape[-1] == t.shape[-2]]
+
+
+def _hint_of_symmetric(graph: Graph) -> str:
+    return _STAGR_OR_GRAD if graph.meta.model == "gcn" and preprocessing_results(graph) else ""
+
+
+def _shared(graph: Graph, _: Any = None) -> list[Tensor]:
+    return [t for t in stored_tensors(graph) if is_node_matrix(graph, t) and len(graph.readers(t.name)) >= 2]
+
+
+def _hint_of_shared(graph: Graph) -> str:
+    in_graph = any(is_node_matrix(graph, t) for t in preprocessing_results(graph))
+    return _STAGR_OR_GRAD if in_graph or find_aggregations(graph) or find_edge_attentions(graph) else ""
+
+
+GRASP = Technique(
+    name="grasp",
+    summary=(
+        "Sparse constants and inputs are stored with zero-value compression: one bit per element, then "
+        "non-zeros."
+    ),
+    rationale=(
+        "Cora's norm matrix is 99.8 % zeros: 0.94 MB instead of 14.7 MB, nearly all of it the bitmap. The "
+        "machine decides what that saves: traffic if its DMA can decompress the operand, multiplications "
+        "by the granules and balance of its grid."
+    ),
+    numerics="The same.",
+    rewrite=_annotating(_compressible, storage=Storage.ZVC),
+    stage=Stage.STORAGE,
+    needs="a constant or input that zero-value compression makes smaller",
+    finds=_compressible,
+    parameters=GraspParameters,
+    annotation=Annotation.COMPRESSED,
+    host_note=(
+        "products are costed along the non-zeros, as libraries for sparse matrices work; OpenVINO "
+        "multiplies them dense"
+    ),
+    source="GraNNite, section IV-B",
+)
+
+SYMG = Technique(
+    name="symg",
+    summary=(
+        "The symmetric norm matrix is stored and moved as a triangle with its diagonal: n (n + 1) / 2 "
+        "elements."
+    ),
+    rationale=(
+        "GCN's norm is symmetric, so half of it suffices and half of the traffic is saved. The grid uses "
+        "each block twice, straight and transposed. If the DMA can decompress the operand, zero-value "
+        "compression of so sparse a matrix saves more. After GraSp, the norm is a triangle and all else "
+        "is compressed."
+    ),
+    numerics="The same.",
+    rewrite=_annotating(_symmetric, storage=Storage.TRIANGLE),
+    stage=Stage.STORAGE,
+    needs="a symmetric constant or input norm matrix",
+    finds=_symmetric,
+    hint=_hint_of_symmetric,
+    annotation=Annotation.TRIANGLE,
+    what_if="no hardware reads a stored triangle today",
+    host_note=NPU_MEMORY_ONLY,
+    source="GraNNite, section IV-B",
+)
+
+CACHEG = Technique(
+    name="cacheg",
+    summary="A node matrix (constant or input) that two or more operators read is marked to stay in SRAM.",
+    rationale=(
+        "Both layers multiply by the same norm matrix. In SRAM it is fetched once; as much as fits stays, "
+        "the rest is streamed again. Tiles of all other tensors lose the SRAM that it takes."
+    ),
+    numerics="The same.",
+    rewrite=_annotating(_shared, cached=True),
+    stage=Stage.STORAGE,
+    needs="a constant or input matrix over the nodes that two or more operators read",
+    finds=_shared,
+    hint=_hint_of_shared,
+    annotation=Annotation.RESIDENT,
+    what_if="no compiler offers it today",
+    host_note=NPU_MEMORY_ONLY,
+    source="GraNNite, section IV-B",
+)
