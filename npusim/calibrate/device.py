@@ -142,8 +142,7 @@ def calibrate(
     NpusimError
         Where a file is wrong, the SoC has no such device, no row can be used, or a path is unknown.
     """
-    options = options or FitOptions()
-    machine = load_soc(soc)
+    options, machine = options or FitOptions(), load_soc(soc)
     measurement, names, warnings = _joined(measurements, machine, options.force_soc)
     machine, facts = _with_facts(machine, measurement)
     networks = options.fit_networks
@@ -161,8 +160,8 @@ def calibrate(
     chip = chip_text(measurement.device)
     section = calibration_of(result.fit, result.best, measurement, chip, errors)
     source = f"measured: {len(to_fit)} rows of {chip}, {section.date}, npusim calibrate"
-    numbers = fitted_numbers(machine, result.fit, result.best, source) + _fact_numbers(facts, chip)
-    new_text = fitted_text(text, numbers, section, options.name)
+    numbers = fitted_numbers(machine, result.fit, result.best, source)
+    new_text = fitted_text(text, numbers + _fact_numbers(facts, chip), section, options.name)
     fitted_soc = validate_data(compose(new_text, "the fitted SoC"), Soc)
     predicted = [*_fitted_rows(result, unseen), *_checks(fitted_soc, checks, progress)]
     said = [*worse_families(predicted), *_of_disturbed(disturbed, measurement), *warnings]
