@@ -113,6 +113,11 @@ class _Converged:
     influence: Floats
     rounds: int
 
+    def for_report(self) -> dict[str, Any]:
+        """Return the fields of the report that the fit determines."""
+        parameters = fitted_parameters(self.fit, self.best, self.influence)
+        return {"rounds": self.rounds, "residual": self.best.model_error, "parameters": parameters}
+
 
 def calibrate(
     soc: str | Path,
@@ -127,32 +132,24 @@ def calibrate(
 
     Parameters
     ----------
-    soc : str or Path
-        Name or file of a SoC.
     measurements : sequence of str, Path or Measurement
         Results or files of `npusim measure`, all of one device.
-    options : FitOptions, optional
     files : Sources, optional
         Model files and networks of Python, by their name in the measurement.
-    graph_of : callable, optional
-        From a row to its graph.
-    progress : callable, optional
-        Progress callback (done, total, stage).
 
     Raises
     ------
     NpusimError
         Where a file is wrong, the SoC has no such device, no row can be used, or a path is unknown.
     """
-    options = options or FitOptions()
-    machine = load_soc(soc)
+    options, machine = options or FitOptions(), load_soc(soc)
     measurement, names, warnings = _joined(measurements, machine, options.force_soc)
     machine, facts = _with_facts(machine, measurement)
-    fit_networks = options.fit_networks
-    calm, unsteady = (measurement, []) if options.keep_unsteady else calm_rows(measurement, fit_networks)
+    networks = options.fit_networks
+    calm, disturbed = (measurement, []) if options.keep_unsteady else calm_rows(measurement, networks)
     rows, unusable = map_rows(calm, machine, files, graph_of, _stage(progress, "rows mapped"))
-    left_out = [*unsteady, *unusable]
-    to_fit = [row for row in rows if fit_networks or not row.end_to_end]
+    left_out = [*disturbed, *unusable]
+    to_fit = [row for row in rows if networks or not row.end_to_end]
     checks = [row for row in rows if row not in to_fit]
     _refuse_too_few(to_fit, left_out, names)
     text = sheet_text(soc)
@@ -163,11 +160,12 @@ def calibrate(
     chip = chip_text(measurement.device)
     section = calibration_of(result.fit, result.best, measurement, chip, errors)
     source = f"measured: {len(to_fit)} rows of {chip}, {section.date}, npusim calibrate"
-    numbers = fitted_numbers(machine, result.fit, result.best, source) + _fact_numbers(facts, chip)
-    new_text = fitted_text(text, numbers, section, options.name)
+    numbers = fitted_numbers(machine, result.fit, result.best, source)
+    new_text = fitted_text(text, numbers + _fact_numbers(facts, chip), section, options.name)
     fitted_soc = validate_data(compose(new_text, "the fitted SoC"), Soc)
     predicted = [*_fitted_rows(result, unseen), *_checks(fitted_soc, checks, progress)]
-    said = [*worse_families(predicted), *_of_unsteady(unsteady, measurement), *warnings]
+    said = [*worse_families(predicted), *_of_disturbed(disturbed, measurement), *warnings]
+    said += _warnings(result, facts, chip)
     report = CalibrationReport(
         npusim=__version__,
         soc=machine.name,
@@ -181,16 +179,14 @@ def calibrate(
         rows_fitted=len(to_fit),
         folds=len(set(fold_of)),
         seed=options.seed,
-        rounds=result.rounds,
         noise=section.noise,
-        residual=result.best.model_error,
         model_error=errors,
-        parameters=fitted_parameters(result.fit, result.best, result.influence),
         families=family_errors(predicted),
         rows=predicted,
         left_out=left_out,
         facts={path: f"{value:g}" for path, value in facts.items()},
-        warnings=list(dict.fromkeys([*said, *_warnings(result, facts, chip)])),
+        warnings=list(dict.fromkeys(said)),
+        **result.for_report(),
     )
     return Calibrated(report, new_text, fitted_soc)
 
@@ -212,12 +208,12 @@ def _joined(
     return measurement, names, [*warnings, *measurement.warnings, *interrupted]
 
 
-def _of_unsteady(unsteady: Sequence[SkippedRow], measurement: Measurement) -> list[str]:
+def _of_disturbed(disturbed: Sequence[SkippedRow], measurement: Measurement) -> list[str]:
     """Return a warning about unsteady rows that are left out."""
-    if not unsteady:
+    if not disturbed:
         return []
     return [
-        f"the machine was busy: {len(unsteady)} of {len(measurement.rows)} rows spread over more than "
+        f"the machine was busy: {len(disturbed)} of {len(measurement.rows)} rows spread over more than "
         f"{UNSTEADY_SPREAD:.0%} of their median and are left out; measure again on a quiet machine, or fit "
         "to them with --unsteady"
     ]

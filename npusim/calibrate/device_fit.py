@@ -1,4 +1,4 @@
-"""Bayesian fit of a device's numbers to measured times: maximum a posteriori, with covariance and intervals.
+"""Bayesian fit of a device's numbers to measured times, with covariance and intervals.
 
 The unknowns are logarithms of numbers, with the log-normal priors of the data sheet. A row errs by its own
 noise and by what the equations leave out; the residuals give an estimate of the latter. Outliers count less

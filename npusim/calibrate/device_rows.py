@@ -1,4 +1,4 @@
-"""Rows of a measurement as mapped graphs, the numbers that a fit may change, and the times that they give."""
+"""Rows of a measurement as mapped graphs, the numbers that a fit may change, and predicted times."""
 
 from __future__ import annotations
 

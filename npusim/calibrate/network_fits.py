@@ -1,4 +1,4 @@
-"""Fits to published rates of whole networks: CPU and GPU (`hosts`), and an NPU's dispatch (`networks`)."""
+"""Fits to published rates of networks: CPU and GPU (`hosts`), and an NPU's dispatch (`networks`)."""
 
 from __future__ import annotations
 

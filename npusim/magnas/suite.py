@@ -59,7 +59,7 @@ def _scenario(network: str) -> Scenario:
 
 
 def figures_of(path: Path, suite: Suite) -> tuple[list[tuple[KeyedFigure, Key]], list[str]]:
-    """Return the figures of a file and notes; the mapping of a row of Table 3 is in letters, parted by `/`.
+    """Return the figures of a file and notes; rows of Table 3 have mappings in letters, parted by `/`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Documents of a validation: errors of suites, and numbers of data sheets that no measured row constrains."""
+"""Documents of a validation: errors of suites, and numbers that no measured row constrains."""
 
 from __future__ import annotations
 

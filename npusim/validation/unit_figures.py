@@ -1,4 +1,4 @@
-"""Figures of single units: transfers, DPU workloads and DSP kernels, measured or of Intel's cost model."""
+"""Figures of single units, measured or of Intel's cost model: transfers, DPU workloads, DSP kernels."""
 
 from __future__ import annotations
 
