@@ -1,29 +1,48 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
-from npusim.api import accuracy as accuracy
-from npusim.api import advise as advise
-from npusim.api import calibrate as calibrate
-from npusim.api import compare as compare
-from npusim.api import estimate as estimate
-from npusim.api import measure as measure
-from npusim.api import place as place
-from npusim.api import stream as stream
-from npusim.api import whatif as whatif
+from typing import Any
+
+from npusim.accuracy.document import AccuracyReport as AccuracyReport
+from npusim.api.asking import advise as advise
+from npusim.api.asking import compare as compare
+from npusim.api.asking import estimate as estimate
+from npusim.api.asking import show as show
+from npusim.api.asking import whatif as whatif
+from npusim.api.exploring import learn as learn
+from npusim.api.exploring import list as list
+from npusim.api.exploring import pareto as pareto
+from npusim.api.exploring import query as query
+from npusim.api.exploring import report as report
+from npusim.api.exploring import schema as schema
+from npusim.api.exploring import search as search
+from npusim.api.exploring import sweep as sweep
+from npusim.api.planning import map as map
+from npusim.api.planning import stream as stream
+from npusim.api.trusting import accuracy as accuracy
+from npusim.api.trusting import calibrate as calibrate
+from npusim.api.trusting import export as export
+from npusim.api.trusting import measure as measure
+from npusim.api.trusting import trace as trace
+from npusim.api.trusting import validate as validate
 from npusim.arch import Soc as Soc
 from npusim.arch import load_soc as load_soc
 from npusim.arch import soc_names as soc_names
+from npusim.calibrate.device import Calibrated as Calibrated
+from npusim.catalogues import Listing as Listing
 from npusim.engines import Estimate as Estimate
 from npusim.errors import NpusimError as NpusimError
-from npusim.explore.fronts import pareto as pareto
-from npusim.explore.query import query as query
-from npusim.explore.search import search as search
+from npusim.explore.fronts import Front as Front
+from npusim.explore.search import SearchResult as SearchResult
 from npusim.explore.spaces import Space as Space
 from npusim.explore.spaces import load_space as load_space
-from npusim.explore.sweep import sweep as sweep
+from npusim.explore.sweep import SweepResult as SweepResult
 from npusim.frontends.pyg import from_pyg as from_pyg
 from npusim.graph import Editor as Editor
 from npusim.graph import Graph as Graph
+from npusim.graph import GraphDifference as GraphDifference
 from npusim.graph import GraphStructure as GraphStructure
+from npusim.measure.document import Measurement as Measurement
+from npusim.measure.traces import TraceDiff as TraceDiff
 from npusim.ops import DType as DType
 from npusim.ops import Operator as Operator
 from npusim.ops import Role as Role
@@ -34,9 +53,19 @@ from npusim.scenario import Scenario as Scenario
 from npusim.studies import Advice as Advice
 from npusim.studies import Update as Update
 from npusim.studies import WhatIf as WhatIf
+from npusim.studies.map_front_document import MapFront as MapFront
+from npusim.studies.placement_document import Placement as Placement
+from npusim.studies.side_by_side import Comparison as Comparison
+from npusim.studies.stream import Followed as Followed
+from npusim.techniques import Stack as Stack
+from npusim.techniques import Technique as Technique
 from npusim.techniques import apply as apply
 from npusim.techniques import technique_names as technique_names
+from npusim.validation.document import Validation as Validation
 from npusim.workloads import load_workload as load_workload
 from npusim.workloads import workload_names as workload_names
 
 __version__: str
+
+def __getattr__(name: str) -> Any:
+    """Return a call that a package announces as `npusim.calls`."""

@@ -5,7 +5,7 @@ They are listed once, in the package's `__init__.pyi`, which type checkers read 
 
 from __future__ import annotations
 
-import re
+import ast
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -15,13 +15,14 @@ from typing import Any
 
 __all__ = ["lazy_names", "make_callable"]
 
-_LISTED = re.compile(r"^from (\S+) import (\w+) as \2$", re.MULTILINE)
-
 
 def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package, by its name."""
     stub = Path(str(sys.modules[package].__file__)).with_suffix(".pyi")
-    home_of = {name: module for module, name in _LISTED.findall(stub.read_text(encoding="utf-8"))}
+    home_of: dict[str, str] = {}
+    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("npusim"):
+            home_of |= {alias.name: str(node.module) for alias in node.names if alias.asname == alias.name}
 
     def get(name: str) -> object:
         """Import a public name on first use and keep it."""
@@ -32,7 +33,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list
         return value
 
     def listed() -> list[str]:
-        """List the public names, also those that nobody has asked for yet."""
+        """List the public names, also those that are not imported yet."""
         return sorted({*vars(sys.modules[package]).get("__all__", ()), *home_of})
 
     return get, listed, list(home_of)

@@ -32,9 +32,11 @@ _WORKLOAD = "workload"
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """What is asked of an engine or a study.
+    """A network on a SoC under a technique stack, and how it runs.
 
-    Network and SoC are loaded, rewritten and mapped when they are first looked at, each once.
+    Network and SoC are loaded, rewritten and mapped on first use, each once.
+
+    The texts below are also the help of the command line's options.
 
     Parameters
     ----------
@@ -43,24 +45,26 @@ class Scenario:
         `inputs`; or a factory, which returns the graph and takes `workload.KEY` settings as keyword
         arguments (for streams also `structure`, the statistics of the data graph).
     soc : Soc, str or Path
-        The machine, its name or its file.
+        Machine: a name from `npusim list socs` or a SoC YAML.
     techniques : str or Stack
-        Technique stack, such as "stagr+quantgr".
+        Techniques joined by +, such as stagr+quantgr or nodepad:capacity=3000+grad.
     hint : {"latency", "throughput"}
         One inference at a time, or several in flight.
     requests : int, optional
-        Inferences in flight; None: the SoC's default for the hint.
+        Inferences in flight. None: the SoC's for the hint
     tiles : int or "all", optional
-        NPU tiles an inference is compiled for; None: the SoC's default for the hint.
+        NPU tiles an inference is compiled for. None: the SoC's for the hint
     device : str
-        Device that runs the operators: its name in the data sheet, or npu, cpu, gpu for the first of a kind;
-        auto: the SoC's default device, with the wishes of techniques.
-    swap_operands : bool
-        Whether the right operand of each product is laid on the pixels.
+        Device that runs the operators, by its name on the machine, or npu, cpu, gpu; auto takes the NPU for
+        what it can do.
+    swap_operands : bool or "search"
+        Products whose right operand is laid on the pixels, the left one as weight: none, all, or those that a
+        search finds faster so.
     settings : sequence of str, or mapping of str to value
-        As `--set` takes them: `workload.KEY` of the network, all others of the SoC.
+        Change a value of the SoC (npu.sram.per_tile=2MiB) or of the workload (workload.hidden=128).
+        Repeatable.
     shapes : mapping of str to sequence of int, optional
-        Fixed shapes for the inputs of a model file that leaves them open.
+        Fixed shape of an input that a model file leaves open. Repeatable.
     inputs : mapping, sequence or data object, optional
         Example inputs of a module, as `npusim.from_pyg` takes them.
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from npusim.accuracy.document import AccuracyReport
 from npusim.arch import load_soc
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.learn.catalogue import lessons
 from npusim.learn.server import serve
 from npusim.locate import dataset_root

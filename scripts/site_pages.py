@@ -12,8 +12,8 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from npusim.api.exploring import READ_FILES, models
 from npusim.cli.program import command_app, command_names
-from npusim.cli.schema import FILES, models
 from npusim.config import schema_of
 from npusim.lazy import lazy_names
 from npusim.report.pages import DOCUMENTS, loaded
@@ -117,7 +117,7 @@ def documents() -> str:
         "# Files and documents\n\nEvery key with its meaning; `npusim schema NAME` prints the JSON schema. "
         "SI units throughout.\n"
     ]
-    for title, kinds in (("Files that are read", FILES), ("Documents that are written", DOCUMENTS)):
+    for title, kinds in (("Files that are read", READ_FILES), ("Documents that are written", DOCUMENTS)):
         parts.append(f"## {title}\n")
         for name in kinds:
             found = loaded(models()[name])

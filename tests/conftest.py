@@ -90,10 +90,10 @@ def chromium() -> Iterator[Callable[..., Any]]:
 @pytest.fixture(scope="session", autouse=True)
 def no_words_about_time() -> None:
     """Let no command in this process say how far it is, or that it compiles: that depends on the machine."""
-    from npusim.cli import progress, running
+    from npusim.cli import output, program
 
-    progress._EVERY_S = float("inf")
-    running._say_that_it_compiles = lambda: None
+    output._EVERY_S = float("inf")
+    program._say_that_it_compiles = lambda: None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,8 +20,8 @@ pytest.importorskip("nncf")
 from npusim.accuracy import training  # noqa: E402
 from npusim.accuracy.judging import judge  # noqa: E402
 from npusim.accuracy.training import Recipe  # noqa: E402
-from npusim.cli.accuracy import parse_seeds  # noqa: E402
-from npusim.cli.running import run  # noqa: E402
+from npusim.api.trusting import parse_seeds  # noqa: E402
+from npusim.cli.program import run  # noqa: E402
 from npusim.report.accuracy import accuracy_page  # noqa: E402
 
 TOLERANCE = 0.005

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npusim import advise, load_soc
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.techniques import apply, legal, parse, rewritings, technique_names
 from npusim.workloads import load_workload
 
@@ -165,7 +165,8 @@ def maximum():
 class Attending(torch.nn.Module):
     # attention in one operator, which npusim splits
     def forward(self, x, edge_index):
-        x = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+        x = x.unsqueeze(0)
+        x = torch.nn.functional.scaled_dot_product_attention(x, x, x).squeeze(0)
         return x[edge_index[0]] + x[edge_index[1]]
 
 

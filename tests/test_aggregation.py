@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.errors import ConfigError, NpusimError
 from npusim.measure.aggregation import MessagePassing, aggregation_bytes
 from npusim.measure.benchmarks import AGGREGATIONS, benchmark_graph

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import inspect
 import re
 from importlib import import_module
@@ -13,9 +15,11 @@ import torch
 from torch import nn
 
 import npusim
+from npusim.cli.options import SCENARIO, documented
 from npusim.documents import Document
 from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError
 from npusim.measure.suites import items_of
+from npusim.plugins import announced
 from npusim.scenario import Scenario
 
 SPACE = {
@@ -54,13 +58,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
         "whatif": npusim.whatif("gcn-cora", stacks=["stagr", "stagr+symg"], samples=0),
         "sweep": npusim.sweep(SPACE, directory),
         "pareto": npusim.pareto(directory),
-        "place": npusim.place("gcn-cora"),
+        "map": npusim.map("gcn-cora"),
         "stream": npusim.stream("gcn-cora", updates=3),
         "compare": npusim.compare("gcn-cora", "stagr", "stagr+symg"),
     }
 
 
-NAMES = ("estimate", "whatif", "sweep", "pareto", "place", "stream", "compare")
+NAMES = ("estimate", "whatif", "sweep", "pareto", "map", "stream", "compare")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -182,7 +186,7 @@ def test_sizes_inside_may_depend_on_values_where_a_device_runs_them(tmp_path: Pa
 
 
 def test_the_front_door_shows_public_names_only() -> None:
-    assert dir(npusim) == sorted(npusim.__all__)
+    assert set(dir(npusim)) == {*npusim.__all__, *announced("npusim.calls")}
 
 
 def test_docstrings_of_the_front_door_point_to_public_names_only() -> None:
@@ -227,3 +231,94 @@ def test_an_estimate_says_which_form_of_the_network_it_is_of() -> None:
     assert npusim.estimate("gcn-cora").provenance["form"] == "edges"
     assert "form dense" in npusim.estimate("gcn-cora", settings=["workload.form=dense"])._repr_html_()
     assert npusim.estimate(Sums(), inputs=Graph()).provenance["form"] == "imported"
+
+
+# Nothing is ignored in silence
+
+ASKED = Scenario("gcn-cora", techniques="stagr")
+TAKING_A_SCENARIO = {
+    "estimate": npusim.estimate,
+    "map": npusim.map,
+    "stream": npusim.stream,
+    "whatif": npusim.whatif,
+    "advise": npusim.advise,
+    "measure": npusim.measure,
+    "compare": lambda network, **how: npusim.compare(network, ASKED.with_(tiles=1), **how),
+}
+
+
+@pytest.mark.parametrize("name", TAKING_A_SCENARIO)
+@pytest.mark.parametrize(
+    ("argument", "value"), [("techniques", "stagr+quantgr"), ("settings", ["npu.tiles=2"])], ids=str
+)
+def test_an_argument_beside_a_scenario_is_refused(name: str, argument: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=argument):
+        TAKING_A_SCENARIO[name](ASKED, **{argument: value})
+
+
+@pytest.mark.parametrize("name", ["estimate", "map", "stream", "whatif", "advise"])
+@pytest.mark.parametrize("soc", ["core-ultra-series1", "core-ultra-series2", npusim.load_soc("generic-cpu")])
+def test_a_machine_beside_a_scenario_is_refused(name: str, soc: object) -> None:
+    with pytest.raises(ConfigError, match="`soc`"):
+        TAKING_A_SCENARIO[name](ASKED, soc)
+
+
+@pytest.mark.parametrize("call", [npusim.whatif, npusim.advise])
+@pytest.mark.parametrize("asked", [{"network": ASKED}, {"network": "gcn-cora", "techniques": "stagr"}])
+def test_techniques_are_refused_where_the_call_chooses_them(call: object, asked: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="techniques `stagr`"):
+        call(**asked)
+
+
+def test_arguments_that_hold_for_another_kind_of_question_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"interval.*analytical"):
+        npusim.estimate("gcn-cora", engine="event", interval=True)
+    with pytest.raises(ConfigError, match=r"--hint.*rows say their own"):
+        npusim.measure(device="CPU", hint="latency")
+    with pytest.raises(ConfigError, match=r"--suite.*not both"):
+        npusim.measure("gcn-cora", "CPU", suite="aggregation")
+    with pytest.raises(ConfigError, match=r"`seeds`, `retrain`.*npusim trains"):
+        npusim.accuracy(Sums(), data=Graph(), seeds=[1], retrain=True)
+    with pytest.raises(ConfigError, match=r"`mask`.*PyTorch module"):
+        npusim.accuracy("gcn-cora", mask=torch.ones(3))
+
+
+def test_lists_are_taken_wherever_text_lists_are(planetoid_root: Path) -> None:
+    as_text = npusim.accuracy("gcn-cora", "none,stagr", data=planetoid_root)
+    assert npusim.accuracy("gcn-cora", ["none", "stagr"], data=planetoid_root) == as_text
+    stacks = npusim.whatif("gcn-cora", stacks=["stagr", "stagr+symg"], samples=0).variants
+    assert npusim.whatif("gcn-cora", stacks="stagr,stagr+symg", samples=0).variants == stacks
+    placed = npusim.map("gcn-cora", devices=["npu", "cpu"])
+    assert npusim.map("gcn-cora", devices="npu,cpu") == placed
+
+
+# One table of options
+
+
+def test_the_command_line_asks_what_a_scenario_holds() -> None:
+    fields = {one.name: one.default for one in dataclasses.fields(Scenario)}
+    written = documented("npusim.scenario:Scenario")[1]
+    assert set(SCENARIO) == set(fields) - {"network", "inputs"}
+    for name in SCENARIO:
+        assert written[name].help
+        assert (
+            SCENARIO[name].default == fields[name] if name == "soc" else written[name].default == fields[name]
+        )
+
+
+def test_an_axis_may_be_a_plain_list_and_a_sweep_needs_no_directory() -> None:
+    swept = npusim.sweep({"workload": "gcn-cora", "axes": {"npu.tiles": [1, 2, 4]}})
+    folder = Path(swept.directory)
+    assert [record["npu.tiles"] for record in swept.records()] == [1, 2, 4]
+    assert npusim.pareto(swept, "latency_s").points == 3
+    del swept
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_limits_are_texts_with_units_or_numbers_in_si_units() -> None:
+    asked = {"minimise": "latency,energy", "devices": "npu,gpu", "max_transitions": 2}
+    texts = npusim.map("magnas-vig", max_power="5W", **asked)
+    assert npusim.map("magnas-vig", max_power=5.0, **asked) == texts
+    with pytest.raises(ConfigError, match=r"`--max-power`.*latency,energy"):
+        npusim.map("gcn-cora", max_power=5.0)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from npusim.arch import load_soc
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError
 from npusim.explore.scoring_pool import in_portions, on_processes
 from npusim.explore.sweep import Interrupted

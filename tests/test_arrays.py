@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.api import estimate
+from npusim import estimate
 from npusim.arch import load_soc
 from npusim.arch.array import LOOPS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
 from npusim.cost import RESULT_DTYPE, Unit, operator_costs

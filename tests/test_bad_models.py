@@ -20,7 +20,7 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from npusim.cli.running import run  # noqa: E402
+from npusim.cli.program import run  # noqa: E402
 from npusim.frontends.model_structure import read_ir_structure  # noqa: E402
 from npusim.frontends.openvino_ir import import_model  # noqa: E402
 

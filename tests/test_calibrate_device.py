@@ -15,7 +15,7 @@ from npusim.arch import load_soc, soc_file
 from npusim.calibrate.device import Calibrated, FitOptions, calibrate
 from npusim.calibrate.device_outcome import assign_folds, source_after
 from npusim.calibrate.device_rows import noise_of
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.measure.document import Benchmark, Device, Measurement, Network, Row, Spread, Workload
 from npusim.measure.models import graph_of
 from npusim.report.calibration import FITTED

@@ -49,5 +49,5 @@ def test_a_second_npu_with_a_level_of_both_is_an_entry_of_a_sheet(tmp_path):
     soc = machine(tmp_path, "core-ultra-series2", f"levels: {{l2: {level}}}\ndevices: {{{npus}}}\n")
     e = npusim.estimate("gcn-cora", soc, device="second", techniques=STACK)
     assert e.units["second.dpu"].busy_s > 0.0 == e.units["npu.dpu"].busy_s
-    placed = npusim.place("gcn-cora", soc, techniques=STACK)
+    placed = npusim.map("gcn-cora", soc, techniques=STACK)
     assert {"npu", "second"} <= set(placed.groups[0].costs)

@@ -11,11 +11,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+from typer.main import get_command
 
 import npusim
-from npusim.cli.program import command_names
-from npusim.cli.running import run
-from npusim.cli.schema import FILES
+from npusim.api.exploring import READ_FILES
+from npusim.cli.program import command_names, run
 from npusim.report.pages import DOCUMENTS
 
 Runner = Callable[..., str]
@@ -78,7 +78,7 @@ def test_list_shows_what_can_be_estimated(out: Runner) -> None:
     assert "MatMul" in out("list", "ops")
 
 
-@pytest.mark.parametrize("name", [*FILES, *DOCUMENTS])
+@pytest.mark.parametrize("name", [*READ_FILES, *DOCUMENTS])
 def test_every_schema_is_valid_json_schema(out: Runner, name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(json.loads(out("schema", name)))
 
@@ -120,6 +120,17 @@ def test_whatif_compares_the_stacks_that_are_named(out: Runner) -> None:
     assert compared("stagr,symg+stagr") == ["stagr", "stagr+symg"]
     assert compared("stagr") == ["none", "stagr"]
     assert "graphsplit+grad+nodepad" in compared("paper")
+
+
+def test_show_names_the_operators_that_a_technique_changes(out: Runner, tmp_path: Path) -> None:
+    assert "layer0/aggregate/matmul" in out("show", "gcn-cora", "--after", "stagr")
+    document = json.loads(
+        out("show", "gcn-cora", "-t", "stagr", "--after", "stagr+quantgr", "--format", "json")
+    )
+    jsonschema.validate(document, json.loads(out("schema", "graph-difference")))
+    assert document["before"]["techniques"] == "stagr" and not document["removed"]
+    out("show", "gcn-cora", "--after", "stagr", "-o", str(tmp_path / "graphs.html"))
+    assert "After: stagr" in (tmp_path / "graphs.html").read_text(encoding="utf-8")
 
 
 def test_whatif_ends_with_what_bounds_the_best_stack(out: Runner) -> None:
@@ -168,6 +179,28 @@ def test_help_lists_every_command(out: Runner) -> None:
     assert all(f" {name} " in page for name in command_names())
 
 
+def test_help_groups_the_commands_by_what_people_come_for(out: Runner) -> None:
+    page = out("--help")
+    panels = ["Ask", "Explore", "Measure and trust", "Papers", "Learn"]
+    places = [page.index(f"─ {panel} ─") for panel in panels]
+    assert places == sorted(places)
+    assert places[3] < page.index(" magnas ") < places[4]
+
+
+def test_every_command_is_a_call_of_python_too() -> None:
+    called = {"llm": "language_models", "magnas": "search_architectures"}
+    names = {called.get(name, name) for name in command_names()}
+    assert names <= set(dir(npusim))
+
+
+@pytest.mark.parametrize("command", command_names())
+def test_every_option_says_what_it_is_for(command: str) -> None:
+    top = get_command(command_app(command))
+    for each in getattr(top, "commands", {"": top}).values():
+        assert each.help
+        assert all(parameter.help for parameter in each.params), [p.name for p in each.params if not p.help]
+
+
 @pytest.mark.parametrize("command", command_names())
 def test_help_of_a_command_fits_80_columns_and_shows_examples(out: Runner, command: str) -> None:
     page = out(command, "--help")
@@ -187,7 +220,7 @@ def test_without_a_command_the_help_is_shown_and_counts_as_bad_usage(
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
-        "import sys; from npusim.cli.running import run; run(sys.argv[2:]); "
+        "import sys; from npusim.cli.program import run; run(sys.argv[2:]); "
         "print([name for name in sys.argv[1].split(',') if name in sys.modules], file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, ",".join(HEAVY), *arguments]
@@ -211,7 +244,7 @@ def test_estimate_needs_no_optional_library() -> None:
         "import sys\n"
         f"for name in {OPTIONAL}:\n"
         "    sys.modules[name] = None\n"
-        "from npusim.cli.running import run\n"
+        "from npusim.cli.program import run\n"
         "sys.exit(run(['estimate', 'gcn-cora', '--format', 'json']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

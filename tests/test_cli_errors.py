@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from npusim.cli import estimate as estimate_command
-from npusim.cli.running import run
+from npusim.api import exploring
+from npusim.cli.program import run
 
 Refusal = Callable[..., str]
 
@@ -207,28 +207,28 @@ def test_export_refuses_settings_of_a_machine_and_other_endings(refused: Refusal
     assert "--data" in refused("export", "gcn-cora", "-o", target, "--data", str(tmp_path / "none"))
 
 
-def let_estimate_end_in(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a command in the place of `estimate` that ends as no input can make it end."""
+def let_learn_end_in(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a call in the place of `learn` that ends as no input can make it end."""
 
-    def fail() -> None:
+    def fail(**values: object) -> None:
         raise error
 
-    monkeypatch.setattr(estimate_command.app.registered_commands[0], "callback", fail)
+    monkeypatch.setattr(exploring, "learn", fail)
 
 
 def test_an_interruption_ends_with_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    let_estimate_end_in(KeyboardInterrupt(), monkeypatch)
-    assert run(["estimate"]) == 130
+    let_learn_end_in(KeyboardInterrupt(), monkeypatch)
+    assert run(["learn"]) == 130
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
 def test_a_bug_shows_its_traceback_and_is_no_check_that_fell_short(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    let_estimate_end_in(ZeroDivisionError("division by zero"), monkeypatch)
-    assert run(["estimate"]) == 70
+    let_learn_end_in(ZeroDivisionError("division by zero"), monkeypatch)
+    assert run(["learn"]) == 70
     told = capsys.readouterr().err
     assert "Traceback" in told
     assert "bug in npusim" in told

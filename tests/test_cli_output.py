@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from npusim.cli.output import write_whole
-from npusim.cli.running import run
+from npusim.cli.program import run
 
 FULL = Path("/dev/full")
 needs_full_disk = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full, which only Linux has")
@@ -185,9 +185,8 @@ def test_json_is_utf8_in_every_encoding() -> None:
 
 def test_a_warning_of_a_library_does_not_reach_the_user() -> None:
     code = (
-        "import sys, warnings; from npusim.cli import estimate; from npusim.cli.running import run; "
-        "estimate.app.registered_commands[0].callback = lambda: warnings.warn('look here'); "
-        "sys.exit(run(['estimate']))"
+        "import sys, warnings; from npusim.api import exploring; from npusim.cli.program import run; "
+        "exploring.learn = lambda **values: warnings.warn('look here'); sys.exit(run(['learn']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == ""

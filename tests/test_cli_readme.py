@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from npusim.cli.running import run
+from npusim.cli.program import run
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 SHOWN = re.compile(r"(```console\n\$ npusim (?P<command>.*)\n)(?P<output>[^`]*)(```)")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import npusim
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.report.html import distinguish
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import npusim
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.studies.side_by_side import Comparison, kind_of
 
 SOCS = ("core-ultra-series1", "core-ultra-series2")

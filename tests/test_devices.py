@@ -145,7 +145,7 @@ def test_a_cpu_alone_and_a_host_named_otherwise():
     soc = machine(("cpu",), ("zen",))
     e = npusim.estimate(chain(), soc)
     assert list(e.units) == ["zen"] and {op.unit for op in e.operators} == {"zen"}
-    assert npusim.place(chain(), soc).devices == ["zen"]
+    assert npusim.map(chain(), soc).devices == ["zen"]
 
 
 def test_the_default_device_runs_what_nobody_placed(tmp_path):
@@ -162,7 +162,7 @@ def test_a_fallback_runs_what_a_device_cannot_and_transfers_count(tmp_path):
     size = 64 * 64 * 2
     assert product.dram_bytes - product.dram_read_bytes == size  # it leaves SRAM for the other device
     assert softmax.dram_read_bytes >= size
-    assert npusim.place(chain(), soc).groups[1].costs["npu"] is not None
+    assert npusim.map(chain(), soc).groups[1].costs["npu"] is not None
 
 
 def test_the_shipped_machine_of_two_npus_sends_what_its_second_one_cannot_run_to_the_first():

@@ -9,7 +9,7 @@ from naive_event import integral
 from strategies import convolutions, graphs, machines, runs
 
 import npusim
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.event import run_events
 from npusim.engines.timeline import power

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npusim import Scenario
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.mapping import Terms, objective_of
 from npusim.studies.evolved_mapping import Budget, Genes, hypervolume, searched
 from npusim.studies.map_front import Limits, map_front

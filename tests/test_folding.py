@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from npusim import DType, Editor, estimate
 from npusim.arch import load_soc
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.engines.event import run_events
 from npusim.engines.event.jobs import Steps
 from npusim.engines.event.steady_state import is_periodic

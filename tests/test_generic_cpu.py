@@ -5,9 +5,9 @@ import json
 import pytest
 
 import npusim
-from npusim.api import place
+from npusim import map as place
 from npusim.arch import load_soc
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.config import valid_paths
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.axes import resolve_axes

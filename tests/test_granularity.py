@@ -11,7 +11,7 @@ from test_graphsplit import problems, weights_for
 
 import npusim
 from npusim.arch import load_soc
-from npusim.cli.running import run as command
+from npusim.cli.program import run as command
 from npusim.graph import Editor
 from npusim.mapping import (
     GRANULARITIES,
@@ -64,7 +64,7 @@ def test_a_device_that_has_all_blocks_works_as_it_does_alone(graph, requests):
 @pytest.mark.parametrize("workload", ["gcn-cora", "gat-cora", "sage-mean-cora"])
 @pytest.mark.parametrize("minimise", ["latency", "energy"])
 def test_a_finer_granularity_is_never_worse(workload, minimise):
-    found = [npusim.place(workload, minimise=minimise, granularity=one) for one in GRANULARITIES]
+    found = [npusim.map(workload, minimise=minimise, granularity=one) for one in GRANULARITIES]
     for finer, coarser in pairwise(found):
         assert finer.units >= coarser.units
         metric = "latency_s" if minimise == "latency" else "energy_j"
@@ -74,7 +74,7 @@ def test_a_finer_granularity_is_never_worse(workload, minimise):
 
 
 def test_a_block_is_placed_as_one():
-    found = npusim.place("gat-cora", granularity="block", minimise="energy")
+    found = npusim.map("gat-cora", granularity="block", minimise="energy")
     neighbours = [(a, b) for a, b in pairwise(found.groups) if a.block == b.block]
     assert neighbours and all(a.device == b.device for a, b in neighbours)
 
@@ -139,4 +139,4 @@ def test_the_price_list_of_a_chain_on_two_hosts_is_the_engine_s(devices):
 def test_the_command_names_the_granularity(tmp_path):
     assert command(["map", "gcn-cora", "--granularity", "block", "-o", str(tmp_path / "b.json")]) == 0
     assert command(["map", "gcn-cora", "--granularity", "blok"]) == 2
-    assert np.isfinite(npusim.place("gcn-cora", granularity="layer").latency_s)
+    assert np.isfinite(npusim.map("gcn-cora", granularity="layer").latency_s)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import npusim
 from npusim.accuracy.planetoid import read_raw
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.config.reading import compose, parse_json
 from npusim.cost.kernels import VARIABLE
 from npusim.errors import FileError, NpusimError

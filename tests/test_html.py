@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.report.html import bullets, page, plot, table
 
 PAGE = page(

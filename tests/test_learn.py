@@ -20,7 +20,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 import npusim
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.learn.catalogue import Lesson, lessons
 from npusim.learn.design import KNOBS, Design, offered
 from npusim.learn.parts import checked

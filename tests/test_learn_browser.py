@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("marimo", reason="lessons need the extra `learn`")
 pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
 
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.learn.catalogue import lessons
 from npusim.learn.server import serve
 

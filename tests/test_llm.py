@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npusim
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Graph
 from npusim.ops import TensorKind

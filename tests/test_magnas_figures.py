@@ -2,7 +2,7 @@
 
 import pytest
 
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.errors import ConfigError
 from npusim.magnas.fit import MagnasFit
 from npusim.magnas.suite import figures_of, predicted, problem_of, shipped_figures

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim import Scenario, estimate
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.magnas.figures import mapping_figures
 from npusim.magnas.page import figures_page
 from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem

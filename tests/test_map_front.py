@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npusim import Scenario, estimate
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.studies.map_front import Limits, map_front
 
 SMALL = Scenario("magnas-vig", settings=["workload.depth=1"])

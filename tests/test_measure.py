@@ -19,7 +19,7 @@ pytest.importorskip("openvino")
 
 import openvino as ov
 
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.config import schema_of
 from npusim.errors import ConfigError, FileError
 from npusim.measure import Benchmark, Measurement, ModelFile, Row, Spread, Workload

@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from npusim import estimate
-from npusim.api import place
+from npusim import map as place
 from npusim.arch import load_soc
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.report.placement import _notes, placement_page
 from npusim.techniques import apply

@@ -123,7 +123,7 @@ def test_a_variable_decides(monkeypatch, value, expected):
 
 def test_a_short_command_starts_no_compiler(tmp_path):
     script = (
-        "import sys; from npusim.cli.running import run; "
+        "import sys; from npusim.cli.program import run; "
         "status = run(['estimate', 'gcn-cora', '--format', 'json', '-o', 'out.json']); "
         "print(status, 'numba' in sys.modules, 'llvmlite' in sys.modules)"
     )

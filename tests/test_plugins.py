@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.engines import Estimate
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.plugins import PluginError, Registry, plugin_packages

@@ -93,7 +93,7 @@ def test_an_own_graph_is_compared_and_placed():
         mlp, SERIES2, ["none", "quantgr"], over={"workload.hidden": ["64", "1024"]}, samples=0
     )
     assert len(over.points) == 2
-    assert npusim.place(mlp, devices=["npu", "cpu"]).devices == ["npu", "cpu"]
+    assert npusim.map(mlp, devices=["npu", "cpu"]).devices == ["npu", "cpu"]
 
 
 # Tiles

@@ -10,7 +10,7 @@ from npusim import estimate
 from npusim.arch import load_soc, sheet_text, soc_names, with_overrides
 from npusim.arch.dsp import known_kernels
 from npusim.arch.loading import soc_file, standalone
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.config import SET_BY_YOU, schema_of
 from npusim.cost.execution import execution_of, kernel_of
 from npusim.errors import ConfigError, NpusimError

@@ -16,7 +16,7 @@ SLICES = ("llm", "magnas", "pruning", "decomposition")
 CORE_WORK = """
 import importlib, pkgutil, sys
 import npusim
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.plugins import GROUPS, announced
 
 missing = {"dask", "distributed", "openvino", "torch", "torch_geometric", "pymoo", "marimo", "anywidget"}

@@ -14,7 +14,7 @@ from rich.console import Console
 from npusim import estimate, stream
 from npusim.arch import load_soc
 from npusim.arch.loading import load_toolchain
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.report.stream import stream_page
 from npusim.scenario import Scenario

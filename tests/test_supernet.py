@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.errors import ConfigError
 from npusim.magnas.graph import build_vig
 from npusim.magnas.space import LETTERS, ArchitectureSpace, parse_architecture

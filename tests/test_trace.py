@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npusim.cli.running import run as main
+from npusim.cli.program import run as main
 from npusim.engines.chrome_trace import chrome_trace
 from npusim.engines.event import event_estimate
 from npusim.engines.timeline import Timeline, critical_path, dram_bandwidth

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from npusim.arch import load_soc
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.config import schema_of
 from npusim.config.tables import Choice, Number, Pair, Text
 from npusim.cost import Unit

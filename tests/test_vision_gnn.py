@@ -6,7 +6,7 @@ import pytest
 from graph_agreement import assert_agreement
 
 from npusim import estimate
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.magnas.graph import build_vig
 from npusim.magnas.spec import VisionGnnSpec
 from npusim.ops import TensorKind

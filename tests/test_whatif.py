@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from npusim import load_soc, load_workload, whatif
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.mapping import Run, map_graph
 from npusim.report.whatif import whatif_page

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from npusim import Scenario, estimate, load_soc, load_workload, whatif
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.report.whatif import whatif_page
 from npusim.studies import WhatIf
 from npusim.studies.elasticity import elasticities

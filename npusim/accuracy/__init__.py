@@ -6,4 +6,4 @@ PyTorch.
 
 from npusim.lazy import make_callable
 
-make_callable(__name__, "npusim.api", "accuracy")
+make_callable(__name__, "npusim.api.trusting", "accuracy")

@@ -1,7 +1,13 @@
-"""The calls of `import npusim`."""
+"""The calls of `import npusim`, by what they are for; `npusim/__init__.pyi` lists them."""
 
-from npusim.api.advising import advise
-from npusim.api.estimating import compare, estimate, place, stream, whatif
-from npusim.api.measuring import accuracy, calibrate, measure
+from __future__ import annotations
 
-__all__ = ["accuracy", "advise", "calibrate", "compare", "estimate", "measure", "place", "stream", "whatif"]
+from collections.abc import Sequence
+from typing import Any
+
+
+def as_list(texts: str | Sequence[Any] | None) -> list[str]:
+    """Return the texts of a list, or of one text that parts them by commas; none for None."""
+    if texts is None:
+        return []
+    return [str(text).strip() for text in (texts.split(",") if isinstance(texts, str) else texts)]

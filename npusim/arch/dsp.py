@@ -192,9 +192,7 @@ class Dsp(Section):
         return self.kernels[name] if name in self.kernels else library_generation(self.library, name)
 
     def kernel(self, name: str) -> tuple[str, DspGeneration, DspKernel] | None:
-        """Return (name of the generation, generation, kernel) for a kernel, fallbacks included; None if
-        unknown.
-        """
+        """Return (name, generation, kernel) of a kernel, also from fallbacks; None if unknown."""
         seen: list[str] = []
         wanted: str | None = self.kernel_generation
         while wanted is not None and wanted not in seen:

@@ -1,4 +1,4 @@
-"""NPUs (tiles of a MAC grid, SRAM and DSPs, fed by DMA engines), and accelerators without fitted numbers."""
+"""NPUs (tiles of MAC grid, SRAM and DSPs, fed by DMA), and accelerators without fitted numbers."""
 
 from __future__ import annotations
 

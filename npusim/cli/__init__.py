@@ -1,15 +1,30 @@
 """The command line: ``npusim COMMAND ...``; nothing is computed here.
 
-One file a command; `npusim.cli.program` lists them, `npusim.cli.running` runs one and turns errors into
-exit statuses.
+A command is a declaration: the call of `npusim.api` that it runs, and how the arguments are written
+(`npusim.cli.options`). `npusim.cli.program` lists the commands, runs one and turns errors into exit statuses.
 """
 
 import gc
+import os
+import re
 import sys
 
-from npusim.errors import NpusimError, printable
+from npusim.errors import ConfigError, NpusimError, printable
 
 __all__ = ["main"]
+
+_VARIABLES = {
+    "NPUSIM_KERNELS": ("auto|compiled|plain", "auto, compiled, plain, or unset"),
+    "NUMBA_DISABLE_JIT": ("0?", "0, or unset: npusim runs compiled code"),
+    "NUMBA_NUM_THREADS": ("[1-9][0-9]{0,2}", "a whole number from 1 to 999, or unset"),
+    "NUMBA_THREADING_LAYER": (
+        "default|safe|threadsafe|forksafe|tbb|omp|workqueue",
+        "omp, tbb, workqueue, or unset",
+    ),
+}
+"""What may stand in the variables that numba would end with a traceback for."""
+_LEAST = {"RLIMIT_AS": (1 << 30, "ulimit -v"), "RLIMIT_STACK": (256 << 10, "ulimit -s")}
+"""Bytes of address space and of stack that an estimate needs."""
 
 
 def main() -> None:
@@ -17,11 +32,9 @@ def main() -> None:
     # What a command builds it mostly keeps: looking for garbage often is a tenth of a short one's time.
     gc.set_threshold(200_000, 20, 20)
     try:
-        from npusim.cli.environment import refuse_odd_environment
-
         refuse_odd_environment()
 
-        from npusim.cli.running import run
+        from npusim.cli.program import run
 
         status = run(sys.argv[1:])
     except NpusimError as error:
@@ -32,3 +45,25 @@ def main() -> None:
     if "duckdb" not in sys.modules:  # which complains at the end about what is not freed one by one
         gc.freeze()  # the end of the process frees everything
     sys.exit(status)
+
+
+def refuse_odd_environment() -> None:
+    """Refuse limits and variables under which compiled code cannot be loaded.
+
+    Raises
+    ------
+    ConfigError
+        Names the variable, or the limit and how it is set.
+    """
+    for name, (pattern, allowed) in _VARIABLES.items():
+        value = os.environ.get(name, "")
+        if value and not re.fullmatch(pattern, value):
+            raise ConfigError(f"`{value}`", file=name, allowed=allowed)
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    for name, (least, command) in _LEAST.items():
+        limit = resource.getrlimit(getattr(resource, name))[0]
+        if limit != resource.RLIM_INFINITY and limit < least:
+            raise ConfigError(f"{limit >> 10} KiB", file=command, allowed=f"at least {least >> 10} KiB")

@@ -1,70 +1,128 @@
-"""Options and arguments that several commands share: same name, same words, same completion."""
+"""Commands as declarations: which call of `npusim.api` runs, and how its arguments are written.
+
+A command line option is a parameter of the call. Its name, default and help text come from the signature and
+the numpydoc docstring of the call, so each stands once; a `Row` adds flags, bounds, completion and panel. The
+options that say what is asked (network, SoC, techniques, settings, how it runs) are the fields of `Scenario`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from npusim.errors import ConfigError, UnknownNameError, shown
-from npusim.locate import DEFAULT_SOC as DEFAULT_SOC
+from npusim.locate import DEFAULT_SOC
+
+if TYPE_CHECKING:
+    from npusim.scenario import Scenario
 
 MOST = 2**32 - 1
 """Bound of every number that has a lower one and states no upper one of its own."""
+RUN, OUTPUT = "How it runs", "Output"
+MODEL_FILES = (".yaml", ".yml", ".xml", ".onnx")
+_SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
+_CHOICE = re.compile(r'"([^"]*)"')
+_ABSENT = re.compile(r"(?:^|\s+)None: (.+?)\.?$")
+"""The last sentence of a parameter's text, which says what holds without it."""
+_SWAPS: dict[str, Any] = {"all": True, "search": "search"}
+_SIZE = re.compile(r"[0-9]{1,12}")
 
 
-def option(
-    flags: str,
-    help: str,
-    *,
-    choices: Sequence[str] = (),
-    default: str = "",
-    panel: str | None = None,
-    **settings: Any,
-) -> Any:
-    """Return a typer option.
+class Described(NamedTuple):
+    """What signature and docstring of a call say of a parameter."""
 
-    Parameters
-    ----------
-    flags : str
-        Its names, and what stands behind them: ``--output -o FILE``.
-    help : str
-        What it is for.
-    choices : sequence of str
-        The only values it takes; any where empty.
-    default : str
-        What holds without it, where that is no value that typer shows.
-    panel : str, optional
-        The part of the help in which it stands.
-    **settings
-        Further settings of `typer.Option`.
-    """
-    names = [word for word in flags.split() if word.startswith("-")]
-    metavar = " ".join(flags.split()[len(names) :]) or "|".join(choices) or None
-    if default:
-        help += f" [dim]\\[default: {default}][/dim]"
-    if choices:
-        settings |= _one_of(f"value of {names[0]}", choices)
-    if "min" in settings:
-        settings = {"max": MOST} | settings
-    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **settings)
+    type: str = ""
+    help: str = ""
+    default: Any = inspect.Parameter.empty
 
 
-def argument(metavar: str, help: str, *, kind: str = "", choices: Sequence[str] = (), **settings: Any) -> Any:
-    """Return a typer argument that the help calls `metavar`.
+@dataclass(frozen=True)
+class Row:
+    """How one parameter of a call is written on the command line."""
 
-    Parameters
-    ----------
-    kind : str
-        What one of `choices` is, as in "unknown schema".
-    metavar, help, choices, **settings
-        As for `option`.
-    """
-    if choices:
-        settings |= _one_of(kind, choices)
-    return typer.Argument(metavar=metavar, help=help, show_default=False, **settings)
+    flags: str = ""
+    """Names and metavar, such as ``--output -o FILE``; a metavar alone stands for ``--parameter METAVAR``."""
+    kind: Any = None
+    """Type of the value; None: that of the default, or text."""
+    many: bool = False
+    """Whether it may be repeated."""
+    is_argument: bool = False
+    help: str | None = None
+    """None: what the docstring of the call says."""
+    default: Any = inspect.Parameter.empty
+    """Empty: the default of the call; an ellipsis: it must be given."""
+    absent: str = ""
+    """What holds without the option, where neither default nor docstring says it."""
+    choices: Sequence[str] = ()
+    """Empty: those in the docstring's type, as in ``{"latency", "energy"}``."""
+    noun: str = ""
+    """What a choice of an argument is called in messages."""
+    panel: str | None = None
+    typer: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of `typer.Option` or `typer.Argument`, such as bounds and completion."""
+
+    def parameter(self, name: str, described: Described) -> inspect.Parameter:
+        """Return the parameter that typer makes an option or an argument of."""
+        default = described.default if self.default is inspect.Parameter.empty else self.default
+        default = inspect.Parameter.empty if default is ... else default
+        kind: Any = self.kind or (str if default in (None, (), inspect.Parameter.empty) else type(default))
+        if self.many:
+            kind, default = list[kind], default or None
+        if default is None:
+            kind = kind | None
+        keywords: dict[str, Any] = {
+            "kind": inspect.Parameter.KEYWORD_ONLY,
+            "annotation": Annotated[kind, self._info(name, described)],
+        }
+        if default is not inspect.Parameter.empty:
+            keywords["default"] = default
+        return inspect.Parameter(name, **keywords)
+
+    def _info(self, name: str, described: Described) -> Any:
+        """Return what typer knows of the parameter."""
+        choices = self.choices or (_CHOICE.findall(described.type) if described.type.startswith("{") else ())
+        text = described.help if self.help is None else self.help
+        absent = _ABSENT.search(text)
+        note = self.absent or (absent[1] if absent else "")
+        text = text[: absent.start()] if absent else text
+        text = text.replace("[", "\\[") + (f" [dim]\\[default: {note}][/dim]" if note else "")
+        words = self.flags.split()
+        metavar = " ".join(word for word in words if word[0] != "-") or "|".join(choices) or None
+        names = [word for word in words if word[0] == "-"] or [f"--{name.replace('_', '-')}"]
+        settings = dict(self.typer)
+        if choices:
+            settings |= _one_of(self.noun or f"value of {names[0]}", choices)
+        if self.is_argument:
+            return typer.Argument(metavar=metavar, help=text, show_default=False, **settings)
+        if "min" in settings:
+            settings = {"max": MOST} | settings
+        return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=self.panel, **settings)
+
+
+def option(flags: str = "", kind: Any = None, **settings: Any) -> Row:
+    """Return the row of an option; settings that `Row` has no field for go to typer."""
+    return _row(flags=flags, kind=kind, **settings)
+
+
+def argument(metavar: str, kind: Any = None, **settings: Any) -> Row:
+    """Return the row of an argument that the help calls `metavar`."""
+    return _row(flags=metavar, kind=kind, is_argument=True, **settings)
+
+
+def _row(**settings: Any) -> Row:
+    own = {name: settings.pop(name) for name in list(settings) if name in Row.__dataclass_fields__}
+    return Row(**own, typer=settings)
 
 
 def _one_of(kind: str, choices: Sequence[str]) -> dict[str, Any]:
@@ -76,7 +134,245 @@ def _one_of(kind: str, choices: Sequence[str]) -> dict[str, Any]:
     return {"callback": check, "autocompletion": lambda: list(choices)}
 
 
-MODEL_FILES = (".yaml", ".yml", ".xml", ".onnx")
+@dataclass(frozen=True)
+class Command:
+    """A command: a call, how its parameters are written, and where its result goes."""
+
+    call: str
+    """The function that runs, as `module:name`."""
+    rows: Mapping[str, Row]
+    """Options and arguments by the name of the parameter, in the order of the help."""
+    examples: str = ""
+    """Command lines, one a line."""
+    fields: Sequence[str] = ()
+    """Options that are fields of `Scenario`, which the call takes as its first argument."""
+    described: str = ""
+    """A call whose docstring describes the parameters that `call` leaves out, as `module:name`."""
+    network: Row | None = None
+    """Argument for the network; None: `fields` that differ from their defaults are arguments of the call."""
+    positional: str = ""
+    """Argument whose values are the positional arguments of the call."""
+    page: str = ""
+    """Function that returns the terminal's page, as `module:name`; empty: that of the document's kind."""
+    page_argument: str = ""
+    """Option whose value the page takes as its second argument."""
+    counted: str | None = None
+    """What the progress of the call counts; None: it reports none."""
+    stops: str = ""
+    """What is said to the first Ctrl-C; empty: it ends the process at once."""
+    rated: bool = False
+    """Whether progress shows a rate."""
+    adapt: Callable[[dict[str, Any]], object] = lambda values: None
+    """Changes the values of options into arguments of the call, in place."""
+    run: Callable[[dict[str, Any]], None] | None = None
+    """Does all of it, from the values of the options; None: call, then write the result."""
+
+    def typer_command(self) -> tuple[Callable[..., None], str, str]:
+        """Return the function that typer runs, its help and its epilog."""
+        about, described = documented(self.call)
+        if self.described:
+            described = documented(self.described)[1] | described
+        rows, parameters = dict(self.rows), dict(described)
+        of_scenario = documented("npusim.scenario:Scenario")[1] if self.fields else {}
+        parameters |= {name: of_scenario[name] for name in self.fields}
+        network = {} if self.network is None else {"network": self.network}
+        rows = network | {name: SCENARIO[name] for name in self.fields} | rows
+        written = [row.parameter(name, parameters.get(name, Described())) for name, row in rows.items()]
+
+        def invoke(**values: Any) -> None:
+            (self.run or self._run)(values)
+
+        invoke.__signature__ = inspect.Signature(written)  # type: ignore[attr-defined]
+        invoke.__annotations__ = {one.name: one.annotation for one in written}
+        lines = "".join(f"  {line}\n" for line in self.examples.strip().splitlines())
+        return invoke, about, f"\n[dim]Examples[/dim]\n{lines}".replace("=[", "=\\[") if lines else ""
+
+    def app(self, name: str) -> typer.Typer:
+        """Return the typer application of this command alone."""
+        return group("", {name: self}, is_single=True)
+
+    def arguments(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the call: values of options, those of fields as a scenario."""
+        if self.network is not None:
+            values["network"] = scenario_from(values, self.fields)
+        else:
+            values |= scenario_changes(values, self.fields)
+        self.adapt(values)
+        return values
+
+    def _run(self, values: dict[str, Any]) -> None:
+        """Call, and write the result where the options say."""
+        from npusim.cli.output import Destination, page_target
+
+        destination = Destination(values.pop("output", None), values.pop("form", None))
+        page_file = page_target(values.pop("html", None))
+        quiet = values.pop("quiet", False)
+        use_cores(values.pop("cores", None))
+        arguments = self.arguments(values)
+        more = [values[self.page_argument]] if self.page_argument else []
+        positional = arguments.pop(self.positional) if self.positional else ()
+        with self.watched(quiet) as watching:
+            document = loaded(self.call)(*positional, **arguments, **watching)
+        destination.write(document, (lambda: loaded(self.page)(document, *more)) if self.page else None)
+        page_file(document, None)
+
+    @contextmanager
+    def watched(self, quiet: bool = False) -> Iterator[dict[str, Any]]:
+        """Lend `progress` and `stop` to the call, where it takes them."""
+        from npusim.cli.output import Progress, Stopper
+
+        if self.counted is None:
+            yield {}
+            return
+        with Progress(self.counted, quiet, rate=self.rated) as progress:
+            if not self.stops:
+                yield {"progress": progress}
+                return
+            stop = Stopper(self.stops)
+            with stop.listening():
+                yield {"progress": progress, "stop": stop}
+
+
+def group(
+    help_text: str, commands: Mapping[str, Command], examples: str = "", *, is_single: bool = False
+) -> typer.Typer:
+    """Return the typer application of several commands below one name."""
+    app = typer.Typer(rich_markup_mode="rich", add_completion=False, no_args_is_help=not is_single)
+    for name, command in commands.items():
+        function, about, epilog = command.typer_command()
+        app.command(name=name, help=about, epilog=epilog)(function)
+    if not is_single:
+        lines = "".join(f"  {line}\n" for line in examples.strip().splitlines())
+        app.callback(help=help_text, epilog=f"\n[dim]Examples[/dim]\n{lines}")(lambda: None)
+    return app
+
+
+def loaded(name: str) -> Any:
+    """Return what `module:name` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+@cache
+def documented(call: str) -> tuple[str, dict[str, Described]]:
+    """Return what a function or class says of itself, and of each of its parameters.
+
+    The source text is read, not imported: what a call needs takes long to import, and the help does not wait.
+    """
+    module, _, name = call.partition(":")
+    definition = _definitions(module)[name]
+    text = ast.get_docstring(definition) or ""
+    titles = list(_SECTION.finditer(text))
+    ends = [*(title.start() for title in titles[1:]), len(text)]
+    sections = {title[1]: text[title.end() : end] for title, end in zip(titles, ends, strict=True)}
+    defaults = dict(_defaults(definition))
+    described = {
+        name: Described(kind, about, defaults.get(name, inspect.Parameter.empty))
+        for name, kind, about in _parameters(sections.get("Parameters", ""))
+    }
+    return (text[: titles[0].start()] if titles else text).strip(), described
+
+
+@cache
+def _definitions(module: str) -> dict[str, Any]:
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ConfigError(f"`{module}`", allowed="a module with source text")
+    nodes = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+    return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+def _defaults(definition: Any) -> Iterator[tuple[str, Any]]:
+    """Yield name and default of the parameters of a function, or of the fields of a dataclass."""
+    if isinstance(definition, ast.ClassDef):
+        fields = [node for node in definition.body if isinstance(node, ast.AnnAssign)]
+        pairs = [(getattr(node.target, "id", ""), node.value) for node in fields]
+    else:
+        own = definition.args
+        named = [one.arg for one in own.args][len(own.args) - len(own.defaults) :]
+        pairs = [*zip(named, own.defaults, strict=True)]
+        pairs += zip([one.arg for one in own.kwonlyargs], own.kw_defaults, strict=True)
+    for name, value in pairs:
+        if isinstance(value, ast.Constant | ast.Tuple | ast.UnaryOp):
+            yield name, ast.literal_eval(value)
+
+
+def _parameters(section: str) -> Iterator[tuple[str, str, str]]:
+    """Yield name, type and text of each parameter of a numpydoc section."""
+    for entry in re.split(r"\n(?=\S)", section.strip("\n")):
+        head, _, body = entry.partition("\n")
+        names, _, kind = head.partition(" : ")
+        for name in names.split(", "):
+            yield name.strip(), kind, " ".join(body.split())
+
+
+def scenario_from(values: dict[str, Any], fields: Sequence[str]) -> Scenario:
+    """Take network and fields out of the values of options, and return them as a scenario."""
+    from npusim.scenario import Scenario
+
+    return Scenario(values.pop("network"), **scenario_changes(values, fields))
+
+
+def scenario_changes(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Take fields of a scenario out of the values of options, and return those that say something."""
+    usual = {name: row.default for name, row in SCENARIO.items()}
+    usual |= {
+        name: one.default for name, one in documented("npusim.scenario:Scenario")[1].items() if name != "soc"
+    }
+    changes = {name: values.pop(name) for name in fields}
+    changes = {name: value for name, value in changes.items() if value and value not in (usual[name], "none")}
+    if "shapes" in changes:
+        changes["shapes"] = parse_shapes(changes["shapes"])
+    if "swap_operands" in changes:
+        changes["swap_operands"] = _SWAPS[changes["swap_operands"]]
+    return changes
+
+
+def parse_shapes(shapes: Sequence[str]) -> dict[str, list[int]]:
+    """Return the shape of each input: ``x=[2708,1433]``; brackets and blanks are optional.
+
+    Raises
+    ------
+    ConfigError
+        Where a text is no ``INPUT=[N,...]`` with whole numbers of at least 1, or names an input twice.
+    """
+    parsed: dict[str, list[int]] = {}
+    for text in shapes:
+        # The last `=`: names of inputs may hold one, shapes cannot.
+        name, _, shape = text.rpartition("=")
+        sizes = [size.strip() for size in shape.strip().strip("[]").split(",")]
+        if not name.strip() or not all(_SIZE.fullmatch(size) and int(size) > 0 for size in sizes):
+            raise ConfigError(
+                f"`{text}`",
+                file="--shape",
+                allowed="INPUT=[N,...] with whole numbers of at least 1, such as 'x=[2708,1433]'",
+            )
+        if name.strip() in parsed:
+            raise ConfigError(
+                f"the input `{name.strip()}` a second time", file="--shape", allowed="each input once"
+            )
+        parsed[name.strip()] = [int(size) for size in sizes]
+    return parsed
+
+
+def use_cores(cores: int | None) -> None:
+    """Let compiled loops use at most so many cores."""
+    if cores is not None:
+        import numba
+
+        from npusim.cost import start_threads
+
+        start_threads()
+        numba.set_num_threads(min(cores, numba.config.NUMBA_NUM_THREADS))
+
+
+def each_path_once(settings: list[str] | None) -> list[str] | None:
+    """Return the settings of a command line; refuse two of one path."""
+    paths = [text.partition("=")[0].strip() for text in settings or ()]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise ConfigError(f"the path {shown(path)} a second time", file="--set", allowed="each path once")
+    return settings
 
 
 def complete_soc(incomplete: str) -> list[str]:
@@ -142,178 +438,59 @@ def _files(incomplete: str, suffixes: tuple[str, ...]) -> list[str]:
     except OSError:
         return []
     prefix = incomplete[: incomplete.rfind("/") + 1]
-    found = [
+    names = [
         prefix + entry.name + ("/" if entry.is_dir() else "")
         for entry in entries
         if (entry.is_dir() or entry.suffix in suffixes) and not entry.name.startswith(".")
     ]
-    return _matching(found, incomplete)
+    return _matching(names, incomplete)
 
 
-RUN, OUTPUT = "How it runs", "Output"
-
-WorkloadName = Annotated[
-    str,
-    argument(
-        "WORKLOAD",
-        "A name from `npusim list workloads`, a workload YAML, an OpenVINO .xml or an .onnx file.",
-        autocompletion=complete_workload,
-    ),
-]
-GnnName = Annotated[
-    str,
-    argument(
-        "WORKLOAD",
-        "A GNN: a name from `npusim list workloads`, or a workload YAML of kind gnn.",
-        autocompletion=complete_gnn,
-    ),
-]
-SocName = Annotated[
-    str,
-    option(
-        "--soc NAME|FILE",
-        "Machine: a name from `npusim list socs` or a SoC YAML.",
-        autocompletion=complete_soc,
-    ),
-]
-TechniqueStack = Annotated[
-    str,
-    option(
-        "--techniques -t STACK",
-        "Techniques joined by +, such as stagr+quantgr or nodepad:capacity=3000+grad.",
-        autocompletion=complete_stack,
-    ),
-]
-
-
-def each_path_once(settings: list[str] | None) -> list[str] | None:
-    """Return the settings of a command line; refuse two of one path."""
-    paths = [text.partition("=")[0].strip() for text in settings or ()]
-    for path in paths:
-        if paths.count(path) > 1:
-            raise ConfigError(f"the path {shown(path)} a second time", file="--set", allowed="each path once")
-    return settings
-
-
-Settings = Annotated[
-    list[str] | None,
-    option(
-        "--set PATH=VALUE",
-        "Change a value of the SoC (npu.sram.per_tile=2MiB) or of the workload (workload.hidden=128). "
-        "Repeatable.",
-        callback=each_path_once,
-    ),
-]
-Shapes = Annotated[
-    list[str] | None,
-    option("--shape INPUT=[N,...]", "Fixed shape of an input that a model file leaves open. Repeatable."),
-]
-_HINTS, _FORMS = ("latency", "throughput"), ("table", "json")
-Hint = Annotated[
-    str, option("--hint", "One inference at a time, or several in flight.", choices=_HINTS, panel=RUN)
-]
-Requests = Annotated[
-    int | None,
-    option(
-        "--requests R",
-        "Inferences in flight.",
-        default="the SoC's for the hint",
-        panel=RUN,
-        min=1,
-        max=100_000,
-    ),
-]
-Tiles = Annotated[
-    int | None,
-    option(
-        "--tiles T",
-        "NPU tiles an inference is compiled for.",
-        default="the SoC's for the hint",
-        panel=RUN,
-        min=1,
-    ),
-]
-Device = Annotated[
-    str,
-    option(
-        "--device NAME",
-        "Device that runs the operators, by its name on the machine, or npu, cpu, gpu; auto takes the NPU "
-        "for what it can do.",
-        autocompletion=lambda: ["auto", "npu", "cpu", "gpu"],
-        panel=RUN,
-    ),
-]
-SwapOperands = Annotated[
-    str,
-    option(
-        "--swap-operands",
-        "Products whose right operand is laid on the pixels, the left one as weight: none, all, or those "
-        "that a search finds faster so.",
-        choices=("none", "all", "search"),
-        panel=RUN,
-    ),
-]
-Engine = Annotated[
-    str,
-    option(
-        "--engine",
-        "Add costs up, or act every tile and transfer out and see what they wait for.",
-        choices=("analytical", "event"),
-        panel=RUN,
-    ),
-]
-Format = Annotated[
-    str | None,
-    option(
+WORKLOAD = argument(
+    "WORKLOAD",
+    help="A name from `npusim list workloads`, a workload YAML, an OpenVINO .xml or an .onnx file.",
+    autocompletion=complete_workload,
+)
+GNN = argument(
+    "WORKLOAD",
+    help="A GNN: a name from `npusim list workloads`, or a workload YAML of kind gnn.",
+    autocompletion=complete_gnn,
+)
+SETTINGS = option("--set PATH=VALUE", many=True, callback=each_path_once)
+SCENARIO = {
+    "soc": option("NAME|FILE", default=DEFAULT_SOC, autocompletion=complete_soc),
+    "techniques": option("--techniques -t STACK", autocompletion=complete_stack),
+    "settings": SETTINGS,
+    "shapes": option("--shape INPUT=[N,...]", many=True),
+    "hint": option(panel=RUN),
+    "requests": option("R", int, panel=RUN, min=1, max=100_000),
+    "tiles": option("T", int, panel=RUN, min=1),
+    "device": option("NAME", panel=RUN, autocompletion=lambda: ["auto", "npu", "cpu", "gpu"]),
+    "swap_operands": option(panel=RUN, default="none", choices=("none", "all", "search")),
+}
+"""Options that are fields of `Scenario`."""
+HOW = ("soc", "techniques", "settings", "shapes", "hint", "requests", "tiles", "device", "swap_operands")
+ENGINE = {"engine": option(panel=RUN)}
+DATA = {"data": option("DIR", Path, show_default=False)}
+SEED = {"seed": option("N", panel=RUN, min=0)}
+FORM = {
+    "form": option(
         "--format",
-        "Table to read, or one JSON document.",
-        choices=_FORMS,
-        default="table; json where -o ends in .json",
+        help="Table to read, or one JSON document. None: table; json where -o ends in .json",
+        default=None,
+        choices=("table", "json"),
         panel=OUTPUT,
-    ),
-]
-Output = Annotated[
-    Path | None,
-    option(
+    )
+}
+WRITTEN = FORM | {
+    "output": option(
         "--output -o FILE",
-        "Write to a file instead of the terminal; .html makes a page with pictures.",
+        Path,
+        help="Write to a file instead of the terminal; .html makes a page with pictures.",
+        default=None,
         panel=OUTPUT,
-    ),
-]
-Data = Annotated[
-    Path | None,
-    option(
-        "--data DIR",
-        "Folder with the raw data sets, as cora/raw/ind.cora.x and so on.",
-        default="the environment variable NPUSIM_DATA",
-        show_default=False,
-    ),
-]
-SpaceName = Annotated[
-    str,
-    argument(
-        "SPACE",
-        "A design space: a shipped name such as gcn-cora, or a YAML file (`npusim schema space`).",
-        autocompletion=complete_space,
-    ),
-]
-Directory = Annotated[Path, argument("DIR", "Directory that `npusim sweep` wrote.")]
-Minimise = Annotated[
-    str | None,
-    option(
-        "--minimise METRICS",
-        "Metrics parted by commas, such as latency_s,energy_j,area_mm2.",
-        default="what the space says",
-    ),
-]
-Maximise = Annotated[
-    str | None,
-    option(
-        "--maximise METRICS",
-        "Metrics of which more is better, such as throughput_per_s.",
-        default="what the space says",
-    ),
-]
-Quiet = Annotated[bool, option("--quiet -q", "No progress on standard error.")]
-Resume = Annotated[bool, option("--resume", "Go on with what an earlier run left in the directory.")]
-Cores = Annotated[int | None, option("--cores N", "Cores to use.", default="all", min=1)]
+    )
+}
+"""Where every result can go."""
+QUIET = {"quiet": option("--quiet -q", help="No progress on standard error.", default=False)}
+CORES = {"cores": option("N", int, help="Cores to use. None: all", default=None, min=1)}

@@ -1,4 +1,4 @@
-"""Where a result goes, and in which form: terminal, pipe or file; table or JSON."""
+"""Where a result goes and in which form (terminal, pipe or file; table or JSON), and progress meanwhile."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import codecs
 import io
 import os
 import re
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TextIO
 
 from npusim.errors import ConfigError, FileError, printable
 from npusim.files import refuse_unwritable, write_whole
@@ -69,6 +72,8 @@ def reopen_closed() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
 
 
+_EVERY_S = 5.0
+"""Where standard error is no terminal, a line this often (s)."""
 _COLUMNS = range(20, 1001)
 """Widths of a terminal that a table can be laid out for."""
 
@@ -82,7 +87,7 @@ def forget_odd_width() -> None:
 
 COMMAND_LINE = ContextVar("COMMAND_LINE", default="npusim")
 """The command line that is run, for pages to name."""
-TAKEN: ContextVar[list[tuple[Document, Callable[[], RenderableType]]] | None]
+TAKEN: ContextVar[list[tuple[Document, Callable[[], RenderableType] | None]] | None]
 TAKEN = ContextVar("TAKEN", default=None)
 """Where results go, with what makes their HTML page, while `npusim report` runs a command; None: as asked."""
 HTML_ENDINGS = (".html", ".htm")
@@ -123,28 +128,34 @@ class Destination:
 
     def write(
         self,
-        page: Callable[[], RenderableType],
         document: Document,
+        page: Callable[[], RenderableType] | None = None,
     ) -> None:
         """Write the page that rich prints, the document as JSON, or the HTML page.
 
-        What other packages add for this document stands below.
+        Pages of other packages for this document stand below npusim's own.
+
+        Parameters
+        ----------
+        page : callable, optional
+            Returns the page; default: the registered one of the document's kind.
         """
-        taken = TAKEN.get()
-        if taken is not None:
-            taken.append((document, page))
+        results = TAKEN.get()
+        if results is not None:
+            results.append((document, page))
             if self.path is None:
                 return
         if self.is_json:
             self.write_document(document.to_json)
             return
-        from npusim.report.pages import html_of, with_pages
+        from npusim.report.page import document_page
+        from npusim.report.pages import html_of, own_page, with_pages
 
         if self.is_html:
-            write_html(self.path, lambda command: html_of(document, command, page()))
+            write_html(self.path, lambda command: html_of(document, command, page() if page else None))
             return
-
-        whole = with_pages(page(), document)
+        own = page() if page is not None else own_page(document) or document_page(document)
+        whole = with_pages(own, document)
         if self.path is None:
             _print_page(whole)
         else:
@@ -185,6 +196,18 @@ def write_html(path: Path | None, html: Callable[[str], str]) -> None:
     """Write a page that is made from the command line that asked for it; nothing without a path."""
     if path is not None:
         write_whole(path, html(COMMAND_LINE.get()).encode())
+
+
+def page_target(path: Path | None) -> Callable[[Document, RenderableType | None], None]:
+    """Return what writes the HTML page of a result to the file of ``--html``; refuse a wrong file at once."""
+    target = file_target(path, "--html", HTML_ENDINGS)
+
+    def write(document: Document, page: RenderableType | None = None) -> None:
+        from npusim.report.pages import html_of
+
+        write_html(target, lambda command: html_of(document, command, page))
+
+    return write
 
 
 @contextmanager
@@ -247,3 +270,107 @@ def _page_as_text(page: RenderableType, columns: int = _FILE_COLUMNS) -> str:
     text = io.StringIO()
     Console(file=text, width=columns, color_system=None, highlight=False, emoji=False).print(_Printable(page))
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+
+class Progress:
+    """Progress on standard error: a bar on a terminal, else a line every few seconds.
+
+    Parameters
+    ----------
+    counted : str
+        What is counted, such as points.
+    quiet : bool
+        Show nothing.
+    lines : bool
+        Print lines where standard error is no terminal.
+    rate : bool
+        Show how many a second.
+    """
+
+    def __init__(
+        self, counted: str = "", quiet: bool = False, *, lines: bool = True, rate: bool = False
+    ) -> None:
+        self.counted, self.rate = counted, rate
+        self._lines = lines and not quiet
+        self._bar: Any = _bar() if sys.stderr.isatty() and not quiet else None
+        self.total = 0.0
+        """The total of the last call."""
+        self._began = self._said = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        """Show it."""
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=None, count="")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Take it away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: float, total: float, what: str = "") -> None:
+        """Show the work done, the total, and the present step."""
+        self.total = total
+        count = f"{done:.0%}" if total == 1.0 else f"{int(done):,} of {total:,} {self.counted}".rstrip()
+        now = time.monotonic()
+        if self.rate:
+            count += f", {done / max(now - self._began, 1e-9):,.0f}/s"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, description=what, count=count)
+        elif self._lines and now - self._said > _EVERY_S:
+            self._said = now
+            left = f", {(now - self._began) * (total / done - 1.0):.0f} s left" if done else ""
+            print(f"{count}{left}{f': {what}' if what else ''}", file=sys.stderr, flush=True)
+
+    def share(self, what: str, share: float) -> None:
+        """Show the present step and the share of the whole work that is done."""
+        self(share, 1.0, what)
+
+
+def _bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[count]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", style="dim"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+class Stopper:
+    """Graceful stop: the first Ctrl-C asks the work to end, the second ends it at once.
+
+    Parameters
+    ----------
+    reply : str
+        What is said to the first.
+    """
+
+    def __init__(self, reply: str) -> None:
+        self.wanted, self.reply = False, reply
+
+    def __call__(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self.wanted
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen to Ctrl-C and to a request to terminate while the body runs."""
+
+        def hear(number: int, frame: FrameType | None) -> None:
+            if self.wanted:
+                raise KeyboardInterrupt
+            self.wanted = True
+            print(f"{self.reply}; once more ends at once", file=sys.stderr, flush=True)
+
+        before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""From a file to a typed model and back, with errors that name line and key, and the JSON schema of a model.
+"""From a file to a typed model and back, errors that name line and key, and JSON schemas.
 
 A misspelt key is two of pydantic's failures, one key too many and one missing; the message names it once.
 """

@@ -301,9 +301,7 @@ def _keep_terms(work: _Work, batch: Batch, columns_before: int) -> None:
 
 @compiled
 def _change_rows(work: _Work, plan: int, unfit: int, waiting: int) -> tuple[int, int]:
-    """Give operators their rows under a plan; return how many do not fit, and how many sums are out of
-    date.
-    """
+    """Give operators their rows under a plan; return the counts that do not fit, and that are pending."""
     table, rows, row_of, starts = work.table, work.table.rows, work.row_of, work.search.row_starts
     for c in range(table.change_start[plan], table.change_start[plan + 1]):
         o, r = table.changes[c, 0], table.changes[c, 1]

@@ -1,39 +1,27 @@
-"""The MAC grid of one tile: cycles of a stencil of outputs, 4 x 4 pixels by 16 channels per cycle.
+"""The MAC grid of one tile: cycles of products, convolutions and channelwise work, zeros skipped.
 
-Outputs stay put. They are cut into *stencils*, as many as the accumulators hold: some groups of pixels times
-some groups of channels (mode 16x16: 16 and 4; 8x16: 8 and 8; 4x16: 4 and 16). For each *step* (8 bytes of
-input channels of one kernel tap) every pixel group meets every channel group once, one cycle each, while
-loaders refill the operand registers from SRAM for the next step; the slower of the two sets the pace. A
-finished stencil is written back while the next one computes.
+Stencils. Outputs are stationary. They are cut into *stencils*, as many outputs as the accumulators hold:
+groups of pixels times groups of channels (mode 16x16: 16 and 4; 8x16: 8 and 8; 4x16: 4 and 16). In each
+*step* (8 bytes of input channels of one kernel tap) every pixel group meets every channel group once, one
+cycle each. Meanwhile loaders refill the operand registers from SRAM for the next step; the slower of the two
+sets the pace. A finished stencil is written back while the next one computes.
 
-All functions are scalar equations; all cycles are of the DPU clock. ``arch`` is one record of
-`npusim.cost.architecture.ARCH_DTYPE`, or whatever has its ``dpu_...`` fields; units, sources and
-uncertainties of the numbers stand in ``configs/socs``. What does not depend on the stencil is computed once
-and passed down, because a sweep runs these lines some ten billion times.
+Zeros. Each MAC unit has a bitmap of the non-zero operands of its pixel and its output channel and skips
+zeros. But the units advance together: the next input channels start when the unit with the most non-zeros is
+through. So the saving follows the *fullest* lane, passing over empty steps costs time, and the grid still has
+to be fed. That is why the speed-up saturates near 2.5, and why few output channels gain little.
 
-What zeros save on the MAC grid.
+Products. Full stencils of a convolution, those at the right edge, at the bottom edge and in the corner differ
+in size: at most four kinds of pixel areas times two kinds of channel blocks are costed, whatever the size. A
+matrix product M x K x N is a 1x1 convolution whose M rows the compiler folds to a grid of pixels.
 
-Each MAC unit holds a bitmap of the non-zero operands of its pixel and its output channel and skips what is
-zero. But the units of a grid advance together: the next piece of input channels starts when the unit with the
-most non-zeros is through. So the saving follows the *fullest* lane, not the mean; passing over empty steps
-costs time too; and what the grid no longer computes it must still be fed (`npusim.cost.grid.area_cycles`).
-That is why the speed-up saturates near 2.5 however empty the data are, and why few output channels (little
-compute for each activation read) gain little.
+Channelwise work (depthwise convolution, pooling, elementwise). No input channel meets another, so seven of
+the eight multipliers of a MAC unit idle and the SRAM ports set the rate: a group of 4 x 4 pixels x 32 B of
+channels takes at least four cycles per kernel tap (512 B through 128 B per cycle).
 
-Densities are shares of non-zero elements, 1 = dense. All functions are scalar equations.
-
-Convolutions and matrix products on one tile: cycles of the MAC grid, stencil by stencil.
-
-A convolution's output is cut into stencils; full ones, those at the right edge, at the bottom edge and in the
-corner differ in size, so at most four kinds of pixel areas times two kinds of channel blocks are costed,
-whatever the size. A matrix product M x K x N is a 1x1 convolution whose M rows the compiler folds to a grid
-of pixels. `npusim.cost.grid` has the equations of one stencil.
-
-Work of the MAC grid without a sum over channels: depthwise convolution, pooling, elementwise.
-
-No input channel meets another, so seven of the eight multipliers of a MAC unit idle and the SRAM ports set
-the rate: a group of 4 x 4 pixels x 32 B of channels takes at least four cycles per kernel tap (512 B through
-128 B per cycle). All functions are scalar equations; ``arch`` is as in `npusim.cost.grid`.
+All functions are scalar equations in cycles of the DPU clock. ``arch`` is a record of
+`npusim.cost.architecture.ARCH_DTYPE`, or any object with its ``dpu_...`` fields; units, sources and
+uncertainties of the numbers stand in ``configs/socs``.
 """
 
 from __future__ import annotations
@@ -166,20 +154,7 @@ def tile_workload(op: OpRecord, out_w: float, out_h: float, out_c: float, skips_
 
 @compiled
 def mode_shape(arch: ArchRecord, mode: int) -> tuple[float, float, float]:
-    """Pixel groups across, pixel groups down and channel groups of a stencil.
-
-    Parameters
-    ----------
-    arch : record of ARCH_DTYPE
-        ``dpu_mode_w``, ``dpu_mode_h`` and ``dpu_mode_c``, each of shape (modes,).
-    mode : int
-        Position in the SoC's table ``npu.dpu.modes``: 0, 1, 2 for CUBOID_16x16, 8x16, 4x16.
-
-    Returns
-    -------
-    tuple of float
-        Their product is the number of accumulators of a MAC unit.
-    """
+    """Return pixel groups across, pixel groups down and channel groups of a stencil; see `npu.dpu.modes`."""
     return arch.dpu_mode_w[mode], arch.dpu_mode_h[mode], arch.dpu_mode_c[mode]
 
 
@@ -295,13 +270,7 @@ def _stencil_cycles(reduction: ReductionCycles, groups: float, channel_groups: f
 def area_cycles(
     reduction: ReductionCycles, channels: Channels, groups: float, pixels: float
 ) -> tuple[float, float, float]:
-    """Cycles of all channel blocks over one area of pixels.
-
-    Returns
-    -------
-    tuple of float
-        Cycles of the area; cycles and write-back of its last stencil.
-    """
+    """Return the cycles of all channel blocks over an area, and cycles and write-back of its last stencil."""
     total = 0.0
     last = 0.0
     drain = 0.0
@@ -457,13 +426,9 @@ def _conv_areas(
 
 @compiled
 def conv_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
-    """Cycles of one convolution on one tile in one MPE mode.
+    """Cycles of one convolution on one tile in one MPE mode; never more than dense.
 
-    Returns
-    -------
-    float
-        DPU cycles: start-up + sum over stencils of max(compute, write-back) + write-back of the last. Never
-        more than dense.
+    Start-up + sum over stencils of max(compute, write-back) + write-back of the last.
     """
     across, down, channel_groups = mode_shape(arch, mode)
     taps = effective_taps(arch, work)

@@ -287,9 +287,7 @@ def _plain_names(module: str) -> dict[str, Any]:
 
 @cache
 def _numba() -> Any:
-    """Return numba, taught to see the dispatcher in a kernel; importing it takes a fifth of a short
-    command.
-    """
+    """Return numba, which sees the dispatcher in a kernel; its import takes a fifth of a short command."""
     import numba
     from numba.core import event
     from numba.extending import typeof_impl
@@ -298,7 +296,7 @@ def _numba() -> Any:
     def _(kernel: Kernel, context: Any) -> Any:
         return numba.typeof(kernel.callee)
 
-    class LateOptimisation(event.Listener):  # type: ignore[misc]  # numba has no types
+    class LateOptimisation(event.Listener):
         """Leaves functions that others call as they are: they are optimised as part of their callers."""
 
         level, depth = numba.config.OPT, 0
@@ -366,7 +364,11 @@ def compiled_or_plain(duration_ms: Duration, in_lists: bool = False) -> Callable
     in_lists : bool
         Whether plain Python gets arrays of numbers as lists, which it reads faster.
     """
-    return lambda function: cast(_Function, Kernel(function, duration_ms, in_lists))
+
+    def declare(function: _Function) -> _Function:
+        return cast(_Function, Kernel(function, duration_ms, in_lists))
+
+    return declare
 
 
 def compiled_parallel_or_plain(duration_ms: Duration) -> Callable[[_Function], _Function]:

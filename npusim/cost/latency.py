@@ -283,8 +283,7 @@ def point_rates(rates: Floats, point: int) -> PointRates:
 
 @compiled
 def lower_bound_s(candidate: CandidateRecord, lower: PointRates) -> float:
-    """Return a lower bound of a candidate's latency (s), without DSPs and the waits that all candidates
-    share.
+    """Return a lower bound of a candidate's latency (s), without DSPs and common waits.
 
     Parameters
     ----------

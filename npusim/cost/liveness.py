@@ -1,17 +1,15 @@
-"""What passes between two uses of a tensor outside SRAM: the reuse that memory levels live on.
+"""Live bytes in the NPU's SRAM at each operator, and reuse distances of tensors outside SRAM.
 
-Tensors are taken in the order of execution, each as a whole, with the bytes that DMA moves of it. Everything
-that a device touches between two uses counts, whether a residency plan keeps it in SRAM or not: so the counts
-belong to the network, not to a plan or a machine, and err on the side of fewer hits. What another device
-touches in between is found in DRAM, by everybody. Devices that share a level are one device to that level.
+A tensor that stays occupies its bytes from the operator that makes (or first reads) it to its last reader.
+Every tile holds the right operand of a product whole; any other tensor is spread over the tiles. Operators of
+a row-wise fusion pass blocks of rows on to each other and work at the same time. Blocks and weights of all of
+them lie in SRAM side by side: at most as many blocks as there are kinds of units.
 
-Which bytes are live in the NPU's SRAM at each operator, and which operators run at the same time.
-
-A tensor that stays occupies its bytes from the operator that makes (or first reads) it to its last reader. A
-tensor that serves as the right operand of a product is held whole by every tile; any other is spread over
-them. Operators of a row-wise fusion, which pass blocks of rows on to each other, work at the same time:
-blocks and weights of all of them lie in SRAM side by side, as many blocks at most as there are kinds of units
-to work on one.
+Memory levels live on reuse. Its distance is the number of bytes that pass between two uses of a tensor, in
+the order of execution, with each tensor as a whole. All tensors that a device touches in between count,
+whether a residency plan keeps them in SRAM or not. So distances belong to the network, not to a plan or a
+machine, and give few hits rather than many. Every device finds in DRAM what another device touched in
+between. Devices that share a level are one device to that level.
 """
 
 from __future__ import annotations

@@ -375,7 +375,7 @@ def fused_chain_s(fused_sums: Floats, pieces: float, p: int) -> float:
 
 
 class SumTree(NamedTuple):
-    """Sums of a plan as a tree over its operators: where few operators change, few sums are computed again.
+    """Sums of a plan as a tree over its operators: few changes need few new sums.
 
     A node is the sum of `_FANOUT` leaves (`npusim.cost.plans.PlanTable.leaf_op`) or nodes below it, in
     their order. The last node is the sum of the plan.

@@ -1,12 +1,9 @@
-"""What the mapping decided, as plain data: groups, their units, and what stays in SRAM.
+"""Decisions of the mapping as plain data, and the table of operators under all residency plans.
 
-Costs depend on the decision only, not on who made it or why.
+A decision names groups, their units, and what stays in SRAM. Costs depend on the decision only.
 
-Operators under all residency plans of a network: distinct rows, and what changes from plan to plan.
-
-Under most plans most operators need the same. Each distinct row stands once, and a plan is given by its
-differences to the one before it, so the table grows with the number of operators, not with plans times
-operators.
+Under most plans most operators need the same. The table holds each distinct row once, and each plan as its
+differences to the plan before. So it grows with the number of operators, not with plans times operators.
 """
 
 from __future__ import annotations

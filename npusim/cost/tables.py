@@ -392,30 +392,13 @@ RESULT_DTYPE, DEVICE_USE_DTYPE = dtype_of(ResultRecord), dtype_of(DeviceUseRecor
 TOTAL_DTYPE = rows_of([(name, "f8") for name, metric in METRICS.items() if metric.of is None])
 """What one inference costs on one architecture; `npusim.metrics` has units and meanings."""
 
-_NEUTRAL = [
-    "batch",
-    "out_w",
-    "out_h",
-    "in_c",
-    "out_c",
-    "in_w",
-    "in_h",
-    "kernel_w",
-    "kernel_h",
-    "stride_w",
-    "stride_h",
-    "a_density",
-    "a_block_density",
-    "b_density",
-    "a_pack",
-    "b_pack",
-    "repeats",
-]
+_SIZES = OP_DTYPE.names[OP_DTYPE.names.index("batch") : OP_DTYPE.names.index("macs")]
+_SHARES = ("a_density", "a_block_density", "b_density", "a_pack", "b_pack", "repeats")
 
 
 def empty_ops(count: int) -> Any:
     """Return a table of operators of one element and density 1."""
     table = np.zeros(count, OP_DTYPE)
-    for name in _NEUTRAL:
+    for name in (*_SIZES, *_SHARES):
         table[name] = 1.0
     return table

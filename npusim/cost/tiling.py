@@ -1,48 +1,34 @@
-"""How a product is cut into blocks that fit into SRAM, and why few candidates suffice.
+"""Tilings: how a product is cut into pieces and blocks that fit into SRAM, and why few candidates suffice.
 
 A product of M pixels, K input channels and N output channels is spread over tiles by rows or by columns, or
-done on one tile, and within a tile cut into `row_blocks` x `column_blocks` blocks of whole pieces
-(`npusim.cost.tiling`), the operand of the outer loop waiting in SRAM while the other streams past
-(double-buffered); or both stream in `channel_chunks` while partial sums wait. An image that is cut into
-strips is worked on strip by strip, each in `row_blocks`.
+one tile does it all. Rows give each tile some output pixels and all weights, columns some output channels and
+all activations. Within a tile it is cut into `row_blocks` x `column_blocks` blocks of whole pieces. The
+operand of the outer loop is stationary in SRAM while the other streams, double-buffered; or both stream in
+`channel_chunks` while partial sums stay. The strips of an image follow each other, each in `row_blocks`.
 
 Why the candidates suffice. For one split, mode, size of piece and order, latency grows with compute, with DMA
-traffic and with how often what streams past fills its room in SRAM. Compute grows with the number of blocks
-(each is a start-up); DMA traffic, and with it what streams past, grows with `row_blocks` and `column_blocks`
-(the streamed operand is fetched again for each block of the held one, input rows at the border of two blocks
-for each of them); the start does not depend on either. So
-latency never falls when one of these counts grows, and only the smallest feasible `row_blocks` for each
-`column_blocks` (and each `channel_chunks`) can be the best. What fits, what must arrive before the start, and
-the room of what waits, depend on a count only through its largest piece, ceil(total / count); everything else
-gets worse as the count grows. So of all counts with the same largest piece the smallest is the best, which
-leaves about 2 sqrt(total) values of `column_blocks` and of `channel_chunks`. The search runs over all of
-these for each size of piece. The set does not depend on SRAM, and a larger SRAM makes every candidate it
-allowed before allowed again, so more SRAM is never slower. A search for a range of sizes takes of each such
-pair all `row_blocks` that are the fewest feasible at some size of the range; each says from which size on it
-is possible, and sizes differ in nothing else.
+traffic and with refills of the streamed operand. Compute grows with the number of blocks (each is a
+start-up). DMA traffic grows with `row_blocks` and `column_blocks`: the streamed operand is fetched again for
+each block of the stationary one, and input rows at the border of two blocks for both. The start depends on
+neither. So latency never falls when a count grows, and only the smallest feasible `row_blocks` for each
+`column_blocks` (and each `channel_chunks`) can be the best. The size of blocks depends on a count only
+through its largest piece, ceil(total / count); everything else gets worse as the count grows. So of all
+counts with the same largest piece the smallest is the best: about 2 sqrt(total) values of `column_blocks` and
+of `channel_chunks` remain. The search runs over all of them for each size of piece. The set does not depend
+on SRAM, so more SRAM is never slower. A search for a range of sizes tries, for each such pair, all
+`row_blocks` that are the fewest feasible at some size.
 
-Pieces that a tile's share of a product or convolution is cut into: whole stencils, or less.
-
-Blocks are made of whole pieces (`npusim.cost.tiling`). Of a matrix product a piece is a stencil of the MPE
-mode. Of a convolution it is so many image rows of a vertical strip of the image by so many output channels:
+Pieces. The piece of a matrix product is a stencil of the MPE mode. The piece of a convolution has
 
 - rows of a stencil, of a group of pixels (4), or one row;
 - channels of a stencil, or of a group of channel lanes (16);
 - the whole width of the image, or 2, 4, 8, ... strips, down to the width of a group of pixels.
 
-A piece below a stencil has the grid work on partial stencils: its cycles are those of the piece, times the
-number of pieces. Blocks of rows share `kernel - stride` input rows at their border, and strips as many
-columns; these are fetched for each block and strip. Tiles that split the rows take neighbouring blocks at the
-same time, and a broadcast serves both, so the split adds no such rows.
-
-A piece of one row, four pixels and 16 channels, of which 16 input channels are brought in at a time, takes a
-few KiB: every convolution fits. The set does not depend on SRAM, so more SRAM is never slower.
-
-How products and convolutions are laid on the grid, and what a tiling of a layout needs.
-
-Splitting by rows gives each tile some of the output pixels and all of the weights, splitting by columns some
-of the output channels and all of the activations. Convolutions are cut into pieces of several sizes
-(`npusim.cost.tiling`).
+A piece smaller than a stencil makes the grid work on partial stencils: its cycles are those of the piece,
+times the number of pieces. Blocks of rows share `kernel - stride` input rows at their border, and strips as
+many columns; these are fetched for each block and strip. Tiles that split the rows work on neighbouring
+blocks at the same time, and a broadcast serves both, so the split adds no such rows. The smallest piece, with
+16 input channels at a time, takes a few KiB: every convolution fits.
 """
 
 from __future__ import annotations

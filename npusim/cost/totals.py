@@ -315,7 +315,7 @@ def fill_columns(batch: Batch, work: PlanWork) -> None:
 def write_point_totals(
     batch: Batch, work: PlanWork, macs: float, totals: Any, order: Ints, plans: Ints
 ) -> None:
-    """Write the totals of the points of a batch: their column's, and their own area, energy and throttling.
+    """Write the totals of the points of a batch, with their own area, energy and throttling.
 
     Energy adds static power while the NPU works and idle power from one inference to the next. A point that
     no plan fits has infinite latency and energy, and no throughput.

@@ -322,7 +322,7 @@ class Graph:
         return tuple(self.tensors[t] for t in op.outputs)
 
     def work(self, op: Operator) -> Work:
-        """Return the amount of work of an operator (see `npusim.ops.work`)."""
+        """Return the amount of work of an operator (see `npusim.ops.operator`)."""
         with OPERATORS.blamed(op.type, f"operator type {op.type} cannot count the work of {op.name!r}"):
             return op.traits.work(op, self.inputs_of(op), self.outputs_of(op))
 

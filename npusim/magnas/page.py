@@ -7,8 +7,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from npusim.report.accuracy import share
+from npusim.report.charts import add_marks, blank_figure, line_figure
 from npusim.report.engineering import engineering, factor
-from npusim.report.html import COLOURS, GREY, add_marks, blank_figure, line_figure, log_axis
+from npusim.report.html import COLOURS, GREY, log_axis
 from npusim.report.page import (
     Amount,
     Cell,

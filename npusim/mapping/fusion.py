@@ -311,7 +311,7 @@ def _parts(op: Operator, graph: Graph) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 def _fits(op: Operator, graph: Graph, alignment: float) -> bool:
-    """Return whether parts are stored like the whole, at aligned addresses, and contiguous for a split."""
+    """Return whether the layout of parts is that of the whole, aligned, and contiguous for a split."""
     axes = op.attrs.get("axes", ())
     whole, parts = _parts(op, graph)
     if len(axes) != 1 or op.repeats > 1 or sum(part.bytes for part in parts) != whole.bytes:

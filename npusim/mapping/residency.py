@@ -144,8 +144,8 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Us
     for name, first in maker.items():
         readers = [i for i in users.get(name, ()) if i != first]
         if name not in foreign and all(groups[i].device == groups[first].device for i in readers):
-            last = max(readers, default=first)
-            uses[name] = _Use(graph.tensors[name].bytes, first, last, 1 + len(readers))
+            last_use = max(readers, default=first)
+            uses[name] = _Use(graph.tensors[name].bytes, first, last_use, 1 + len(readers))
     return uses
 
 

@@ -10,4 +10,4 @@
 from npusim.lazy import lazy_names, make_callable
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)
-make_callable(__name__, "npusim.api", "measure")
+make_callable(__name__, "npusim.api.trusting", "measure")

@@ -1,4 +1,4 @@
-"""The declarations of npusim's own operator types, by family, with the rules for their shapes and work.
+"""Declarations of npusim's operator types by family, with the rules for their shapes and work.
 
 Types have their OpenVINO names. A shape rule returns the shape of a result, from settings and shapes of
 operands; a work rule counts MACs, elements, rows and windows.
@@ -210,9 +210,7 @@ def _rows_of(moved: Tensor) -> Work:
 
 
 def deconvolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
-    """Return the work of a transposed convolution: each output pixel sums over taps that meet an input
-    pixel.
-    """
+    """Return the work of a transposed convolution: output pixels sum taps that meet an input pixel."""
     image, weight, out = inputs[0].shape, inputs[1].shape, outputs[0].shape
     spatial = _spatial(op, image)
     groups = weight[0] if op.type.startswith("Group") else 1

@@ -186,8 +186,8 @@ class Tensor:
     def annotations(self) -> frozenset[Annotation]:
         """Annotations of its storage and residency."""
         stored = {Storage.ZVC: Annotation.COMPRESSED, Storage.TRIANGLE: Annotation.TRIANGLE}
-        asked = {Annotation.RESIDENT} if self.cached else set()
-        return frozenset(asked | {stored[self.storage]} if self.storage in stored else asked)
+        residency = {Annotation.RESIDENT} if self.cached else set()
+        return frozenset(residency | {stored[self.storage]} if self.storage in stored else residency)
 
     def with_(self, **changes: Any) -> Tensor:
         """Return a copy with some fields changed."""

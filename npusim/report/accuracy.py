@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from npusim.accuracy.document import AccuracyReport, StackAccuracy
-from npusim.report.html import bar_figure
+from npusim.report.charts import bar_figure
 from npusim.report.page import Column, Page, Plot, Remark, Table
 from npusim.report.terminal import LongName
 

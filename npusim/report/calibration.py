@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from npusim.report.charts import add_guides, blank_figure
 from npusim.report.engineering import engineering
-from npusim.report.html import COLOURS, add_guides, blank_figure, seconds_axis
+from npusim.report.html import COLOURS, seconds_axis
 from npusim.report.page import Amount, Cell, Column, Lines, Page, Plot, Remark, Section, Table
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from rich.text import Text
 from npusim.engines import Estimate, LanguageFigures
 from npusim.graph import Phase
 from npusim.metrics import METRICS, unit_of
+from npusim.report.charts import amount_bars, bar_figure
 from npusim.report.engineering import engineering, last_digit, last_digit_of_rate, percent
-from npusim.report.html import COLOURS, GREY, UNIT_COLOURS, amount_bars, bar_figure, seconds_axis
+from npusim.report.html import COLOURS, GREY, UNIT_COLOURS, seconds_axis
 from npusim.report.machine import block_diagram, forms_section, roofline_figure, sram_section
 from npusim.report.page import (
     Amount,

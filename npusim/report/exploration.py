@@ -11,8 +11,9 @@ from rich.measure import Measurement
 from rich.text import Text
 
 from npusim.metrics import METRICS, unit_of
+from npusim.report.charts import add_marks, blank_figure, line_figure
 from npusim.report.engineering import engineering
-from npusim.report.html import COLOURS, GREY, add_marks, blank_figure, line_figure, log_axis
+from npusim.report.html import COLOURS, GREY, log_axis
 from npusim.report.page import Amount, Cell, Column, Lines, Page, Plot, Remark, Table, remarks_of
 from npusim.report.terminal import drawn_table, grid
 from npusim.units import format_quantity

@@ -10,18 +10,9 @@ import numpy as np
 
 from npusim.mapping import sram_contents
 from npusim.ops import Role, Storage
+from npusim.report.charts import add_marks, amount_bars, blank_figure
 from npusim.report.engineering import engineering, percent
-from npusim.report.html import (
-    COLOURS,
-    GREY,
-    UNIT_COLOURS,
-    add_marks,
-    amount_axis,
-    amount_bars,
-    blank_figure,
-    log_axis,
-    seconds_axis,
-)
+from npusim.report.html import COLOURS, GREY, UNIT_COLOURS, amount_axis, log_axis, seconds_axis
 from npusim.report.page import Amount, Column, Plot, Table
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from npusim.measure.document import UNKNOWN_CHIP, Benchmark
+from npusim.report.charts import amount_bars
 from npusim.report.engineering import engineering, percent
-from npusim.report.html import amount_bars
 from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Table
 from npusim.report.terminal import LongName, counted
 

@@ -45,6 +45,7 @@ for _name, _model, _page in (
     ("estimate", "engines:Estimate", "estimate:estimate_page"),
     ("compare", "studies.side_by_side:Comparison", "side_by_side:comparison_page"),
     ("whatif", "studies:WhatIf", "whatif:whatif_page"),
+    ("graph-difference", "graph:GraphDifference", "graph_difference:difference_page"),
     ("advise", "studies.advice:Advice", "advice:advice_page"),
     ("map", "studies.placement_document:Placement", "placement:placement_page"),
     ("map-front", "studies.map_front_document:MapFront", "placement:map_front_page"),

@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from npusim.report.charts import add_marks, amount_bars, bar_figure, blank_figure
 from npusim.report.engineering import engineering, factor
-from npusim.report.html import (
-    COLOURS,
-    add_marks,
-    amount_axis,
-    amount_bars,
-    bar_figure,
-    blank_figure,
-    seconds_axis,
-)
+from npusim.report.html import COLOURS, amount_axis, seconds_axis
 from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Table
 from npusim.report.terminal import LongName, conditions
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from npusim.metrics import METRICS, unit_of
+from npusim.report.charts import amount_bars, bar_figure
 from npusim.report.engineering import engineering
-from npusim.report.html import COLOURS, amount_bars, bar_figure, seconds_axis
-from npusim.report.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, times
+from npusim.report.html import COLOURS, seconds_axis
+from npusim.report.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, records_table, times
 from npusim.report.terminal import LongName, conditions, counted
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def comparison_page(result: Comparison) -> Page:
     ways = (f"{conditions(run.hint, run.requests, 0)}; {run.engine} engine" for run in runs)
     colours = {run.name: COLOURS[i % len(COLOURS)] for i, run in enumerate(runs)}
     named = " | ".join(run.name for run in runs)
+    all_figures = {"name": "run"} | {f"figures.{name}": METRICS[name].title for name in METRICS}
     return Page(
         f"Side by side: {about}: {named}" if about else f"Side by side: {named}",
         subject=" | ".join(dict.fromkeys(ways)),
@@ -46,6 +48,7 @@ def comparison_page(result: Comparison) -> Page:
                 for name in ("latency_s", "energy_j")
             ),
             _totals(runs),
+            records_table("runs", runs, all_figures, title="All figures", only="html"),
             Plot("Operators, each by itself", lambda: _operator_bars(result, colours)),
             _operators(result),
         ],
@@ -99,11 +102,8 @@ def _totals(runs: Sequence[ComparedRun]) -> Table:
     def title(name: str) -> str:
         return METRICS[name].title if name in METRICS else name.replace("bound", "bound by")
 
-    more = [name for name in METRICS if name in runs[0].figures and name not in _SHOWN]
-    rows = [*_SHOWN, *more, "precision", "tiles", "bound"]
-    shown = [name for name in rows if name not in more]
     columns = _columns("", runs, title, figure, ratio)
-    return Table(columns, rows, "Figures", "totals", terminal=shown)
+    return Table(columns, [*_SHOWN, "precision", "tiles", "bound"], "Figures")
 
 
 def _operators(result: Comparison) -> Table:

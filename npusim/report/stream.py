@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npusim.report.charts import amount_bars, line_figure
 from npusim.report.engineering import engineering
-from npusim.report.html import COLOURS, amount_bars, line_figure, log_axis, seconds_axis
+from npusim.report.html import COLOURS, log_axis, seconds_axis
 from npusim.report.page import Column, Page, Plot, Remark, Section, Table
 from npusim.report.terminal import bar, counted
 from npusim.studies.stream.rates import sustained_per_s

@@ -22,8 +22,9 @@ from npusim.engines.timeline import (
     queueing_s,
     sram_in_use,
 )
+from npusim.report.charts import add_spans
 from npusim.report.engineering import engineering, percent
-from npusim.report.html import COLOURS, GREY, add_spans, names_axis
+from npusim.report.html import COLOURS, GREY, names_axis
 from npusim.report.page import Amount, Column, Lines, Page, Plot, Section, Table
 
 if TYPE_CHECKING:

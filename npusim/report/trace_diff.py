@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from npusim.measure.traces import ENGINES, LAUNCH, Event, layer_key
+from npusim.report.charts import add_spans, blank_figure
 from npusim.report.engineering import engineering
-from npusim.report.html import COLOURS, GREY, add_spans, blank_figure, names_axis, seconds_axis
+from npusim.report.html import COLOURS, GREY, names_axis, seconds_axis
 from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table, part
 
 if TYPE_CHECKING:

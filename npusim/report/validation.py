@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from npusim.report.html import COLOURS, GREY, add_guides, blank_figure, log_axis
+from npusim.report.charts import add_guides, blank_figure
+from npusim.report.html import COLOURS, GREY, log_axis
 from npusim.report.page import Amount, Cell, Column, Later, Lines, Page, Plot, Section, Table, records_table
 from npusim.validation import Judged
 from npusim.validation.document import Unmeasured

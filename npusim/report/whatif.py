@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from npusim.report.charts import blank_figure, line_figure
 from npusim.report.engineering import engineering, factor, factors, last_digit, last_digit_of_rate
-from npusim.report.html import COLOURS, blank_figure, line_figure, log_axis, names_axis, seconds_axis
+from npusim.report.html import COLOURS, log_axis, names_axis, seconds_axis
 from npusim.report.page import Cell, Column, Page, Plot, Remark, Section, Table, cell
 from npusim.report.terminal import LongName, conditions, drawn_table
 from npusim.studies.comparison import Untouched, Variant

@@ -1,4 +1,4 @@
-"""Message passing in a graph: sums over neighbours and attention along edges, as matrix products instead.
+"""Message passing: sums over neighbours and attention along edges, rewritten as matrix products.
 
 `rewritings` reports patterns that no technique can rewrite, and how to write the model instead.
 """
@@ -78,8 +78,8 @@ def _aggregation(graph: Graph, op: Operator, constant: frozenset[str]) -> Aggreg
         or (targets is not None and graph.tensors[targets].elements != graph.tensors[sources].elements)
     ):
         return None
-    found = Aggregation(features, op.outputs[0], sources, targets, tuple(weights), (), mean, op.region)
-    return _with_counts(graph, found, constant)
+    aggregation = Aggregation(features, op.outputs[0], sources, targets, tuple(weights), (), mean, op.region)
+    return _with_counts(graph, aggregation, constant)
 
 
 def _scattered(graph: Graph, op: Operator, constant: frozenset[str]) -> tuple[str, str, bool] | None:
@@ -111,15 +111,17 @@ def _reduced(graph: Graph, op: Operator) -> tuple[str, None, bool] | None:
     return op.inputs[0], None, op.type == "ReduceMean"
 
 
-def _with_counts(graph: Graph, found: Aggregation, constant: frozenset[str]) -> Aggregation:
+def _with_counts(graph: Graph, aggregation: Aggregation, constant: frozenset[str]) -> Aggregation:
     """Add operators that scale the sums by the edges alone, such as the division of a mean."""
-    while found.result not in graph.outputs:
-        readers = graph.readers(found.result)
+    while aggregation.result not in graph.outputs:
+        readers = graph.readers(aggregation.result)
         step = _scaling(graph, readers[0], constant) if len(readers) == 1 else None
         if step is None or not step[1]:
-            return found
-        found = replace(found, result=readers[0].outputs[0], counts=(*found.counts, *step[1]))
-    return found
+            return aggregation
+        aggregation = replace(
+            aggregation, result=readers[0].outputs[0], counts=(*aggregation.counts, *step[1])
+        )
+    return aggregation
 
 
 def _scaling(

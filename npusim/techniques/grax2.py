@@ -76,11 +76,11 @@ def _before_broadcast(graph: Graph, name: str, shape: tuple[int, ...]) -> str:
 
 def _as_column(graph: Graph, name: str) -> str | None:
     """Return the column [.., N, 1] that became a row [.., 1, N] by views and transposes."""
-    wanted = (graph.tensors[name].shape[-1], 1)
+    shape = (graph.tensors[name].shape[-1], 1)
     writer = graph.writer(name)
     while writer is not None and (writer.family is Family.VIEW or writer.type == "Transpose"):
         source = writer.inputs[0]
-        if graph.tensors[source].shape[-2:] == wanted:
+        if graph.tensors[source].shape[-2:] == shape:
             return source
         writer = graph.writer(source)
     return None
@@ -132,9 +132,7 @@ def _sum(editor: Editor, scores: ScoreSum) -> str:
 
 
 def _broadcast_after_activations(editor: Editor, graph: Graph, addition: Operator, vector: str) -> None:
-    """Move activations before the broadcast: N elements instead of N x N; the mask or a Broadcast expands
-    them.
-    """
+    """Move activations before the broadcast: N elements instead of N x N."""
     full_size = addition.outputs[0]
     small = editor.tensors[vector].shape
     editor.rewire(full_size, vector)

@@ -28,7 +28,7 @@ class Grax3Parameters(Parameters):
 
 
 def _masked_maxima(graph: Graph) -> list[tuple[Masking, Operator]]:
-    found = []
+    maxima = []
     for masking in find_maskings(graph):
         readers = graph.readers(masking.result)
         shape = graph.tensors[masking.result].shape
@@ -38,8 +38,8 @@ def _masked_maxima(graph: Graph) -> list[tuple[Masking, Operator]]:
             and len(shape) == 3
             and readers[0].attrs.get("axes") == (1,)
         ):
-            found.append((masking, readers[0]))
-    return found
+            maxima.append((masking, readers[0]))
+    return maxima
 
 
 def _hint(graph: Graph) -> str:

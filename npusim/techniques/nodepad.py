@@ -56,15 +56,15 @@ def _check(graph: Graph, parameters: NodepadParameters) -> str | None:
 
 def _lists(graph: Graph, nodes: int) -> set[tuple[str, int]]:
     """Return (tensor, axis) of lists as long as the nodes, such as self-loops: padding adds no edges."""
-    found = set()
+    lists = set()
     for op in graph:
         if op.type == "Concat":
             axis = op.attrs.get("axes", (0,))[0]
             if graph.tensors[op.outputs[0]].shape[axis] != nodes:
-                found |= {(t, axis) for t in op.inputs if graph.tensors[t].shape[axis] == nodes}
-    found |= {(t.name, 1) for t in graph.with_role(Role.EDGES) if t.shape == (2, nodes)}
-    found |= {(t.name, len(t.shape) - 1) for t in graph.with_role(Role.FEATURES)}
-    return found
+                lists |= {(t, axis) for t in op.inputs if graph.tensors[t].shape[axis] == nodes}
+    lists |= {(t.name, 1) for t in graph.with_role(Role.EDGES) if t.shape == (2, nodes)}
+    lists |= {(t.name, len(t.shape) - 1) for t in graph.with_role(Role.FEATURES)}
+    return lists
 
 
 def _fields(

@@ -59,31 +59,31 @@ def precompute_aggregations(graph: Graph, kind: TensorKind) -> Graph:
 
 def _precompute_attentions(graph: Graph, kind: TensorKind) -> Graph:
     editor, same = Editor.of(graph), value_numbers(graph)
-    found: dict[tuple[int, int], str] = {}
+    masks: dict[tuple[int, int], str] = {}
     for attention in find_edge_attentions(graph):
         key = (same[attention.sources], same[attention.targets])
-        if key not in found:
-            found[key] = _mask_of(editor, graph, attention, kind)
-        write_dense(editor, attention, found[key])
+        if key not in masks:
+            masks[key] = _mask_of(editor, graph, attention, kind)
+        write_dense(editor, attention, masks[key])
     return editor.finish()
 
 
 def _precompute_results(graph: Graph, kind: TensorKind) -> Graph:
     editor, same = Editor.of(graph), value_numbers(graph)
-    found: dict[int, str] = {}
-    wanted: dict[str, str] = {}
+    replacements: dict[int, str] = {}
+    final_names: dict[str, str] = {}
     for tensor in _targets(graph, kind):
         key = same[tensor.name]
-        if key not in found:
+        if key not in replacements:
             replacement = _precomputed(graph, tensor, kind)
-            found[key] = unique_name(editor, f"{replacement.name}/precomputed")
-            wanted[found[key]] = replacement.name
-            editor.tensors[found[key]] = replacement.with_(name=found[key])
-            editor.prepared[found[key]] = Editor.of(graph).part(tensor.name)
-        editor.rewire(tensor.name, found[key])
+            replacements[key] = unique_name(editor, f"{replacement.name}/precomputed")
+            final_names[replacements[key]] = replacement.name
+            editor.tensors[replacements[key]] = replacement.with_(name=replacements[key])
+            editor.prepared[replacements[key]] = Editor.of(graph).part(tensor.name)
+        editor.rewire(tensor.name, replacements[key])
     editor = Editor.of(editor.finish())  # it releases the names of replaced tensors
-    for name, good in wanted.items():
-        better = unique_name(editor, good)
+    for name, final_name in final_names.items():
+        better = unique_name(editor, final_name)
         editor.tensors[better] = editor.tensors[name].with_(name=better)
         editor.prepared[better] = editor.prepared[name]
         editor.rewire(name, better)
@@ -91,35 +91,32 @@ def _precompute_results(graph: Graph, kind: TensorKind) -> Graph:
 
 
 def _targets(graph: Graph, kind: TensorKind) -> tuple[Tensor, ...]:
-    found = preprocessing_results(graph, before_comparison=kind is TensorKind.INPUT)
-    return tuple(t for t in found if t.kind is not kind)
+    results = preprocessing_results(graph, before_comparison=kind is TensorKind.INPUT)
+    return tuple(t for t in results if t.kind is not kind)
 
 
 def _matrix_of(kind: TensorKind, editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
     role = Role.NORM if aggregation.scaled else Role.ADJACENCY
-    nodes = graph.tensors[aggregation.result].shape[0]
+    nodes, preparing = graph.tensors[aggregation.result].shape[0], Editor.of(graph)
     dtype = graph.tensors[aggregation.features].dtype
     fields = matrix_fields(graph, role, aggregation_density(graph, aggregation))
-    made = Editor.of(graph)
-    return _add_tensor(
-        editor, role.value, (nodes, nodes), dtype, kind, fields,
-        made.part(build_matrix(made, graph, aggregation))
-    )  # fmt: skip
+    part = preparing.part(build_matrix(preparing, graph, aggregation))
+    return _add_tensor(editor, role.value, (nodes, nodes), dtype, kind, fields, part)
 
 
 def _mask_of(editor: Editor, graph: Graph, attention: EdgeAttention, kind: TensorKind) -> str:
     """Return the boolean mask: a constant, or a comparison with an input that the host keeps as numbers."""
     nodes = graph.tensors[attention.result].shape[0]
     fields = matrix_fields(graph, Role.MASK, min(1.0, graph.tensors[attention.sources].elements / nodes**2))
-    dtype, made = graph.tensors[attention.features].dtype, Editor.of(graph)
+    dtype, preparing = graph.tensors[attention.features].dtype, Editor.of(graph)
     edges = Aggregation(
         attention.features, attention.result, attention.sources, attention.targets, (), (), False, ""
     )
-    counts = build_matrix(made, graph, edges)
+    counts = build_matrix(preparing, graph, edges)
     if kind is TensorKind.CONSTANT:
-        present = made.part(_positive(made, counts, dtype, ""))
+        present = preparing.part(_positive(preparing, counts, dtype, ""))
         return _add_tensor(editor, Role.MASK.value, (nodes, nodes), DType.BOOL, kind, fields, present)
-    mask = _add_tensor(editor, Role.MASK.value, (nodes, nodes), dtype, kind, fields, made.part(counts))
+    mask = _add_tensor(editor, Role.MASK.value, (nodes, nodes), dtype, kind, fields, preparing.part(counts))
     return _positive(editor, mask, dtype, attention.score_region)
 
 
@@ -143,9 +140,9 @@ def _precomputed(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
         density = counted.density if counted.density < 1.0 else None
         fields = matrix_fields(graph, role, density, counted.block_density)
         fields["symmetric"] = bool(fields["symmetric"]) or counted.symmetric
-    made = tensor.kind is TensorKind.ACTIVATION
+    is_computed = tensor.kind is TensorKind.ACTIVATION
     plain = before_broadcast(graph, tensor.name).rsplit("/", 1)[-1]
-    name = (role.value or plain) if made else tensor.name
+    name = (role.value or plain) if is_computed else tensor.name
     return tensor.with_(
         **{**fields, "role": role, "name": name, "kind": kind, "structural": kind is TensorKind.INPUT}
     )

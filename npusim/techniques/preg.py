@@ -22,8 +22,8 @@ _NORMALISING = frozenset({"Power", "Sqrt", "Divide"})
 
 def _normalised(graph: Graph) -> list[Aggregation]:
     """Return aggregations along edges with normalised weights or sums."""
-    found = find_aggregations(graph)
-    return [a for a in found if a.mean or a.counts or any(_is_normalised(graph, t) for t in a.weights)]
+    aggregations = find_aggregations(graph)
+    return [a for a in aggregations if a.mean or a.counts or any(_is_normalised(graph, t) for t in a.weights)]
 
 
 def normalised_matrices(graph: Graph) -> list[Tensor]:
@@ -75,8 +75,8 @@ def _matrix_of_ready(editor: Editor, graph: Graph, aggregation: Aggregation) -> 
     values = editor.input(
         unique_name(editor, "edge_norm"), sources.shape, dtype, structural=True, density=present
     )
-    made = Editor.of(graph)
-    editor.prepared[values] = made.part(edge_values(made, graph, aggregation))
+    preparing = Editor.of(graph)
+    editor.prepared[values] = preparing.part(edge_values(preparing, graph, aggregation))
     return build_matrix(editor, graph, replace(aggregation, weights=(values,), counts=(), mean=False))
 
 
@@ -98,8 +98,8 @@ def _scatter_ready(editor: Editor, graph: Graph, matrix: Tensor, scatter: Operat
     """Scatter normalised weights instead of ones; the result is the norm matrix."""
     updates, blank = graph.tensors[scatter.inputs[2]], graph.tensors[scatter.outputs[0]]
     values = editor.input(unique_name(editor, "edge_norm"), updates.shape, matrix.dtype, structural=True)
-    made = Editor.of(graph)
-    editor.prepared[values] = made.part(_values_at(made, matrix, scatter, updates))
+    preparing = Editor.of(graph)
+    editor.prepared[values] = preparing.part(_values_at(preparing, matrix, scatter, updates))
     name = unique_name(editor, f"{scatter.name}_norm")
     inputs = (*scatter.inputs[:2], values, *scatter.inputs[3:])
     role = matrix.role if matrix.role is not Role.NONE else Role.NORM

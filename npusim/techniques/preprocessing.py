@@ -42,22 +42,22 @@ def compute_operators(graph: Graph) -> tuple[Operator, ...]:
 def preprocessing_results(graph: Graph, *, before_comparison: bool = False) -> tuple[Tensor, ...]:
     """Return the tensors of the edges alone that an operator of `compute_operators` reads."""
     structural = graph.structural
-    found: dict[str, Tensor] = {}
+    results: dict[str, Tensor] = {}
     for op in compute_operators(graph):
         for name in op.inputs:
             if name in structural:
                 tensor = graph.tensors[_compared(graph, name)] if before_comparison else graph.tensors[name]
-                found.setdefault(tensor.name, tensor)
-    return tuple(found.values())
+                results.setdefault(tensor.name, tensor)
+    return tuple(results.values())
 
 
 def feature_independent(graph: Graph) -> frozenset[str]:
     """Return the names of the tensors that follow from edges and constants."""
-    found = {t.name for t in graph.tensors.values() if t.structural or t.kind is TensorKind.CONSTANT}
+    names = {t.name for t in graph.tensors.values() if t.structural or t.kind is TensorKind.CONSTANT}
     for op in graph:
-        if found.issuperset(op.inputs):
-            found.update(op.outputs)
-    return frozenset(found)
+        if names.issuperset(op.inputs):
+            names.update(op.outputs)
+    return frozenset(names)
 
 
 def _compared(graph: Graph, name: str) -> str:
@@ -116,15 +116,15 @@ def fresh_name(editor: Editor, name: str) -> str:
 
 def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:
     """Return the tensors in DRAM before an inference: constants, inputs and conversions of them."""
-    found = []
+    stored = []
     for tensor in graph.tensors.values():
         writer = graph.writer(tensor.name)
         source = tensor
         if writer is not None and writer.family is Family.CONVERT:
             source = graph.tensors[writer.inputs[0]]
         if source.kind in (TensorKind.CONSTANT, TensorKind.INPUT):
-            found.append(tensor)
-    return tuple(found)
+            stored.append(tensor)
+    return tuple(stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +152,13 @@ class Masking:
 
 def find_maskings(graph: Graph) -> tuple[Masking, ...]:
     """Return every masking: a choice between values and constants that depends on edges alone."""
-    constant, found = feature_independent(graph), []
+    constant, maskings = feature_independent(graph), []
     for op in graph:
         find = _selecting if op.family is Family.SELECT else _multiplying
         masking = find(graph, op, constant)
         if masking is not None:
-            found.append(masking)
-    return tuple(found)
+            maskings.append(masking)
+    return tuple(maskings)
 
 
 def _selecting(graph: Graph, op: Operator, constant: frozenset[str]) -> Masking | None:
@@ -220,8 +220,8 @@ def _numeric(graph: Graph, mask: str) -> Tensor:
 
 def _prepared(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
     same = {"dtype": dtype, "role": Role.MASK}
-    present, made = mask.name, Editor.of(graph)
-    parts = [made.part(name) for name in _computed(made, graph, mask, dtype)]
+    present, preparing = mask.name, Editor.of(graph)
+    parts = [preparing.part(name) for name in _computed(preparing, graph, mask, dtype)]
     if not mask.dtype.is_float:
         present = unique_name(editor, f"{mask.name}_present")
         editor.tensors[present] = mask.with_(name=present, **same)

@@ -56,9 +56,9 @@ def _convert(editor: Editor, graph: Graph, name: str, readers: list[Operator], d
     tensor, writer = graph.tensors[name], graph.writer(name)
     beside = writer if writer is not None else readers[0]
     rounded = unique_name(editor, f"{name}/int8")
-    made = tensor.with_(name=rounded, dtype=DType.INT8, kind=TensorKind.ACTIVATION, structural=False)
+    result = tensor.with_(name=rounded, dtype=DType.INT8, kind=TensorKind.ACTIVATION, structural=False)
     rounding = Operator(rounded, "Convert", (name,), (rounded,), {}, beside.region, device, part=beside.part)
-    editor.add_operator(rounding, [made])
+    editor.add_operator(rounding, [result])
     editor.rewire(name, rounded, only=[op.name for op in readers])
 
 

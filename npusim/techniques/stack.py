@@ -1,4 +1,4 @@
-"""Technique stacks: the registry, the grammar (`grad+nodepad:capacity=3000`), legality and application.
+"""Technique stacks: registry, grammar (`grad+nodepad:capacity=3000`), legality and application.
 
 `workloads/stacks.yaml` holds named stacks.
 """
@@ -172,17 +172,17 @@ def _from_text(text: Any) -> StackEntry:
             str(text), f"a technique is a name or a mapping from a name to settings, not {shown(text)}"
         )
     name, *settings = (part.strip() for part in text.strip().split(":"))
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for setting in settings:
         key, equals, value = (part.strip() for part in setting.partition("="))
         if not equals or not key or not value:
             raise IllegalTechniqueError(
                 name, f"setting {shown(setting)} has no value", f"write {name}:{key or 'key'}=value"
             )
-        if key in given:
+        if key in values:
             raise IllegalTechniqueError(name, f"setting {shown(key)} stands twice")
-        given[key] = value
-    return _step(name, given)
+        values[key] = value
+    return _step(name, values)
 
 
 def _from_mapping(item: Mapping[Any, Any]) -> StackEntry:

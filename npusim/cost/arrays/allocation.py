@@ -1,17 +1,15 @@
-"""What each memory level holds of each operand, for one order of the loops.
+"""Allocation of one order of the loops to memory levels, and the traffic and energy of that.
 
-Going outwards, a level takes, of each operand it holds, as many of the loops that are left as it has room
-for; where operands share it, those that leave least to be moved from the next level. More held is never more
-moved, so no smaller part needs to be tried. Then a loop that an operand does not depend on, and that comes
-next, is done with what is held already: nothing is moved for it.
+Going outwards, a level holds of each operand as many of the remaining loops as it has room for. Where
+operands share it, it holds the combination that leaves least to be moved from the next level. Holding more
+never moves more, so no smaller part needs to be tried. A loop that an operand does not depend on, and that
+comes next, moves nothing.
 
-What an order of the loops moves between memory levels, and the energy of that.
-
-Between a level and the one below it, what the lower one holds of an operand is moved once per *period*: the
-steps of all loops that run inside the lower level. An instance hands on what all instances below it need of
-different elements; lanes that need the same are served at once. Accesses are of whole words, or of the least
-part of a word that a level can access. Outputs that are not finished are written up and read again, in the
-width of partial sums; the first time that a sum is begun counts as a read too.
+Traffic. The content of a lower level is moved once per *period*: the steps of all loops that run inside it.
+An instance hands on the different elements that all instances below it need; lanes that need the same are
+served at once. Accesses are of whole words, or of the least part of a word that a level can access.
+Unfinished outputs are written up and read again, in the width of partial sums; the first time that a sum
+begins counts as a read too.
 """
 
 from __future__ import annotations

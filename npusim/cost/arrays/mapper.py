@@ -1,24 +1,20 @@
-"""Orders of the temporal loops: the candidates of the search over tilings.
+"""Search over the orders of the temporal loops of a nest, and a tile's share on its MAC array.
 
-What is left of each loop after unrolling is cut into prime factors, and these are merged, the two smallest of
-the loop that has most, until `MOST_FACTORS` are left (or one a loop). A candidate is an order of these
-factors, the innermost first; where it is cut into what each level holds follows (`allocation`). So the
-candidates are all distinct orders, 720 at most.
+The steps of each loop that remain after unrolling are cut into prime factors. These are merged, the two
+smallest of the loop that has most, until `MOST_FACTORS` remain (or one per loop). A candidate is an order of
+these factors, the innermost first (720 at most); its cuts into levels follow (`allocation`). Every order is
+allocated and costed, and the best is chosen.
 
-Why these suffice. Which elements move, and how often, depends on two things alone: which loops run inside
-the part of a tensor that a level holds, and in which order the others run outside. Both are settled by an
-order of factors and a cut through it at each level, so every tiling whose sizes are products of the factors
-is among the candidates, and the search over them is complete: no pruning, no random start. What is left out
-are tilings with factors that were merged, and tiles that do not divide a loop. A dataflow that keeps an
-operand in the PEs has all loops that do not concern it run inside the others, which leaves fewer orders.
+Why these suffice. Which elements move, and how often, depends on two things: which loops run inside the part
+of a tensor that a level holds, and the order of the loops outside. An order of factors and a cut through it
+at each level settle both. So every tiling whose sizes are products of the factors is among the candidates,
+and the search is complete. Tilings with merged factors, and tiles that do not divide a loop, are left out. A
+dataflow that keeps an operand in the PEs runs all loops that do not concern it inside the others, which
+leaves fewer orders.
 
-The search over orders: every one is allocated and costed, and the best is held.
-
-A tile's share of a product or convolution on its MAC array: cycles, and bytes through SRAM.
-
-The tile's SRAM is the outermost level here, and holds what the share needs: what is brought there, and when,
-is up to the search that all dataflows share (`npusim.cost.search`). Within it every order of the loops is
-tried; the one with the fewest cycles is held, and of equally fast ones that with the least traffic.
+A tile's share. The tile's SRAM is the outermost level and holds what the share needs; what is brought there,
+and when, is up to the search that all dataflows share (`npusim.cost.search`). The order with the fewest
+cycles is chosen, and of equally fast ones the one with the least traffic.
 """
 
 from __future__ import annotations

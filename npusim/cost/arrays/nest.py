@@ -1,18 +1,14 @@
-"""Loops of a convolution or product, the operands they index, the elements that a part touches.
+"""Loop nests of convolutions and products, MAC arrays as numbers, and the nest unrolled on the array.
 
-A part of the loop nest is given by how many steps of each loop it has. Weights and outputs have an element
-for each combination of the steps of their loops. Inputs are read through a window: `o` outputs and `f` taps
-at stride `s` touch s (o - 1) + f positions where windows overlap, else o f, and never more than the image
-has; padding is nowhere stored.
+A part of a nest has a number of steps of each loop. Weights and outputs have an element for each combination
+of the steps of their loops. Inputs are read through a window: `o` outputs and `f` taps at stride `s` touch s
+(o - 1) + f positions where windows overlap, else o f, and never more than the image has; padding is not
+stored.
 
-A MAC array as numbers: its axes, what is unrolled on them, and its memory levels.
-
-Spatial unrolling: which steps of which loops the PEs of an array take side by side.
-
-An axis of P PEs takes its loops in turn. The first, of `n` steps, has ceil(n / P) rounds left to be done one
-after the other, and n / rounds lanes at work on average; the next has the PEs that are left over: P divided
-by those lanes. What does not divide leaves lanes idle in the last round. On average a fraction of lanes is at
-work, which is what traffic counts; a transfer of one round moves whole lanes.
+Unrolling. An axis of P PEs unrolls its loops in turn. The first, of `n` steps, leaves ceil(n / P) rounds to
+be done one after the other, with n / rounds lanes at work on average. The next loop has the remaining PEs: P
+divided by those lanes. A remainder leaves lanes idle in the last round. Traffic counts the average of lanes
+at work; the transfer of one round moves whole lanes.
 """
 
 from __future__ import annotations

@@ -1,23 +1,18 @@
-"""Stalls of an order of the loops: transfers between levels that take longer than they may.
+"""Stalls of an order of the loops, and cycles before its first step and after its last.
 
-A step is a cycle of the array. Each transfer between two levels recurs once per period and may take as long
-as a period, where the lower level has room for what comes beside what it works with; else it has to wait for
-the steps at the end of the period in which the operand does not change any more. Transfers that share a port
-add up: the port's *stall* is what they take beyond the time they may, less slack that no other transfer of
-the port needs. Ports work side by side, so the longest stall counts.
-
-Source: L. Mei et al., "A Uniform Latency Model for DNN Accelerators with Diverse Architectures and
-Dataflows", DATE 2022.
-
-Cycles before the first step and after the last: fills, write-back, and skew of the array.
+A step is a cycle of the array. Each transfer between two levels recurs once per period. It may take a whole
+period where the lower level has room for a second copy; else it waits for the steps at the end of the period
+in which the operand does not change. Transfers that share a port add up: the port's *stall* is their needed
+less their allowed cycles, less slack that no other transfer of the port needs. Ports work side by side, so
+the longest stall counts. Source: L. Mei et al., "A Uniform Latency Model for DNN Accelerators with Diverse
+Architectures and Dataflows", DATE 2022.
 
 Before the first step all levels are filled, one after the other; after the last the results pass out through
-all of them. A tensor that passes as a whole need not be waited for: what its port has to spare while the
-array works carries it, the longest first, but for the part that the level nearest to the PEs holds.
-
-An array that hands operands on from PE to PE has a skew of a cycle for each PE of an axis. Where folds do not
-overlap, it is paid for each fold, and so is the loading of an operand that stays (A. Samajdar et al., "A
-Systematic Methodology for Characterizing Scalability of DNN Accelerators using SCALE-Sim", ISPASS 2020).
+all of them. The spare cycles of a port carry a tensor that passes as a whole while the array works, the
+longest first, except for the part that the level nearest to the PEs holds. An array that hands operands on
+from PE to PE has a skew of a cycle for each PE of an axis. Where folds do not overlap, each fold pays it, and
+the loading of a stationary operand too (A. Samajdar et al., "A Systematic Methodology for Characterizing
+Scalability of DNN Accelerators using SCALE-Sim", ISPASS 2020).
 """
 
 from __future__ import annotations

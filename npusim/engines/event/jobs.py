@@ -1,4 +1,4 @@
-"""An operator with its chosen tiling as a job for an array device: units, steps, bytes, rates, latencies.
+"""An operator with its tiling as a job for an array device: units, steps, bytes, rates, latencies.
 
 A *step* fetches, computes and writes back one part of the work. The numbers of tiles and all times are those
 of `npusim.cost`; the parts of all steps add up to the operator exactly. A loop with many equal turns is

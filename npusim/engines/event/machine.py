@@ -78,84 +78,66 @@ class Machine:
 
     def __init__(self, program: Program, rates: TransferRates, inferences: int, in_flight: int) -> None:
         self.program, self.inferences, self.in_flight = program, inferences, min(in_flight, inferences)
-        devices = array_devices(program.units) or [""]
-        counts = [
-            1 + max((u.context for u in program.units if device_of(u) == d), default=0) for d in devices
-        ]
+        units, names = program.units, array_devices(program.units) or [""]
+        counts = [1 + max((u.context for u in units if device_of(u) == name), default=0) for name in names]
         first = np.concatenate(([0], np.cumsum(counts)))
-        contexts = _records(
-            simulation.CONTEXT,
-            int(sum(counts)),
-            capacity_bytes=np.repeat(program.sram_bytes or (0.0,), counts),
-            free_bytes=np.repeat(program.sram_bytes or (0.0,), counts),
-            is_open=1,
-        )
-        names = [unit.group for unit in program.units]
-        engines = [i for i, name in enumerate(names) if name.endswith(".dma")]
-        homes = [devices.index(device_of(program.units[i])) for i in engines]
-        hosts = [i for i, name in enumerate(names) if "." not in name]
+        sram_bytes = np.repeat(program.sram_bytes or (0.0,), counts)
+        engines = [i for i, unit in enumerate(units) if unit.group.endswith(".dma")]
+        hosts = [i for i, unit in enumerate(units) if "." not in unit.group]
+        homes = [names.index(device_of(units[i])) for i in engines]
         flow_of = {unit: flow for flow, unit in enumerate((*engines, *hosts))}
-        units, places = self._units(flow_of, len(engines), dict(zip(devices, counts, strict=True)))
+        flows = len(flow_of)
+        flow_records = _records(simulation.FLOW, flows, unit=list(flow_of))
+        flow_records["device"] = [*homes, *(-1 for _ in hosts)]
+        unit_records, places = self._units(flow_of, len(engines), dict(zip(names, counts, strict=True)))
         speeds = [[speed.get(kind, (1.0, False)) for kind in range(KINDS)] for speed in rates.speed]
-        kinds = np.asarray(program.kind, np.int64)
-        transfers = inferences * int(np.isin(kinds, _ON_FLOWS).sum())
-        frees = int(np.count_nonzero(np.diff(program.free_start)))
-        changes = inferences * (frees + int(np.count_nonzero(kinds == TaskKind.RESERVE)))
+        sram_changes, dram_changes = self._most_changes()
+        devices = _records(simulation.DEVICE, len(names), first_context=first[:-1], end_context=first[1:])
+        devices["level"] = rates.level_of or -1
+        devices["engines"] = np.bincount(np.array(homes, np.int64), minlength=len(names))
+        executions = _records(simulation.EXECUTION, inferences * len(program), cause=-1, unit=-1)
+        executions["ready_s"] = executions["start_s"] = executions["end_s"] = -1.0
+        executions["waits"] = np.tile(program.waits, inferences)
         self._state = State(
             run=_records(simulation.RUN, 1),
             tasks=_tasks(program),
             followers=np.array(program.next_task, np.int64),
             freed=np.array(program.free_buffer, np.int64),
-            buffers=_records(
-                simulation.BUFFER,
-                len(program.buffer_bytes),
-                bytes=program.buffer_bytes,
-                owner=program.buffer_owner,
-            ),
+            buffers=_buffers(program),
             sources=np.flatnonzero(np.asarray(program.waits) == 0),
-            executions=_records(
-                simulation.EXECUTION,
-                inferences * len(program),
-                ready_s=-1.0,
-                start_s=-1.0,
-                end_s=-1.0,
-                cause=-1,
-                unit=-1,
-                waits=np.tile(program.waits, inferences),
-            ),
+            executions=executions,
             inferences=_records(simulation.INFERENCE, inferences, begun_s=-1.0, ended_s=-1.0),
             buffer_users=np.tile(np.array(program.buffer_users, np.int64), (inferences, 1)),
             context_of=np.tile(first[:-1], (inferences, 1)),
             ready=np.zeros(self.in_flight * len(program) + 1, np.int64),
-            units=units,
+            units=unit_records,
             queue=np.zeros(places, np.int64),
             pending=_records(simulation.PENDING, places),
-            timer_s=np.zeros((len(units), TIMERS)),
-            contexts=contexts,
-            reservations=np.zeros((len(contexts), self._places(TaskKind.RESERVE)), np.int64),
-            devices=_records(
-                simulation.DEVICE,
-                len(devices),
-                first_context=first[:-1],
-                end_context=first[1:],
-                level=rates.level_of or -1,
-                engines=np.bincount(np.array(homes, np.int64), minlength=len(devices)),
-            ),
-            phases=np.zeros((len(devices), self._places(TaskKind.ENTER)), np.int64),
+            timer_s=np.zeros((len(unit_records), TIMERS)),
+            contexts=_contexts(sram_bytes),
+            reservations=np.zeros((len(sram_bytes), self._places(TaskKind.RESERVE)), np.int64),
+            devices=devices,
+            phases=np.zeros((len(names), self._places(TaskKind.ENTER)), np.int64),
             top_speed=np.array([[top for top, _ in speed] for speed in speeds]).reshape(-1, KINDS),
             on_dram=np.array([[on for _, on in speed] for speed in speeds], np.int64).reshape(-1, KINDS),
-            flows=_records(
-                simulation.FLOW, len(flow_of), unit=list(flow_of), device=[*homes, *(-1 for _ in hosts)]
-            ),
+            flows=flow_records,
             bandwidth=np.array([rates.dram_bytes_per_s, *rates.levels_bytes_per_s]),
-            bytes_per_s=np.zeros((1 + len(rates.levels_bytes_per_s), len(flow_of))),
-            active=np.zeros(len(flow_of), np.int64),
-            ended_flows=np.zeros(len(flow_of), np.int64),
-            demands=_records(simulation.DEMAND, len(flow_of)),
-            sram=_records(simulation.CHANGE, 1 + changes),
-            dram=_records(simulation.CHANGE, 2 + 2 * transfers),
-            kept=_records(simulation.REQUEST, 8 * (self.in_flight + len(names))),
+            bytes_per_s=np.zeros((1 + len(rates.levels_bytes_per_s), flows)),
+            active=np.zeros(flows, np.int64),
+            ended_flows=np.zeros(flows, np.int64),
+            demands=_records(simulation.DEMAND, flows),
+            sram=_records(simulation.CHANGE, sram_changes),
+            dram=_records(simulation.CHANGE, dram_changes),
+            kept=_records(simulation.REQUEST, 8 * (self.in_flight + len(units))),
         )
+
+    def _most_changes(self) -> tuple[int, int]:
+        """Return the most changes of SRAM in use and of DRAM traffic that a run can log."""
+        program, kinds = self.program, np.asarray(self.program.kind)
+        releases = int(np.count_nonzero(np.diff(program.free_start)))
+        grants = int(np.count_nonzero(kinds == TaskKind.RESERVE))
+        transfers = int(np.isin(kinds, _ON_FLOWS).sum())
+        return 1 + self.inferences * (releases + grants), 2 + 2 * self.inferences * transfers
 
     def _places(self, kind: TaskKind) -> int:
         """Return the places for tasks of a kind that wait."""
@@ -274,6 +256,18 @@ def _tasks(program: Program) -> Any:
         first_freed=program.free_start[:-1],
         end_freed=program.free_start[1:],
     )
+
+
+def _buffers(program: Program) -> Any:
+    """Return the buffers of a program as records."""
+    columns = {"bytes": program.buffer_bytes, "owner": program.buffer_owner}
+    return _records(simulation.BUFFER, len(program.buffer_bytes), **columns)
+
+
+def _contexts(sram_bytes: Any) -> Any:
+    """Return open contexts with some SRAM each as records."""
+    columns = {"capacity_bytes": sram_bytes, "free_bytes": sram_bytes, "is_open": 1}
+    return _records(simulation.CONTEXT, len(sram_bytes), **columns)
 
 
 def device_of(unit: ExecutionUnit) -> str:

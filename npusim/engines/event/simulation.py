@@ -117,7 +117,6 @@ class State(NamedTuple):
     """Flows that move, int64."""
     ended_flows: Any
     demands: Any
-    """Scratch, as `ended_flows`."""
     sram: Any
     """Bytes in use in SRAM over all contexts."""
     dram: Any
@@ -233,8 +232,7 @@ def _limit_flows(state: State, memory: int) -> None:
                 demands[place].bytes_per_s = demands[place - 1].bytes_per_s
                 demands[place].flow = demands[place - 1].flow
                 place -= 1
-            demands[place].bytes_per_s = wanted
-            demands[place].flow = number
+            demands[place].bytes_per_s, demands[place].flow = wanted, number
             count += 1
     left = state.bandwidth[memory]
     for place in range(count):
@@ -264,8 +262,7 @@ def _begin_flow(
     """Start a flow: seconds at speed 1, its highest speed, bytes/s of DRAM at speed 1."""
     _advance_flows(state)
     run, flow = state.run[0], state.flows[number]
-    flow.left_s = seconds
-    flow.top_speed = top_speed
+    flow.left_s, flow.top_speed = seconds, top_speed
     state.bytes_per_s[0][number] = dram_bytes_per_s
     state.active[run.active] = number
     run.active += 1
@@ -439,12 +436,10 @@ def _queue(state: State, number: int, execution: int, from_s: float) -> None:
         if (before.time_s, before.execution) <= (from_s, execution):
             break
         later = state.pending[unit.first + place % unit.room]
-        later.time_s = before.time_s
-        later.execution = before.execution
+        later.time_s, later.execution = before.time_s, before.execution
         place -= 1
     entry = state.pending[unit.first + place % unit.room]
-    entry.time_s = from_s
-    entry.execution = execution
+    entry.time_s, entry.execution = from_s, execution
     unit.end_pending += 1
 
 
@@ -452,8 +447,7 @@ def _queue(state: State, number: int, execution: int, from_s: float) -> None:
 def _complete(state: State, agenda: Any, number: int) -> None:
     """Start and end a task that takes no time."""
     run, execution = state.run[0], state.executions[number]
-    execution.start_s = run.now_s
-    execution.end_s = run.now_s
+    execution.start_s = execution.end_s = run.now_s
     if number % len(state.tasks) == len(state.tasks) - 1:
         inference = state.inferences[number // len(state.tasks)]
         inference.ended_s = run.now_s
@@ -600,7 +594,5 @@ def execute(state: State, in_flight: int, until: int) -> None:
     for place in range(len(agenda)):  # in the order of the heap, which is one again
         time_s, number, action, subject = agenda[place]
         request = state.kept[place]
-        request.time_s = time_s
-        request.number = number
-        request.action = action
-        request.subject = subject
+        request.time_s, request.number = time_s, number
+        request.action, request.subject = action, subject

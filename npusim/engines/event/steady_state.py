@@ -296,7 +296,7 @@ def _steady(program: Program, log: EventLog, requests: int, measured: int) -> Me
 
 
 def _is_rest_periodic(program: Program, times: list[Any], period: int, end_s: float, length_s: float) -> bool:
-    """Return whether tasks that run at a period's end began like those that ran at its begin.
+    """Return whether the tasks at work at a period's end began as the tasks at work at its begin did.
 
     A launch may last longer than a period: within one only its end would be compared.
     """

@@ -1,0 +1,478 @@
+"""Calls that ask about a network: each hands a `Scenario` to an engine or a study.
+
+The docstrings are the help of the command line too: what stands under a parameter is shown beside its option.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+from npusim.api import as_list
+from npusim.arch import Soc
+from npusim.config.overrides import Settings
+from npusim.engines.analytical import mapped_estimate
+from npusim.engines.estimate import Estimate
+from npusim.errors import ConfigError, NpusimError, UnknownNameError
+from npusim.graph import Graph, GraphDifference, graph_difference
+from npusim.locate import DEFAULT_SOC
+from npusim.mapping import SwapOperands
+from npusim.scenario import Network, Scenario, split_settings
+from npusim.studies.uncertainty import SAMPLES, with_interval
+from npusim.techniques import Stack, apply, completed
+
+if TYPE_CHECKING:
+    from npusim.studies.advice import Advice
+    from npusim.studies.comparison import WhatIf
+    from npusim.studies.side_by_side import Comparison
+
+Machine = Soc | str | Path | None
+"""A SoC, its name or its file; None: the default SoC."""
+Progress = Callable[..., None]
+"""Called with the work done, the total and the present step."""
+_ENGINES = ("analytical", "event")
+MODEL_FILES = (".xml", ".onnx")
+
+
+class What(TypedDict, total=False):
+    """Fields of `Scenario` that say what a network is before it runs."""
+
+    techniques: str | Stack
+    settings: Settings
+    shapes: Mapping[str, Sequence[int]] | None
+    inputs: Any
+
+
+class How(What, total=False):
+    """Fields of `Scenario` other than network and SoC."""
+
+    hint: str
+    requests: int | None
+    tiles: int | Literal["all"] | None
+    device: str
+    swap_operands: SwapOperands
+
+
+class Common(How, total=False):
+    """All fields of `Scenario` but the network."""
+
+    soc: Soc | str | Path
+
+
+def scenario_of(
+    network: Network | Scenario, soc: Machine = None, how: Mapping[str, Any] = MappingProxyType({})
+) -> Scenario:
+    """Return the scenario that a call is about.
+
+    Raises
+    ------
+    ConfigError
+        For an argument beside a `Scenario`, which says everything itself.
+    """
+    if not isinstance(network, Scenario):
+        return Scenario(network, DEFAULT_SOC if soc is None else soc, **how)
+    arguments = how if soc is None else {"soc": soc, **how}
+    refuse_ignored(arguments, "no such argument with a Scenario; change it by `scenario.with_(...)`")
+    return network
+
+
+def refuse_ignored(arguments: Mapping[str, Any], allowed: str) -> None:
+    """Raise a `ConfigError` that names the arguments, if there are any: the call would ignore them."""
+    if arguments:
+        raise ConfigError(", ".join(f"`{name}`" for name in arguments), allowed=allowed)
+
+
+def changed(arguments: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
+    """Return the arguments that differ from their defaults; each comes with its default."""
+    return {name: value for name, (value, default) in arguments.items() if value != default}
+
+
+def without_techniques(
+    network: Network | Scenario, soc: Machine, how: Mapping[str, Any], allowed: str
+) -> Scenario:
+    """Return the scenario of a call that chooses the techniques itself; refuse techniques."""
+    scenario = scenario_of(network, soc, how)
+    if "techniques" in how or str(scenario.techniques) != "none":
+        raise ConfigError(f"techniques `{scenario.techniques}`", allowed=allowed)
+    return scenario
+
+
+def of_workload(settings: Settings, why: str) -> list[Any]:
+    """Return settings of a workload; refuse those of a SoC, and say why."""
+    own, others = split_settings(settings)
+    if others:
+        raise ConfigError(
+            f"`{'.'.join(others[0].path)}`",
+            file=others[0].origin,
+            allowed=f"settings of the workload, such as workload.hidden=128{why}",
+        )
+    return own
+
+
+def estimate(
+    network: Network | Scenario,
+    soc: Machine = None,
+    *,
+    engine: str = "analytical",
+    interval: bool | None = None,
+    every_tile: bool = False,
+    **how: Unpack[How],
+) -> Estimate:
+    """Estimate latency, throughput, energy and memory traffic of a network.
+
+    Parameters
+    ----------
+    network : Graph, str, Path, torch.nn.Module, callable or Scenario
+        A graph, the name or file of a workload or model, a PyG or torch module with `inputs`, or a factory of
+        graphs. A `Scenario` says how it runs too: an argument beside it is refused.
+    soc : Soc, str or Path
+        From `npusim.load_soc`, or its name or file.
+    engine : {"analytical", "event"}
+        Closed-form sum, or simulation of every tile and transfer and what each waits for.
+    interval : bool, optional
+        Find the 90 % interval of the latency from the data sheet's uncertainties. A SoC that was fitted to
+        measurements always gets one.
+    every_tile : bool
+        Event engine: simulate every loop iteration. By default some are simulated and the steady state is
+        extrapolated, which moves no figure by more than 0.1 %; --trace simulates all.
+    **how
+        techniques, hint, requests, tiles, device, swap_operands, settings, shapes, inputs: as for
+        `npusim.Scenario`.
+
+    Returns
+    -------
+    Estimate
+        Figures as attributes; `to_frame()` has the operators.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> graph = npusim.apply(npusim.load_workload("gcn-cora"), "stagr")
+    >>> e = npusim.estimate(graph, npusim.load_soc("core-ultra-series2"))
+    >>> e.operators[0].unit
+    'npu.dpu'
+    >>> e == npusim.estimate("gcn-cora", techniques="stagr")
+    True
+    >>> npusim.estimate("gcn-cora", techniques="stagr", engine="event").engine
+    'event'
+    """
+    if engine not in _ENGINES:
+        raise UnknownNameError("engine", engine, _ENGINES)
+    if every_tile and engine != "event":
+        raise ConfigError(f"the {engine} engine", file="every_tile", allowed='engine="event"')
+    if interval and engine != "analytical":
+        raise ConfigError(f"the {engine} engine", file="interval", allowed='engine="analytical"')
+    scenario = scenario_of(network, soc, how)
+    with _rare_garbage_collection():
+        if engine == "event":
+            from npusim.engines.event import event_estimate
+
+            return event_estimate(scenario, every_tile)
+        result = mapped_estimate(scenario.mapped)
+        with_one = scenario.machine.calibration is not None if interval is None else interval
+        return with_interval(result, scenario.mapped) if with_one else result
+
+
+@contextmanager
+def _rare_garbage_collection() -> Iterator[None]:
+    """Collect garbage rarely: with ten thousand operators it takes a sixth of the time."""
+    usual, *others = gc.get_threshold()
+    gc.set_threshold(max(usual, 200_000) if usual else 0, *others)
+    try:
+        yield
+    finally:
+        gc.set_threshold(usual, *others)
+
+
+def compare(
+    *what: Network | Soc | Stack | Scenario | Estimate, engine: str = "analytical", **how: Unpack[Common]
+) -> Comparison:
+    """Compare networks, SoCs or technique stacks side by side, operator by operator.
+
+    Operators are matched by name; ratios are those to the first. Options say what holds for all.
+
+    Parameters
+    ----------
+    what
+        Networks, SoCs or technique stacks, by name or file: several of one kind, and one of another that
+        holds for all. Or files that `npusim estimate -o FILE.json` wrote.
+    engine : {"analytical", "event"}
+        Closed-form sum, or simulation of every tile and transfer and what each waits for.
+    **how
+        Fields of `npusim.Scenario` that hold for all: soc, techniques, hint, requests, tiles, device,
+        swap_operands, settings, shapes, inputs.
+
+    Notes
+    -----
+    In Python also graphs, SoCs, stacks, scenarios and estimates as objects.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> comparison = npusim.compare("gcn-cora", "stagr", "stagr+quantgr")
+    >>> comparison.differ_in, comparison.runs[1].ratios["dram_bytes"] < 1.0
+    ('techniques', True)
+    """
+    from npusim.studies.side_by_side import compare as side_by_side
+    from npusim.studies.side_by_side import kind_of
+
+    if any(kind_of(one) == "estimate" for one in what):
+        refuse_ignored(how, "no option with scenarios or estimates, which say how they run")
+    return side_by_side(what, how, lambda scenario: estimate(scenario, engine=engine))
+
+
+def whatif(
+    network: Network | Scenario,
+    soc: Machine = None,
+    stacks: Sequence[str] | str = "default",
+    *,
+    over: Mapping[str, str | Sequence[Any]] | None = None,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    accuracy: bool = False,
+    data: str | Path | None = None,
+    progress: Progress | None = None,
+    **how: Unpack[How],
+) -> WhatIf:
+    """Compare technique stacks: what would SymG, CacheG or INT8 give this network?
+
+    Starts from the best that runs today with the same results; the network without techniques stands above
+    it on each device. Then a waterfall of what each technique adds, with 90 % intervals that follow from the
+    uncertainties of the data sheet, what was left out and why, and what more of each resource saved when it
+    was tried on the best stack.
+
+    Parameters
+    ----------
+    network, soc, **how
+        As for `estimate`, without techniques: `stacks` names them.
+    stacks : sequence of str, or str
+        A named list (paper, all, storage), or stacks parted by commas. The first is the baseline; for a
+        single one that is `none`. Stacks that need a ready-made matrix get stagr. Default: what fits the
+        network, stacked by gain.
+    over : mapping of str to sequence, optional
+        Compare at each of these values, and find where stacks change places. Repeatable: every combination.
+    samples : int
+        Machines drawn for the 90 % intervals; 0: no intervals.
+    seed : int
+        Seed of the draws behind the 90 % intervals.
+    accuracy : bool
+        Also train the model on its real data, found by --data, and say how many test nodes each stack
+        classifies correctly. Needs the extra `gnn`.
+    data : str or Path, optional
+        Folder with the raw data sets, as cora/raw/ind.cora.x and so on. None: the environment variable
+        NPUSIM_DATA
+    progress : callable, optional
+        Called with the share of the training that is done, 1.0 and the present step.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> gcn, soc = npusim.load_workload("gcn-cora"), npusim.load_soc("core-ultra-series2")
+    >>> compared = npusim.whatif(gcn, soc, ["stagr", "stagr+symg"])
+    >>> compared.variants[1].step_from
+    'stagr'
+    """
+    from npusim.studies.fitting_stacks import fitting_stacks
+    from npusim.studies.over import whatif_over
+    from npusim.studies.whatif import whatif as of_stacks
+
+    stacks_only = "`stacks`: this call compares the stacks that they name"
+    scenario = without_techniques(network, soc, how, stacks_only)
+    if accuracy:
+        _refuse_unjudgeable(scenario)
+    elif data is not None:
+        raise ConfigError(f"`{data}`", file="--data", allowed="only with --accuracy")
+    added, left_out = None, ""
+    if stacks == "default":
+        fitting = fitting_stacks(scenario)
+        stacks, left_out = fitting.stacks, fitting.left_out
+    elif isinstance(stacks, str):
+        chosen, added = completed(scenario.baseline, stacks)
+        stacks = [str(stack) for stack in chosen]
+    if over:
+        values = {path: as_list(listed) for path, listed in over.items()}
+        result = whatif_over(scenario, stacks, values, samples=samples, seed=seed)
+    else:
+        result = of_stacks(scenario, stacks, samples=samples, seed=seed)
+    notes = [added, *result.notes] if added else result.notes
+    result = result.model_copy(update={"notes": notes, "left_out": left_out})
+    return _with_accuracy(result, scenario, data, progress) if accuracy else result
+
+
+def _refuse_unjudgeable(scenario: Scenario) -> None:
+    """Refuse a network that npusim cannot train: nothing says what its answers should be."""
+    network = scenario.network
+    if not isinstance(network, str | Path) or str(network).endswith(MODEL_FILES):
+        raise ConfigError(
+            f"the model file `{network}`" if isinstance(network, str | Path) else "a network without data",
+            file="--accuracy",
+            allowed="a workload that npusim trains: a name from `npusim list workloads`, or a workload YAML",
+        )
+
+
+def _with_accuracy(
+    result: WhatIf, scenario: Scenario, data: str | Path | None, progress: Progress | None
+) -> WhatIf:
+    """Return a comparison with the accuracy of each stack, from one training on the raw data."""
+    from npusim.accuracy.judging import judge
+
+    accuracies: dict[tuple[str, str], float] = {}
+    for point in {_model_settings(variant.at): None for variant in result.variants}:
+        stacks = [one.techniques for one in result.variants if _model_settings(one.at) == point]
+        settings = [*split_settings(scenario.settings)[0], *split_settings(point)[0]]
+        folder = None if data is None else Path(data)
+        report = judge([str(scenario.network)], stacks, folder, overrides=settings, tell=telling(progress))
+        # The last of a stack's number formats is what the machine computes in.
+        accuracies |= {("".join(point), one.techniques): one.accuracy for one in report.results}
+    variants = [
+        variant.model_copy(
+            update={"accuracy": accuracies.get(("".join(_model_settings(variant.at)), variant.techniques))}
+        )
+        for variant in result.variants
+    ]
+    return result.model_copy(update={"variants": variants})
+
+
+def _model_settings(at: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the settings of a point that change the model; 8 bits stand in the stack as quantgr."""
+    own = {path: value for path, value in at.items() if path.startswith("workload.")}
+    return tuple(f"{path}={value}" for path, value in own.items() if value != "int8")
+
+
+def telling(progress: Progress | None) -> Callable[[str, float], None] | None:
+    """Return a callback that takes a step and a share, for `progress`, which takes share, total and step."""
+    if progress is None:
+        return None
+    return lambda step, share: progress(share, 1.0, step)
+
+
+def advise(
+    network: Network | Scenario,
+    soc: Machine = None,
+    *,
+    values: str | Path | None = None,
+    export: str | Path | None = None,
+    data: str | Path | None = None,
+    keep_answers: float = 0.95,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    **how: Unpack[How],
+) -> Advice:
+    """Say which techniques pay on a network, which would if it were written otherwise, and what to try.
+
+    Takes a workload, a model file, or a module of a Python file, which it runs: `model.py:net`.
+
+    Parameters
+    ----------
+    network, soc, **how
+        As for `estimate`, without techniques: the call finds them. A module with `inputs`, or a file's as
+        `model.py:net`, is rewritten with its own numbers, and its answers are compared.
+    values : str or Path, optional
+        Values of a model file's inputs (edges, features): what is made ready beforehand follows from them,
+        and answers are compared on them. A module brings its own.
+    export : str or Path, optional
+        Write the network under the stack to try as OpenVINO IR, and compare its answers with the original's
+        on this machine's CPU.
+    data : str or Path, optional
+        Folder with the raw data sets, as cora/raw/ind.cora.x and so on. None: the environment variable
+        NPUSIM_DATA
+    keep_answers : float
+        Least share of rows whose answer the stack to try keeps, where the network's numbers are known.
+    samples : int
+        Machines drawn for the 90 % intervals; 0: no intervals.
+    seed : int
+        Seed of the draws behind the 90 % intervals.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> npusim.advise("gcn-cora", samples=0).today.techniques
+    'stagr+quantgr'
+    """
+    from npusim.frontends.openvino_write import refuse_target
+    from npusim.studies.advice import advise as advice_on
+    from npusim.studies.rewritten import NumericalRewriting
+
+    scenario = without_techniques(network, soc, how, "no techniques: this call finds those that pay")
+    numbers = NumericalRewriting.of(scenario, values, required=export is not None)
+    judge = None if numbers is None else numbers.judge
+    file = None if export is None else Path(export)
+    if file is not None:
+        refuse_target(file)
+    advice = advice_on(scenario, judge=judge, keep_answers=keep_answers, samples=samples, seed=seed)
+    if data is not None:
+        advice = advice.model_copy(update=_judged(scenario, advice, Path(data)))
+    if numbers is None or file is None:
+        return advice
+    if not advice.agreement:
+        numbers.judge(advice.today.techniques)  # raises the reason why no file can hold the network
+    kept = advice.agreement[-1].same_answers
+    if kept < keep_answers:
+        raise NpusimError(
+            f"{advice.workload}: no stack keeps {keep_answers:.0%} of the answers, not even `none` as a file "
+            f"with weights in fp16 ({kept:.0%}); nothing was exported; a smaller --keep-answers would "
+            "allow it"
+        )
+    numbers.save(advice.today.techniques, file)
+    return advice.model_copy(update={"file": str(file)})
+
+
+def _judged(scenario: Scenario, advice: Advice, data: Path) -> dict[str, Any]:
+    """Return the stacks of advice with the accuracy of the trained network under each."""
+    from npusim.accuracy.judging import judge
+
+    if not isinstance(scenario.network, str | Path):
+        raise ConfigError(f"`{data}`", file="--data", allowed="only for a workload of kind gnn")
+    rows = {name: getattr(advice, name) for name in ("as_it_is", "today", "with_compiler")}
+    stacks = [row.techniques for row in rows.values()]
+    report = judge([str(scenario.network)], stacks, data, overrides=split_settings(scenario.settings)[0])
+    accuracy = {one.techniques: one.accuracy for one in report.results}
+    return {
+        name: row.model_copy(update={"accuracy": accuracy.get(row.techniques)}) for name, row in rows.items()
+    }
+
+
+def show(
+    network: Network | Scenario,
+    after: str | Stack,
+    *,
+    techniques: str | Stack | None = None,
+    settings: Settings = (),
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Any = None,
+) -> GraphDifference:
+    """Show the operator graph of a network before and after a technique stack, and what changed.
+
+    A technique is a pass over the graph. Operators that it removes, adds or changes are listed; with -o
+    page.html both graphs are drawn.
+
+    Parameters
+    ----------
+    network : Graph, str, Path, torch.nn.Module, callable or Scenario
+        As for `estimate`.
+    after : str or Stack
+        Technique stack of the second graph, such as stagr+quantgr.
+    techniques : str or Stack, optional
+        Technique stack of the first graph. None: the network as it is
+    settings, shapes, inputs
+        As for `npusim.Scenario`.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> difference = npusim.show("gcn-cora", "stagr")
+    >>> [operator.type for operator in difference.added]
+    ['MatMul', 'MatMul']
+    """
+    fields = {"techniques": (techniques, None), "settings": (settings, ()), "shapes": (shapes, None)}
+    how = changed(fields | {"inputs": (inputs, None)})
+    return graph_difference(*graphs_of(scenario_of(network, None, how), after))
+
+
+def graphs_of(scenario: Scenario, after: str | Stack) -> tuple[Graph, Graph]:
+    """Return the graph of a scenario, and the same network under another technique stack."""
+    return scenario.graph, apply(scenario.baseline, after)

@@ -1,0 +1,395 @@
+"""Calls that plan how a network runs: its placement over devices, and a data graph that changes.
+
+The docstrings are the help of the command line too: what stands under a parameter is shown beside its option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+from npusim.api import as_list
+from npusim.api.asking import MODEL_FILES, How, Machine, Progress, changed, refuse_ignored, scenario_of
+from npusim.config.overrides import as_overrides
+from npusim.errors import ConfigError
+from npusim.mapping import Granularity
+from npusim.scenario import Network, Scenario
+
+if TYPE_CHECKING:
+    from npusim.studies.map_front import Limits
+    from npusim.studies.map_front_document import MapFront
+    from npusim.studies.placement_document import Placement
+    from npusim.studies.stream import Followed, StorePlan, Update
+
+_BOTH = "latency,energy"
+_LONGEST_COUNT = 10
+"""A number of nodes has fewer digits than this."""
+
+
+def map(
+    network: Network | Scenario,
+    soc: Machine = None,
+    *,
+    minimise: Literal["latency", "energy", "latency,energy"] = "latency",
+    devices: str | Sequence[str] | None = None,
+    profiles: Sequence[str | Path] = (),
+    granularity: Granularity | None = None,
+    mapping: str | None = None,
+    dvfs: bool = False,
+    max_latency: str | float | None = None,
+    max_energy: str | float | None = None,
+    max_power: str | float | None = None,
+    max_transitions: int | None = None,
+    max_share: Mapping[str, float] | Sequence[str] = (),
+    exponents: str | tuple[float, float] = "1,1",
+    method: Literal["exact", "nsga2", "random"] | None = None,
+    evaluations: int = 5000,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **how: Unpack[How],
+) -> Placement | MapFront:
+    """Place a network over NPU, CPU and GPU at the least latency or energy.
+
+    Counts what every operator costs on each device, the launches, and transfers between devices; the table
+    shows what a split after each operator would cost. With several inferences in flight, latency means the
+    time between two of them. With --minimise latency,energy the answer is a front within the limits: exact
+    for a chain of blocks, by dynamic programming over blocks and devices; by NSGA-II for other networks.
+
+    Parameters
+    ----------
+    network, soc, **how
+        As for `estimate`.
+    minimise : {"latency", "energy", "latency,energy"}
+        What the placement minimises; with both, the front of placements of a chain of blocks.
+    devices : sequence of str, or str with commas, optional
+        Devices to choose from, parted by commas. None: all there are
+    profiles : sequence of str or Path
+        Measured times of this network's operators on a device, from `npusim measure WORKLOAD`: they replace
+        the model's. Repeatable: one file per device.
+    granularity : {"operator", "layer", "block"}, optional
+        What is placed as one. None: operator; block with two objectives
+    mapping : str, optional
+        Cost this placement too: a letter a block; of a Vision GNN stem, graphers, FFNs and head, such as
+        G/GGGG/DDDD/G. A letter is the first of its device's name that no other has (G gpu, D dla; of dsa_k
+        and dsa_y K and Y); the answer's second line says which is which.
+    dvfs : bool
+        Try every combination of operating points.
+    max_latency : str or float (s), optional
+        At most, such as 20ms.
+    max_energy : str or float (J), optional
+        At most, such as 100mJ.
+    max_power : str or float (W), optional
+        Mean of the package, such as 5W.
+    max_transitions : int, optional
+        How often work may pass to another device.
+    max_share : mapping of str to float, or sequence of str
+        Share of the blocks on a device, such as gpu=0.5. Repeatable.
+    exponents : str or pair of float
+        Exponents of energy and latency in the product that picks one.
+    method : {"exact", "nsga2", "random"}, optional
+        How placements are found. None: exact for chains of blocks, nsga2 for other networks
+    evaluations : int
+        Placements that a search costs.
+    seed : int
+        Of a search.
+    progress : callable, optional
+        Called with the settings done and their number.
+
+    Returns
+    -------
+    Placement or MapFront
+        The best placement, or with two objectives the front.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> npusim.map("gcn-cora", devices=["npu", "cpu"]).exact
+    True
+    """
+    scenario, names = scenario_of(network, soc, how), [name.lower() for name in as_list(devices)] or None
+    if minimise != _BOTH:
+        limits = {
+            "max-latency": max_latency,
+            "max-energy": max_energy,
+            "max-power": max_power,
+            "max-transitions": max_transitions,
+            "max-share": max_share or None,
+        }
+        usual = {"exponents": (exponents, "1,1"), "evaluations": (evaluations, 5000), "seed": (seed, 0)}
+        only_fronts = {**limits, "dvfs": dvfs, "mapping": mapping, "method": method, **changed(usual)}
+        _refuse_options(only_fronts, f"--minimise {_BOTH}")
+        from npusim.studies.placement import place
+
+        scenario.load()
+        measured = []
+        if profiles:
+            from npusim.measure.predicting import operator_profiles
+
+            measured = operator_profiles(profiles, scenario)
+        size = granularity or "operator"
+        objective: Literal["latency", "energy"] = "energy" if minimise == "energy" else "latency"
+        return place(scenario, minimise=objective, devices=names, profiles=measured, granularity=size)
+    _refuse_options({"profile": profiles}, f"one objective, not --minimise {_BOTH}")
+    from npusim.studies.evolved_mapping import Budget
+    from npusim.studies.map_front import map_front
+
+    return map_front(
+        scenario.load(),
+        devices=names,
+        limits=limits_of(max_latency, max_energy, max_power, max_transitions, max_share),
+        operating_points=dvfs,
+        exponents=_exponents(exponents),
+        mapping=mapping,
+        method=method,
+        granularity=granularity or "block",
+        budget=Budget(evaluations=evaluations, seed=seed),
+        tell=progress or (lambda done, total: None),
+    )
+
+
+def _refuse_options(arguments: Mapping[str, Any], allowed: str) -> None:
+    """Refuse arguments that belong to the other kind of answer."""
+    for name, value in arguments.items():
+        if value not in (None, False, (), []):
+            raise ConfigError(f"`--{name}`", allowed=f"it goes with {allowed}")
+
+
+def limits_of(
+    max_latency: str | float | None = None,
+    max_energy: str | float | None = None,
+    max_power: str | float | None = None,
+    max_transitions: int | None = None,
+    max_share: Mapping[str, float] | Sequence[str] | None = None,
+) -> Limits:
+    """Return the limits of a placement: texts with units, or numbers in SI units."""
+    from npusim.studies.map_front import Limits
+    from npusim.units import Duration, Energy, Power
+
+    return Limits(
+        _amount("max-latency", max_latency, Duration),
+        _amount("max-energy", max_energy, Energy),
+        _amount("max-power", max_power, Power),
+        max_transitions,
+        dict(max_share) if isinstance(max_share, Mapping) else dict(_share(text) for text in max_share or ()),
+    )
+
+
+def _amount(name: str, value: str | float | None, of: Any) -> float | None:
+    """Return a quantity in SI units: a number is in them already, a text has a unit."""
+    from pydantic import TypeAdapter, ValidationError
+
+    if value is None or not isinstance(value, str):
+        return value
+    try:
+        return float(TypeAdapter(of).validate_python(value))
+    except ValidationError as error:
+        raise ConfigError(f"`{value}`", file=f"--{name}", allowed=of.__metadata__[0].allowed) from error
+
+
+def _share(text: str) -> tuple[str, float]:
+    """Return device and share of `gpu=0.5`."""
+    device, _, share = text.partition("=")
+    try:
+        value = float(share)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise ConfigError(f"`{text}`", file="--max-share", allowed="DEVICE=SHARE, a share of 0 to 1")
+    return device.strip().lower(), value
+
+
+def _exponents(pair: str | tuple[float, float]) -> tuple[float, float]:
+    """Return two exponents, neither below 0."""
+    try:
+        energy, latency = (float(exponent) for exponent in as_list(pair))
+    except ValueError:
+        energy = latency = -1.0
+    if not (0.0 <= energy < 100.0 and 0.0 <= latency < 100.0):
+        raise ConfigError(f"`{pair}`", file="--exponents", allowed="two numbers from 0 to 100, such as 1,1")
+    return energy, latency
+
+
+def stream(
+    network: Network | Scenario,
+    soc: Machine = None,
+    updates: int | str | Path | Sequence[Update] = 200,
+    *,
+    seed: int = 0,
+    mix: str | Mapping[str, float] | None = None,
+    capacity: int | None = None,
+    kept: str | Sequence[int] | None = None,
+    batch: int | None = None,
+    accuracy: bool = False,
+    data: str | Path | None = None,
+    inferences: int = 1,
+    roots: str | Sequence[int] | None = None,
+    stored: str | Sequence[float] | None = None,
+    age: int | None = None,
+    renew: int | None = None,
+    store: str | Path | None = None,
+    **how: Unpack[How],
+) -> Followed:
+    """Follow a graph that changes: recompile, pad and mask (NodePad), keep several versions, mini-batches?
+
+    Nodes and edges come and go. Compares the time for compiling, correcting the mask and inferring, the
+    memory of the compiled versions, and says up to which capacity padding pays and which way leaves time
+    for most inferences at which rate of updates.
+
+    Parameters
+    ----------
+    network, soc, **how
+        As for `estimate`; the network is a workload of kind gnn, or a factory that takes `structure`.
+        Settings that begin with `toolchain.` are those of the compiler's data sheet.
+    updates : int, str, Path or sequence of Update
+        Length of a generated stream.
+    seed : int
+        Seed of a generated stream.
+    mix : str or mapping of str to float, optional
+        How often add_node, remove_node, add_edge, remove_edge happen. None: 3, 1, 5, 1
+    capacity : int, optional
+        Nodes that pad and mask is compiled for. None: whole thousands
+    kept : sequence of int, or str with commas, optional
+        Capacities compiled beforehand where several blobs are kept. None: four steps up to --capacity
+    batch : int, optional
+        Nodes of a mini-batch. None: 1000, or half the graph
+    accuracy : bool
+        Train the network on its real data (kept in the cache): what mini-batches cost in accuracy.
+    data : str or Path, optional
+        Folder with the raw data sets, as cora/raw/ind.cora.x and so on. None: the environment variable
+        NPUSIM_DATA
+    inferences : int
+        Inferences after each update.
+    roots : sequence of int, or str with commas, optional
+        Also answer for batches of so many target nodes, with stored hidden features of nodes answered before
+        (sage-concat); --accuracy runs them on real data.
+    stored : sequence of float, or str with commas, optional
+        Shares of answered nodes that are stored. None: 1
+    age : int, optional
+        Batches after which stored features are dropped. None: never
+    renew : int, optional
+        Batches after which the model is renewed. None: never
+    store : str or Path, optional
+        Keep stored features here from run to run; needs --accuracy, one size and one share.
+
+    Notes
+    -----
+    In Python `updates` may also be a CSV file of events, or the updates themselves.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> npusim.stream("gcn-cora", updates=5).strategies[0].name
+    'recompile'
+    """
+    from npusim.arch.loading import load_toolchain
+    from npusim.studies.stream import follow, stored_features
+
+    scenario = scenario_of(network, soc, how)
+    if str(scenario.network).endswith(MODEL_FILES):
+        allowed = "a named workload or a workload YAML: a model file says nothing of its data graph"
+        raise ConfigError(f"`{scenario.network}`", file="WORKLOAD", allowed=allowed)
+    settings = as_overrides(scenario.settings)
+    of_toolchain = [one.at(one.path[1:], one.value) for one in settings if one.path[0] == "toolchain"]
+    toolchain = load_toolchain(overrides=of_toolchain)
+    if of_toolchain:
+        scenario = scenario.with_(settings=[one for one in settings if one.path[0] != "toolchain"])
+    scenario.load()
+    accuracy = accuracy or data is not None
+    plan = _store_plan(roots, stored, age, renew, _store_file(store, accuracy))
+    judge = run = None
+    if accuracy:
+        from npusim.accuracy.batches import judge_of, runner_of
+
+        folder = None if data is None else Path(data)
+        judge, run = judge_of(scenario, folder), runner_of(folder)
+    features = None if plan is None else stored_features(scenario, plan, run)
+    generated = isinstance(updates, int)
+    result = follow(
+        scenario,
+        _stream_updates(updates, seed, mix),
+        toolchain,
+        capacity=capacity,
+        kept=_capacities(kept),
+        batch=batch,
+        judge=judge,
+        inferences=inferences,
+        seed=seed if generated else None,
+    )
+    return result.model_copy(update={"stored_features": features})
+
+
+def _stream_updates(
+    updates: int | str | Path | Sequence[Update], seed: int, mix: str | Mapping[str, float] | None
+) -> Sequence[Update]:
+    """Return the updates of a stream: generated, read from a file, or as they are."""
+    from npusim.studies.stream import generated, read_events
+    from npusim.studies.stream.updates import MIX
+
+    if isinstance(updates, int):
+        return generated(updates, seed, MIX if mix is None else _weights(mix))
+    refuse_ignored({} if mix is None else {"mix": mix}, "only with a generated stream")
+    return read_events(Path(updates)) if isinstance(updates, str | Path) else updates
+
+
+def _weights(mix: str | Mapping[str, float]) -> Mapping[str, float]:
+    """Return how often each event happens: ``add_node=1,add_edge=9``."""
+    if not isinstance(mix, str):
+        return mix
+    weights: dict[str, float] = {}
+    for part in mix.split(","):
+        name, _, weight = part.partition("=")
+        if name.strip() in weights:
+            raise ConfigError(f"`{name.strip()}` a second time", file="--mix", allowed="each event once")
+        try:
+            weights[name.strip()] = float(weight)
+        except ValueError:
+            allowed = "EVENT=WEIGHT,... such as add_node=1,add_edge=9"
+            raise ConfigError(f"`{part}`", file="--mix", allowed=allowed) from None
+    return weights
+
+
+def _store_file(file: str | Path | None, accuracy: bool) -> Path | None:
+    if file is not None and not accuracy:
+        allowed = "only with --accuracy, which runs on real data"
+        raise ConfigError(f"`{file}`", file="--store", allowed=allowed)
+    return None if file is None else Path(file)
+
+
+def _store_plan(
+    roots: str | Sequence[int] | None,
+    stored: str | Sequence[float] | None,
+    age: int | None,
+    renew: int | None,
+    file: Path | None,
+) -> StorePlan | None:
+    """Return what is asked about stored features; None without batch sizes."""
+    from npusim.studies.stream import StorePlan
+
+    if roots is None:
+        for name, value in {"--stored": stored, "--age": age, "--renew": renew, "--store": file}.items():
+            if value is not None:
+                raise ConfigError(f"`{value}`", file=name, allowed="only with --roots N,N,...")
+        return None
+    sizes = _counts(roots, "--roots", "64,128,256,512")
+    try:
+        shares = [float(share) for share in as_list(stored if stored is not None else "1")]
+    except ValueError:
+        allowed = "shares from 0 to 1, such as 0.5,1"
+        raise ConfigError(f"`{stored}`", file="--stored", allowed=allowed) from None
+    if file is not None and len(sizes) * len(shares) > 1:
+        allowed = "one size of --roots and one share of --stored: a store is one run's"
+        raise ConfigError(f"`{file}`", file="--store", allowed=allowed)
+    return StorePlan(sizes, shares, age, renew, file=file)
+
+
+def _capacities(kept: str | Sequence[int] | None) -> list[int]:
+    return [] if kept is None else _counts(kept, "--kept", "2800,2900,3000")
+
+
+def _counts(numbers: str | Sequence[int], option: str, example: str) -> list[int]:
+    """Return numbers of nodes from a list, or from a text that parts them by commas."""
+    texts = as_list(numbers)
+    if not all(text.isdecimal() and len(text) < _LONGEST_COUNT for text in texts):
+        raise ConfigError(f"`{numbers}`", file=option, allowed=f"numbers of nodes, such as {example}")
+    return [int(text) for text in texts]

@@ -1,0 +1,545 @@
+"""Calls that run networks for real and check the model: measure, fit, validate, judge answers, export.
+
+The docstrings are the help of the command line too: what stands under a parameter is shown beside its option.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from npusim.api import as_list
+from npusim.api.asking import Progress, What, changed, of_workload, refuse_ignored, scenario_of, telling
+from npusim.config.overrides import Settings
+from npusim.errors import ConfigError
+from npusim.locate import DATA_VARIABLE
+from npusim.scenario import Network, Scenario, is_module
+
+if TYPE_CHECKING:
+    from npusim.accuracy.document import AccuracyReport
+    from npusim.accuracy.export import Export
+    from npusim.arch import Soc
+    from npusim.calibrate.device import Calibrated
+    from npusim.measure.document import Measurement
+    from npusim.measure.suites import Item
+    from npusim.measure.traces import TraceDiff
+    from npusim.validation import Judged
+    from npusim.validation.document import Unmeasured, Validation
+
+_MOST_SEEDS = 1000
+
+
+def measure(
+    network: Network | Scenario | Sequence[Network | Scenario] | None = None,
+    device: str | None = None,
+    *,
+    suite: str | Path | None = None,
+    hint: str = "both",
+    requests: int | None = None,
+    tiles: int | None = None,
+    precision: str | None = None,
+    seconds: float | None = None,
+    hwinfo: str | Path | None = None,
+    processor_time: bool = False,
+    soc: str | Path | Soc | None = None,
+    tool: str | None = None,
+    platform: str | None = None,
+    model: str | Path | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+    **what: Unpack[What],
+) -> Measurement:
+    """Measure networks on a device of this machine with OpenVINO, or take in what Intel's tools measured.
+
+    Ctrl-C keeps what was measured. Nothing that tells whose machine it is gets written.
+
+    Parameters
+    ----------
+    network : Graph, str, Path, torch.nn.Module, callable or Scenario, or a sequence of them, optional
+        A workload's name or YAML file, an OpenVINO .xml or an .onnx file, a folder of .xml files, or a
+        language model's folder of `npusim export`; with --from what the other tool wrote. None: the suite
+    device : str, optional
+        Device that runs; GPU.1 is a second one. None: NPU
+    suite : str or Path, optional
+        What to measure where no WORKLOAD is named (`npusim schema measurement-suite`). None: default, which
+        takes under 10 minutes
+    hint : {"latency", "throughput", "both"}
+        One inference at a time, several in flight, or a row of each; for a WORKLOAD.
+    requests : int, optional
+        Inferences in flight, for a WORKLOAD. None: 1 for latency, the device's optimum for throughput
+    tiles : int, optional
+        Tiles of the NPU to compile for. None: the compiler's choice
+    precision : {"f32", "bf16", "f16"}, optional
+        Format of floating point to compute in. None: f32 on a CPU, f16 elsewhere
+    seconds : float (s), optional
+        Time for a row, without compiling; slow networks take longer. None: 2
+    hwinfo : str or Path, optional
+        Log that HWiNFO is writing meanwhile: energy on Windows.
+    processor_time : bool
+        Read the processor's time of one thread, not the clock: on a CPU that other programs keep busy.
+    soc : str, Path or Soc, optional
+        Show this machine's estimate beside each row: one fitted by `npusim calibrate`, or a shipped one.
+    tool : {"benchmark_app", "npu-profiling", "openvino-benchmarks"}, optional
+        Take in what this tool wrote; nothing is run.
+    platform : str, optional
+        Chip, where the file does not tell or has several.
+    model : str or Path, optional
+        Model that ran, where the file does not tell (npu-profiling).
+    progress, stop : callable, optional
+        Called with the rows done, their number and the present one; says whether to stop.
+    **what
+        techniques, settings, shapes, inputs: as for `npusim.Scenario`. A module runs as it is, with the
+        values of `inputs`.
+
+    Raises
+    ------
+    NpusimError
+        Where OpenVINO or the device is missing, or nothing could be measured.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> run = npusim.measure("gcn-cora", "CPU", techniques="stagr", hint="latency", seconds=0.05)
+    >>> run.rows[0].id
+    'gcn-cora:stagr'
+    """
+    names = {"settings": "set", "shapes": "shape"}
+    of_network = {names.get(name, name): value for name, value in what.items()}
+    of_network |= {"requests": requests} | changed({"hint": (hint, "both")})
+    running = {"precision": precision, "seconds": seconds, "tiles": tiles, "hwinfo": hwinfo}
+    if tool is not None:
+        others: dict[str, Any] = {"suite": suite, "processor-time": processor_time, "soc": soc}
+        _refuse(of_network | running | others, f"no option of running: --from {tool} runs nothing")
+        return _imported(tool, network, device, platform, None if model is None else str(model))
+    _refuse({"platform": platform, "model": model}, "only with --from, which takes in a file")
+    files: dict[str, Path | Scenario] = {}
+    items: list[Item] = []
+    if network is None:
+        from npusim.measure.suites import load_suite
+
+        _refuse(of_network, "with a WORKLOAD; a suite's rows say their own")
+        items += load_suite("default" if suite is None else suite).items
+    else:
+        from npusim.measure.suites import items_of
+
+        _refuse({"suite": suite}, f"a suite or the workload `{network}`, not both")
+        networks: Any = network if isinstance(network, list | tuple) else [network]
+        for each in networks:
+            rows, sources = items_of(scenario_of(each, None, what), hint, requests)
+            items += rows
+            files |= sources
+    of_pytorch = any(item.of_pytorch for item in items)
+    machine = _machine(soc, "CPU" if of_pytorch else device or "NPU")
+    if of_pytorch:
+        _refuse({"processor-time": processor_time}, "not with this suite, which reads it always")
+        running.pop("seconds")
+        _refuse(running, "no such option: PyTorch Geometric runs this suite in fp32 on the CPU")
+        _refuse({"device": device if device not in (None, "CPU") else None}, "CPU for this suite")
+        from npusim.measure.aggregation import measure_aggregations
+
+        result = measure_aggregations(items, budget_s=seconds or 2.0, progress=progress, stop=stop)
+    else:
+        from npusim.measure.running import measure as run
+
+        result = run(
+            items,
+            device or "NPU",
+            precision=precision,
+            budget_s=2.0 if seconds is None else seconds,
+            tiles=tiles,
+            processor_time=processor_time,
+            files=files,
+            progress=progress,
+            stop=stop,
+            hwinfo=None if hwinfo is None else Path(hwinfo),
+        )
+    if machine is None:
+        return result
+    from npusim.measure.predicting import predicted
+
+    return predicted(result, machine, files)
+
+
+def _refuse(options: Mapping[str, Any], allowed: str) -> None:
+    """Refuse options that would do nothing."""
+    for name, value in options.items():
+        if value:
+            shown = next(iter(value)) if isinstance(value, list | tuple | dict) else value
+            raise ConfigError(f"`{shown}`", file=f"--{name}", allowed=allowed)
+
+
+def _machine(soc: str | Path | Soc | None, device: str) -> Soc | None:
+    """Return the machine of --soc; refuse it before anything runs."""
+    if soc is None:
+        return None
+    from npusim.arch import Soc, load_soc
+    from npusim.measure.devices import kind_of
+
+    machine = soc if isinstance(soc, Soc) else load_soc(soc)
+    if not machine.has(kind_of(device)):
+        raise ConfigError(f"`{soc}`", file="--soc", allowed=f"a machine with a {kind_of(device).upper()}")
+    return machine
+
+
+def _imported(
+    tool: str, path: Any, device: str | None, platform: str | None, model: str | None
+) -> Measurement:
+    """Return what another tool measured."""
+    from npusim.measure import imports
+    from npusim.measure.benchmark_app import from_benchmark_app
+    from npusim.measure.devices import kind_of
+
+    if path is None:
+        allowed = f"npusim measure FILE --from {tool}"
+        raise ConfigError("no file to read", file=f"--from {tool}", allowed=allowed)
+    if tool == "benchmark_app":
+        return from_benchmark_app(path, kind=kind_of(device) if device else None, name=platform)
+    if tool == "npu-profiling":
+        return imports.from_npu_profiling(path, model=model, name=platform)
+    return imports.choose_platform(imports.from_openvino_benchmarks(path), platform)
+
+
+def calibrate(
+    soc: str | Path,
+    measurements: Measurement | str | Path | Sequence[Measurement | str | Path],
+    *,
+    name: str | None = None,
+    free: str | Sequence[str] = (),
+    hold: str | Sequence[str] = (),
+    fit_networks: bool = False,
+    keep_unsteady: bool = False,
+    networks: Mapping[str, Network | Scenario] | None = None,
+    force_soc: bool = False,
+    folds: int = 5,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Calibrated:
+    """Fit a SoC to measurements of its NPU, GPU or CPU, and say how far to trust it.
+
+    Numbers that the measurement does not determine stay as they are and are named. The error is reported on
+    rows that the fit did not see.
+
+    Parameters
+    ----------
+    soc : str or Path
+        Machine to fit: a name from `npusim list socs` or a SoC YAML.
+    measurements : Measurement, str, Path, or a sequence of them
+        Measurements that `npusim measure` wrote; several files of one device are joined.
+    name : str, optional
+        Short name of the fitted SoC. None: that of SOC
+    free : sequence of str
+        Fit this number, or all below this path, and no others. Repeatable. None: all uncertain numbers of the
+        device and the DRAM that bear on a measured row
+    hold : sequence of str
+        Leave this number, or all below this path, as it is. Repeatable.
+    fit_networks : bool
+        Fit to whole networks too. By default they are predicted as a check.
+    keep_unsteady : bool
+        Fit to rows too whose readings spread over more than half of their median: the machine was busy.
+    networks : mapping of str to network or Scenario, optional
+        Where a model file lies that the measurement names. Repeatable.
+    force_soc : bool
+        Take the measurement of a chip that is none of this SoC's.
+    folds : int
+        Parts of the cross-validation.
+    seed : int
+        Seed of the cross-validation.
+    progress : callable, optional
+        Called with the fits done and their number.
+
+    Returns
+    -------
+    Calibrated
+        `report`, the fitted `soc` for `estimate`, and `write(path)` for a file of it.
+
+    Raises
+    ------
+    NpusimError
+        Where a file is wrong, or too few rows can be used.
+    """
+    from npusim.calibrate.device import FitOptions
+    from npusim.calibrate.device import calibrate as fit
+    from npusim.measure.document import Measurement
+
+    files = [measurements] if isinstance(measurements, str | Path | Measurement) else measurements
+    options = FitOptions(
+        free=as_list(free),
+        hold=as_list(hold),
+        folds=folds,
+        seed=seed,
+        force_soc=force_soc,
+        fit_networks=fit_networks,
+        keep_unsteady=keep_unsteady,
+        name=name,
+    )
+    sources = {name: _source(network) for name, network in (networks or {}).items()}
+    return fit(soc, files, options, files=sources, progress=progress)
+
+
+def _source(network: Network | Scenario) -> Path | Scenario:
+    if isinstance(network, Scenario):
+        return network
+    return Path(network) if isinstance(network, str | Path) else Scenario(network)
+
+
+def validate(
+    suites: str | Sequence[str] = (),
+    *,
+    figures: str | Path | None = None,
+    cross_validate: bool = False,
+    parameters: bool = False,
+    data: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Validation | Unmeasured:
+    """Compare predictions with measured and published figures; exit status 1 where a limit is missed.
+
+    An error is |predicted - measured| / measured. Limits stand in validate/SUITE.yaml. The last column is the
+    error of Intel's own neural cost model on the same kind of rows.
+
+    Parameters
+    ----------
+    suites : sequence of str, or str with commas
+        Names from `npusim list suites`; none: all.
+    figures : str or Path, optional
+        Run the one named suite on another file of the same form.
+    cross_validate : bool
+        Also predict each row with parameters fitted to four fifths of the others.
+    parameters : bool
+        Instead list the numbers of the equations that rest on no measured row.
+    data : str or Path, optional
+        Folder with the raw data sets, as cora/raw/ind.cora.x and so on. None: the environment variable
+        NPUSIM_DATA
+    progress : callable, optional
+        Called with the fits done and their number.
+
+    Returns
+    -------
+    Validation or Unmeasured
+        Errors by suite and group, `ok` where all limits are kept; or the numbers without a measured row.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> npusim.validate("magnas").ok
+    True
+    """
+    from npusim.validation.document import unmeasured
+
+    if parameters:
+        chosen = changed({"suites": (as_list(suites), []), "figures": (figures, None)})
+        refuse_ignored(chosen, "no such argument with `parameters`, which lists the numbers of all suites")
+        return unmeasured()
+    return validation_of(*judged(suites, figures, cross_validate, data, progress))
+
+
+def validation_of(suites: Sequence[Judged], held_out: Mapping[str, Judged]) -> Validation:
+    """Return judged suites as a document."""
+    from npusim.validation.document import Validation
+
+    return Validation(suites=[entry.result() for entry in (*suites, *held_out.values())])
+
+
+def judged(
+    suites: str | Sequence[str],
+    figures: str | Path | None,
+    cross_validate: bool,
+    data: str | Path | None,
+    progress: Progress | None = None,
+) -> tuple[list[Judged], dict[str, Judged]]:
+    """Return the suites as they were judged, and those that a fit stands behind cross-validated."""
+    from npusim.validation.running import run_suites
+
+    if data is not None:  # the suite `accuracy` alone looks for it
+        os.environ[DATA_VARIABLE] = str(data)
+    results = run_suites(as_list(suites), figures)
+    if not cross_validate:
+        return results, {}
+    from npusim.calibrate.fits import FOLDS
+    from npusim.calibrate.fits import cross_validate as predict_folds
+
+    fitted = [entry for entry in results if entry.suite.fit is not None]
+    total, done = FOLDS * sum(len(entry.suite.machines) for entry in fitted), count()
+
+    def tick() -> None:
+        if progress is not None:
+            progress(next(done), total)
+
+    return results, {entry.name: predict_folds(entry, figures, tick) for entry in fitted}
+
+
+def accuracy(
+    network: str | Path | Sequence[str] | Any,
+    techniques: str | Sequence[str] = "accuracy",
+    *,
+    data: Any = None,
+    inputs: Any = None,
+    mask: Any = None,
+    seeds: str | Sequence[int] = "0",
+    settings: Settings = (),
+    retrain: bool = False,
+    progress: Progress | None = None,
+) -> AccuracyReport:
+    """Judge technique stacks by the answers of models trained on real data.
+
+    Accuracy on the test nodes, agreement with the model without techniques on all nodes, and the largest
+    difference of a log-probability, in fp32, in fp16 and, with quantgr, in 8 bits. Training takes seconds a
+    model and is kept in the cache; needs the extra `gnn`.
+
+    Parameters
+    ----------
+    network : str, Path, sequence of str, or torch.nn.Module
+        GNNs: names from `npusim list workloads`, or workload YAMLs of kind gnn.
+    techniques : str or sequence of str
+        A stack, stacks parted by commas, or a named list (accuracy: every technique). The model without
+        techniques is always judged.
+    data : Path, or data object
+        Folder with the raw data sets, as cora/raw/ind.cora.x and so on. None: the environment variable
+        NPUSIM_DATA
+    inputs : mapping of str to tensor, optional
+        Values for a module's `forward`; None: the attributes of `data` that it names.
+    mask : tensor of bool, optional
+        Nodes of a module that count; None: `data.test_mask`, or all.
+    seeds : sequence of int, or str
+        Trainings, such as 0-2 or 0,3,7.
+    settings : settings
+        Change a value of the workload (workload.hidden=128). Repeatable.
+    retrain : bool
+        Train even where the cache has the trained parameters.
+    progress : callable, optional
+        Called with the share that is done, 1.0 and the present step.
+
+    Returns
+    -------
+    AccuracyReport
+        A result per stack and number format, and the stacks left out with the reason.
+
+    Raises
+    ------
+    NpusimError
+        Where PyTorch or data are missing, or a module's result is no score per node.
+
+    Notes
+    -----
+    A trained module of one's own comes with `data` that has `x`, `edge_index`, `y` and `test_mask`, as
+    `torch_geometric.data.Data` has them.
+    """
+    from npusim.techniques.stack import listed
+
+    of_module = changed({"inputs": (inputs, None), "mask": (mask, None)})
+    of_training = changed({"seeds": (parse_seeds(seeds), [0]), "retrain": (retrain, False)})
+    own_settings = of_workload(settings, ": accuracy depends on no machine")
+    texts = [techniques] if isinstance(techniques, str) else techniques
+    stacks = [str(stack) for text in texts for stack in listed(str(text))]
+    if is_module(network):
+        of_training |= {"settings": settings} if own_settings else {}
+        refuse_ignored(of_training, "only for a workload that npusim trains")
+        from npusim.accuracy.judging import judge_module
+
+        return judge_module(network, data, stacks, inputs, mask)
+    refuse_ignored(of_module, "only for a PyTorch module")
+    from npusim.accuracy.judging import judge
+
+    names = [str(network)] if isinstance(network, str | Path) else [str(one) for one in network]
+    folder = None if data is None else Path(data)
+    return judge(names, stacks, folder, parse_seeds(seeds), own_settings, retrain, tell=telling(progress))
+
+
+def parse_seeds(seeds: str | Sequence[int]) -> list[int]:
+    """Return the seeds of a list, or those that ``0-2`` or ``0,3,7`` names.
+
+    Raises
+    ------
+    ConfigError
+        Where a part is no whole number and no range.
+
+    Examples
+    --------
+    >>> parse_seeds("0-2,7")
+    [0, 1, 2, 7]
+    """
+    if not isinstance(seeds, str):
+        return [int(seed) for seed in seeds]
+    numbers: dict[int, None] = {}
+    for part in seeds.split(","):
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and 0 <= int(last) - int(first) < _MOST_SEEDS):
+            allowed = "whole numbers and ranges, such as 0-2 or 0,3,7"
+            raise ConfigError(f"`{seeds}`", file="--seeds", allowed=allowed)
+        numbers |= dict.fromkeys(range(int(first), int(last) + 1))
+    return list(numbers)
+
+
+def trace(first: str | Path, second: str | Path) -> TraceDiff:
+    """Align two traces by layer and show where they part, the largest differences first.
+
+    Parameters
+    ----------
+    first : str or Path
+        A profiling.json of Intel's NPU profiler, or a trace.
+    second : str or Path
+        A trace of npusim, or a second profiling.json.
+    """
+    from npusim.measure.traces import diff_traces
+
+    return diff_traces(Path(first), Path(second))
+
+
+def export(
+    network: str | Path,
+    output: str | Path,
+    *,
+    techniques: str = "none",
+    settings: Settings = (),
+    data: str | Path | None = None,
+    weights: str | Path | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Export | Path:
+    """Save a workload's real model as OpenVINO IR: a trained GNN, or a language model in parts.
+
+    Needs the extra `gnn`. `npusim estimate` reads the files, and a laptop's NPU runs them.
+
+    Parameters
+    ----------
+    network : str or Path
+        Name or YAML file of a GNN or a language model.
+    output : str or Path
+        The .xml file to write, with the .bin file beside it; of a language model the folder.
+    techniques : str
+        Technique stack of a GNN.
+    settings : settings
+        Of the workload; paths begin with `workload`.
+    data : str or Path, optional
+        Folder with the raw data sets, as cora/raw/ind.cora.x and so on. None: the environment variable
+        NPUSIM_DATA
+    weights : str or Path, optional
+        Weights of a language model: a file of torch.save, named as Hugging Face does; none: random.
+    tell : callable
+        Called with a line for each file of a language model.
+
+    Returns
+    -------
+    Export or Path
+        What was trained and saved; of a language model the folder.
+    """
+    own_settings = tuple(of_workload(settings, ": a model file knows no machine"))
+
+    from npusim.workloads import KINDS, load_spec
+
+    name, target = str(network), Path(output).expanduser()
+    spec = None if name.endswith((".xml", ".onnx")) else load_spec(name, own_settings)
+    write = None if spec is None else KINDS[spec.kind].export
+    if write is not None:
+        if techniques != "none" or data is not None:
+            key = "--techniques" if techniques != "none" else "--data"
+            raise ConfigError("a value", file=key, allowed="none for a language model")
+        write(spec, target, None if weights is None else Path(weights), tell)
+        return target
+    if weights is not None:
+        raise ConfigError("a file", file="--weights", allowed="only for a workload of kind llm")
+    from npusim.accuracy.export import export_model
+
+    return export_model(name, techniques, None if data is None else Path(data), target, own_settings)

@@ -1,0 +1,139 @@
+"""Commands that list, explain and collect: list, schema, report, learn."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from contextvars import copy_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from npusim.api.exploring import READ_FILES, REPORTED, document_names
+from npusim.cli.options import WRITTEN, Command, argument, option
+from npusim.errors import ConfigError, NpusimError
+
+if TYPE_CHECKING:
+    from npusim.report.pages import Result
+
+LIST = Command(
+    "npusim.api.exploring:list",
+    {"catalogue": argument("WHAT", noun="catalogue"), **WRITTEN},
+    "npusim list techniques\nnpusim list socs --format json",
+    page="npusim.report.listing:listing_page",
+)
+
+
+def _schema(values: dict[str, Any]) -> None:
+    from npusim.api.exploring import schema
+    from npusim.cli.output import Destination
+
+    destination = Destination(values["output"], "json")
+    described = schema(values["name"])
+    destination.write_document(lambda: json.dumps(described, indent=2, ensure_ascii=False))
+
+
+SCHEMA = Command(
+    "npusim.api.exploring:schema",
+    {
+        "name": argument(
+            "NAME",
+            help=f"A file that npusim reads ({', '.join(READ_FILES)}) or a document that it writes "
+            f"({', '.join(document_names())}).",
+            noun="schema",
+            choices=(*READ_FILES, *document_names()),
+        ),
+        "output": WRITTEN["output"],
+    },
+    "npusim schema soc\nnpusim schema estimate -o estimate.schema.json",
+    run=_schema,
+)
+
+
+def _report(values: dict[str, Any]) -> None:
+    from npusim.api.exploring import result_of
+    from npusim.cli.output import Destination, Progress, write_html
+    from npusim.report.pages import report_html
+
+    runs, output = values["runs"], values["output"]
+    destination = Destination(output, None)
+    if not destination.is_html:
+        raise ConfigError(f"`{output.name}`", file="--output", allowed="a file that ends in .html")
+    results = []
+    with Progress("results") as tell:
+        for number, run in enumerate(runs):
+            tell(number, len(runs), run)
+            is_file = bool(run) and Path(run).expanduser().exists()
+            results.append(result_of(run) if is_file else _result_of_command(run))
+    write_html(destination.path, lambda command: report_html(values["title"], results, command))
+    typer.echo(f"{output}: {len(results)} result{'s' if len(results) != 1 else ''}")
+
+
+def _result_of_command(command: str) -> Result:
+    """Run a command and return its result."""
+    from npusim.api.exploring import result_of
+    from npusim.cli.output import TAKEN
+    from npusim.cli.program import command_names, run
+    from npusim.explore.sweep import SweepResult
+    from npusim.report.pages import Result
+
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"`{command}` ({error})", file="RUN", allowed=REPORTED) from None
+    words = words[1:] if words[:1] == ["npusim"] else words
+    if not words or words[0] not in command_names():
+        raise ConfigError(f"`{command}`, which is no file", file="RUN", allowed=REPORTED)
+    token = TAKEN.set([])
+    try:
+        status = copy_context().run(run, words)
+        results = TAKEN.get()
+    finally:
+        TAKEN.reset(token)
+    if not results:
+        raise NpusimError(f"`npusim {shlex.join(words)}` ended with status {status} and gave no result")
+    document, page = results[-1]
+    if isinstance(document, SweepResult):
+        document, page = result_of(document).document, None
+    return Result(document, shlex.join(["npusim", *words]), "", page)
+
+
+REPORT = Command(
+    "npusim.api.exploring:report",
+    {
+        "runs": argument("RUN...", many=True, default=...),
+        "output": option("--output -o FILE", Path, default=...),
+        "title": option("TEXT"),
+    },
+    """
+npusim report "estimate gcn-cora -t stagr" "whatif gcn-cora" -o report.html
+npusim report before.json after.json results -o report.html
+npusim report fitted.json "validate granite" --title "Our laptop" -o report.html
+""",
+    run=_report,
+)
+
+
+def _learn(values: dict[str, Any]) -> None:
+    from npusim.api.exploring import learn
+
+    learn(**values, tell=typer.echo)
+
+
+LEARN = Command(
+    "npusim.api.exploring:learn",
+    {
+        "lesson": argument("[LESSON]"),
+        "port": option("N", min=0, max=65535),
+        "data": option("DIR", Path),
+        "no_browser": option(),
+    },
+    """
+npusim learn
+npusim learn roofline
+npusim learn explorer
+npusim learn --port 8080 --no-browser
+""",
+    run=_learn,
+)
