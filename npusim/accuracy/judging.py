@@ -141,7 +141,7 @@ def judge(
 
 
 def training_of(recipe: Recipe) -> Training:
-    """Return a recipe as documents state it."""
+    """Return the settings of a training for a document."""
     return Training(
         learning_rate=recipe.learning_rate,
         weight_decay=recipe.weight_decay,

@@ -1,4 +1,4 @@
-"""PyTorch modules of a workload: as trained, under a stack of techniques, and along all edges for pruning.
+"""PyTorch modules of a workload: for training, under a stack of techniques, for pruning.
 
 The parameters stay the same; the view of the graph and the masking of absent neighbours change with the
 stack. GraphSplit, GraSp, SymG and CacheG change no number: they place operators and tensors. The storage

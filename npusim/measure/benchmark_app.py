@@ -1,4 +1,4 @@
-"""Imports a folder of OpenVINO's benchmark_app: reports (CSV, JSON), console output, performance counters.
+"""Imports a folder of OpenVINO's benchmark_app: reports, console output, counters.
 
 All files must be of the same run. `_PLACES` says where each quantity stands in the reports.
 """
@@ -377,16 +377,15 @@ def _kind(run: BenchmarkRun, wanted: DeviceKind | None) -> DeviceKind:
             line=value.line if value else None,
             allowed="NPU, GPU or CPU; or say which of them it was",
         )
-    kind = cast(DeviceKind, match[1].lower())
+    kind = match[1].lower()
     if wanted and wanted != kind and value:
         raise ConfigError(f"the device {text}", file=value.file, line=value.line, allowed=wanted.upper())
-    return kind
+    return cast(DeviceKind, kind)
 
 
 def _precision(run: BenchmarkRun, kind: DeviceKind) -> str | None:
     value = run.value("precision")
-    word = _PRECISION.search(value.text) if value else None
-    if word:
+    if value and (word := _PRECISION.search(value.text)):
         return f"{word[1]}{word[2]}"
     if kind == "npu":
         return "f16"

@@ -119,7 +119,7 @@ def _scatter(editor: Editor, sizes: Sizes, dtype: DType) -> str:
 def _select(editor: Editor, sizes: Sizes, dtype: DType) -> str:
     """Return scores in the rows with a positive mask, and one low number elsewhere.
 
-    The network computes the condition, as a GNN does: devices convert booleans among the inputs first. It has
+    The network computes the condition: devices convert booleans among the inputs first. It has
     one column, so that the comparison takes almost no time.
     """
     x = _matrix(editor, sizes, dtype)

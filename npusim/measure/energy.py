@@ -1,4 +1,4 @@
-"""Energy of a run: counters in hardware (RAPL, PMT), or the CSV log of power that HWiNFO writes on Windows.
+"""Energy of a run: counters in hardware (RAPL, PMT), or HWiNFO's log of power.
 
 A counter only counts up; energy is the difference of two readings. Without a counter the energy is not
 available (null), which is not the same as 0.

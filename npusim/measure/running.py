@@ -116,8 +116,7 @@ def measure(
     progress : callable, optional
         See `Progress`.
     stop : callable, optional
-        Called between repetitions; once it returns True, ``complete`` is False and the rows so far are
-        returned.
+        Called between repetitions; True ends the measurement with the rows so far.
     hwinfo : Path, optional
         Log that HWiNFO writes meanwhile: power of the device over time.
     root : Path, optional
@@ -150,10 +149,14 @@ def measure(
         time.sleep(_LOG_LAG_S)
         measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
     runner.failures.update(dict.fromkeys(left_out, "left out: several inferences in flight"))
-    rows = [row for row, _ in measured]
+    return _document(runner, [row for row, _ in measured], obstacle)
+
+
+def _document(runner: DeviceRunner, rows: list[Row], obstacle: str) -> Measurement:
+    """Return the document; `obstacle` is the reason why energy is not available."""
     if not rows or runner.device is None:
-        found = devices_found(core) if runner.failures and runner.device is None else ()
-        raise NothingMeasuredError(setting.device, runner.failures, found)
+        found = devices_found(runner.core) if runner.failures and runner.device is None else ()
+        raise NothingMeasuredError(runner.setting.device, runner.failures, found)
     without_energy = [f"energy is not available: {without_folders(obstacle)}"] if obstacle else []
     return Measurement(
         npusim=__version__,

@@ -389,5 +389,7 @@ def folder_kind(folder: Path) -> MeasuredFolder:
         if kind.holds(folder):
             return kind
     names = " or ".join(kind.name for kind in FOLDERS.values())
-    makers = " or ".join(kind.make for kind in FOLDERS.values())
-    raise FileError(str(folder), f"is no {names}" if names else "holds no .xml files", f"make one: {makers}")
+    commands = " or ".join(kind.make for kind in FOLDERS.values())
+    raise FileError(
+        str(folder), f"is no {names}" if names else "holds no .xml files", f"make one: {commands}"
+    )

@@ -1,4 +1,4 @@
-"""Timing of one compiled network: time budget, warm-up, turns of a few readings, background load, profile.
+"""Timing of one compiled network: budget, warm-up, turns, background load, profile.
 
 Operator times come from the device's profiler, in runs of their own: profiling slows a network down. A CPU's
 profiler shows the mean over all runs since the start, slow first run included; an operator's time is computed

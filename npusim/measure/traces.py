@@ -1,4 +1,4 @@
-"""Chrome traces of Intel's NPU profiler and of npusim's event engine: reading, and comparison by layer."""
+"""Chrome traces of Intel's NPU profiler and of npusim: reading, comparison by layer."""
 
 from __future__ import annotations
 
