@@ -183,7 +183,9 @@ class Kernel:
     @cached_property
     def callee(self) -> Any:
         """The function as compiled callers see it: part of their code."""
-        return _numba().njit(no_cpython_wrapper=True, **self._options)(self.py_func)
+        from npusim.cost.inlined import inlined_dispatcher_of
+
+        return inlined_dispatcher_of(self.py_func, self._options)
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the function."""
@@ -289,27 +291,12 @@ def _plain_names(module: str) -> dict[str, Any]:
 def _numba() -> Any:
     """Return numba, which sees the dispatcher in a kernel; its import takes a fifth of a short command."""
     import numba
-    from numba.core import event
     from numba.extending import typeof_impl
 
     @typeof_impl.register(Kernel)
     def _(kernel: Kernel, context: Any) -> Any:
         return numba.typeof(kernel.callee)
 
-    class LateOptimisation(event.Listener):
-        """Leaves functions that others call as they are: they are optimised as part of their callers."""
-
-        level, depth = numba.config.OPT, 0
-
-        def on_start(self, event: Any) -> None:
-            self.depth += 1
-            numba.config.OPT = 0 if self.depth > 1 else self.level
-
-        def on_end(self, event: Any) -> None:
-            self.depth -= 1
-            numba.config.OPT = 0 if self.depth > 1 else self.level
-
-    event.register("numba:compile", LateOptimisation())
     return numba
 
 

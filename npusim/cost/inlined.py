@@ -1,0 +1,72 @@
+"""Lets numba lower a kernel that other kernels call without compiling it by itself.
+
+numba compiles each function to machine code together with all that it calls, so a function below ten others is
+optimised eleven times, and ten of the eleven results never run. Here only what Python calls is optimised; its
+callees are lowered once and become part of it. Without this, compiling takes more than three times as long
+(docs/performance.md), so these are the only classes of numba that npusim derives from; its version is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite.binding import Linkage
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.core.registry import CPUDispatcher
+
+
+class _InlinedCode(JITCodeLibrary):
+    """Code of a kernel and its callees, not optimised and not run."""
+
+    def finalize(self) -> None:
+        """Link the code, so that it can become part of its callers."""
+        self._raise_if_finalized()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.external:
+                function.linkage = "linkonce_odr"  # several callers of one caller bring the same code
+        self._shared_module = self._final_module
+        self._finalized = True
+
+
+class _Lowering(Compiler):
+    """numba's compiler, stopped before machine code."""
+
+    def __init__(
+        self, typing: Any, target: Any, library: Any, args: Any, result: Any, flags: Any, names: Any
+    ):
+        flags.no_compile = flags.no_cpython_wrapper = True
+        code = _InlinedCode(target.codegen(), "inlined")
+        super().__init__(typing, target, code, args, result, flags, names)
+
+
+class _InlinedDispatcher(CPUDispatcher):
+    """A kernel as compiled kernels see it; Python cannot call it."""
+
+    def add_overload(self, compiled: Any) -> None:
+        """Register code for some types of arguments with the compiler of callers."""
+        key = object()
+        self.targetctx.insert_user_function(key, compiled.fndesc, [compiled.library])
+        self.overloads[tuple(compiled.signature.args)] = compiled._replace(entry_point=key)
+
+
+def inlined_dispatcher_of(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """Return a function as compiled kernels see it.
+
+    Parameters
+    ----------
+    options : dict
+        Options of numba's `njit`.
+
+    Returns
+    -------
+    Dispatcher
+        Compiles the function for the types of each call. Keep a reference while callers may be compiled.
+    """
+    return _InlinedDispatcher(
+        function, targetoptions={"nopython": True, "boundscheck": None, **options}, pipeline_class=_Lowering
+    )
