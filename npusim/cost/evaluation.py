@@ -271,7 +271,7 @@ def _evaluate_group(
             _add_demands(work, batch, plan_work)
             fill_columns(batch, plan_work)
             write_point_totals(batch, plan_work, search.macs, results.totals, order, results.plans)
-            if incumbents.count.shape[0] > 0:
+            if incumbents.counts.shape[0] > 0:
                 add_incumbents(incumbents, thread, results.totals, order, points)
         if results.uses.shape[0] > 0:
             fill_device_uses(batch, plan_work, results.uses)
@@ -427,7 +427,7 @@ def _evaluate_share(
     columns, cuts = design.columns.copy(), design.cuts
     own_design = Design(base, design.arrays, design.hosts, columns, design.values, design.order, cuts)
     is_objective, bounded = incumbents.is_objective.copy(), incumbents.bounded.copy()
-    low, high, count = incumbents.low.copy(), incumbents.high.copy(), incumbents.count
+    low, high, count = incumbents.low.copy(), incumbents.high.copy(), incumbents.counts
     own_incumbents = Incumbents(is_objective, bounded, low, high, incumbents.objectives, count)
     searched = -1
     thread: Any = np.int64(share)

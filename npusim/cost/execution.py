@@ -129,7 +129,7 @@ def _runs(names: str, dsp: bool = True, **traits: Any) -> dict[str, Execution]:
     return executions
 
 
-_ON_GRID = {"dpu": DpuOperation.ELTWISE}
+_ON_GRID: dict[str, Any] = {"dpu": DpuOperation.ELTWISE}
 _NO_SPARSE = "no unit of an NPU walks compressed rows of a matrix"
 _NO_SORT = "no unit of an NPU sorts edges"
 _NO_PAGES = "an NPU's memory is laid out beforehand"

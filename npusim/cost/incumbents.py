@@ -71,7 +71,7 @@ class Incumbents(NamedTuple):
     objectives: Floats
     """Objectives of each thread's incumbents, -inf where they are not minimised, shape (threads, _MOST, 3).
     Empty where all points are evaluated."""
-    count: Ints
+    counts: Ints
     """Incumbents of each thread."""
 
 
@@ -314,7 +314,7 @@ def has_better(
     """Whether an incumbent dominates all points with at least this latency, energy and area."""
     latency_s, energy_j = latency_s * (1.0 - _MARGIN), energy_j * (1.0 - _MARGIN)
     objectives, is_worse = incumbents.objectives[thread], False
-    for i in range(incumbents.count[thread]):
+    for i in range(incumbents.counts[thread]):
         is_better = objectives[i, 0] <= latency_s and objectives[i, 1] <= energy_j
         is_worse = is_worse or (is_better and objectives[i, 2] <= area_mm2)
     return bool(is_worse and latency_s > 0.0 and energy_j > 0.0)
@@ -340,7 +340,7 @@ def is_dominated(
     row_of : array of int64, shape (operators,)
         Scratch.
     """
-    if incumbents.count.shape[0] == 0 or incumbents.count[thread] == 0 or not are_bounded(table, batch):
+    if incumbents.counts.shape[0] == 0 or incumbents.counts[thread] == 0 or not are_bounded(table, batch):
         return False
     _fill_batch_bounds(batch, bounds)
     row_of[:] = -1
@@ -424,10 +424,10 @@ def _add_incumbent(
     latency_s = latency_s if wanted[0] else -np.inf
     energy_j = energy_j if wanted[1] else -np.inf
     area_mm2 = area_mm2 if wanted[2] else -np.inf
-    for i in range(incumbents.count[thread]):
+    for i in range(incumbents.counts[thread]):
         if objectives[i, 0] <= latency_s and objectives[i, 1] <= energy_j and objectives[i, 2] <= area_mm2:
             return
-    for i in range(incumbents.count[thread]):
+    for i in range(incumbents.counts[thread]):
         if objectives[i, 0] < latency_s or objectives[i, 1] < energy_j or objectives[i, 2] < area_mm2:
             for k in range(3):
                 objectives[kept, k] = objectives[i, k]
@@ -435,4 +435,4 @@ def _add_incumbent(
     if kept < objectives.shape[0]:
         objectives[kept, 0], objectives[kept, 1], objectives[kept, 2] = latency_s, energy_j, area_mm2
         kept += 1
-    incumbents.count[thread] = kept
+    incumbents.counts[thread] = kept

@@ -1,9 +1,9 @@
 """Lets numba lower a kernel that other kernels call without compiling it by itself.
 
-numba compiles each function to machine code together with all that it calls, so a function below ten others is
-optimised eleven times, and ten of the eleven results never run. Here only what Python calls is optimised; its
-callees are lowered once and become part of it. Without this, compiling takes more than three times as long
-(docs/performance.md), so these are the only classes of numba that npusim derives from; its version is bounded.
+numba compiles each function to machine code together with all that it calls, so a function below ten others
+is optimised eleven times, and ten results never run. Here only what Python calls is optimised; its
+callees are lowered once and become part of it. Without this, compiling takes at least 1.6 times as long
+(docs/performance.md). npusim derives from no other classes of numba; the version of numba is bounded.
 """
 
 from __future__ import annotations
