@@ -50,7 +50,7 @@ site: $(VENV)/.dev-installed  ## build the documentation site into site/
 	$(VENV_PYTHON) -m mkdocs build --strict
 
 fit: $(VENV)/.dev-installed  ## fit the units' numbers anew and write them into configs/
-	for unit in dma dpu dsp; do $(VENV_PYTHON) -m npusim.calibrate $$unit --write || exit 1; done
+	for unit in dma dpu dsp; do $(VENV_PYTHON) -m npusim.calibration $$unit --write || exit 1; done
 
 slow: $(VENV)/.dev-installed  ## run the tests that take minutes
 	$(VENV_PYTHON) -m pytest -m slow

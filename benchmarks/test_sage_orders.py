@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 ov = pytest.importorskip("openvino")
 
-from npusim.accuracy.networks import SAGE  # noqa: E402
-from npusim.accuracy.views import (  # noqa: E402
+from npusim.gnn_models.networks import SAGE  # noqa: E402
+from npusim.gnn_models.views import (  # noqa: E402
     EdgeView,
     GatheredView,
     sample_neighbours,

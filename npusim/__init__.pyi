@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from npusim.accuracy.document import AccuracyReport as AccuracyReport
 from npusim.api.asking import advise as advise
 from npusim.api.asking import compare as compare
 from npusim.api.asking import estimate as estimate
@@ -27,7 +26,7 @@ from npusim.api.trusting import validate as validate
 from npusim.arch import Soc as Soc
 from npusim.arch import load_soc as load_soc
 from npusim.arch import soc_names as soc_names
-from npusim.calibrate.device import Calibrated as Calibrated
+from npusim.calibration.device import Calibrated as Calibrated
 from npusim.catalogues import Listing as Listing
 from npusim.engines import Estimate as Estimate
 from npusim.errors import NpusimError as NpusimError
@@ -37,12 +36,13 @@ from npusim.explore.spaces import Space as Space
 from npusim.explore.spaces import load_space as load_space
 from npusim.explore.sweep import SweepResult as SweepResult
 from npusim.frontends.pyg import from_pyg as from_pyg
+from npusim.gnn_models.document import AccuracyReport as AccuracyReport
 from npusim.graph import Editor as Editor
 from npusim.graph import Graph as Graph
 from npusim.graph import GraphDifference as GraphDifference
 from npusim.graph import GraphStructure as GraphStructure
-from npusim.measure.document import Measurement as Measurement
-from npusim.measure.traces import TraceDiff as TraceDiff
+from npusim.measuring.document import Measurement as Measurement
+from npusim.measuring.traces import TraceDiff as TraceDiff
 from npusim.ops import DType as DType
 from npusim.ops import Operator as Operator
 from npusim.ops import Role as Role

@@ -10,10 +10,8 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-__all__ = ["lazy_names", "make_callable"]
+__all__ = ["lazy_names"]
 
 
 def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
@@ -37,27 +35,3 @@ def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list
         return sorted({*vars(sys.modules[package]).get("__all__", ()), *home_of})
 
     return get, listed, list(home_of)
-
-
-def make_callable(package: str, module: str, function: str) -> None:
-    """Let a package be called as a function of a higher one, where both have one name.
-
-    Parameters
-    ----------
-    package : str
-        The package, such as ``npusim.measure``.
-    module, function : str
-        Where the function is; imported at the first call.
-    """
-
-    class CallablePackage(ModuleType):
-        @property
-        def __signature__(self) -> object:
-            from inspect import signature
-
-            return signature(getattr(import_module(module), function))
-
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            return getattr(import_module(module), function)(*args, **kwargs)
-
-    sys.modules[package].__class__ = CallablePackage

@@ -37,7 +37,7 @@ GROUPS = {
     "npusim.commands": "a `Command`, several below one name, or a typer application: `npusim NAME`",
     "npusim.calls": "a function: `npusim.NAME(...)`",
     "npusim.suites": "a `Predictor`; the suite is `validate/NAME.yaml` in the package",
-    "npusim.fits": "a `Fit` of numbers of data sheets: `python -m npusim.calibrate NAME`",
+    "npusim.fits": "a `Fit` of numbers of data sheets: `python -m npusim.calibration NAME`",
     "npusim.lessons": "a marimo notebook, by its module",
     "npusim.measured_folders": "a `MeasuredFolder`: what `npusim measure FOLDER` runs",
 }

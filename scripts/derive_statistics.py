@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from npusim.accuracy.planetoid import GraphData, read_planetoid
+from npusim.gnn_models.planetoid import GraphData, read_planetoid
 from npusim.locate import resource
 
 DATASETS = ("cora", "citeseer")

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from screenshots import browser
 
 import npusim
-from npusim.learn.catalogue import lessons
+from npusim.course.catalogue import lessons
 
 FIRST_PICTURE_S, UPDATE_S = 6.0, 0.3
 MOVES = 12

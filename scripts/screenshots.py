@@ -23,15 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from npusim.accuracy.document import AccuracyReport
 from npusim.arch import load_soc
 from npusim.cli.program import run
-from npusim.learn.catalogue import lessons
-from npusim.learn.server import serve
+from npusim.course.catalogue import lessons
+from npusim.course.server import serve
+from npusim.gnn_models.document import AccuracyReport
 from npusim.locate import dataset_root
-from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread, Workload
-from npusim.measure.models import graph_of
-from npusim.report.pages import html_of
+from npusim.measuring.document import Benchmark, Device, Measurement, Row, Spread, Workload
+from npusim.measuring.models import graph_of
+from npusim.reporting.pages import html_of
 from npusim.scenario import Scenario
 from npusim.studies.perturbation import moved
 

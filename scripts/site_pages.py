@@ -16,7 +16,7 @@ from npusim.api.exploring import READ_FILES, models
 from npusim.cli.program import command_app, command_names
 from npusim.config import schema_of
 from npusim.lazy import lazy_names
-from npusim.report.pages import DOCUMENTS, loaded
+from npusim.reporting.pages import DOCUMENTS, loaded
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "validation-results.json"
 """What `scripts/store_validation.py` stored."""

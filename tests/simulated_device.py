@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from npusim.measure import timing
+from npusim.measuring import timing
 
 CORES = 4
 
 
 class SimulatedDevice:
-    """A compiled network, as `npusim.measure.timing` drives it, on a clock of its own.
+    """A compiled network, as `npusim.measuring.timing` drives it, on a clock of its own.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class SimulatedDevice:
         self.inferences = 0
 
     def replace_clocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let `npusim.measure.timing` read this device's clocks."""
+        """Let `npusim.measuring.timing` read this device's clocks."""
         clocks = SimpleNamespace(perf_counter=lambda: self.now, process_time=lambda: self.own_s)
         processors = SimpleNamespace(
             cpu_times=lambda: SimpleNamespace(user=self.busy_s), cpu_count=lambda: CORES

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import npusim
-from npusim.accuracy.document import AccuracyReport, StackAccuracy
 from npusim.errors import ConfigError, FileError, IllegalTechniqueError
+from npusim.gnn_models.document import AccuracyReport, StackAccuracy
 from npusim.techniques import stacks, technique_names
 
 torch = pytest.importorskip("torch")
@@ -17,12 +17,12 @@ pytest.importorskip("torch_geometric")
 pytest.importorskip("openvino")
 pytest.importorskip("nncf")
 
-from npusim.accuracy import training  # noqa: E402
-from npusim.accuracy.judging import judge  # noqa: E402
-from npusim.accuracy.training import Recipe  # noqa: E402
 from npusim.api.trusting import parse_seeds  # noqa: E402
 from npusim.cli.program import run  # noqa: E402
-from npusim.report.accuracy import accuracy_page  # noqa: E402
+from npusim.gnn_models import training  # noqa: E402
+from npusim.gnn_models.judging import judge  # noqa: E402
+from npusim.gnn_models.training import Recipe  # noqa: E402
+from npusim.reporting.accuracy import accuracy_page  # noqa: E402
 
 TOLERANCE = 0.005
 """Half a point of accuracy: five of the thousand test nodes."""
@@ -260,7 +260,7 @@ def test_a_module_of_ones_own_is_judged_on_its_own_data(layer: str) -> None:
 def test_stagr_gives_a_module_a_product_with_the_matrix_of_its_edges() -> None:
     from torch_geometric.nn import GATConv, GCNConv
 
-    from npusim.accuracy.judging import form_of
+    from npusim.gnn_models.judging import form_of
     from npusim.techniques import parse
 
     data = own_data()

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from npusim.cli.program import run
 from npusim.errors import ConfigError, NpusimError
-from npusim.measure.aggregation import MessagePassing, aggregation_bytes
-from npusim.measure.benchmarks import AGGREGATIONS, benchmark_graph
-from npusim.measure.document import Benchmark
-from npusim.measure.suites import Item, load_suite
+from npusim.measuring.aggregation import MessagePassing, aggregation_bytes
+from npusim.measuring.benchmarks import AGGREGATIONS, benchmark_graph
+from npusim.measuring.document import Benchmark
+from npusim.measuring.suites import Item, load_suite
 
 SMALL = {"nodes": 200, "edges": 900, "hidden": 32}
 HEAD = "schema: npusim.measurements/1\nbenchmarks:\n"
@@ -91,7 +91,7 @@ def test_the_command_refuses_other_devices(capsys: pytest.CaptureFixture[str]) -
 
 def test_what_memory_does_not_hold_is_refused_with_the_fewest_chunks_that_it_does() -> None:
     pytest.importorskip("torch")
-    from npusim.measure.aggregation import counted_bytes, refuse_too_large
+    from npusim.measuring.aggregation import counted_bytes, refuse_too_large
 
     one = item(nodes=1000, edges=10**6)
     sizes = [counted_bytes(item(nodes=1000, edges=10**6, chunks=p)) for p in (1, 2, 4, 8)]
@@ -105,7 +105,7 @@ def test_what_memory_does_not_hold_is_refused_with_the_fewest_chunks_that_it_doe
 
 def test_all_aggregations_give_the_same_sums() -> None:
     torch = pytest.importorskip("torch")
-    from npusim.measure.aggregation_process import prepared
+    from npusim.measuring.aggregation_process import prepared
 
     whole, cut = (prepared("MessagePassing", SMALL | {"chunks": p})() for p in (1, 8))
     assert torch.allclose(whole, cut, atol=1e-5)
@@ -116,7 +116,7 @@ def test_all_aggregations_give_the_same_sums() -> None:
 
 def test_rows_are_measured_in_processes_of_their_own_with_their_memory() -> None:
     pytest.importorskip("torch")
-    from npusim.measure.aggregation import measure_aggregations
+    from npusim.measuring.aggregation import measure_aggregations
 
     rows = [Item(name, item(name, nodes=5000, edges=100_000).model) for name in AGGREGATIONS]
     found = measure_aggregations(rows, budget_s=0.01)

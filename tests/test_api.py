@@ -18,7 +18,7 @@ import npusim
 from npusim.cli.options import SCENARIO, documented
 from npusim.documents import Document
 from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError
-from npusim.measure.suites import items_of
+from npusim.measuring.suites import items_of
 from npusim.plugins import announced
 from npusim.scenario import Scenario
 

@@ -10,12 +10,12 @@ from graph_agreement import assert_agreement
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from npusim.accuracy.models import model_instance  # noqa: E402
-from npusim.accuracy.networks import GAT  # noqa: E402
 from npusim.errors import ConfigError  # noqa: E402
 from npusim.frontends.openvino_ir import import_model  # noqa: E402
 from npusim.frontends.openvino_write import save_model  # noqa: E402
 from npusim.frontends.pyg import convert  # noqa: E402
+from npusim.gnn_models.models import model_instance  # noqa: E402
+from npusim.gnn_models.networks import GAT  # noqa: E402
 from npusim.graph import GraphStructure  # noqa: E402
 from npusim.pruning.channel_pruning import (  # noqa: E402  # noqa: E402
     METHODS,

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from npusim.arch import Soc, load_soc
 from npusim.arch.dsp import library_generation
-from npusim.calibrate.data_sheet import FittedNumber, as_written, with_numbers
-from npusim.calibrate.dsp_fit import DSP, LOOPS, Calls, FittedKernel, cycles_of, fit_numbers, kernel_of
-from npusim.calibrate.fits import (
+from npusim.calibration.data_sheet import FittedNumber, as_written, with_numbers
+from npusim.calibration.dsp_fit import DSP, LOOPS, Calls, FittedKernel, cycles_of, fit_numbers, kernel_of
+from npusim.calibration.fits import (
     FOLDS,
     LinearFit,
     cross_validate,
@@ -18,8 +18,8 @@ from npusim.calibrate.fits import (
     main,
     shipped_rows,
 )
-from npusim.calibrate.least_squares import FreeNumber, solve
-from npusim.calibrate.unit_fits import DMA, DPU
+from npusim.calibration.least_squares import FreeNumber, solve
+from npusim.calibration.unit_fits import DMA, DPU
 from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import resource

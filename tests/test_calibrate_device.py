@@ -12,13 +12,13 @@ import pytest
 
 import npusim
 from npusim.arch import load_soc, soc_file
-from npusim.calibrate.device import Calibrated, FitOptions, calibrate
-from npusim.calibrate.device_outcome import assign_folds, source_after
-from npusim.calibrate.device_rows import noise_of
+from npusim.calibration.device import Calibrated, FitOptions, calibrate
+from npusim.calibration.device_outcome import assign_folds, source_after
+from npusim.calibration.device_rows import noise_of
 from npusim.cli.program import run
-from npusim.measure.document import Benchmark, Device, Measurement, Network, Row, Spread, Workload
-from npusim.measure.models import graph_of
-from npusim.report.calibration import FITTED
+from npusim.measuring.document import Benchmark, Device, Measurement, Network, Row, Spread, Workload
+from npusim.measuring.models import graph_of
+from npusim.reporting.calibration import FITTED
 from npusim.scenario import Scenario
 from npusim.studies.perturbation import moved
 from npusim.studies.uncertainty import draw
@@ -338,7 +338,7 @@ def test_a_measurement_without_calm_rows_is_refused() -> None:
 
 
 def test_what_a_fit_makes_worse_is_said_first(fitted: Calibrated) -> None:
-    from npusim.calibrate.device_outcome import worse_families
+    from npusim.calibration.device_outcome import worse_families
 
     rows = [row for row in fitted.report.rows if row.family == "Softmax"]
     assert worse_families(rows) == []
@@ -364,6 +364,6 @@ def test_ctrl_c_leaves_nothing_behind(files: dict[str, Path], tmp_path: Path) ->
         def interrupted(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr("npusim.calibrate.device.held_out", interrupted)
+        patch.setattr("npusim.calibration.device.held_out", interrupted)
         assert run([*words, *targets, "--quiet"]) == 130
     assert not list(tmp_path.iterdir())

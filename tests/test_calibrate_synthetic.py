@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from npusim.arch import Soc, load_soc
-from npusim.calibrate.device_fit import DeviceFit, half_widths
-from npusim.calibrate.device_outcome import statuses
-from npusim.calibrate.device_rows import INFLUENCE, candidates, chosen, map_rows
-from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread
+from npusim.calibration.device_fit import DeviceFit, half_widths
+from npusim.calibration.device_outcome import statuses
+from npusim.calibration.device_rows import INFLUENCE, candidates, chosen, map_rows
+from npusim.measuring.document import Benchmark, Device, Measurement, Row, Spread
 
 NOISE = 0.05
 SEEDS, FEWER = 100, 30

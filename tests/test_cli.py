@@ -16,7 +16,7 @@ from typer.main import get_command
 import npusim
 from npusim.api.exploring import READ_FILES
 from npusim.cli.program import command_app, command_names, run
-from npusim.report.pages import DOCUMENTS
+from npusim.reporting.pages import DOCUMENTS
 
 Runner = Callable[..., str]
 HEAVY = ("numba", "numpy", "scipy", "networkx", "torch", "openvino", "dask", "marimo", "plotly", "duckdb")

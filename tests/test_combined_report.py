@@ -8,7 +8,7 @@ import pytest
 
 import npusim
 from npusim.cli.program import run
-from npusim.report.html import distinguish
+from npusim.reporting.html import distinguish
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from npusim import documents
 from npusim.documents import Display, Document
 from npusim.errors import ConfigError
 from npusim.explore.query import Answer
-from npusim.measure.traces import LayerPair, LoneLayer, TraceDiff
+from npusim.measuring.traces import LayerPair, LoneLayer, TraceDiff
 from npusim.plugins import Registry
-from npusim.report.pages import DOCUMENTS, loaded
+from npusim.reporting.pages import DOCUMENTS, loaded
 
 DIFF = TraceDiff(
     first="a network on a machine",

@@ -4,8 +4,8 @@ from functools import cache
 
 import pytest
 
-from npusim.calibrate.fits import Fitted, shipped_rows, table_of
-from npusim.calibrate.unit_fits import SOURCES, fit_dpu
+from npusim.calibration.fits import Fitted, shipped_rows, table_of
+from npusim.calibration.unit_fits import SOURCES, fit_dpu
 from npusim.validation.running import machines_of
 from npusim.validation.suite import load_suite
 from npusim.validation.unit_models import Machine

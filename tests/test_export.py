@@ -17,10 +17,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 pytest.importorskip("openvino")
 
-from npusim.accuracy.export import export_model  # noqa: E402
-from npusim.accuracy.planetoid import read_planetoid  # noqa: E402
-from npusim.accuracy.training import Recipe  # noqa: E402
 from npusim.frontends.pyg import from_pyg  # noqa: E402
+from npusim.gnn_models.export import export_model  # noqa: E402
+from npusim.gnn_models.planetoid import read_planetoid  # noqa: E402
+from npusim.gnn_models.training import Recipe  # noqa: E402
 
 QUICK = Recipe(epochs=3)
 
@@ -156,7 +156,7 @@ def test_without_torch_the_message_says_how_to_install_it() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from npusim.errors import FileError\n"
-        "try:\n    import npusim.accuracy.export\n"
+        "try:\n    import npusim.gnn_models.export\n"
         "except FileError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -18,17 +18,17 @@ pytest.importorskip("openvino")
 
 from torch_geometric.nn import SAGEConv  # noqa: E402
 
-from npusim.accuracy.export import (  # noqa: E402
+from npusim.frontends.openvino_ir import import_model  # noqa: E402
+from npusim.frontends.pyg import from_pyg  # noqa: E402
+from npusim.gnn_models.export import (  # noqa: E402
     Model,
     refuse_unexportable,
     save_model,
     trained_model,
 )
-from npusim.accuracy.models import model_instance, trainable  # noqa: E402
-from npusim.accuracy.planetoid import GraphData, read_planetoid  # noqa: E402
-from npusim.accuracy.training import Recipe, Trained, train  # noqa: E402
-from npusim.frontends.openvino_ir import import_model  # noqa: E402
-from npusim.frontends.pyg import from_pyg  # noqa: E402
+from npusim.gnn_models.models import model_instance, trainable  # noqa: E402
+from npusim.gnn_models.planetoid import GraphData, read_planetoid  # noqa: E402
+from npusim.gnn_models.training import Recipe, Trained, train  # noqa: E402
 from npusim.techniques import apply, parse  # noqa: E402
 from npusim.workloads import load_spec  # noqa: E402
 

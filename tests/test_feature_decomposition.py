@@ -17,7 +17,7 @@ from npusim.decomposition.technique import (
 )
 from npusim.errors import IllegalTechniqueError
 from npusim.graph import Graph, GraphStructure
-from npusim.measure.aggregation import (
+from npusim.measuring.aggregation import (
     CacheHierarchy,
     MessagePassing,
     edges_read,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npusim.arch import load_soc
-from npusim.calibrate.granite_fit import GraniteFit, load_plan
+from npusim.calibration.granite_fit import GraniteFit, load_plan
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npusim
-from npusim.accuracy.planetoid import read_raw
 from npusim.cli.program import run
 from npusim.config.reading import compose, parse_json
 from npusim.cost.kernels import VARIABLE
 from npusim.errors import FileError, NpusimError
+from npusim.gnn_models.planetoid import read_raw
 from npusim.locate import cache_dir
 from npusim.workloads import load_workload
 

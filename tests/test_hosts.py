@@ -13,7 +13,7 @@ from naive_records import record
 import npusim
 from npusim.arch import load_soc, with_overrides
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
-from npusim.calibrate.network_fits import HostFit, host_fit
+from npusim.calibration.network_fits import HostFit, host_fit
 from npusim.cost.design_point import arch_row
 from npusim.cost.execution import execution_of
 from npusim.cost.hosts import DramRates, cost_host, derive_host, host_waits_s

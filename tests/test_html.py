@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.cli.program import run
-from npusim.report.html import bullets, page, plot, table
+from npusim.reporting.html import bullets, page, plot, table
 
 PAGE = page(
     "A <title>",

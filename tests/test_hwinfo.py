@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.errors import NpusimError
-from npusim.measure.energy import read_hwinfo
+from npusim.measuring.energy import read_hwinfo
 
 HEADER = 'Date,Time,"Core 0 [°C]","CPU Package Power [W]","NPU Power [W]","GT Cores Power [W]","Fan [RPM]",'
 ROWS = ("21.11.2026,10:00:00.000,51,12.5,0.500,0.0,900,", "21.11.2026,10:00:02.000,52,14.5,1.500,0.0,910,")

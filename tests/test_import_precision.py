@@ -12,7 +12,7 @@ import pytest
 import npusim
 from npusim.graph import Graph
 from npusim.ops import DType
-from npusim.report.estimate import estimate_page
+from npusim.reporting.estimate import estimate_page
 
 ov = pytest.importorskip("openvino")
 

@@ -21,10 +21,10 @@ from websockets.sync.client import connect
 
 import npusim
 from npusim.cli.program import run
-from npusim.learn.catalogue import Lesson, lessons
-from npusim.learn.design import KNOBS, Design, offered
-from npusim.learn.parts import checked
-from npusim.learn.server import LOOPBACK, bound_socket, serve
+from npusim.course.catalogue import Lesson, lessons
+from npusim.course.design import KNOBS, Design, offered
+from npusim.course.parts import checked
+from npusim.course.server import LOOPBACK, bound_socket, serve
 
 pytestmark = pytest.mark.usefixtures("own_main")
 NAMES = [lesson.name for lesson in lessons()]
@@ -60,7 +60,7 @@ def client() -> Client:
 
 @pytest.mark.parametrize("lesson", lessons(), ids=NAMES)
 def test_a_lesson_runs_as_a_script_and_accepts_its_own_answer(lesson: Lesson) -> None:
-    module = import_module(f"npusim.learn.lessons.{lesson.name}")
+    module = import_module(f"npusim.course.lessons.{lesson.name}")
     outputs, defined = module.app.run()
     assert module.app._config.app_title == f"{lesson.number}. {lesson.title}"
     shown = " ".join(getattr(output, "text", "") or "" for output in outputs)
@@ -252,6 +252,6 @@ def test_the_explorer_runs_as_a_script_on_every_machine_it_offers() -> None:
     for soc in socs:
         for knob in KNOBS:
             assert knob.sheet_value(soc) in knob.values(soc)
-    module = import_module("npusim.learn.explorer")
+    module = import_module("npusim.course.explorer")
     _, defined = module.app.run()
     assert set(defined["found"]) == {"A", "B"}

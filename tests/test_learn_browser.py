@@ -17,8 +17,8 @@ pytest.importorskip("marimo", reason="lessons need the extra `learn`")
 pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
 
 from npusim.cli.program import run
-from npusim.learn.catalogue import lessons
-from npusim.learn.server import serve
+from npusim.course.catalogue import lessons
+from npusim.course.server import serve
 
 pytestmark = pytest.mark.usefixtures("own_main")
 NAMES = [lesson.name for lesson in lessons()]
@@ -88,7 +88,7 @@ def take(browser: Any, address: str, name: str) -> None:
     slider.focus()
     page.keyboard.press("ArrowRight")
     expect(page, lambda: drawn(page) > before and page.locator(".katex").all_inner_texts() != text)
-    _, defined = import_module(f"npusim.learn.lessons.{name}").app.run()
+    _, defined = import_module(f"npusim.course.lessons.{name}").app.run()
     answer = page.get_by_placeholder("a number")
     for given, verdict in ((defined["right"] * 3 + 7, "Not yet"), (defined["right"], "Right.")):
         answer.fill(f"{given:.7g}")

@@ -319,8 +319,8 @@ def test_nitros_figures_are_known_by_their_keys():
 
 def test_an_exported_model_is_measured_by_the_token_with_and_without_the_host(folder, capsys):
     """Rows name the workload that was exported, so that predictions stand beside them."""
-    from npusim.measure.document import Measurement
-    from npusim.measure.models import graph_of
+    from npusim.measuring.document import Measurement
+    from npusim.measuring.models import graph_of
 
     asked = ["measure", str(folder), "--device", "cpu", "--seconds", "0.05", "-q", "--format", "json"]
     assert run(asked) == 0

@@ -22,13 +22,13 @@ import openvino as ov
 from npusim.cli.program import run
 from npusim.config import schema_of
 from npusim.errors import ConfigError, FileError
-from npusim.measure import Benchmark, Measurement, ModelFile, Row, Spread, Workload
-from npusim.measure.devices import DeviceMissingError, find_device, highest_clock_hz
-from npusim.measure.document import ModelRef
-from npusim.measure.models import model_of, short_reason
-from npusim.measure.running import NothingMeasuredError, measure, noise_warnings
-from npusim.measure.suites import Item
-from npusim.measure.timing import TimeBudget, TimedNetwork, times_from_last, times_from_means
+from npusim.measuring import Benchmark, Measurement, ModelFile, Row, Spread, Workload
+from npusim.measuring.devices import DeviceMissingError, find_device, highest_clock_hz
+from npusim.measuring.document import ModelRef
+from npusim.measuring.models import model_of, short_reason
+from npusim.measuring.running import NothingMeasuredError, measure, noise_warnings
+from npusim.measuring.suites import Item
+from npusim.measuring.timing import TimeBudget, TimedNetwork, times_from_last, times_from_means
 
 SHORT_S = 0.15
 

@@ -14,11 +14,11 @@ pytest.importorskip("openvino")
 import openvino as ov
 from simulated_device import SimulatedDevice
 
-from npusim.measure import Benchmark, Spread, load_suite, timing
-from npusim.measure.models import model_of
-from npusim.measure.running import interleaved, measure
-from npusim.measure.suites import Item
-from npusim.measure.timing import Batch, CpuTimes, TimeBudget, TimedNetwork, background_cores
+from npusim.measuring import Benchmark, Spread, load_suite, timing
+from npusim.measuring.models import model_of
+from npusim.measuring.running import interleaved, measure
+from npusim.measuring.suites import Item
+from npusim.measuring.timing import Batch, CpuTimes, TimeBudget, TimedNetwork, background_cores
 
 
 def product(size: int) -> Benchmark:

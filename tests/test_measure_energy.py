@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npusim.measure import Benchmark
-from npusim.measure.document import Row, Spread
-from npusim.measure.energy import EnergyReading, Meter, find_meter, load_telemetry, with_logged_energy
+from npusim.measuring import Benchmark
+from npusim.measuring.document import Row, Spread
+from npusim.measuring.energy import EnergyReading, Meter, find_meter, load_telemetry, with_logged_energy
 
 METEOR_LAKE, LUNAR_LAKE, PANTHER_LAKE = 0x130670B2, 0x03072005, 0x03086000
 
@@ -130,9 +130,9 @@ def test_a_row_gets_the_energy_of_its_run_divided_by_its_inferences(
 ) -> None:
     """The counter rises by 3 J during a run of 100 inferences, past its end."""
     pytest.importorskip("openvino")
-    from npusim.measure.running import measure
-    from npusim.measure.suites import Item
-    from npusim.measure.timing import TimedNetwork
+    from npusim.measuring.running import measure
+    from npusim.measuring.suites import Item
+    from npusim.measuring.timing import TimedNetwork
 
     counter = write_rapl(tmp_path, "package-0", 39_000_000, wraps_at=39_999_999)
 
@@ -149,8 +149,8 @@ def test_a_row_gets_the_energy_of_its_run_divided_by_its_inferences(
 
 def test_a_counter_that_stands_still_gives_no_energy(tmp_path: Path) -> None:
     pytest.importorskip("openvino")
-    from npusim.measure.running import measure
-    from npusim.measure.suites import Item
+    from npusim.measuring.running import measure
+    from npusim.measuring.suites import Item
 
     write_rapl(tmp_path, "package-0", 123)
     product = Benchmark(operator="MatMul", sizes={"m": 16, "k": 16, "n": 16})

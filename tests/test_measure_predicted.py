@@ -10,16 +10,16 @@ from simulated_device import SimulatedDevice
 
 pytest.importorskip("openvino")
 
-from npusim.calibrate.device import FitOptions, calibrate
+from npusim.calibration.device import FitOptions, calibrate
 from npusim.errors import ConfigError
-from npusim.measure import Benchmark, Measurement, ModelFile, Row, Spread
-from npusim.measure.devices import Setting, cache_bytes
-from npusim.measure.document import Device
-from npusim.measure.predicting import predicted
-from npusim.measure.running import measure
-from npusim.measure.suites import Item, items_of
-from npusim.measure.timing import TimedNetwork
-from npusim.report.measurement import measurement_page
+from npusim.measuring import Benchmark, Measurement, ModelFile, Row, Spread
+from npusim.measuring.devices import Setting, cache_bytes
+from npusim.measuring.document import Device
+from npusim.measuring.predicting import predicted
+from npusim.measuring.running import measure
+from npusim.measuring.suites import Item, items_of
+from npusim.measuring.timing import TimedNetwork
+from npusim.reporting.measurement import measurement_page
 from npusim.scenario import Scenario
 
 PRODUCT = Benchmark(operator="MatMul", sizes={"m": 64, "k": 64, "n": 64})

@@ -9,10 +9,10 @@ import pytest
 
 from npusim.config import schema_of
 from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError
-from npusim.measure import Benchmark, ModelFile, Network, Workload
-from npusim.measure.benchmarks import OPERATORS, benchmark_graph, benchmark_id
-from npusim.measure.models import UnbuildableError, graph_of
-from npusim.measure.suites import MeasurementSuite, load_suite, suite_names
+from npusim.measuring import Benchmark, ModelFile, Network, Workload
+from npusim.measuring.benchmarks import OPERATORS, benchmark_graph, benchmark_id
+from npusim.measuring.models import UnbuildableError, graph_of
+from npusim.measuring.suites import MeasurementSuite, load_suite, suite_names
 from npusim.ops import DType, op_type
 from npusim.techniques import apply
 from npusim.workloads import load_workload

@@ -8,8 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.errors import NpusimError
-from npusim.measure import Benchmark, Counter, Device, Measurement, ModelFile, Network, Row, Spread, Workload
-from npusim.measure.document import merge, read_measurement
+from npusim.measuring import (
+    Benchmark,
+    Counter,
+    Device,
+    Measurement,
+    ModelFile,
+    Network,
+    Row,
+    Spread,
+    Workload,
+)
+from npusim.measuring.document import merge, read_measurement
 
 times = st.floats(1e-9, 1e3)
 printable = st.characters(codec="utf-8", exclude_characters="#", exclude_categories=["C", "Z"])

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 import npusim
 from npusim.errors import NpusimError
-from npusim.measure.benchmark_app import from_benchmark_app
-from npusim.measure.document import read_measurement
-from npusim.measure.energy import read_hwinfo
-from npusim.measure.imports import (
+from npusim.measuring.benchmark_app import from_benchmark_app
+from npusim.measuring.document import read_measurement
+from npusim.measuring.energy import read_hwinfo
+from npusim.measuring.imports import (
     choose_platform,
     from_npu_profiling,
     from_openvino_benchmarks,

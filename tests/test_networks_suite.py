@@ -6,8 +6,8 @@ import pytest
 
 from npusim.arch import soc_names
 from npusim.errors import ConfigError
-from npusim.measure import Network
-from npusim.measure.models import UnbuildableError, graph_of
+from npusim.measuring import Network
+from npusim.measuring.models import UnbuildableError, graph_of
 from npusim.ops import DType
 from npusim.scenario import Scenario
 from npusim.validation.running import Judged, run_suite

@@ -11,7 +11,7 @@ from graph_values import run
 
 from npusim.frontends.example_values import example_value
 from npusim.graph import Editor, Graph, GraphStructure
-from npusim.measure.benchmarks import OPERATORS, benchmark_graph
+from npusim.measuring.benchmarks import OPERATORS, benchmark_graph
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques import TECHNIQUES, apply
 from npusim.workloads import GnnSpec, build_gnn, load_workload

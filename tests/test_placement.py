@@ -11,7 +11,7 @@ from npusim import map as place
 from npusim.arch import load_soc
 from npusim.cli.program import run
 from npusim.errors import NpusimError, UnknownNameError
-from npusim.report.placement import _notes, placement_page
+from npusim.reporting.placement import _notes, placement_page
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 

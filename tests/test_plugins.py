@@ -10,7 +10,7 @@ from npusim.cli.program import run
 from npusim.engines import Estimate
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.plugins import PluginError, Registry, plugin_packages
-from npusim.report.pages import PAGES, Supplement
+from npusim.reporting.pages import PAGES, Supplement
 from npusim.studies import WhatIf
 from npusim.workloads import KINDS, WorkloadKind, load_workload
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from npusim.accuracy.models import propagation, trainable  # noqa: E402
-from npusim.accuracy.planetoid import GraphData  # noqa: E402
-from npusim.accuracy.views import EdgeView, MatrixView, dense_adjacency  # noqa: E402
 from npusim.errors import ConfigError, FileError  # noqa: E402
+from npusim.gnn_models.models import propagation, trainable  # noqa: E402
+from npusim.gnn_models.planetoid import GraphData  # noqa: E402
+from npusim.gnn_models.views import EdgeView, MatrixView, dense_adjacency  # noqa: E402
 from npusim.pruning.channel_pruning import (  # noqa: E402
     METHODS,
     Reads,

@@ -15,7 +15,7 @@ from npusim.frontends.pyg import from_pyg
 from npusim.graph import Editor, Graph, Phase
 from npusim.graph.regions import _SAID, block_of, module_path
 from npusim.ops import DType, Family, Role, op_type
-from npusim.report.estimate import estimate_page, part_s, time_by_region
+from npusim.reporting.estimate import estimate_page, part_s, time_by_region
 from npusim.techniques import apply, legal
 from npusim.techniques.preprocessing import preprocessing_operators
 from npusim.workloads import load_workload

@@ -11,11 +11,11 @@ from rich.console import Console, RenderableType
 from npusim import apply, estimate, load_soc, load_workload, whatif
 from npusim.catalogues import CATALOGUES, listing
 from npusim.engines import Estimate
-from npusim.report.engineering import engineering, factor, last_digit, percent
-from npusim.report.estimate import estimate_page
-from npusim.report.listing import listing_page
-from npusim.report.terminal import LongName, bar
-from npusim.report.whatif import whatif_page
+from npusim.reporting.engineering import engineering, factor, last_digit, percent
+from npusim.reporting.estimate import estimate_page
+from npusim.reporting.listing import listing_page
+from npusim.reporting.terminal import LongName, bar
+from npusim.reporting.whatif import whatif_page
 from npusim.studies import WhatIf
 
 WORTH = {

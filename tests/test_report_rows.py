@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from npusim.report.exploration import rows_page, shown_value
+from npusim.reporting.exploration import rows_page, shown_value
 
 
 def text_of(table: pa.Table | None, columns: int = 80, units: dict[str, str] | None = None) -> str:

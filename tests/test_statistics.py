@@ -29,7 +29,7 @@ def script(repository: Path) -> ModuleType:
 def test_shipped_statistics_equal_those_derived_from_the_raw_files(
     name: str, script: ModuleType, planetoid_root: Path, repository: Path
 ) -> None:
-    from npusim.accuracy.planetoid import read_planetoid
+    from npusim.gnn_models.planetoid import read_planetoid
 
     text = script.to_yaml(script.statistics_of(read_planetoid(name, planetoid_root)))
     assert text == (repository / "workloads" / "statistics" / f"{name}.yaml").read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def test_a_drawn_sample_has_as_many_edges_as_the_statistics_say(
     nodes: int, share: float, count: int, seed: int
 ) -> None:
     pytest.importorskip("torch")
-    from npusim.accuracy.views import sample_neighbours, sampled_edge_index
+    from npusim.gnn_models.views import sample_neighbours, sampled_edge_index
 
     random = np.random.default_rng(seed)
     adjacency = np.triu(random.random((nodes, nodes)) < share, 1)

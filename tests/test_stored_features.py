@@ -98,7 +98,7 @@ pytest.importorskip("torch_geometric")
 
 from test_pruning import NODES, data, spec  # noqa: E402
 
-from npusim.accuracy.batches import (  # noqa: E402
+from npusim.gnn_models.batches import (  # noqa: E402
     BatchedNetwork,
     Neighbours,
     age_0_difference,

@@ -16,7 +16,7 @@ from npusim.arch import load_soc
 from npusim.arch.loading import load_toolchain
 from npusim.cli.program import run
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
-from npusim.report.stream import stream_page
+from npusim.reporting.stream import stream_page
 from npusim.scenario import Scenario
 from npusim.studies.stream import EVENTS, BatchJudgement, Followed, Update, follow, generated, read_events
 from npusim.studies.stream.masks import entries_changed
@@ -244,8 +244,8 @@ def test_a_way_that_loses_edges_is_never_the_best():
 
 def test_mini_batches_are_judged_on_a_model_with_the_edges_that_are_left(tmp_path):
     pytest.importorskip("torch")
-    from npusim.accuracy.batches import in_batches
-    from npusim.accuracy.planetoid import GraphData
+    from npusim.gnn_models.batches import in_batches
+    from npusim.gnn_models.planetoid import GraphData
 
     edges = np.array([[0, 1, 1, 4, 5, 3], [1, 0, 4, 1, 3, 5]])
     none = np.zeros(6, bool)

@@ -289,7 +289,7 @@ def test_a_front_of_parts_is_the_front_of_all_points(tmp_path, monkeypatch, wher
 
 
 def test_the_page_of_a_front_holds_everything(tmp_path):
-    from npusim.report.exploration import pareto_page
+    from npusim.reporting.exploration import pareto_page
 
     sweep(QUICK, tmp_path)
     found = pareto(tmp_path)

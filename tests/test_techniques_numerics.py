@@ -14,8 +14,8 @@ from npusim.workloads import GnnSpec, build_gnn
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from npusim.accuracy.judging import LARGEST, run_in_half, to_half  # noqa: E402
-from npusim.accuracy.models import (  # noqa: E402  # noqa: E402
+from npusim.gnn_models.judging import LARGEST, run_in_half, to_half  # noqa: E402
+from npusim.gnn_models.models import (  # noqa: E402  # noqa: E402
     ModelInstance,
     from_triangle,
     from_zvc,
@@ -24,9 +24,9 @@ from npusim.accuracy.models import (  # noqa: E402  # noqa: E402
     to_zvc,
     trainable,
 )
-from npusim.accuracy.networks import SparseMaximum, masked, masked_maximum, scores_of  # noqa: E402  # noqa: E402
-from npusim.accuracy.planetoid import GraphData  # noqa: E402
-from npusim.accuracy.views import dense_adjacency, scatter_rows  # noqa: E402
+from npusim.gnn_models.networks import SparseMaximum, masked, masked_maximum, scores_of  # noqa: E402  # noqa: E402
+from npusim.gnn_models.planetoid import GraphData  # noqa: E402
+from npusim.gnn_models.views import dense_adjacency, scatter_rows  # noqa: E402
 
 NODES, FEATURES, CLASSES = 40, 24, 3
 PADDING = "nodepad:capacity=50"
@@ -347,7 +347,7 @@ def test_the_maximum_of_sparse_features_is_that_of_dense_ones(data: GraphData) -
 @pytest.fixture(scope="module")
 def nncf_model(data: GraphData) -> object:
     pytest.importorskip("nncf")
-    from npusim.accuracy.judging import quantised
+    from npusim.gnn_models.judging import quantised
 
     form = form_of("gcn", "grad", data)
     return quantised(form.module, form.inputs)
@@ -370,7 +370,7 @@ def test_quantgr_rounds_products_to_signed_symmetric_static_levels(nncf_model: o
 
 def test_quantgr_leaves_attention_scores_and_masks_floating(data: GraphData) -> None:
     pytest.importorskip("nncf")
-    from npusim.accuracy.judging import quantised
+    from npusim.gnn_models.judging import quantised
 
     form = form_of("gat", "stagr+effop+grax1+grax2:form=rank2", data)
     model = quantised(form.module, form.inputs)
@@ -386,7 +386,7 @@ def test_quantgr_leaves_attention_scores_and_masks_floating(data: GraphData) -> 
 )
 def test_quantgr_changes_outputs_by_little(model: str, stack: str, data: GraphData) -> None:
     pytest.importorskip("nncf")
-    from npusim.accuracy.judging import run_int8
+    from npusim.gnn_models.judging import run_int8
 
     form = form_of(model, stack, data)
     expected = outputs(model, stack, data).numpy()

@@ -16,8 +16,8 @@ from npusim.engines.chrome_trace import chrome_trace
 from npusim.engines.event import event_estimate
 from npusim.engines.timeline import Timeline, critical_path, dram_bandwidth
 from npusim.errors import ConfigError, FileError
-from npusim.measure.traces import diff_traces, read_layers
-from npusim.report.timeline import MOST_BARS, timeline_page
+from npusim.measuring.traces import diff_traces, read_layers
+from npusim.reporting.timeline import MOST_BARS, timeline_page
 from npusim.scenario import Scenario
 from npusim.techniques import apply
 from npusim.workloads import load_workload

@@ -15,7 +15,7 @@ from npusim import load_soc, load_workload, whatif
 from npusim.cli.program import run
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.mapping import Run, map_graph
-from npusim.report.whatif import whatif_page
+from npusim.reporting.whatif import whatif_page
 from npusim.scenario import Scenario
 from npusim.studies import WhatIf
 from npusim.studies.perturbation import sampled, uncertain_numbers

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from npusim import Scenario, estimate, load_soc, load_workload, whatif
 from npusim.cli.program import run
-from npusim.report.whatif import whatif_page
+from npusim.reporting.whatif import whatif_page
 from npusim.studies import WhatIf
 from npusim.studies.elasticity import elasticities
 from npusim.studies.fitting_stacks import LEAST_GAIN, FittingStacks, fitting_stacks

@@ -318,7 +318,7 @@ def _with_accuracy(
     result: WhatIf, scenario: Scenario, data: str | Path | None, progress: Progress | None
 ) -> WhatIf:
     """Return a comparison with the accuracy of each stack, from one training on the raw data."""
-    from npusim.accuracy.judging import judge
+    from npusim.gnn_models.judging import judge
 
     accuracies: dict[tuple[str, str], float] = {}
     for point in {_model_settings(variant.at): None for variant in result.variants}:
@@ -423,7 +423,7 @@ def advise(
 
 def _judged(scenario: Scenario, advice: Advice, data: Path) -> dict[str, Any]:
     """Return the stacks of advice with the accuracy of the trained network under each."""
-    from npusim.accuracy.judging import judge
+    from npusim.gnn_models.judging import judge
 
     if not isinstance(scenario.network, str | Path):
         raise ConfigError(f"`{data}`", file="--data", allowed="only for a workload of kind gnn")

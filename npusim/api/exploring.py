@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from npusim.errors import ConfigError, NpusimError, UnknownNameError, shown
 from npusim.plugins import announced
-from npusim.report.pages import DOCUMENTS, loaded
+from npusim.reporting.pages import DOCUMENTS, loaded
 
 if TYPE_CHECKING:
     from npusim.api.asking import Progress
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from npusim.explore import Space, SweepResult
     from npusim.explore.fronts import Front
     from npusim.explore.search import SearchResult
-    from npusim.report.pages import Result
+    from npusim.reporting.pages import Result
 
 _SCHEMA = "npusim.space/1"
 _ANSWER_S = 5.0
@@ -40,7 +40,7 @@ READ_FILES = {
     "toolchain": "npusim.arch.loading:Toolchain",
     "suite": "npusim.validation:Suite",
     "space": "npusim.explore:Space",
-    "measurement-suite": "npusim.measure.suites:MeasurementSuite",
+    "measurement-suite": "npusim.measuring.suites:MeasurementSuite",
 }
 """Module and model, or function that returns the model, of each kind of file that npusim reads."""
 REPORTED = "a JSON file that npusim wrote, the directory of a sweep, or a command in quotes"
@@ -372,7 +372,7 @@ def report(
     In Python results stand in the place of commands: `npusim.report([estimate, "before.json"], "page.html")`.
     """
     from npusim.files import write_whole
-    from npusim.report.pages import report_html
+    from npusim.reporting.pages import report_html
 
     page = report_html(title, [result_of(run) for run in runs], "")
     if output is not None:
@@ -386,7 +386,7 @@ def result_of(run: Document | Result | str | Path) -> Result:
 
     from npusim.explore import SweepResult
     from npusim.explore.fronts import pareto as front_of
-    from npusim.report.pages import Result
+    from npusim.reporting.pages import Result
 
     if isinstance(run, Result):
         return run
@@ -440,7 +440,7 @@ def learn(
     tell : callable
         Called with a line that names the address.
     """
-    from npusim.learn.catalogue import lessons
+    from npusim.course.catalogue import lessons
 
     known = {one.name: one for one in lessons()}
     by_number = {str(one.number): one.name for one in lessons()}
@@ -448,12 +448,12 @@ def learn(
     if name not in (None, "explorer", *known):
         raise UnknownNameError("lesson", str(name), ["explorer", *known])
     if data is not None:
-        from npusim.accuracy.planetoid import read_planetoid
+        from npusim.gnn_models.planetoid import read_planetoid
         from npusim.locate import DATA_VARIABLE
 
         read_planetoid("cora", Path(data))
         os.environ[DATA_VARIABLE] = str(data)
-    from npusim.learn.server import serve
+    from npusim.course.server import serve
 
     def ready(address: str) -> None:
         path = "" if name is None else "explorer/" if name == "explorer" else f"lessons/{name}/"

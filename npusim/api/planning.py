@@ -124,7 +124,7 @@ def map(
         scenario.load()
         measured = []
         if profiles:
-            from npusim.measure.predicting import operator_profiles
+            from npusim.measuring.predicting import operator_profiles
 
             measured = operator_profiles(profiles, scenario)
         size = granularity or "operator"
@@ -299,7 +299,7 @@ def stream(
     plan = _store_plan(roots, stored, age, renew, _store_file(store, accuracy))
     judge = run = None
     if accuracy:
-        from npusim.accuracy.batches import judge_of, runner_of
+        from npusim.gnn_models.batches import judge_of, runner_of
 
         folder = None if data is None else Path(data)
         judge, run = judge_of(scenario, folder), runner_of(folder)

@@ -19,13 +19,13 @@ from npusim.locate import DATA_VARIABLE
 from npusim.scenario import Network, Scenario, is_module
 
 if TYPE_CHECKING:
-    from npusim.accuracy.document import AccuracyReport
-    from npusim.accuracy.export import Export
     from npusim.arch import Soc
-    from npusim.calibrate.device import Calibrated
-    from npusim.measure.document import Measurement
-    from npusim.measure.suites import Item
-    from npusim.measure.traces import TraceDiff
+    from npusim.calibration.device import Calibrated
+    from npusim.gnn_models.document import AccuracyReport
+    from npusim.gnn_models.export import Export
+    from npusim.measuring.document import Measurement
+    from npusim.measuring.suites import Item
+    from npusim.measuring.traces import TraceDiff
     from npusim.validation import Judged
     from npusim.validation.document import Unmeasured, Validation
 
@@ -118,12 +118,12 @@ def measure(
     files: dict[str, Path | Scenario] = {}
     items: list[Item] = []
     if network is None:
-        from npusim.measure.suites import load_suite
+        from npusim.measuring.suites import load_suite
 
         _refuse(of_network, "with a WORKLOAD; a suite's rows say their own")
         items += load_suite("default" if suite is None else suite).items
     else:
-        from npusim.measure.suites import items_of
+        from npusim.measuring.suites import items_of
 
         _refuse({"suite": suite}, f"a suite or the workload `{network}`, not both")
         networks: Any = network if isinstance(network, list | tuple) else [network]
@@ -138,11 +138,11 @@ def measure(
         running.pop("seconds")
         _refuse(running, "no such option: PyTorch Geometric runs this suite in fp32 on the CPU")
         _refuse({"device": device if device not in (None, "CPU") else None}, "CPU for this suite")
-        from npusim.measure.aggregation import measure_aggregations
+        from npusim.measuring.aggregation import measure_aggregations
 
         result = measure_aggregations(items, budget_s=seconds or 2.0, progress=progress, stop=stop)
     else:
-        from npusim.measure.running import measure as run
+        from npusim.measuring.running import measure as run
 
         result = run(
             items,
@@ -158,7 +158,7 @@ def measure(
         )
     if machine is None:
         return result
-    from npusim.measure.predicting import predicted
+    from npusim.measuring.predicting import predicted
 
     return predicted(result, machine, files)
 
@@ -176,7 +176,7 @@ def _machine(soc: str | Path | Soc | None, device: str) -> Soc | None:
     if soc is None:
         return None
     from npusim.arch import Soc, load_soc
-    from npusim.measure.devices import kind_of
+    from npusim.measuring.devices import kind_of
 
     machine = soc if isinstance(soc, Soc) else load_soc(soc)
     if not machine.has(kind_of(device)):
@@ -188,9 +188,9 @@ def _imported(
     tool: str, path: Any, device: str | None, platform: str | None, model: str | None
 ) -> Measurement:
     """Return what another tool measured."""
-    from npusim.measure import imports
-    from npusim.measure.benchmark_app import from_benchmark_app
-    from npusim.measure.devices import kind_of
+    from npusim.measuring import imports
+    from npusim.measuring.benchmark_app import from_benchmark_app
+    from npusim.measuring.devices import kind_of
 
     if path is None:
         allowed = f"npusim measure FILE --from {tool}"
@@ -260,9 +260,9 @@ def calibrate(
     NpusimError
         Where a file is wrong, or too few rows can be used.
     """
-    from npusim.calibrate.device import FitOptions
-    from npusim.calibrate.device import calibrate as fit
-    from npusim.measure.document import Measurement
+    from npusim.calibration.device import FitOptions
+    from npusim.calibration.device import calibrate as fit
+    from npusim.measuring.document import Measurement
 
     files = [measurements] if isinstance(measurements, str | Path | Measurement) else measurements
     options = FitOptions(
@@ -357,8 +357,8 @@ def judged(
     results = run_suites(as_list(suites), figures)
     if not cross_validate:
         return results, {}
-    from npusim.calibrate.fits import FOLDS
-    from npusim.calibrate.fits import cross_validate as predict_folds
+    from npusim.calibration.fits import FOLDS
+    from npusim.calibration.fits import cross_validate as predict_folds
 
     fitted = [entry for entry in results if entry.suite.fit is not None]
     total, done = FOLDS * sum(len(entry.suite.machines) for entry in fitted), count()
@@ -436,11 +436,11 @@ def accuracy(
     if is_module(network):
         of_training |= {"settings": settings} if own_settings else {}
         refuse_ignored(of_training, "only for a workload that npusim trains")
-        from npusim.accuracy.judging import judge_module
+        from npusim.gnn_models.judging import judge_module
 
         return judge_module(network, data, stacks, inputs, mask)
     refuse_ignored(of_module, "only for a PyTorch module")
-    from npusim.accuracy.judging import judge
+    from npusim.gnn_models.judging import judge
 
     names = [str(network)] if isinstance(network, str | Path) else [str(one) for one in network]
     folder = None if data is None else Path(data)
@@ -483,7 +483,7 @@ def trace(first: str | Path, second: str | Path) -> TraceDiff:
     second : str or Path
         A trace of npusim, or a second profiling.json.
     """
-    from npusim.measure.traces import diff_traces
+    from npusim.measuring.traces import diff_traces
 
     return diff_traces(Path(first), Path(second))
 
@@ -540,6 +540,6 @@ def export(
         return target
     if weights is not None:
         raise ConfigError("a file", file="--weights", allowed="only for a workload of kind llm")
-    from npusim.accuracy.export import export_model
+    from npusim.gnn_models.export import export_model
 
     return export_model(name, techniques, None if data is None else Path(data), target, own_settings)

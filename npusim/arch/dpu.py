@@ -1,7 +1,7 @@
 """The DPU: the output-stationary MAC grid of a tile, with the fitted parameters of its equations.
 
-The equations are in `npusim.cost`; `npusim.calibrate` fits the values, and `docs/dpu_model.md` says what the
-figures do not determine.
+The equations are in `npusim.cost`; `npusim.calibration` fits the values. `docs/dpu_model.md` says what
+the figures do not determine.
 """
 
 from typing import Annotated, Self

@@ -27,7 +27,7 @@ from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from npusim.engines import Estimate
-    from npusim.report.page import Page
+    from npusim.reporting.page import Page
     from npusim.scenario import Scenario
 
 _MOST_COMBINATIONS = 1_000
@@ -58,7 +58,7 @@ def _estimate(values: dict[str, Any]) -> None:
     result = estimate(scenario, interval=values["interval"] or None)
 
     def page() -> Page:
-        from npusim.report.estimate import estimate_page
+        from npusim.reporting.estimate import estimate_page
 
         return estimate_page(result, details, lambda: scenario.mapped)
 
@@ -87,7 +87,7 @@ def _write_trace(path: Path, result: Estimate) -> None:
 
     if path.suffix == ".html":
         from npusim.cli.output import write_html
-        from npusim.report.timeline import timeline_page
+        from npusim.reporting.timeline import timeline_page
 
         write_html(path, timeline_page(result.timeline).html)
     else:
@@ -99,7 +99,7 @@ def _write_trace(path: Path, result: Estimate) -> None:
 def _event_page(result: Estimate, scenario: Scenario, details: bool, advice: bool) -> Page:
     """Return the estimate with its time line, and the sensitivity to each resource."""
     from npusim.engines.event import event_estimate
-    from npusim.report.estimate import estimate_page
+    from npusim.reporting.estimate import estimate_page
     from npusim.studies.elasticity import elasticities
 
     sensitivities = elasticities(scenario, event_estimate) if advice else ()
@@ -242,7 +242,7 @@ npusim advise model.onnx --values inputs.npz --export rewritten.xml
 """,
     fields=("soc", "settings", "shapes", "hint", "requests", "tiles"),
     network=WORKLOAD,
-    page="npusim.report.advice:advice_page",
+    page="npusim.reporting.advice:advice_page",
 )
 
 _FRONT: dict[str, Any] = {"panel": "Front of latency,energy", "show_default": False}
@@ -341,7 +341,7 @@ def _show(values: dict[str, Any]) -> None:
     from npusim.api.asking import graphs_of
     from npusim.cli.output import Destination
     from npusim.graph import graph_difference
-    from npusim.report.graph_difference import difference_page
+    from npusim.reporting.graph_difference import difference_page
 
     destination = Destination(values["output"], values["form"])
     graphs = graphs_of(scenario_from(values, ("techniques", "settings", "shapes")), values["after"])

@@ -15,13 +15,13 @@ from npusim.cli.options import WRITTEN, Command, argument, option
 from npusim.errors import ConfigError, NpusimError
 
 if TYPE_CHECKING:
-    from npusim.report.pages import Result
+    from npusim.reporting.pages import Result
 
 LIST = Command(
     "npusim.api.exploring:list",
     {"catalogue": argument("WHAT", noun="catalogue"), **WRITTEN},
     "npusim list techniques\nnpusim list socs --format json",
-    page="npusim.report.listing:listing_page",
+    page="npusim.reporting.listing:listing_page",
 )
 
 
@@ -54,7 +54,7 @@ SCHEMA = Command(
 def _report(values: dict[str, Any]) -> None:
     from npusim.api.exploring import result_of
     from npusim.cli.output import Destination, Progress, write_html
-    from npusim.report.pages import report_html
+    from npusim.reporting.pages import report_html
 
     runs, output = values["runs"], values["output"]
     destination = Destination(output, None)
@@ -76,7 +76,7 @@ def _result_of_command(command: str) -> Result:
     from npusim.cli.output import TAKEN
     from npusim.cli.program import command_names, run
     from npusim.explore.sweep import SweepResult
-    from npusim.report.pages import Result
+    from npusim.reporting.pages import Result
 
     try:
         words = shlex.split(command)

@@ -48,7 +48,7 @@ npusim sweep my_space.yaml -o results --keep top:100
 npusim sweep my_space.yaml -o results --resume
 npusim sweep my_space.yaml -o results --scheduler tcp://192.168.0.10:8786
 """,
-    page="npusim.report.exploration:sweep_page",
+    page="npusim.reporting.exploration:sweep_page",
     page_argument="space",
     counted="points",
     stops="finishing the chunk",
@@ -96,7 +96,7 @@ def _query(values: dict[str, Any]) -> None:
     from npusim.cli.output import Destination
     from npusim.explore.query import MOST_ROWS, Answer
     from npusim.explore.store import read_manifest
-    from npusim.report.exploration import rows_page
+    from npusim.reporting.exploration import rows_page
 
     destination = Destination(values["output"], values["form"])
     rows = query(values["directory"], values["sql"], MOST_ROWS)

@@ -148,8 +148,8 @@ class Destination:
         if self.is_json:
             self.write_document(document.to_json)
             return
-        from npusim.report.page import document_page
-        from npusim.report.pages import html_of, own_page, with_pages
+        from npusim.reporting.page import document_page
+        from npusim.reporting.pages import html_of, own_page, with_pages
 
         if self.is_html:
             write_html(self.path, lambda command: html_of(document, command, page() if page else None))
@@ -203,7 +203,7 @@ def page_target(path: Path | None) -> Callable[[Document, RenderableType | None]
     target = file_target(path, "--html", HTML_ENDINGS)
 
     def write(document: Document, page: RenderableType | None = None) -> None:
-        from npusim.report.pages import html_of
+        from npusim.reporting.pages import html_of
 
         write_html(target, lambda command: html_of(document, command, page))
 

@@ -29,8 +29,8 @@ from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError,
 
 if TYPE_CHECKING:
     from npusim.cli.output import Destination
-    from npusim.measure import Measurement
-    from npusim.report.page import Page
+    from npusim.measuring import Measurement
+    from npusim.reporting.page import Page
 
 _CLASSES = ("NPU", "GPU", "CPU")
 _FROM, _WHAT, _FIT = "Files of other tools", "What is fitted", "How it is fitted"
@@ -53,7 +53,7 @@ def _device(value: str | None) -> str | None:
 
 def _complete_measurement_suite(incomplete: str) -> list[str]:
     """Return shipped suites of measurements that begin as written."""
-    from npusim.measure.suites import suite_names
+    from npusim.measuring.suites import suite_names
 
     return [name for name in suite_names() if name.startswith(incomplete)]
 
@@ -61,7 +61,7 @@ def _complete_measurement_suite(incomplete: str) -> list[str]:
 def _measure(values: dict[str, Any]) -> None:
     from npusim.api.trusting import measure
     from npusim.cli.output import HTML_ENDINGS, Destination, Progress, Stopper
-    from npusim.measure.running import NothingMeasuredError
+    from npusim.measuring.running import NothingMeasuredError
 
     output = values.pop("output")
     is_page = output is not None and output.suffix in HTML_ENDINGS
@@ -180,7 +180,7 @@ def _calibrate(values: dict[str, Any]) -> None:
     result = fitted.report.model_copy(update={"output": None if sheet is None else sheet.name})
     if sheet is not None:
         write_whole(sheet, fitted.text.encode())
-    from npusim.report.calibration import calibration_page
+    from npusim.reporting.calibration import calibration_page
 
     page = calibration_page(result, None if sheet is None else str(output))
     write_html(page_file, page.html)
@@ -271,7 +271,7 @@ def _validate(values: dict[str, Any]) -> None:
     destination = Destination(values["output"], values["form"])
     names, figures = values["suites"] or (), values["figures"]
     if values["parameters"]:
-        from npusim.report.validation import unmeasured_page
+        from npusim.reporting.validation import unmeasured_page
 
         unmeasured: Any = validate(names, figures=figures, parameters=True)
         destination.write(unmeasured, lambda: unmeasured_page(unmeasured))
@@ -281,7 +281,7 @@ def _validate(values: dict[str, Any]) -> None:
         suites, held_out = judged(names, figures, values["cross_validate"], values["data"], progress)
     document = validation_of(suites, held_out)
 
-    from npusim.report.validation import validation_page
+    from npusim.reporting.validation import validation_page
 
     page = validation_page(suites, held_out)
     destination.write(document, lambda: page)
@@ -342,8 +342,8 @@ def _trace(values: dict[str, Any]) -> None:
     difference = trace(values["first"], values["second"])
 
     def page() -> Page:
-        from npusim.measure.traces import read_trace
-        from npusim.report.trace_diff import diff_page
+        from npusim.measuring.traces import read_trace
+        from npusim.reporting.trace_diff import diff_page
 
         return diff_page(
             difference, lambda: (read_trace(values["first"]).events, read_trace(values["second"]).events)

@@ -1,4 +1,4 @@
-"""Tilings: how a product is cut into pieces and blocks that fit into SRAM, and why few candidates suffice.
+"""Tilings: how a product is cut into blocks that fit into SRAM, and why few candidates suffice.
 
 A product of M pixels, K input channels and N output channels is spread over tiles by rows or by columns, or
 one tile does it all. Rows give each tile some output pixels and all weights, columns some output channels and

@@ -1,1 +1,1 @@
-"""Feature decomposition: aggregation in chunks of features, its technique, memory model, suite and lesson."""
+"""Feature decomposition: aggregation in chunks of features; technique, suite and lesson."""

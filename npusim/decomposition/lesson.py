@@ -14,11 +14,11 @@ with app.setup:
     import marimo as mo
 
     import npusim
-    from npusim.learn.drawings.curves import curves
-    from npusim.learn.figure import Figure
-    from npusim.learn.machine import gnn, machine
-    from npusim.learn.parts import checked, exercise, heading, links, question, reply
-    from npusim.report.engineering import engineering
+    from npusim.course.drawings.curves import curves
+    from npusim.course.figure import Figure
+    from npusim.course.machine import gnn, machine
+    from npusim.course.parts import checked, exercise, heading, links, question, reply
+    from npusim.reporting.engineering import engineering
 
     SOC, CHUNKS = "threadripper-a6000", (1, 2, 4, 8, 16, 32)
 

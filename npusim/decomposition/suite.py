@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from npusim.config import Section, load_model
-from npusim.measure.aggregation import CacheHierarchy, MessagePassing, miss_rates, peak_memory_bytes
+from npusim.measuring.aggregation import CacheHierarchy, MessagePassing, miss_rates, peak_memory_bytes
 from npusim.validation.figures import Key, PathPredictor
 from npusim.validation.suite import suite_file
 from npusim.workloads import load_statistics

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from npusim.calibrate.fits import FiguresFit, FiguresFits, LinearFit, settings_of
-from npusim.calibrate.least_squares import Floats, FreeNumber
+from npusim.calibration.fits import FiguresFit, FiguresFits, LinearFit, settings_of
+from npusim.calibration.least_squares import Floats, FreeNumber
 from npusim.config.reading import read_yaml
 from npusim.llm.suite import token_s
 from npusim.locate import resource

@@ -15,12 +15,12 @@ with app.setup:
     import marimo as mo
 
     import npusim
-    from npusim.learn.drawings.curves import curves
-    from npusim.learn.figure import Figure
-    from npusim.learn.machine import machine
-    from npusim.learn.parts import checked, exercise, heading, links, question, reply
-    from npusim.report.engineering import engineering
-    from npusim.report.html import amount_axis
+    from npusim.course.drawings.curves import curves
+    from npusim.course.figure import Figure
+    from npusim.course.machine import machine
+    from npusim.course.parts import checked, exercise, heading, links, question, reply
+    from npusim.reporting.engineering import engineering
+    from npusim.reporting.html import amount_axis
 
     MODEL, SOC = "llama3.2-1b", "core-ultra-nitro"
     SHORT, LONG = 128, 2048

@@ -19,10 +19,10 @@ from pydantic import ValidationError
 from npusim.config.overrides import as_overrides
 from npusim.errors import ConfigError, FileError
 from npusim.llm.spec import LlmSpec, rotary_angles
-from npusim.measure.devices import load_openvino
-from npusim.measure.document import Workload
-from npusim.measure.suites import Item, MeasuredFolder, row_name
-from npusim.measure.timing import Batch, TimedNetwork
+from npusim.measuring.devices import load_openvino
+from npusim.measuring.document import Workload
+from npusim.measuring.suites import Item, MeasuredFolder, row_name
+from npusim.measuring.timing import Batch, TimedNetwork
 from npusim.scenario import Scenario
 
 Scores = npt.NDArray[np.float32]

@@ -7,10 +7,10 @@ from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from npusim.llm.study import CacheGrowth, LanguageModels, LanguageRow, Speculation
-from npusim.report.charts import bar_figure, line_figure
-from npusim.report.engineering import engineering, last_digit, percent
-from npusim.report.html import COLOURS, UNIT_COLOURS, amount_axis, log_axis, names_axis
-from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table, cell, span
+from npusim.reporting.charts import bar_figure, line_figure
+from npusim.reporting.engineering import engineering, last_digit, percent
+from npusim.reporting.html import COLOURS, UNIT_COLOURS, amount_axis, log_axis, names_axis
+from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table, cell, span
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import load_soc
-from npusim.calibrate.fits import FiguresFit, FiguresFits, settings_of
-from npusim.calibrate.least_squares import Floats, FreeNumber, Solution
+from npusim.calibration.fits import FiguresFit, FiguresFits, settings_of
+from npusim.calibration.least_squares import Floats, FreeNumber, Solution
 from npusim.cost import RESULT_DTYPE, Unit, operator_costs
 from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, predicted, shipped_figures
 from npusim.mapping import ChainProblem, Mapped

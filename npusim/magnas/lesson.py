@@ -16,12 +16,12 @@ with app.setup:
     import plotly.graph_objects as go
 
     from npusim import Scenario
-    from npusim.learn.figure import Figure
-    from npusim.learn.machine import machine
-    from npusim.learn.parts import checked, exercise, heading, links, question, reply
+    from npusim.course.figure import Figure
+    from npusim.course.machine import machine
+    from npusim.course.parts import checked, exercise, heading, links, question, reply
     from npusim.mapping import chain_front, transitions_limit
-    from npusim.report.engineering import engineering
-    from npusim.report.html import COLOURS, amount_axis
+    from npusim.reporting.engineering import engineering
+    from npusim.reporting.html import COLOURS, amount_axis
     from npusim.studies.chain import chain_of, chain_problem
     from npusim.studies.evolved_mapping import Budget, Genes, hypervolume, searched
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from npusim.report.accuracy import share
-from npusim.report.charts import add_marks, blank_figure, line_figure
-from npusim.report.engineering import engineering, factor
-from npusim.report.html import COLOURS, GREY, log_axis
-from npusim.report.page import (
+from npusim.reporting.accuracy import share
+from npusim.reporting.charts import add_marks, blank_figure, line_figure
+from npusim.reporting.engineering import engineering, factor
+from npusim.reporting.html import COLOURS, GREY, log_axis
+from npusim.reporting.page import (
     Amount,
     Cell,
     Column,

@@ -30,9 +30,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from npusim.accuracy.networks import GAT, Propagation, layer_propagates
-from npusim.accuracy.planetoid import GraphData
-from npusim.accuracy.views import EdgeView, GraphMatrix, MatrixView, dense_adjacency
+from npusim.gnn_models.networks import GAT, Propagation, layer_propagates
+from npusim.gnn_models.planetoid import GraphData
+from npusim.gnn_models.views import EdgeView, GraphMatrix, MatrixView, dense_adjacency
 from npusim.workloads.gnn.spec import Layer, Pruning, check_budget, kept_channels
 
 Method = Literal["lasso", "random", "max-response"]

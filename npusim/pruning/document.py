@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from npusim.accuracy.document import Training
 from npusim.documents import Document, Part
-from npusim.report.pages import DocumentKind
+from npusim.gnn_models.document import Training
+from npusim.reporting.pages import DocumentKind
 
 
 class PrunedSeed(Part):

@@ -10,12 +10,12 @@ app = marimo.App(app_title="14. Pruning channels on a grid of 16s", css_file="..
 with app.setup:
     import marimo as mo
 
-    from npusim.learn.drawings.curves import curves
-    from npusim.learn.drawings.mac_grid import grid_of
-    from npusim.learn.figure import Figure
-    from npusim.learn.machine import estimate, layers, machine
-    from npusim.learn.parts import checked, exercise, heading, links, question, reply
-    from npusim.report.engineering import engineering
+    from npusim.course.drawings.curves import curves
+    from npusim.course.drawings.mac_grid import grid_of
+    from npusim.course.figure import Figure
+    from npusim.course.machine import estimate, layers, machine
+    from npusim.course.parts import checked, exercise, heading, links, question, reply
+    from npusim.reporting.engineering import engineering
 
     GRID = grid_of(machine())
     FULL = 144

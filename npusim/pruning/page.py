@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from npusim.pruning.document import PrunedNetwork, PruningReport
-from npusim.report.accuracy import share
-from npusim.report.page import Amount, Column, Lines, Page, Table
+from npusim.reporting.accuracy import share
+from npusim.reporting.page import Amount, Column, Lines, Page, Table
 
 _MEANING = (
     "lost: points after training again, with the standard error of the mean; cut: channels gone, weights as "

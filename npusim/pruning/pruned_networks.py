@@ -16,18 +16,18 @@ import torch
 import yaml
 from torch import Tensor
 
-from npusim.accuracy.judging import training_of
-from npusim.accuracy.models import model_instance, module_of
-from npusim.accuracy.networks import GAT, Propagation
-from npusim.accuracy.planetoid import GraphData, read_planetoid
-from npusim.accuracy.training import Recipe, accuracy, cached_training, one_thread, train
-from npusim.accuracy.views import EdgeView
 from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import ConfigError, FileError
 from npusim.files import refuse_unwritable, write_whole
 from npusim.frontends.openvino_write import save_model
 from npusim.frontends.pyg import convert
+from npusim.gnn_models.judging import training_of
+from npusim.gnn_models.models import model_instance, module_of
+from npusim.gnn_models.networks import GAT, Propagation
+from npusim.gnn_models.planetoid import GraphData, read_planetoid
+from npusim.gnn_models.training import Recipe, accuracy, cached_training, one_thread, train
+from npusim.gnn_models.views import EdgeView
 from npusim.graph import Graph
 from npusim.pruning.channel_pruning import (
     METHODS,

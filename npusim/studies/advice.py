@@ -189,7 +189,7 @@ _HEAD = ("workload", "soc", "hint", "requests", "tiles", "npu_tiles", "contexts"
 def _keeping(
     variants: Sequence[Variant], judge: Callable[[str], Agreement] | None, least: float
 ) -> tuple[Variant, list[Agreement], list[str]]:
-    """Return the first variant that keeps enough answers, the judgements, and a note where none is possible.
+    """Return the first variant that keeps enough answers, the judgements, and a note if there is none.
 
     Without a judgement it is the first variant. Where none keeps enough it is the network without techniques,
     judged last.

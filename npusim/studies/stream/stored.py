@@ -160,7 +160,7 @@ def stored_features(scenario: Scenario, plan: StorePlan, run: Runner | None = No
     scenario : Scenario
         A workload `sage-concat` without pruning's batches; a SoC with a CPU.
     run : callable, optional
-        Counts on real data: `npusim.accuracy.batches.runner_of`.
+        Counts on real data: `npusim.gnn_models.batches.runner_of`.
 
     Raises
     ------

@@ -1,9 +1,0 @@
-"""Accuracy of techniques on real data: models trained with PyTorch and exported with OpenVINO.
-
-`npusim.accuracy(...)` judges shipped models and a user's own modules. Documents are read and shown without
-PyTorch.
-"""
-
-from npusim.lazy import make_callable
-
-make_callable(__name__, "npusim.api.trusting", "accuracy")

@@ -1,0 +1,432 @@
+"""Fit of the DSP libraries to the cost model's table: loops of kernels and ties between kernels.
+
+The equation of `npusim.cost.dsp` is linear in a kernel's numbers at given thresholds, so the fit is one
+linear problem, polished on log error. Ties decide what the rows of a single kernel leave open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npusim.arch import DspGeneration, DspKernel
+from npusim.calibration.fits import Fitted, TrainingRows, UnitFit, cross_validate
+from npusim.calibration.least_squares import Floats
+from npusim.locate import resource
+from npusim.units import Quantity
+from npusim.validation.figures import Figures
+from npusim.validation.running import Judged, run_suite
+from npusim.validation.unit_models import Machine
+
+SOURCES = ("fitted", "vpuem", "classic")
+"""Kernel sources of the table; each is a generation of `configs/dsp/NPU`."""
+_SOFTNESS = 0.005
+"""Log error above which a row counts less than its square: the roughness of the tables."""
+_NONE = 1e-9
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Bare calls of one kernel: elements, rows and measured cycles of each; arrays of shape (calls,)."""
+
+    elements: Floats
+    rows: Floats
+    cycles: Floats
+
+
+@dataclass(frozen=True)
+class KernelLoops:
+    """A kernel's loops: the numbers to fit and the thresholds between loops, by field of `DspKernel`.
+
+    A `step` replaces `fixed`: the main loop begins so many cycles above the end of the plain loop. A step is
+    never negative, so that more elements never take less time, whatever a noisy row says.
+    """
+
+    numbers: tuple[str, ...]
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+    def fields(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Return a kernel's numbers and thresholds by field of `DspKernel`."""
+        fields = {**numbers, **self.thresholds}
+        if "step" in fields:
+            end = fields["small_fixed"] + fields["small_counted"] * fields["small_per_element"]
+            begin = end + fields.pop("step") - fields["small_below"] * fields["per_element"]
+            fields["fixed"] = max(0.0, begin)
+        return fields
+
+
+@dataclass(frozen=True)
+class Tie:
+    """A linear relation that decides what rows leave open: sum of factor x number = value (cycles)."""
+
+    factors: Mapping[str, float]
+    value: float
+    scale: float
+    """Cycles that its error is relative to."""
+    weight: float = 0.01
+    """Weight, 1 for a row; the default decides only what the rows leave open."""
+
+
+_LINE = ("fixed", "per_element")
+_PLAIN = ("small_fixed", "small_per_element")
+
+LOOPS = {
+    "line": KernelLoops(_LINE),
+    "flat": KernelLoops(("small_fixed", *_LINE), {"small_below": 256}),
+    "flat1024": KernelLoops(("small_fixed", *_LINE), {"small_below": 1024}),
+    "vector": KernelLoops((*_PLAIN, "step", "per_element"), {"small_below": 1024, "small_counted": 32}),
+    "plain": KernelLoops((*_PLAIN, *_LINE), {"small_below": 1024}),
+    "stream": KernelLoops(
+        (*_PLAIN, *_LINE, "stream_per_element"), {"small_below": 1024, "stream_from_elements": 16384}
+    ),
+    "rows": KernelLoops((*_LINE, "per_row")),
+    "lanes": KernelLoops(
+        (*_LINE, "per_row", "one_row_fixed", "few_rows_fixed", "few_rows_per_position"),
+        {"few_rows_below": 32},
+    ),
+    "axis": KernelLoops(
+        (*_LINE, "per_row", "row_head_per_element", "stream_per_element", "stream_per_row"),
+        {"row_head_elements": 16, "stream_from_rows": 16384},
+    ),
+}
+"""Loops by name. Thresholds are known to lie in (16, 256], (256, 1024], (4096, 16384] and between 16 and 32
+rows."""
+
+
+def design(loops: KernelLoops, calls: Calls) -> Floats:
+    """Return the design matrix, shape (calls, numbers): its product with the numbers is the cycles."""
+    elements, rows, limits = calls.elements, calls.rows, loops.thresholds
+    stream = np.zeros(len(elements), bool)
+    if "stream_from_elements" in limits:
+        stream |= elements >= limits["stream_from_elements"]
+    if "stream_from_rows" in limits:
+        stream |= rows >= limits["stream_from_rows"]
+    few = ~stream & (rows < limits.get("few_rows_below", 0))
+    one = few & (rows <= 1)
+    small = ~stream & ~few & (elements < limits.get("small_below", 0))
+    main = ~stream & ~few & ~small
+    head = elements <= limits.get("row_head_elements", 0) * rows
+    stepped = "step" in loops.numbers
+    beyond = limits["small_below"] if stepped else 0.0
+    counted = np.minimum(elements, limits.get("small_counted", np.inf))
+    columns: dict[str, NDArray[Any]] = {
+        "fixed": main | stream,
+        "step": main,
+        "per_element": ((main & ~head) | one) * (elements - beyond),
+        "per_row": main * rows,
+        "row_head_per_element": (main & head) * elements,
+        "small_fixed": small | (main & stepped),
+        "small_per_element": (small | (main & stepped)) * counted,
+        "stream_per_element": stream * elements,
+        "stream_per_row": stream * rows,
+        "one_row_fixed": one,
+        "few_rows_fixed": few & ~one,
+        "few_rows_per_position": (few & ~one) * elements / rows,
+    }
+    return np.stack([columns[name].astype(float) for name in loops.numbers], axis=1)
+
+
+def fit_numbers(loops: KernelLoops, calls: Calls, ties: Sequence[Tie]) -> dict[str, float]:
+    """Return a kernel's numbers, by field of `DspKernel`, thresholds not included."""
+    from scipy.optimize import nnls  # slow to import
+
+    matrix = design(loops, calls) / calls.cycles[:, None]
+    factors = [[tie.factors.get(name, 0.0) for name in loops.numbers] for tie in ties]
+    scales = np.array([tie.weight / tie.scale for tie in ties])
+    tied = np.array(factors).reshape(len(ties), len(loops.numbers)) * scales[:, None]
+    wanted = np.array([tie.value for tie in ties]) * scales
+    target = np.concatenate([np.ones(len(matrix)), wanted])
+    values = nnls(np.concatenate([matrix, tied]), target)[0]
+    return dict(zip(loops.numbers, _polish(matrix, tied, wanted, values).tolist(), strict=True))
+
+
+def _polish(matrix: Floats, tied: Floats, wanted: Floats, values: Floats) -> Floats:
+    """Return the numbers after robust least squares on log error, from the linear solution."""
+    from scipy.optimize import least_squares  # slow to import
+
+    free = (values > _NONE) & (matrix.any(axis=0) | tied.any(axis=0))
+    if not free.any():
+        return values
+    held = np.where(free, 0.0, values)
+
+    def residual(logs: Floats) -> Floats:
+        trial = held.copy()
+        trial[free] = np.exp(logs)
+        return np.concatenate([np.log(np.maximum(matrix @ trial, _NONE)), tied @ trial - wanted])
+
+    held[free] = np.exp(least_squares(residual, np.log(values[free]), loss="soft_l1", f_scale=_SOFTNESS).x)
+    return held
+
+
+def cycles_of(loops: KernelLoops, numbers: Mapping[str, float], calls: Calls) -> Floats:
+    """Return the cycles of bare calls under a kernel's numbers; shape (calls,)."""
+    cycles: Floats = design(loops, calls) @ np.array([numbers[name] for name in loops.numbers])
+    return cycles
+
+
+_SAME = 0.02
+"""Difference below which two main loops run the same code, except for one instruction: Add and Multiply."""
+_DUPLICATE_WEIGHT = 0.1
+"""Weight of a call of a kernel that runs the same code; a kernel's own call weighs 1."""
+_SPREAD = 0.05
+"""Weight of the cycles of a single element: kernels differ by a factor of two, repeats of a call by 5 to
+10 %."""
+
+
+@dataclass(frozen=True)
+class FittedKernel:
+    """One kernel of a generation, fitted alone."""
+
+    loops: str
+    """Name of its loops, a key of `LOOPS`."""
+    inputs: int
+    """Tensors it reads."""
+    calls: Calls
+    """The calls that it was fitted to."""
+    numbers: Mapping[str, float]
+
+    @property
+    def main(self) -> float:
+        """Cycles per element in its fastest loop."""
+        return self.numbers.get("stream_per_element") or self.numbers.get("per_element", 0.0)
+
+    def sizes_of_plain_loop(self) -> int:
+        """Return the number of different sizes below the plain loop's threshold."""
+        limits = LOOPS[self.loops].thresholds
+        small = self.calls.elements[self.calls.elements < limits.get("small_below", 0)]
+        return len(np.unique(np.minimum(small, limits.get("small_counted", np.inf))))
+
+
+def ties_of(kernel: FittedKernel, others: Sequence[FittedKernel]) -> list[Tie]:
+    """Return the ties of a kernel to the others of its generation."""
+    if kernel.loops == "axis":
+        # The streaming loop saves the set-up of a row; what it does with an element stays the same.
+        scale = max(kernel.numbers["row_head_per_element"], 1.0)
+        return [Tie({"stream_per_element": 1.0, "row_head_per_element": -1.0}, 0.0, scale)]
+    if "small_fixed" not in kernel.numbers:
+        return []
+    alike = [other for other in others if other.loops == kernel.loops]
+    peers = [other for other in alike if other.inputs == kernel.inputs]
+    same = [peer for peer in peers if peer.main and abs(peer.main / max(kernel.main, 1e-12) - 1.0) < _SAME]
+    pools = [same, peers, alike]
+    ties: list[Tie] = []
+    if kernel.loops == "vector":
+        ties += [replace(tie, weight=_SPREAD) for tie in _tied_to([peers, alike], "small_per_element")]
+        ties += _tied_to(pools, "step", "small_fixed", kernel) if not kernel.sizes_of_plain_loop() else []
+    elif kernel.loops in ("flat", "flat1024"):
+        # A call costs the same whatever it then computes, but more tensors take longer to set up.
+        ties += _tied_to([same, peers], "small_fixed") or _tied_to([alike], "small_fixed", "fixed", kernel)
+    else:
+        ties += [tie for duplicate in same for tie in _calls_of(duplicate)]
+        ties += _start_of_plain_loop([same, peers, alike])
+        main = "stream_per_element" if kernel.loops == "stream" else "per_element"
+        ties += _tied_to(pools, "small_per_element", main, kernel)
+    if kernel.loops == "stream":
+        ties += _tied_to(pools, "per_element", "stream_per_element", kernel)
+    return ties
+
+
+def _tied_to(
+    pools: Sequence[Sequence[FittedKernel]], name: str, of: str = "", kernel: FittedKernel | None = None
+) -> list[Tie]:
+    """Tie a number to its median over the first pool that knows it, or to another by their median ratio."""
+    least = 2 if name == "small_per_element" else 1
+    for pool in pools:
+        known = [
+            peer.numbers[name] / (peer.numbers[of] if of else 1.0)
+            for peer in pool
+            if peer.numbers[name] > 0.0
+            and (not of or peer.numbers[of] > 0.0)
+            and peer.sizes_of_plain_loop() >= least
+        ]
+        if known:
+            level = float(np.median(known))
+            if kernel is None:
+                return [Tie({name: 1.0}, level, level)]
+            return [Tie({name: 1.0, of: -level}, 0.0, max(kernel.numbers[of], kernel.main, 1e-9))]
+    return []
+
+
+def _calls_of(duplicate: FittedKernel) -> list[Tie]:
+    """Tie the numbers to the calls of a kernel that runs the same code."""
+    loops, calls = LOOPS[duplicate.loops], duplicate.calls
+    factors = [dict(zip(loops.numbers, row.tolist(), strict=True)) for row in design(loops, calls)]
+    pairs = zip(factors, calls.cycles.tolist(), strict=True)
+    return [Tie(factor, cycles, cycles, _DUPLICATE_WEIGHT) for factor, cycles in pairs]
+
+
+def _start_of_plain_loop(pools: Sequence[Sequence[FittedKernel]]) -> list[Tie]:
+    """Tie the start of the plain loop to its cycles per element: a longer body fills a longer pipeline."""
+    for pool in pools:
+        known = [peer for peer in pool if peer.sizes_of_plain_loop() >= 2]
+        if len(known) >= 3:
+            slope, start = np.polyfit(
+                [peer.numbers["small_per_element"] for peer in known],
+                [peer.numbers["small_fixed"] for peer in known],
+                1,
+            )
+            if slope >= 0.0 and start >= 0.0:
+                factors = {"small_fixed": 1.0, "small_per_element": -float(slope)}
+                return [Tie(factors, float(start), max(float(start), 1.0))]
+        if known:
+            level = float(np.median([peer.numbers["small_fixed"] for peer in known]))
+            return [Tie({"small_fixed": 1.0}, level, max(level, 1.0))]
+    return []
+
+
+_SCALAR_CYCLES = 150.0
+"""Cycles per vector of elements above which a kernel runs a plain scalar loop."""
+_VECTOR_CYCLES = 1.0
+"""Cycles per element below which a kernel must be a vector kernel."""
+_ALONG_ROWS = ("mvn", "normalizel2", "interpolatewh_1", "gptq")
+"""Beginnings of the names of kernels whose cycles grow with the rows."""
+_CYCLES = {"fixed", "per_row", "small_fixed", "stream_per_row", "few_rows_fixed", "one_row_fixed"}
+_CYCLES |= {"few_rows_per_position"}
+_COUNTS = {"small_below", "small_counted", "row_head_elements", "few_rows_below"}
+_COUNTS |= {"stream_from_elements", "stream_from_rows"}
+USABLE_ERROR = 0.25
+"""Held-out error above which a kernel is left out; an estimate then uses the fallback's, with a note."""
+
+_HEADER = """\
+# DSP kernels of {npu}, generation {generation}. Cycles of the VPU clock on one DSP. Fitted by
+# `python -m npusim.calibration dsp` to validate/figures/costmodel_dsp.csv
+# (intel/npu-nn-cost-model@8a2ae92b); suite `dsp` gives the error. No measured row stands behind any.
+# A kernel whose held-out rows are more than 25 % off is left out.
+"""
+_COLUMN = 20
+
+
+def fit_dsp(machine: Machine, rows: TrainingRows) -> Fitted:
+    """Fit the kernels of one machine's library; none of its numbers stands in the SoC's file."""
+    figures = rows("dsp")
+    generations = {}
+    for source in SOURCES:
+        shipped = machine.generation(source)
+        kernels = fit_generation(machine, source, figures.where(figures["kernel_source"] == source))
+        # A kernel without a training row stays as it was shipped.
+        generations[source] = shipped.model_copy(update={"kernels": {**shipped.kernels, **kernels}})
+    return Fitted(machine.with_generations(generations))
+
+
+def fit_generation(machine: Machine, source: str, figures: Figures) -> dict[str, DspKernel]:
+    """Fit all kernels of one source, by name, unusable ones included."""
+    alone = {
+        op: _alone(machine, source, op, figures.where(figures["op"] == op))
+        for op in sorted(set(figures["op"]))
+    }
+    kernels = {}
+    for op, kernel in alone.items():
+        ties = ties_of(kernel, [other for name, other in alone.items() if name != op])
+        numbers = fit_numbers(LOOPS[kernel.loops], kernel.calls, ties) if ties else kernel.numbers
+        kernels[op] = kernel_of(kernel, numbers)
+    return kernels
+
+
+def _alone(machine: Machine, source: str, op: str, figures: Figures) -> FittedKernel:
+    cycles = figures["time_s"] * float(machine.arch["vpu_clock_hz"][0])
+    calls = Calls(figures["out_elements"], figures["rows"], cycles)
+    loops = _loops_of(machine, source, op, figures, calls)
+    return FittedKernel(loops, int(figures["inputs"].max()), calls, fit_numbers(LOOPS[loops], calls, []))
+
+
+def _loops_of(machine: Machine, source: str, op: str, figures: Figures, calls: Calls) -> str:
+    """Return the loops of a kernel, by its generation and kind."""
+    lanes = float(machine.arch["dsp_lanes"][0])
+    wide = lanes >= 32
+    if source == "classic" or op == "default":
+        return "line"
+    if op == "softmax_x":
+        return "axis"
+    if op.startswith(_ALONG_ROWS):
+        return "rows"
+    if source == "vpuem":
+        return "plain" if wide else "stream"
+    largest = int(np.argmax(calls.elements))
+    scalar = calls.cycles[largest] / calls.elements[largest] * lanes > _SCALAR_CYCLES
+    if not wide:
+        return "line" if scalar else "flat"
+    if op in ("softmax", "gather"):
+        return "lanes" if op == "softmax" else "rows"
+    binary = figures["inputs"].max() > 1
+    if scalar:
+        return "flat1024" if binary or op.startswith("logical") else "line"
+    # A vector kernel of two tensors has one loop for all sizes; of one tensor, a plain one for few elements.
+    return "line" if binary else "vector"
+
+
+def kernel_of(kernel: FittedKernel, numbers: Mapping[str, float]) -> DspKernel:
+    """Return fitted numbers as a kernel of a data sheet."""
+    loops = LOOPS[kernel.loops]
+    main = numbers.get("stream_per_element") or numbers.get("per_element", 0.0)
+    fields = {
+        name: Quantity(float(f"{value:.6g}"), _unit(name))
+        for name, value in loops.fields(numbers).items()
+        if value > 0.0
+    }
+    share = Quantity(1.0 if main < _VECTOR_CYCLES else 0.0)
+    error = float(np.mean(np.abs(cycles_of(loops, numbers, kernel.calls) / kernel.calls.cycles - 1.0)))
+    source = f"fitted to {len(kernel.calls.cycles)} rows, mean error {100 * error:.1f} %"
+    return DspKernel.model_construct(None, **fields, vector_share=share, source=source)
+
+
+def _unit(name: str) -> str:
+    if name in _COUNTS:
+        return ""
+    return "cycle" if name in _CYCLES else "cycle/element"
+
+
+def held_out_errors(held_out: Judged, npu: str) -> dict[tuple[str, str], float]:
+    """Return the mean held-out error of each (generation, kernel) of an NPU."""
+    columns, errors = held_out.evidence.columns, held_out.evidence.errors
+    by_kernel: dict[tuple[str, str], list[float]] = {}
+    for row in np.flatnonzero(columns["npu"] == npu):
+        key = (columns["kernel_source"][row], columns["op"][row])
+        by_kernel.setdefault(key, []).append(float(errors[row]))
+    return {key: float(np.mean(values)) for key, values in by_kernel.items()}
+
+
+def library_text(
+    shipped: str, npu: str, name: str, generation: DspGeneration, held_out: Mapping[tuple[str, str], float]
+) -> str:
+    """Return the text of a library file; `held_out` holds the error of each (generation, kernel)."""
+    preface = shipped[: shipped.index("\nkernels:") + len("\nkernels:\n")]
+    preface = "".join(line for line in preface.splitlines(keepends=True) if not line.startswith("#"))
+    lines = [_HEADER.format(npu=npu, generation=name), preface]
+    for kernel_name, kernel in sorted(generation.kernels.items()):
+        error = held_out.get((name, kernel_name), np.inf)
+        if error <= USABLE_ERROR:
+            key = f"{kernel_name}:".ljust(_COLUMN - 1)
+            lines.append(f"  {key}{_kernel_text(kernel, error)}\n")
+    return "".join(lines)
+
+
+def _kernel_text(kernel: DspKernel, held_out: float) -> str:
+    entries = []
+    for name in DspKernel.model_fields:
+        value = getattr(kernel, name)
+        if name not in ("source", "vector_share") and value > 0.0:
+            entries.append(f"{name}: {f'{float(value):.6g} {value.unit}'.strip()}")
+    if kernel.vector_share:
+        entries.append("vector_share: 1")
+    entries.append(f'source: "{kernel.source}, held out {100 * held_out:.1f} %"')
+    return f"{{{', '.join(entries)}}}"
+
+
+def _libraries(fitted: Mapping[str, Fitted]) -> dict[Path, str]:
+    """Return the texts of the library files of fitted machines."""
+    held_out, texts = cross_validate(run_suite("dsp")), {}
+    for npu, result in fitted.items():
+        errors = held_out_errors(held_out, npu)
+        for source in SOURCES:
+            path = resource("configs", "dsp", npu, f"{source}.yaml")
+            generation = result.machine.generation(source)
+            texts[path] = library_text(path.read_text("utf-8"), npu, source, generation, errors)
+    return texts
+
+
+DSP = UnitFit("dsp", fit_dsp, ("dsp",), _libraries)

@@ -1,0 +1,174 @@
+"""Fits to published rates of networks: CPU and GPU (`hosts`), and an NPU's dispatch (`networks`)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from npusim.arch import load_soc
+from npusim.calibration.fits import FiguresFit, FiguresFits, LinearFit, settings_of
+from npusim.calibration.least_squares import Floats, FreeNumber, Solution
+from npusim.cost import arch_row
+from npusim.locate import resource
+from npusim.mapping import Mapped
+from npusim.studies.perturbation import evaluated, moved
+from npusim.validation.figures import Evidence
+from npusim.validation.network_figures import (
+    HOST_FIGURES,
+    PublishedNetworks,
+    PublishedRow,
+    published_rows,
+    workload_of,
+)
+from npusim.validation.suite import load_suite
+
+SOC = "core-ultra-7-165h"
+"""The chip of the figures of CPU and GPU."""
+HOST_NUMBERS = {
+    "cpu": (
+        FreeNumber("cpu.sustained_clock_share.latency", 0.7, 0.1, 1.0),
+        FreeNumber("cpu.sustained_clock_share.throughput", 0.6, 0.1, 1.0),
+        FreeNumber("cpu.element_rate", 0.3, 0.02, 1.0),
+    ),
+    "gpu": (
+        FreeNumber("gpu.dense_efficiency", 0.4, 0.05, 1.0),
+        FreeNumber("gpu.dispatch_overhead", 10e-6, 1e-6, 100e-6, unit="s"),
+        FreeNumber("gpu.launch_overhead", 200e-6, 10e-6, 2000e-6, unit="s"),
+    ),
+}
+"""Numbers that throughput and latency of whole networks determine, by device."""
+_NMS = "npu.dsp.kernels.implied.kernels.nonmaxsuppression.per_element"
+NPU_NUMBERS = {
+    "npu3720": (
+        FreeNumber("npu.dispatch_overhead", 20e-6, unit="s"),
+        FreeNumber(_NMS, 0.2, unit="cycle/element"),
+    ),
+    "npu4000": (FreeNumber("npu.dispatch_overhead", 6e-6, unit="s"),),
+}
+"""Numbers by NPU generation. Published rows on the 288V of networks with a non-maximum suppression are
+anomalous, so its rate is free on the older NPU alone."""
+
+
+class HostFit(FiguresFit):
+    """A device's published rows, and the fit to them; networks are left out in turn."""
+
+    soc, source = SOC, "[OVHOSTS] fitted, docs/hosts.md"
+    softness = 1.0
+    """None of these rows is an outlier."""
+    left_out = "networks"
+
+    def __init__(self, device: str, rows: list[PublishedRow]) -> None:
+        labels = [f"{row.network} {row.precision} {row.quantity}" for row in rows]
+        measured = np.array([row.measured for row in rows])
+        units = ["s" if row.quantity == "latency" else "" for row in rows]
+        groups = [row.network for row in rows]
+        super().__init__(f"{device} of {SOC}", HOST_NUMBERS[device], labels, measured, groups, units)
+        self.rows, self.machine = rows, load_soc(SOC)
+
+    @cached_property
+    def mapped(self) -> list[Mapped]:
+        """Each row's network, mapped for its hint."""
+        return [
+            row.scenario(
+                str(workload_of(row)[0]), self.machine, [f"workload.precision={row.precision}"]
+            ).mapped
+            for row in self.rows
+        ]
+
+    def predicted(self, values: Mapping[str, float]) -> Floats:
+        """Return the predictions of all rows, each in its unit."""
+        machine = moved(
+            self.machine, {("devices", *name.split(".")): value for name, value in values.items()}
+        )
+        predicted = np.empty(len(self.rows))
+        for i, (row, mapped) in enumerate(zip(self.rows, self.mapped, strict=True)):
+            run = mapped.run
+            arch: Any = arch_row(machine, run.tiles, run.requests, run.hint)
+            # No fitted number changes the operator table.
+            predicted[i] = row.predicted(evaluated(mapped, machine, arch, mapped.lowered.ops))
+        return predicted
+
+
+def host_fit(device: str) -> HostFit:
+    """Return the fit of a device to the shipped figures."""
+    rows = published_rows(resource("validate", "figures", HOST_FIGURES))
+    return HostFit(device, [row for row in rows if row.device == device and workload_of(row)[0] is not None])
+
+
+class NetworksFit(LinearFit):
+    """An NPU generation's published rows; the fit minimises the mean of the suite's errors.
+
+    Rows that no model explains have little weight in that mean.
+    """
+
+    left_out = "networks"
+
+    def __init__(self, unit: str) -> None:
+        free = NPU_NUMBERS[unit]
+        rows = self._rows(unit, {number.name: number.start for number in free})
+        kept, columns = rows.columns["anomalous"] == "no", rows.columns
+        self.is_latency = (columns["quantity"] == "latency")[kept]
+        words = zip(columns["workload"], rows.ids, columns["precision"], columns["quantity"], strict=True)
+        labels = [" ".join(map(str, word)) for word, is_kept in zip(words, kept, strict=True) if is_kept]
+
+        def times(values: Mapping[str, float]) -> Floats:
+            return self._inverted(self._rows(unit, values).predicted[kept])
+
+        units = ["s" if is_latency else "" for is_latency in self.is_latency]
+        groups = list(columns["workload"][kept])
+        super().__init__(unit, free, labels, rows.measured[kept], times, 2.0, groups, units)
+
+    def _rows(self, unit: str, values: Mapping[str, float]) -> Evidence:
+        suite = load_suite("networks")
+        path = resource("validate", "figures", str(suite.figures))
+        settings = settings_of(NPU_NUMBERS[unit], values)
+        return PublishedNetworks(settings, unit).evidence(suite, path, {})
+
+    def _inverted(self, figures: Floats) -> Floats:
+        """Return latencies, and intervals of throughputs; or figures of times."""
+        return np.where(self.is_latency, figures, 1.0 / figures)
+
+    def predicted(self, values: Mapping[str, float]) -> Floats:
+        """Return the predictions of all rows, each in its unit."""
+        return self._inverted(self.times_s(values))
+
+    def errors(self, values: Mapping[str, float]) -> Floats:
+        """Return predicted over measured, less one."""
+        errors: Floats = self.predicted(values) / self.measured - 1.0
+        return errors
+
+    def _solve(
+        self, errors: Callable[[Mapping[str, float]], Floats], start: Mapping[str, float], **how: Any
+    ) -> Solution:
+        from scipy.optimize import minimize  # slow to import
+
+        names = [number.name for number in self.free]
+        scale = np.array([number.start for number in self.free])
+
+        def named(logs: Floats) -> dict[str, float]:
+            return dict(zip(names, (np.exp(logs) * scale).tolist(), strict=True))
+
+        def loss(logs: Floats) -> float:
+            # A number that no row affects stays where the prediction began.
+            return float(np.abs(errors(named(logs))).mean() + 1e-3 * np.square(logs).mean())
+
+        options = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 20_000}
+        starts = [np.full(len(names), start) for start in (-1.0, 0.0, 1.0)]
+        results = [minimize(loss, start, method="Nelder-Mead", options=options) for start in starts]
+        best = min(results, key=lambda result: float(result.fun))
+        return Solution(named(best.x), {}, np.full((len(names), len(names)), np.nan), ())
+
+
+def _hosts(options: argparse.Namespace) -> Iterator[FiguresFit]:
+    return (host_fit(device) for device in HOST_NUMBERS)
+
+
+def _networks(options: argparse.Namespace) -> Iterator[FiguresFit]:
+    return (NetworksFit(unit) for unit in NPU_NUMBERS)
+
+
+HOSTS, NETWORKS = FiguresFits(_hosts), FiguresFits(_networks)

@@ -1,0 +1,247 @@
+"""Fits of the DMA engines and of the MAC grid: measured silicon first, Intel's cost model elsewhere.
+
+`docs/dpu_model.md` says what the figures determine of the MAC grid, and what they leave open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from npusim.calibration.data_sheet import FittedNumber
+from npusim.calibration.fits import Fitted, TrainingRows, UnitFit
+from npusim.calibration.least_squares import Floats, FreeNumber, solve
+from npusim.config import Section, load_model
+from npusim.locate import resource
+from npusim.validation.figures import Figures
+from npusim.validation.suite import load_suite
+from npusim.validation.unit_figures import (
+    TRANSFERS,
+    channelwise_table,
+    dense,
+    product_table,
+    sparse_table,
+    workload_table,
+)
+from npusim.validation.unit_models import Machine, dpu_cycles
+
+_DRAM = "dram_bytes_per_s"
+"""Bandwidth of DRAM in the architecture table. It is fitted too, but not written: its value is the prior of
+`npusim.calibration.granite_fit`, which writes it."""
+_UNITS = {"cycles": "cycle", "bytes": "B", "s": "s", "share": ""}
+_SHORT = 0.3
+"""Weight of rows that the suite does not judge."""
+
+
+class Stage(Section):
+    """One stage of the DMA fit."""
+
+    suite: str
+    judged: dict[str, float]
+    """Least value of a column in rows of full weight."""
+    softness: float
+    """Log error above which a row counts less than its square."""
+    source: str
+    on_silicon: bool
+    free: dict[str, tuple[float, float, float]]
+    """Start, least and largest value of columns of the architecture table."""
+
+
+class Plan(Section):
+    """Free parameters of the units' fits: `validate/definitions/unit_fits.yaml`."""
+
+    schema_name: Literal["npusim.unit-fits/1"] = Field(alias="schema")
+    """Version of this file format."""
+    dma: list[Stage]
+    dpu_start: dict[str, dict[str, float]]
+    """Start of each parameter of the MAC grid, by NPU."""
+    dpu_unmeasured: list[str]
+    """Parameters that are free on other NPUs, from their sheets' values."""
+    dpu_low: dict[str, float]
+    dpu_high: dict[str, float]
+    """Bounds of parameters; the others are at least 0."""
+
+
+@cache
+def _plan() -> Plan:
+    return load_model(resource("validate", "definitions", "unit_fits.yaml"), Plan)
+
+
+def fit_dma(machine: Machine, rows: TrainingRows) -> Fitted:
+    """Fit eleven numbers of `npu.dma.model`: measured transfers first, then rows of the cost model."""
+    numbers: list[FittedNumber] = []
+    undetermined: list[str] = []
+    for stage in _plan().dma:
+        figures, ((column, least),) = rows(stage.suite), stage.judged.items()
+        measured = figures[load_suite(stage.suite).measured]
+        weight = np.where(figures[column] >= least, 1.0, _SHORT)
+
+        free = [FreeNumber(name, *bounds) for name, bounds in stage.free.items()]
+        errors = partial(_transfer_errors, machine, figures, weight, measured)
+        solution = solve(free, errors, stage.softness)
+        machine = machine.with_numbers(solution.values)
+        undetermined += map(_dma_path, solution.undetermined)
+        for name, value in solution.values.items():
+            if name != _DRAM:
+                unit, sigma = _UNITS[name.rpartition("_")[2]], solution.relative_sigma[name]
+                path = _dma_path(name)
+                numbers.append(FittedNumber(path, value, unit, sigma, stage.source, stage.on_silicon))
+    return Fitted(machine, numbers, tuple(undetermined))
+
+
+def _transfer_errors(
+    machine: Machine, figures: Figures, weight: Floats, measured: Floats, values: Mapping[str, float]
+) -> Floats:
+    errors: Floats = weight * np.log(TRANSFERS.predict(figures, machine.with_numbers(values)) / measured)
+    return errors
+
+
+def _dma_path(column: str) -> str:
+    """Return the path of a column of the architecture table in the SoC's file."""
+    return "dram.bandwidth" if column == _DRAM else f"npu.dma.model.{column.removeprefix('dma_')}"
+
+
+DMA = UnitFit("dma", fit_dma, ("silicon-dma",))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Figures of the fit of the MAC grid, with their weight."""
+
+    table: Callable[[Figures], NDArray[Any]]
+    """Returns figures as rows of DPU_ROW."""
+    sigma: float
+    """Relative error of a row that the equations cannot be expected to explain."""
+    counts_as: int | None = None
+    """Independent rows that all of them are worth; None: their number. A cost model's grid is many correlated
+    rows, which must not outweigh the few measurements."""
+    rows_used: Callable[[Figures, Machine], Any] = lambda figures, machine: slice(None)
+    """Rows that count."""
+    is_speedup: bool = False
+    """Whether the measured value is dense cycles over cycles."""
+
+
+def _large(figures: Figures, machine: Machine) -> Any:
+    """Return the large products: start-up hides what small products gain by zeros."""
+    return (figures["m"] >= 256) & (figures["k"] >= 256)
+
+
+def _on_grid(figures: Figures, machine: Machine) -> Any:
+    """Return all rows, multiplications of two tensors only where the grid multiplies."""
+    return (figures["op"] != "eltwise_mul") | ("multiply" in machine.soc.npu.dpu.eltwise_ops)
+
+
+SOURCES = {
+    "silicon-dpu": Source(workload_table, sigma=0.02),
+    "silicon-sparsity": Source(sparse_table, sigma=0.03),
+    "costmodel-gemm": Source(product_table, sigma=0.15, counts_as=60),
+    "costmodel-sparse": Source(product_table, 0.06, counts_as=60, rows_used=_large, is_speedup=True),
+    "costmodel-eltwise-pool": Source(channelwise_table, 0.15, counts_as=40, rows_used=_on_grid),
+}
+"""Figures of the fit of the MAC grid, by suite."""
+
+_START_WEIGHT = 0.3
+"""Weight of the start, where a parameter that no row moves stays: 100 % away costs 0.3 sigma of a row."""
+_MOVES = 0.01
+"""Sigmas by which a measured parameter's own size must move a measured row."""
+_UNKNOWN = 0.5
+"""Standard deviation, as a share of a parameter, above which it is called undetermined."""
+_SCALE = 0.05
+"""Added to a start's size in the unit of length, because some starts are near 0."""
+
+
+@dataclass(frozen=True)
+class _Target:
+    """Rows of one source, ready to be compared."""
+
+    table: NDArray[Any]
+    dense: NDArray[Any] | None
+    """The same rows without zeros, where the measured value is a speed-up."""
+    measured: Floats
+    weight: float
+    """1 / sigma of a row, less where many rows count as few."""
+
+    def errors(self, machine: Machine) -> Floats:
+        """Return errors in weighted sigmas; shape (rows,)."""
+        cycles = dpu_cycles(machine.arch[0], self.table)
+        if self.dense is None:
+            log_error: Floats = np.log(cycles / self.measured) * self.weight
+            return log_error
+        speedup = dpu_cycles(machine.arch[0], self.dense) / cycles
+        error: Floats = (speedup / self.measured - 1.0) * self.weight
+        return error
+
+
+def _target(suite: str, figures: Figures, machine: Machine) -> _Target:
+    source = SOURCES[suite]
+    figures = figures.where(source.rows_used(figures, machine))
+    table, measured = source.table(figures), figures[load_suite(suite).measured]
+    share = 1.0 if source.counts_as is None else min(1.0, source.counts_as / max(1, len(figures)))
+    without_zeros = dense(table) if source.is_speedup else None
+    return _Target(table, without_zeros, measured, float(np.sqrt(share)) / source.sigma)
+
+
+def fit_dpu(machine: Machine, rows: TrainingRows) -> Fitted:
+    """Fit one NPU's parameters: least squares over logarithms of cycles, soft L1, deterministic.
+
+    Returns
+    -------
+    Fitted
+        Numbers of `npu.dpu.model`. Their standard deviations are those of the linearised problem at the
+        solution, widened where errors are larger than the sources' sigma.
+    """
+    from scipy.optimize import least_squares  # slow to import
+
+    start = _start(machine)
+    names, first = list(start), np.array(list(start.values()))
+    length = np.abs(first) + _SCALE
+    targets = {suite: _target(suite, rows(suite), machine) for suite in SOURCES}
+    targets = {suite: target for suite, target in targets.items() if len(target.measured)}
+
+    def residuals(values: Floats) -> Floats:
+        trial = machine.with_numbers(_columns(names, values))
+        errors = [target.errors(trial) for target in targets.values()]
+        return np.concatenate([*errors, _START_WEIGHT * (values - first) / length])
+
+    low = np.array([_plan().dpu_low.get(name, 0.0) for name in names])
+    high = np.array([_plan().dpu_high.get(name, np.inf) for name in names])
+    best = least_squares(residuals, first, loss="soft_l1", bounds=(low, high), x_scale=length, max_nfev=60)
+    count = sum(len(target.measured) for target in targets.values())
+    spread = max(1.0, 2.0 * best.cost / max(1, count - len(names)))
+    sigma = np.sqrt(np.diag(np.linalg.pinv(best.jac.T @ best.jac) * spread))
+    measured = np.concatenate([np.full(len(t.measured), n.startswith("silicon")) for n, t in targets.items()])
+    moves = np.abs(best.jac[:count][measured]) * np.maximum(1e-3, np.abs(best.x)) > _MOVES
+    open_ = (best.x <= low + 1e-4) | (best.x >= high - 1e-4) | ~(sigma < _UNKNOWN * best.x)
+    numbers = [
+        _dpu_number(machine, name, value, error, bool(seen))
+        for name, value, error, seen in zip(names, best.x, sigma, moves.any(axis=0), strict=True)
+    ]
+    undetermined = tuple(number.path for number, is_open in zip(numbers, open_, strict=True) if is_open)
+    return Fitted(machine.with_numbers(_columns(names, best.x)), numbers, undetermined)
+
+
+def _columns(names: list[str], values: Floats) -> dict[str, float]:
+    """Return values by column of the architecture table."""
+    return {f"dpu_{name}": float(value) for name, value in zip(names, values, strict=True)}
+
+
+def _dpu_number(machine: Machine, name: str, value: float, sigma: float, on_silicon: bool) -> FittedNumber:
+    unit = getattr(machine.soc.npu.dpu.model, name).unit
+    source = "[FIT] measured cycles" if on_silicon else "[FIT] cost model only, unmeasured"
+    relative = float(sigma / value) if value > 0.0 else None
+    return FittedNumber(f"npu.dpu.model.{name}", float(value), unit, relative, source, on_silicon)
+
+
+def _start(machine: Machine) -> dict[str, float]:
+    sheet, plan = machine.soc.npu.dpu.model, _plan()
+    unmeasured = {name: float(getattr(sheet, name)) for name in plan.dpu_unmeasured}
+    return plan.dpu_start.get(machine.name, unmeasured)
+
+
+DPU = UnitFit("dpu", fit_dpu, ("silicon-dpu", "costmodel-eltwise-pool"))

@@ -1,0 +1,228 @@
+"""The server of the lessons: this machine's own browser may read, and nobody's code is run."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import marimo
+import uvicorn
+from plotly.offline import get_plotlyjs
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from npusim.course.catalogue import lessons
+from npusim.course.start_page import start_page
+from npusim.errors import ConfigError
+
+LOOPBACK = "127.0.0.1"
+EXPLORER = Path(__file__).with_name("explorer.py")
+_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "worker-src 'self' blob:; connect-src 'self' data: blob: {sockets}; "
+    "frame-ancestors 'none'; form-action 'none'; base-uri 'self'; object-src 'none'"
+)
+"""What a browser may do with a page: load from this server, and from nowhere else."""
+_READS = ("GET", "HEAD")
+_WRITES = re.compile(
+    r"(/lessons/\w+|/explorer)/api/kernel/(instantiate|set_ui_element_value|set_model_value)"
+)
+"""What a page sends to its app: that it is there, and where its sliders stand. Nothing else is open."""
+_SOCKETS = re.compile(r"(/lessons/\w+|/explorer)/ws")
+_MOST_BYTES = 1 << 20
+"""Of a request, or of a message of a web socket: a slider's position takes some hundred."""
+_REFUSED = 1008
+"""Code of a refused web socket (RFC 6455: policy violation)."""
+
+
+class OwnPagesOnly:
+    """Refuse whatever no page of this server, in this machine's browser, asks.
+
+    A page elsewhere can point a name of its own at 127.0.0.1, or ask this server from its own origin: the
+    first shows in the header Host, the second in Origin. Of marimo's interface only what `_WRITES` and
+    `_SOCKETS` name is open, whatever a later version adds.
+    """
+
+    def __init__(self, app: ASGIApp, port: int) -> None:
+        """Take the port that the server listens on."""
+        self._app = app
+        self._hosts = {f"{name}:{port}" for name in (LOOPBACK, "localhost")}
+        self._origins = {f"http://{host}" for host in self._hosts}
+        sockets = " ".join(f"ws://{host}" for host in sorted(self._hosts))
+        self._policy = _POLICY.format(sockets=sockets).encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        if headers.get("host") not in self._hosts or (origin is not None and origin not in self._origins):
+            words = "This server answers pages of its own, under 127.0.0.1 or localhost, and nobody else."
+            await self._refuse(scope, receive, send, 403, words)
+            return
+        refused = _unasked(scope, headers)
+        if refused is not None:
+            await self._refuse(scope, receive, send, *refused)
+            return
+
+        async def send_with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = [pair for pair in message["headers"] if pair[0] != b"content-security-policy"]
+                message["headers"] = [
+                    *given,
+                    (b"content-security-policy", self._policy),
+                    (b"x-content-type-options", b"nosniff"),
+                    (b"referrer-policy", b"no-referrer"),
+                ]
+            await send(message)
+
+        await self._app(scope, receive, send_with_policy)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, status: int, words: str) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _REFUSED})
+            return
+        await PlainTextResponse(f"{words}\n", status_code=status)(scope, receive, send)
+
+
+def _unasked(scope: Scope, headers: Headers) -> tuple[int, str] | None:
+    """Return status and words of what no page of this server asks; None for what one does."""
+    path = scope["path"]
+    if b"file" in scope["query_string"].lower() or b"%" in scope["query_string"]:
+        return 404, "No other file is opened."  # marimo takes ?file=PATH for a notebook to run
+    if scope["type"] == "websocket":
+        return None if _SOCKETS.fullmatch(path) else (404, "No such web socket.")
+    if scope["method"] in _READS:
+        return (404, "Not open.") if "/api/" in path or ".." in path else None
+    if not _WRITES.fullmatch(path):
+        return 405, "Lessons take the positions of sliders and nothing else."
+    length = headers.get("content-length", "")
+    if not length.isdecimal():
+        return 411, "The length must be told."
+    return (413, f"At most {_MOST_BYTES} bytes.") if int(length) > _MOST_BYTES else None
+
+
+@cache
+def _library() -> str:
+    script: str = get_plotlyjs()
+    return script
+
+
+async def _plotly(_: Request) -> Response:
+    return Response(_library(), media_type="text/javascript", headers={"cache-control": "max-age=86400"})
+
+
+async def _start(_: Request) -> Response:
+    return HTMLResponse(start_page(lessons()))
+
+
+def application(port: int) -> ASGIApp:
+    """Return the application: the list of lessons at `/`, and each lesson as an app without its code.
+
+    Parameters
+    ----------
+    port : int
+        Port that it will be reached at.
+    """
+    notebooks = marimo.create_asgi_app(quiet=True, include_code=False)
+    for lesson in lessons():
+        notebooks = notebooks.with_app(path=f"/lessons/{lesson.name}", root=str(lesson.path))
+    notebooks = notebooks.with_app(path="/explorer", root=str(EXPLORER))
+    return Starlette(
+        routes=[
+            Route("/", _start),
+            Route("/library/plotly.min.js", _plotly),
+            Mount("/", notebooks.build()),
+        ],
+        middleware=[Middleware(OwnPagesOnly, port=port)],
+    )
+
+
+def bound_socket(port: int) -> socket.socket:
+    """Return a socket on the loopback address.
+
+    Parameters
+    ----------
+    port : int
+        0 takes one that is free.
+
+    Raises
+    ------
+    ConfigError
+        The port is taken, or not ours to take.
+    """
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((LOOPBACK, port))
+    except (OSError, OverflowError) as error:
+        opened.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"port {port}: {reason}", file="--port", allowed="a free port, or 0 for any"
+        ) from None
+    return opened
+
+
+def serve(port: int, ready: Callable[[str], None]) -> None:
+    """Serve the lessons until interrupted.
+
+    Parameters
+    ----------
+    port : int
+        0 takes one that is free.
+    ready : callable
+        Is given the address of the list of lessons as soon as it can be opened.
+
+    Raises
+    ------
+    ConfigError
+        The port is taken.
+    """
+    with bound_socket(port) as opened:
+        actual = opened.getsockname()[1]
+        _warm()
+        server = _Server(
+            uvicorn.Config(
+                application(actual),
+                log_level="error",
+                lifespan="on",
+                ws="websockets-sansio",
+                ws_max_size=_MOST_BYTES,
+            )
+        )
+        server.when_started = lambda: ready(f"http://{LOOPBACK}:{actual}/")
+        server.run(sockets=[opened])
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it can be reached."""
+
+    when_started: Callable[[], None]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and tell."""
+        await super().startup(sockets)
+        if self.started:
+            self.when_started()
+
+
+def _warm() -> None:
+    """Load what every lesson needs, before anyone waits for a page.
+
+    Not in a thread beside the server's start: Python 3.11 parses source in two threads at once with errors.
+    """
+    import npusim
+
+    npusim.estimate("gcn-cora", techniques="stagr", interval=False)

@@ -1,0 +1,473 @@
+"""GAT, GraphSAGE, and networks by Eq. 1 of GCNP as PyTorch modules, in each form that npusim costs.
+
+All forms of a model share their parameters and, where the form is exact, their answers.
+
+GAT scores each pair of nodes, or adds two vectors (GrAx2). Absent edges are masked by Select, by multiplying
+and adding a mask (EffOp), or by adding alone (GrAx1). Target scores [.., N, 1] belong to the rows of the
+softmax, source scores [.., 1, N] to its columns.
+
+GraphSAGE samples its neighbours beforehand. Absent neighbours of a maximum are masked by Select, by
+multiplying and adding a mask (EffOp), or by 0 (GrAx3), which is exact where features are not negative.
+
+A network by Eq. 1 has branches of powers of the adjacency; a GCN has one branch of power 1. A pruned network
+has narrower weights, and a branch that reads fewer channels picks them by index.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from npusim.gnn_models.views import (
+    LOWERED,
+    EdgeView,
+    FinishedRows,
+    GatheredView,
+    GraphMatrix,
+    MatrixView,
+    scatter_rows,
+)
+from npusim.workloads.gnn.spec import Layer, attention_layers
+
+MASKED = -9e15
+"""Stands for minus infinity where a score is replaced."""
+SLOPE = 0.2
+"""Slope of LeakyReLU below zero (Velickovic et al., 2018)."""
+ABSENT = -1e4
+"""Stands for a missing neighbour in a maximum."""
+
+
+def scores_of(target: Tensor, source: Tensor, form: str) -> Tensor:
+    """Return attention scores after LeakyReLU.
+
+    Parameters
+    ----------
+    target, source : Tensor
+        A score of each node in either role, [.., N, 1] both.
+    form : str
+        `pairs`: added by broadcasting, [.., N, N]; `rank2`: the same as [d, 1] [1, s]^T (GrAx2), exact;
+        `literal`: added as vectors, [.., N, 1], so that a row of the softmax is constant (GrAx2);
+        `source`: the source's score alone, [.., 1, N] (GrAx2).
+    """
+    across = source.transpose(-1, -2)
+    if form == "literal":
+        scores = target + source
+    elif form == "source":
+        scores = across
+    elif form == "rank2":
+        ones = _ones(target.shape)
+        left = torch.cat([target, ones], dim=-1)
+        right = torch.cat([ones.transpose(-1, -2), across], dim=-2)
+        scores = torch.matmul(left, right)
+    else:
+        scores = target + across
+    return functional.leaky_relu(scores, SLOPE)
+
+
+def masked(scores: Tensor, masks: tuple[Tensor, ...], masking: str) -> Tensor:
+    """Return scores [.., N, N] in which absent pairs count for nothing.
+
+    Parameters
+    ----------
+    scores : Tensor
+        [.., N, N], [.., N, 1] or [.., 1, N].
+    masks : tuple of Tensor
+        `select`: the condition [N, N]; `arithmetic`: the 0/1 mask and the summand; `additive`: the summand.
+    masking : str
+        `select`: absent scores are replaced; `arithmetic`: multiplied by 0 and lowered (EffOp); `additive`:
+        lowered only (GrAx1).
+    """
+    if masking == "additive":
+        return scores + masks[0]
+    if masking == "arithmetic":
+        return scores * masks[0] + masks[1]
+    shape = (*scores.shape[:-2], *masks[0].shape[-2:])
+    absent = torch.full_like(scores.expand(shape), MASKED)
+    return torch.where(masks[0], scores, absent)
+
+
+def _ones(shape: torch.Size) -> Tensor:
+    """Return ones that a traced module holds as a constant: a trace must know the sizes as plain numbers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # a constant is wanted
+        return torch.ones([int(size) for size in shape])
+
+
+class _Attention(nn.Module):
+    """Parameters of one layer: transformation, one score vector per head for source and target, bias."""
+
+    def __init__(self, inputs: int, outputs: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.each = heads, outputs // heads
+        self.linear = nn.Linear(inputs, outputs, bias=False)
+        self.source = nn.Parameter(torch.empty(heads, 1, self.each))
+        self.target = nn.Parameter(torch.empty(heads, 1, self.each))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+        for weight in (self.linear.weight, self.source, self.target):
+            nn.init.xavier_uniform_(weight)
+
+
+class GAT(nn.Module):
+    """Graph attention; with a matrix all pairs are scored and masked.
+
+    Parameters
+    ----------
+    masking : str
+        `select`, `arithmetic` (EffOp) or `additive` (GrAx1), as for `masked`.
+    scores : str
+        `pairs`, or one of GrAx2's forms, as for `scores_of`.
+    """
+
+    def __init__(
+        self,
+        widths: list[tuple[int, int]],
+        heads: int,
+        view: EdgeView | GraphMatrix,
+        masking: str = "select",
+        scores: str = "pairs",
+        dropout: float = 0.6,
+    ) -> None:
+        super().__init__()
+        last = len(widths) - 1
+        self.plan = attention_layers(widths, heads)
+        self.layers = nn.ModuleList(
+            _Attention(i, o, heads if n < last else 1) for n, (i, o) in enumerate(widths)
+        )
+        self.view, self.masking, self.scores, self.dropout = view, masking, scores, dropout
+        self.lowered = LOWERED
+
+    def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
+        """Return log-probabilities [N, classes] for features [N, F] and the view's inputs."""
+        prepared = self.prepare(graph)
+        for number in range(len(self.layers)):
+            if number > 0:  # the features' dropout is the trainer's
+                x = functional.dropout(x, self.dropout, self.training)
+            x = self.layer(number, x, prepared)
+            if number + 1 < len(self.layers):
+                x = functional.elu(x)
+        return torch.log_softmax(x, dim=1)
+
+    def layer(self, i: int, x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
+        """Return the result of layer `i` before its activation."""
+        layer = self.layers[i]
+        h = layer.linear(x)
+        dense = isinstance(self.view, GraphMatrix)
+        result: Tensor = (self._all_pairs if dense else self._along_edges)(layer, prepared, h) + layer.bias
+        return result
+
+    def prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return source and target of the edges, or the masks that the masking takes."""
+        if not isinstance(self.view, GraphMatrix):
+            return self.view.prepare(*graph)
+        if isinstance(self.view, MatrixView) and self.masking != "select":
+            return self.view.tensors(graph)  # finished masks
+        adjacency = self.view.matrix(*graph)
+        if self.masking == "select":
+            return (adjacency > 0,)
+        negative = (adjacency - 1.0) * self.lowered
+        return (adjacency, negative) if self.masking == "arithmetic" else (negative,)
+
+    def _all_pairs(self, layer: _Attention, masks: tuple[Tensor, ...], h: Tensor) -> Tensor:
+        nodes, width = h.shape
+        source, target = layer.source[0], layer.target[0]
+        if layer.heads > 1:
+            h = h.reshape(nodes, layer.heads, layer.each).transpose(0, 1)
+            source, target = layer.source, layer.target
+        to, since = (torch.matmul(h, weight.transpose(-1, -2)) for weight in (target, source))
+        scores = masked(scores_of(to, since, self.scores), masks, self.masking)
+        weights = functional.dropout(torch.softmax(scores, dim=-1), self.dropout, self.training)
+        mixed = torch.matmul(weights, h)
+        return mixed if layer.heads == 1 else mixed.transpose(0, 1).reshape(nodes, width)
+
+    def _along_edges(self, layer: _Attention, ends: tuple[Tensor, ...], h: Tensor) -> Tensor:
+        source, target = ends
+        nodes, width = h.shape
+        h = h.reshape(nodes, layer.heads, layer.each)
+        weights = functional.dropout(self.edge_weights(layer, ends, h), self.dropout, self.training)
+        messages = h.index_select(0, source) * weights.unsqueeze(2)
+        return scatter_rows(messages, target, nodes).reshape(nodes, width)
+
+    @staticmethod
+    def edge_weights(layer: _Attention, ends: tuple[Tensor, ...], h: Tensor) -> Tensor:
+        """Return the attention of each edge, [E, heads], for transformed features [N, heads, each]."""
+        source, target = ends
+        nodes = h.shape[0]
+        from_source = (h * layer.source.transpose(0, 1)).sum(dim=2)
+        from_target = (h * layer.target.transpose(0, 1)).sum(dim=2)
+        scores = from_source.index_select(0, source) + from_target.index_select(0, target)
+        scores = functional.leaky_relu(scores, SLOPE)
+        most = scatter_rows(scores, target, nodes, "max")
+        raised = (scores - most.index_select(0, target)).exp()
+        return raised / scatter_rows(raised, target, nodes).index_select(0, target)
+
+
+def masked_maximum(gathered: Tensor, masks: tuple[Tensor, ...], masking: str) -> Tensor:
+    """Return the maximum over neighbours, [N, F].
+
+    Parameters
+    ----------
+    gathered : Tensor
+        Features of the neighbours, [N, K, F].
+    masks : tuple of Tensor
+        [N, K, 1] each: the condition (`select`), the 0/1 mask and the summand (`arithmetic`), or the
+        0/1 mask.
+    masking : str
+        `select`: missing neighbours are replaced; `arithmetic`: multiplied by 0 and lowered (EffOp);
+        `pool` and `reduce`: multiplied by 0 only (GrAx3), the maximum taken by max-pooling or by ReduceMax.
+        The last two let the 0 win where all features are negative.
+    """
+    if masking == "select":
+        return torch.where(masks[0], gathered, ABSENT).amax(dim=1)
+    kept = gathered * masks[0]
+    if masking == "arithmetic":
+        return (kept + masks[1]).amax(dim=1)
+    if masking == "reduce":
+        return kept.amax(dim=1)
+    nodes, count, width = kept.shape
+    image = kept.reshape(1, nodes, count, width)
+    return functional.max_pool2d(image, (count, 1), stride=1).reshape(nodes, width)
+
+
+class SparseMaximum(nn.Module):
+    """Maximum over neighbours of features that are not negative and nearly all zeros.
+
+    Only cells in which some neighbour has a non-zero can have a maximum other than 0. Training touches only
+    these: a hundred times fewer than all.
+
+    Parameters
+    ----------
+    places : Tensor
+        Indices of the non-zero features, [2, Z]: rows in ascending order.
+    ends : tuple of Tensor
+        Source and target of each edge, [E] both.
+    """
+
+    which: Tensor
+    cell: Tensor
+    cells: Tensor
+
+    def __init__(self, places: Tensor, ends: tuple[Tensor, Tensor], shape: tuple[int, int]) -> None:
+        super().__init__()
+        source, target = ends
+        self.shape = shape
+        rows = torch.arange(shape[0] + 1)
+        start = torch.searchsorted(places[0].contiguous(), rows)
+        length = (start[1:] - start[:-1]).index_select(0, source)
+        first = torch.cumsum(length, 0) - length
+        within = torch.arange(int(length.sum())) - torch.repeat_interleave(first, length)
+        which = torch.repeat_interleave(start.index_select(0, source), length) + within
+        key = torch.repeat_interleave(target, length) * shape[1] + places[1].index_select(0, which)
+        cells, cell = torch.unique(key, return_inverse=True)
+        cells = torch.stack([cells // shape[1], cells % shape[1]])
+        for name, value in (("which", which), ("cell", cell), ("cells", cells)):
+            self.register_buffer(name, value, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the maxima of sparse features [N, F] as a sparse matrix [N, F]."""
+        values = x.coalesce().values().index_select(0, self.which)
+        most = torch.zeros(self.cells.shape[1]).scatter_reduce(0, self.cell, values, "amax")
+        return torch.sparse_coo_tensor(
+            self.cells, most, self.shape, is_coalesced=True, check_invariants=False
+        )
+
+
+class SAGE(nn.Module):
+    """GraphSAGE: (aggregate(x) W^T + b) + x W_root^T per layer, as in PyTorch Geometric's SAGEConv.
+
+    Parameters
+    ----------
+    view : View
+        The sampled graph; a matrix for the mean only.
+    maximum : bool
+        Whether a layer takes the neighbours' maximum instead of their mean.
+    masking : str
+        How a maximum leaves out missing neighbours, as for `masked_maximum`.
+    """
+
+    def __init__(
+        self,
+        widths: list[tuple[int, int]],
+        view: GatheredView | FinishedRows | EdgeView | GraphMatrix,
+        maximum: bool,
+        aggregate_first: bool,
+        masking: str = "select",
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.neighbours = nn.ModuleList(nn.Linear(i, o) for i, o in widths)
+        self.root = nn.ModuleList(nn.Linear(i, o, bias=False) for i, o in widths)
+        self.view, self.maximum, self.masking = view, maximum, masking
+        self.aggregate_first, self.dropout = aggregate_first, dropout
+        self.sparse_maximum: SparseMaximum | None = None
+        """Maximum of sparse features; training sets it."""
+
+    def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
+        """Return log-probabilities [N, classes] for features [N, F] and the view's inputs."""
+        prepared = self._prepare(graph)
+        for number, (linear, root) in enumerate(zip(self.neighbours, self.root, strict=True)):
+            if number > 0:  # the features' dropout is the trainer's
+                x = functional.dropout(x, self.dropout, self.training)
+            if self.aggregate_first:
+                mixed = linear(self._aggregate(prepared, x))
+            else:
+                mixed = self._aggregate(prepared, linear(x))
+            x = mixed + root(x)
+            if number + 1 < len(self.root):
+                x = torch.relu(x)
+        return torch.log_softmax(x, dim=1)
+
+    def take_sparse(self, features: Tensor) -> None:
+        """Prepare the maximum of features with the sparsity of `features` [N, F]."""
+        if self.maximum and self.aggregate_first and isinstance(self.view, EdgeView):
+            ends = self.view.prepare(*self.view.example.values())
+            nodes, width = features.shape
+            self.sparse_maximum = SparseMaximum(features.indices(), ends, (nodes, width))
+
+    def _prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if isinstance(self.view, GraphMatrix):
+            return (self.view.matrix(*graph),)
+        if isinstance(self.view, GatheredView):
+            return self.view.prepare_rows(self.masking if self.maximum else "mean", *graph)
+        if isinstance(self.view, FinishedRows):
+            return self.view.prepare_rows(self.masking, *graph)
+        return self.view.prepare(*graph) if self.maximum else self.view.prepare_mean(*graph)
+
+    def _aggregate(self, prepared: tuple[Tensor, ...], x: Tensor) -> Tensor:
+        if isinstance(self.view, GraphMatrix):
+            return torch.matmul(prepared[0], x)
+        if isinstance(self.view, GatheredView | FinishedRows):
+            gathered = x[prepared[0]]
+            if self.maximum:
+                return masked_maximum(gathered, prepared[1:], self.masking)
+            return (gathered * prepared[1]).sum(dim=1) / prepared[2]
+        if x.is_sparse and self.sparse_maximum is not None:
+            return self.sparse_maximum(x)
+        messages = x.index_select(0, prepared[0])
+        if self.maximum:
+            return scatter_rows(messages, prepared[1], x.shape[0], "max")
+        return scatter_rows(messages, prepared[1], x.shape[0]) / prepared[2]
+
+
+class Propagation(nn.Module):
+    """A network by Eq. 1.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Channels of each layer and branch.
+    view : View
+        The graph as edges, or as a matrix [N, N].
+    mean : bool
+        Whether neighbours are averaged; otherwise GCN's weights apply, which the view's matrix holds.
+    columns : mapping of (layer, branch) to Tensor, optional
+        Channels that a branch reads where it does not read all of them.
+    transform_first : bool
+        Whether a branch multiplies before it aggregates.
+    bias : bool
+        Whether branches have a bias, added where they multiply; a dense layer always has one.
+    dropout : float or sequence of float
+        Rate for the inputs of all layers, or of each layer.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        view: EdgeView | GraphMatrix,
+        mean: bool,
+        columns: Mapping[tuple[int, int], Tensor] | None = None,
+        transform_first: bool = False,
+        *,
+        bias: bool = False,
+        jumping: bool = False,
+        normalise: bool = False,
+        dropout: float | Sequence[float] = 0.5,
+    ) -> None:
+        super().__init__()
+        self.plan, self.view, self.mean = tuple(layers), view, mean
+        self.transform_first, self.bias = transform_first, bias
+        self.jumping, self.normalise = jumping, normalise
+        self.dropouts = (dropout,) * len(self.plan) if isinstance(dropout, float) else tuple(dropout)
+        self.dropout = self.dropouts[0]  # the trainer applies it to the attributes
+        self.layers = nn.ModuleList(
+            nn.ModuleList(
+                nn.Linear(branch.inputs, branch.outputs, bias or not layer_propagates(layer))
+                for branch in layer.branches
+            )
+            for layer in layers
+        )
+        self.picked = set(columns or ())
+        for (i, b), channels in (columns or {}).items():
+            self.register_buffer(f"columns_{i}_{b}", channels)
+
+    def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
+        """Return log-probabilities [N, classes] for features [N, F] and the view's inputs."""
+        prepared = self.prepare(graph)
+        results: list[Tensor] = []
+        for i in range(len(self.plan)):
+            dense = not layer_propagates(self.plan[i])
+            if dense and self.jumping:
+                x = torch.cat(results, dim=1)
+            if dense and self.normalise:
+                x = functional.normalize(x, dim=1)
+            if i > 0:
+                x = functional.dropout(x, self.dropouts[i], self.training)
+            x = self.layer(i, x, prepared)
+            if i + 1 < len(self.plan):
+                x = torch.relu(x)
+            results.append(x)
+        return torch.log_softmax(x, dim=1)
+
+    def layer(self, i: int, x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
+        """Return the result of layer `i` before its activation."""
+        parts = [self.branch(i, b, x, prepared) for b in range(len(self.plan[i].branches))]
+        if self.plan[i].average:
+            return sum(parts[1:], parts[0]) * (1.0 / len(parts))
+        return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+
+    def branch(self, i: int, b: int, x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
+        """Return the result of one branch of layer `i`."""
+        order, linear = self.plan[i].branches[b].order, self.layers[i][b]
+        x = self.read(i, b, x)
+        if self.transform_first:
+            return self.power(linear(x), order, prepared)
+        return linear(self.power(x, order, prepared))
+
+    def read(self, i: int, b: int, x: Tensor) -> Tensor:
+        """Return the channels of `x` that a branch reads."""
+        if (i, b) not in self.picked:
+            return x
+        return x.index_select(1, self.get_buffer(f"columns_{i}_{b}"))
+
+    def power(self, x: Tensor, order: int, prepared: tuple[Tensor, ...]) -> Tensor:
+        """Return A^order x."""
+        for _ in range(order):
+            x = self._aggregate(prepared, x)
+        return x
+
+    def prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the tensors that every aggregation needs, from the view's inputs."""
+        if isinstance(self.view, GraphMatrix):
+            return (self.view.matrix(*graph),)
+        if self.mean:
+            return self.view.prepare_mean(*graph)
+        source, target = self.view.prepare(*graph)
+        return source, target, self.view.weights(source, target, "norm").unsqueeze(1)
+
+    def _aggregate(self, prepared: tuple[Tensor, ...], x: Tensor) -> Tensor:
+        if isinstance(self.view, GraphMatrix):
+            if x.is_sparse and prepared[0].is_sparse:
+                return torch.sparse.mm(prepared[0], x)
+            return torch.matmul(prepared[0], x)
+        messages = x.index_select(0, prepared[0])
+        if self.mean:
+            return scatter_rows(messages, prepared[1], self.view.nodes) / prepared[2]
+        return scatter_rows(messages * prepared[2], prepared[1], self.view.nodes)
+
+
+def layer_propagates(layer: Layer) -> bool:
+    """Whether a layer aggregates from neighbours; a dense one does not."""
+    return any(branch.order for branch in layer.branches)

@@ -1,0 +1,338 @@
+"""Operator graphs and OpenVINO models of rows, with input values.
+
+The graph of a row is estimated by npusim and written for OpenVINO: what is predicted is what was measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npusim.errors import ConfigError, ModelFileError, NpusimError
+from npusim.frontends.example_values import example_value
+from npusim.graph import Graph
+from npusim.measuring.benchmarks import benchmark_graph
+from npusim.measuring.devices import load_openvino
+from npusim.measuring.document import Benchmark, Given, ModelFile, ModelRef, Network, Workload
+from npusim.ops import DType
+from npusim.scenario import Scenario, is_module
+from npusim.workloads import load_workload, workload_published_as
+
+if TYPE_CHECKING:
+    from npusim.measuring.suites import Item
+
+Sources = Mapping[str, Path | Scenario]
+"""Paths of model and workload files, and networks of Python, by the name in a row."""
+
+PRECISIONS: Mapping[str, DType] = {"f32": DType.FP32, "f16": DType.FP16, "bf16": DType.BF16}
+"""Floating-point formats by OpenVINO's names."""
+
+
+class UnbuildableError(NpusimError):
+    """A row whose network npusim cannot build: only its name is known, or its file is missing."""
+
+
+def graph_of(ref: ModelRef, precision: str | None = None, files: Sources | None = None) -> Graph:
+    """Return the operator graph that a row names.
+
+    Parameters
+    ----------
+    precision : str, optional
+        Floating-point format of the device: f32, f16, bf16. It replaces the format of workloads and
+        benchmarks; int8 tensors stay. Default: the row's own format.
+    files : Sources, optional
+        Model files, workload files and networks of Python by the name in the row.
+
+    Raises
+    ------
+    UnbuildableError
+        For a network whose name only is known, or a model file that is missing or has changed.
+    ConfigError, UnknownNameError, IllegalTechniqueError
+        For an impossible precision, size or setting, an unknown name, or a technique that does not fit.
+
+    Examples
+    --------
+    >>> graph_of(Benchmark(operator="MatMul", sizes={"m": 8, "k": 8, "n": 8}), "f16").macs
+    512.0
+    """
+    floats = _float_dtype(precision)
+    if isinstance(ref, Benchmark):
+        dtype = DType.parse(ref.dtype)
+        if dtype.is_float and floats is not None:
+            dtype = floats
+        return benchmark_graph(ref.operator, ref.sizes, dtype, floats or DType.FP32)
+    if isinstance(ref, Workload):
+        settings = [
+            f"workload.{key.removeprefix('workload.')}={value}" for key, value in ref.settings.items()
+        ]
+        if floats is not None:
+            settings.append(f"workload.precision={floats.value}")
+        named = (files or {}).get(ref.workload, ref.workload)
+        return Scenario(str(named), techniques=ref.techniques, settings=settings).graph
+    if isinstance(ref, ModelFile):
+        return _imported(ref, floats, files or {})
+    if isinstance(ref, Given):
+        return _given(ref, floats, files or {}).graph
+    assert isinstance(ref, Network)
+    return _published(ref, floats)
+
+
+def _published(ref: Network, floats: DType | None) -> Graph:
+    """Return the network of a published table, in the table's format."""
+    name = workload_published_as(ref.network)
+    if name is None:
+        named = f"network {ref.network} ({ref.precision})"
+        raise UnbuildableError(f"{named} is known by its name only; measure its model file instead")
+    precision = DType.parse(ref.precision)
+    if precision.is_float and floats is not None:
+        precision = floats
+    return load_workload(name, [f"workload.precision={precision.value}"])
+
+
+def _float_dtype(precision: str | None) -> DType | None:
+    if precision is None:
+        return None
+    if precision not in PRECISIONS:
+        raise ConfigError(f"`{precision}`", key="precision", allowed=", ".join(PRECISIONS))
+    return PRECISIONS[precision]
+
+
+def _given(ref: Given, floats: DType | None, files: Sources) -> Scenario:
+    scenario = files.get(ref.name)
+    if not isinstance(scenario, Scenario):
+        raise UnbuildableError(f"network {ref.name} was handed in from Python and is not at hand; hand it in")
+    if floats is not None and is_module(scenario.network):
+        scenario = scenario.with_settings([f"workload.precision={floats.value}"])
+    return scenario.with_(techniques=ref.techniques)
+
+
+def _imported(ref: ModelFile, floats: DType | None, files: Sources) -> Graph:
+    path = files.get(ref.name)
+    if not isinstance(path, Path):
+        raise UnbuildableError(f"model file {ref.name} is not at hand; say where it lies")
+    if ref.sha256 is not None and path.is_file():
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if digest != ref.sha256:
+            raise UnbuildableError(
+                f"model file {ref.name} is another one than was measured (sha256 {digest[:12]}..., "
+                f"measured {ref.sha256[:12]}...); find the file of the measurement"
+            )
+    from npusim.frontends.openvino_ir import import_model  # openvino is needed for model files only
+
+    return import_model(path, ref.shapes, precision=floats)
+
+
+_FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:~|\.{1,2})?[/\\](?:[^\s'\"`:;,/\\]+[/\\])+")
+_YAML = (".yaml", ".yml")
+_PLACES = ("Exception from", "Check ", "src/", "FrontEnd API failed")
+_INDEXING = {"Gather": 2, "GatherElements": None, "ScatterElementsUpdate": 3, "ScatterUpdate": 3}
+"""Operations whose input 1 indexes input 0, with the input that holds the axis (None: an attribute)."""
+
+_LARGEST_INT8 = 127
+"""The number 1 in 8 bits."""
+_KEEPS_VALUES = frozenset(
+    [
+        "Broadcast",
+        "Concat",
+        "Convert",
+        "Gather",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "StridedSlice",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "VariadicSplit",
+    ]
+)
+"""Operations that only move integers."""
+
+
+def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[Any, list[Any]]:
+    """Return the OpenVINO model of a row, with fixed shapes, and a value for each input.
+
+    Parameters
+    ----------
+    precision : str
+        Floating-point format of the device; a model file keeps its own.
+
+    Raises
+    ------
+    NpusimError
+        Where the model cannot be built or read.
+    """
+    if isinstance(ref, ModelFile):
+        model = _from_file(core, ref, files)
+        return model, input_tensors(model)
+    source = files.get(ref.name) if isinstance(ref, Given) and ref.techniques == "none" else None
+    if isinstance(source, Scenario) and is_module(source.network):
+        from npusim.frontends.pyg import convert, named_inputs
+
+        values = named_inputs(source.network, source.inputs)
+        model = convert(source.network, values)
+        tensors = zip(model.inputs, values.values(), strict=True)
+        return model, [_converted(value.numpy(), port.get_element_type()) for port, value in tensors]
+    from npusim.frontends.openvino_write import model_of_graph
+
+    graph = graph_of(ref, precision, files)
+    model = model_of_graph(graph)
+    return model, graph_tensors(graph, model)
+
+
+def _from_file(core: Any, ref: ModelFile, files: Sources) -> Any:
+    """Return the model of a file with fixed input shapes; shapes inside may depend on values."""
+    from npusim.frontends.openvino_ir import fix_shapes
+
+    path = files.get(ref.name)
+    if not isinstance(path, Path):
+        raise ModelFileError(ref.name, "is not at hand", "name the file itself")
+    try:
+        model = core.read_model(str(path))
+    except RuntimeError as error:
+        raise ModelFileError(ref.name, f"cannot be read as a model: {short_reason(error, [path])}") from None
+    fix_shapes(model, ref.name, ref.shapes, {})
+    return model
+
+
+def with_file_names(items: Sequence[Item], files: Sources) -> tuple[list[Item], dict[str, Path | Scenario]]:
+    """Return rows that name workload files without folders, and the paths of these files.
+
+    Raises
+    ------
+    NpusimError
+        For two files of one name.
+    """
+    sources = dict(files)
+    renamed = []
+    for item in items:
+        named = item.model.workload if isinstance(item.model, Workload) else ""
+        path = Path(named).expanduser()
+        if path.suffix in _YAML and named not in sources:
+            if sources.setdefault(path.name, path) != path:
+                raise NpusimError(
+                    f"two different files are called {path.name}; rename one: rows tell no folders"
+                )
+            model = item.model.model_copy(update={"workload": path.name})
+            item = replace(item, id=item.id.replace(named, path.name), model=model)
+        renamed.append(item)
+    return renamed, sources
+
+
+def footprint_bytes(model: Any) -> int:
+    """Return an estimate of a running model's memory: all its tensors, constants twice (B).
+
+    A compiler lays constants out again; it may reuse the memory of other tensors, which is not counted.
+    """
+    total = 0
+    for node in model.get_ops():
+        copies = 2 if node.get_type_name() == "Constant" else 1
+        for port in node.outputs():
+            if port.get_partial_shape().is_static:
+                width = max(1, port.get_element_type().bitwidth // 8)
+                total += copies * math.prod(map(int, port.get_shape())) * width
+    return total
+
+
+def short_reason(error: BaseException, files: Iterable[Path] = ()) -> str:
+    r"""Return the last informative line of an error, without folders.
+
+    Examples
+    --------
+    >>> short_reason(RuntimeError("Exception from src/a.cpp:3:\nCannot open /home/ann/models/a.bin here"))
+    'Cannot open a.bin here'
+    """
+    lines = [line.strip() for line in str(error).splitlines()]
+    messages = [line for line in lines if line and not line.startswith(_PLACES)]
+    text = messages[-1] if messages else str(error).strip() or type(error).__name__
+    for path in files:  # by name first: the general rule stops at a blank
+        for folder in (path.parent, path.parent.resolve()):
+            text = text.replace(f"{folder}{os.sep}", "")
+    return without_folders(text)[:300]
+
+
+def without_folders(text: str) -> str:
+    """Return a text with file names instead of paths."""
+    return _FOLDERS.sub("", text)
+
+
+def graph_tensors(graph: Graph, model: Any, seed: int = 0) -> list[Any]:
+    """Return a value for each input of a graph's model."""
+    return [
+        _converted(example_value(graph, port.get_any_name(), seed), port.get_element_type())
+        for port in model.inputs
+    ]
+
+
+def input_tensors(model: Any, seed: int = 0) -> list[Any]:
+    """Return a value for each input of a model.
+
+    Floats are uniform between 0 and 1: no denormals, which are slow on a CPU. Integers are valid indices of
+    the shortest axis that they index, or 0 where none is known.
+    """
+    random = np.random.default_rng(seed)
+    return [_tensor(port, random) for port in model.inputs]
+
+
+def _tensor(port: Any, random: np.random.Generator) -> Any:
+    openvino = load_openvino()
+    element, shape = port.get_element_type(), list(port.get_shape())
+    if element.is_real():
+        return _converted(random.random(shape, dtype=np.float32), element)
+    if element == openvino.Type.boolean:
+        return openvino.Tensor(random.random(shape) < 0.5)
+    tensor = openvino.Tensor(element, shape)
+    if element.bitwidth < 8:  # packed: bytes, whatever they mean
+        tensor.data[...] = 0
+        return tensor
+    tensor.data[...] = random.integers(0, _extent(port), shape)
+    return tensor
+
+
+def _converted(values: Any, element: Any) -> Any:
+    """Return a tensor in a format that numpy may not have."""
+    openvino = load_openvino()
+    values = np.ascontiguousarray(values)
+    if element == openvino.Type.bf16:
+        upper = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        tensor = openvino.Tensor(element, list(values.shape))
+        tensor.data.view(np.uint16)[...] = upper
+        return tensor
+    if element.is_integral_number() and values.dtype.kind == "f":
+        values = np.rint(values * _LARGEST_INT8)
+    return openvino.Tensor(np.ascontiguousarray(values, dtype=element.to_dtype()))
+
+
+def _extent(port: Any) -> int:
+    """Return the length of the shortest axis that a port's integers index; 1 where none is known."""
+    lengths, remaining, seen = [], [port], set()
+    while remaining:
+        for target in remaining.pop().get_target_inputs():
+            node, at = target.get_node(), target.get_index()
+            kind = node.get_type_name()
+            if kind in _INDEXING and at == 1:
+                lengths.append(_indexed_length(node, _INDEXING[kind]))
+            elif kind in _KEEPS_VALUES and at == 0 and node.get_friendly_name() not in seen:
+                seen.add(node.get_friendly_name())
+                remaining += node.outputs()
+    return max(1, min(lengths, default=1))
+
+
+def _indexed_length(node: Any, axis_input: int | None) -> int:
+    """Return the length of the axis that a node indexes; the shortest axis where it is computed."""
+    shape = list(node.input(0).get_shape())
+    if axis_input is None:
+        return int(shape[int(node.get_attributes()["axis"])])
+    axis = node.input(axis_input).get_source_output().get_node()
+    if axis.get_type_name() != "Constant":
+        return int(min(shape, default=1))
+    return int(shape[int(np.asarray(axis.data).ravel()[0])])

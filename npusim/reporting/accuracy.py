@@ -1,0 +1,101 @@
+"""The page of accuracies: each stack's answers compared with those of the model without techniques."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from npusim.gnn_models.document import AccuracyReport, StackAccuracy
+from npusim.reporting.charts import bar_figure
+from npusim.reporting.page import Column, Page, Plot, Remark, Table
+from npusim.reporting.terminal import LongName
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_WORTH_A_LOOK = 0.005
+"""A change of accuracy that is shown in colour: half a point."""
+_MEANING = "agreement: nodes with the baseline's class; difference: largest of a score"
+
+
+def accuracy_page(report: AccuracyReport) -> Page:
+    """Return the page of accuracies: a table per workload, and the stacks left out with the reason."""
+    workloads = list(dict.fromkeys(result.workload for result in report.results))
+    skipped = [f"{left.workload}, {left.techniques}: {left.reason}" for left in report.skipped]
+    return Page(
+        f"Accuracy: {', '.join(workloads)}",
+        subject=f"{_circumstances(report)}; {_MEANING}",
+        sections=[
+            Plot("Accuracy by technique stack", lambda: _bars(report)),
+            *(
+                Table(_COLUMNS, [r for r in report.results if r.workload == name], name, titled=True)
+                for name in workloads
+            ),
+        ],
+        remarks=[Remark("Left out", skipped, "yellow")],
+        document=report,
+    )
+
+
+def _circumstances(report: AccuracyReport) -> str:
+    training = report.training
+    if training is None:
+        return "a trained module on its own data"
+    seeds = sorted({one.seed for result in report.results for one in result.seeds})
+    return (
+        f"Planetoid's public split; {training.epochs} epochs, learning rate {training.learning_rate:g}, "
+        f"weight decay {training.weight_decay:g}; median of seeds {', '.join(map(str, seeds))}"
+    )
+
+
+def share(value: float) -> str:
+    """Return a share in percent with one decimal.
+
+    Examples
+    --------
+    >>> share(0.8123), share(1.0)
+    ('81.2 %', '100.0 %')
+    """
+    return f"{100 * value:.1f} %"
+
+
+def _of_seeds(result: StackAccuracy) -> str:
+    accuracies = [100 * one.accuracy for one in result.seeds]
+    return f"{min(accuracies):.1f}-{max(accuracies):.1f}" if len(accuracies) > 1 else ""
+
+
+def _points(result: StackAccuracy) -> Text:
+    points = round(100 * result.change, 1)
+    style = "" if abs(result.change) < _WORTH_A_LOOK else "green" if result.change > 0 else "red"
+    return Text(f"{points:+.1f}" if points else "0.0", style=style)
+
+
+def _difference(result: StackAccuracy) -> str:
+    largest = result.largest_difference
+    if largest is None:
+        return "not finite"
+    return "0" if largest == 0 else f"{largest:.1e}" if largest < 0.01 else f"{largest:.2f}"
+
+
+_COLUMNS = (
+    Column("techniques", show=lambda result: LongName(result.techniques, "+:")),
+    Column("numbers"),
+    Column("accuracy"),
+    Column("", "of the seeds", _of_seeds, words=False),
+    Column("", "points", _points, words=False),
+    Column("agreement", text=share),
+    Column("", "difference", _difference, words=False),
+)
+
+
+def _bars(report: AccuracyReport) -> go.Figure:
+    """Return a bar for each stack, by workload."""
+    series: dict[str, dict[str, float | None]] = {}
+    for result in report.results:
+        bars = series.setdefault(result.workload, {})
+        bars[f"{result.techniques}, {result.numbers}"] = 100.0 * result.accuracy
+    figure = bar_figure(series, {"title": "accuracy (%)", "range": [0, 100]}, "%")
+    figure.update_layout(height=160 + 28 * len(report.results))
+    figure.for_each_trace(lambda trace: trace.update(text=[f"{value:.1f} %" for value in trace.x]))
+    return figure

@@ -1,0 +1,104 @@
+"""The page of advice on a network: techniques, places to rewrite, the stack to try."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from npusim.reporting.engineering import percent
+from npusim.reporting.page import Amount, Column, Page, Remark, Table
+from npusim.reporting.terminal import LongName, conditions
+
+if TYPE_CHECKING:
+    from npusim.studies.advice import Advice, Agreement, RewritingAdvice
+
+_STYLES = {"gains": "green", "no gain": "dim", "instead": "dim", "refused": "dim"}
+_JOINTS = "+:"
+_FOLDED = {"overflow": "fold"}
+_MEANING = (
+    "gain: inferences a second of the stack over those without the technique; today: whether a model file "
+    "can hold it."
+)
+
+
+def advice_page(result: Advice) -> Page:
+    """Return the page of advice; the conclusion is the last line."""
+    refused = [one.reason for one in result.techniques if one.verdict == "refused"]
+    able = [one for one in result.techniques if one.verdict != "refused"]
+    not_today = [f"{one.technique}: {one.reason}" for one in able if one.reason]
+    numerics = [f"{one.technique}: {one.numerics}" for one in result.techniques if one.verdict == "gains"]
+    return Page(
+        "Advice",
+        (result.workload, result.soc, ""),
+        conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles),
+        [_stacks(result), _techniques(result)],
+        [
+            Remark("Results", numerics, "cyan"),
+            Remark("Answers", [_agreement(one) for one in result.agreement], "cyan"),
+            Remark("Written", [f"{result.file}: {result.today.techniques}"] if result.file else [], "cyan"),
+            Remark("Rewrite", _rewritings(result), "yellow"),
+            Remark("Not yet", not_today, "yellow"),
+            Remark("Refused", refused),
+            Remark("Note", result.notes),
+        ],
+        result.conclusion,
+        document=result,
+    )
+
+
+def _stacks(result: Advice) -> Table:
+    stacks = {"as it is": result.as_it_is, "today": result.today, "with a compiler": result.with_compiler}
+    if result.with_compiler.techniques == result.today.techniques:
+        del stacks["with a compiler"]
+    base_per_s = result.as_it_is.throughput_per_s
+    rows = [
+        {"label": label, "gain": variant.throughput_per_s / base_per_s, **dict(variant)}
+        for label, variant in stacks.items()
+    ]
+    columns = (
+        Column("", "stack", lambda row: LongName(f"{row['label']}: {row['techniques']}", _JOINTS)),
+        Column("latency_s"),
+        Column("", "inf/s", lambda row: Amount(row["throughput_per_s"])),
+        Column("energy_j"),
+        Column("gain", "times", digits="speedup_interval"),
+        Column("speedup_interval", "90 %"),
+        Column("accuracy"),
+    )
+    style = {"today": "bold green"}
+    return Table(columns, rows, name="stacks", style=lambda row: style.get(row["label"], ""))
+
+
+def _techniques(result: Advice) -> Table:
+    columns = (
+        Column("technique"),
+        Column("gain", digits="gain_interval"),
+        Column("gain_interval", "90 %"),
+        Column("today"),
+        Column("", "in the stack", lambda one: LongName(one.stack or "", _JOINTS), layout=_FOLDED),
+    )
+    rows = [one for one in result.techniques if one.gain is not None]
+    return Table(columns, rows, name="gains", caption=_MEANING, style=lambda one: _STYLES[one.verdict])
+
+
+def _rewritings(result: Advice) -> list[str]:
+    """Return a line for each kind of rewriting, at the place that takes most time."""
+    kinds: dict[tuple[str, ...], list[RewritingAdvice]] = {}
+    for one in result.rewritings:
+        kinds.setdefault(tuple(one.opens), []).append(one)
+    lines = []
+    for opens, places in kinds.items():
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        regions = {(place.block, place.phase): place.region_share for place in places}
+        where = ", ".join(f"{phase} of {block} {percent(share)}" for (block, phase), share in regions.items())
+        lines.append(
+            f"{places[0].operator}{more} (of the time: {where}): {places[0].what}. It opens "
+            f"{', '.join(opens)}"
+        )
+    return lines
+
+
+def _agreement(one: Agreement) -> str:
+    half = "" if one.same_answers_fp16 is None else f" ({percent(one.same_answers_fp16)} in fp16)"
+    return (
+        f"{one.stack}: {percent(one.same_answers)} of the rows answer the same{half}; the largest difference "
+        f"is {one.largest_difference:.2g} of {one.largest_output:.3g}"
+    )

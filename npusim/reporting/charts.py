@@ -1,0 +1,173 @@
+"""Figures of pages: bars, lines, marks, spans of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from npusim.reporting.engineering import engineering
+from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_FLATTENS = 10.0
+"""Ratio of the longest to the shortest bar from which a linear axis would flatten the short ones."""
+_MOST_MARKS = 1000
+"""Marks from which the graphics card draws them."""
+
+
+def blank_figure() -> go.Figure:
+    """Return a figure without traces; the plotting library is imported on first use."""
+    import plotly.graph_objects as go
+
+    return go.Figure()
+
+
+def bar_figure(
+    series: Mapping[str, Mapping[str, float | None]],
+    axis: Mapping[str, Any],
+    unit: str,
+    *,
+    mode: str = "group",
+    colours: Mapping[str, str] | None = None,
+    hover: Callable[[str, str], str] | None = None,
+    height: int = 0,
+) -> go.Figure:
+    """Return horizontal bars, names down the side.
+
+    Parameters
+    ----------
+    series : mapping of str to mapping of str to float or None
+        Values by name, of each series.
+    axis : mapping of str to Any
+        Settings of the axis of values.
+    mode : {"group", "stack", "overlay"}
+        How series share a name's place.
+    hover : callable, optional
+        Returns what a bar says when touched, from series and name; default: both and the amount.
+    height : int
+        In pixels; 0: what the bars need.
+    """
+    figure = blank_figure()
+    for number, (label, values) in enumerate(series.items()):
+        amounts = [None if value is None else engineering(value, unit) for value in values.values()]
+        texts = [f"{escape(name)}, {escape(label)}: {a}" for name, a in zip(values, amounts, strict=True)]
+        figure.add_bar(
+            x=list(values.values()),
+            y=list(values),
+            orientation="h",
+            name=label,
+            marker={"color": (colours or {}).get(label, COLOURS[number % len(COLOURS)])},
+            hovertext=texts if hover is None else [hover(label, name) for name in values],
+            hoverinfo="text",
+        )
+    names = list(dict.fromkeys(name for values in series.values() for name in values))
+    rows = len(names) * (len(series) if mode == "group" else 1)
+    height = height or (150 + 18 * (rows + len(names)) if mode == "group" else 100 + 34 * rows)
+    figure.update_layout(barmode=mode, xaxis=axis, yaxis=names_axis(names), height=height)
+    return figure
+
+
+def amount_bars(
+    axis: str,
+    unit: str,
+    values: Mapping[str, float | None],
+    colours: Mapping[str, str] | None = None,
+    linear: bool = False,
+) -> go.Figure | None:
+    """Return a bar for each name with its amount; None where no name has one.
+
+    The axis is logarithmic where it would flatten short bars, unless `linear`.
+    """
+    known = {name: value for name, value in values.items() if value is not None}
+    if not known:
+        return None
+    positive = [value for value in known.values() if value > 0.0]
+    far_apart = not linear and len(positive) == len(known) and max(positive) > _FLATTENS * min(positive)
+    scale = log_axis(axis, unit, min(positive) / 2, max(positive)) if far_apart else amount_axis(axis, unit)
+    figure = bar_figure({"": known}, scale, unit, height=130 + 30 * len(known))
+    figure.update_traces(
+        marker={"color": [(colours or {}).get(name, COLOURS[0]) for name in known]},
+        text=[engineering(value, unit) for value in known.values()],
+        textposition="auto",
+        hovertemplate="%{y}: %{text}<extra></extra>",
+    )
+    return figure
+
+
+def line_figure(
+    series: Mapping[str, tuple[Sequence[Any], Sequence[Any]]],
+    x_axis: Mapping[str, Any],
+    y_axis: Mapping[str, Any],
+    *,
+    mode: str = "lines",
+    height: int = 420,
+    styles: Mapping[str, Mapping[str, Any]] | None = None,
+) -> go.Figure:
+    """Return a line or dots through the points of each series, x and y; styles are settings of a series."""
+    figure = blank_figure()
+    for number, (name, (x, y)) in enumerate(series.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        drawn = {"line": {"color": colour}} if "lines" in mode else {"marker": {"color": colour, "size": 10}}
+        figure.add_scatter(
+            **{"x": x, "y": y, "name": name, "mode": mode, **drawn, **(styles or {}).get(name, {})}
+        )
+    figure.update_layout(xaxis=x_axis, yaxis=y_axis, height=height)
+    return figure
+
+
+def add_marks(
+    figure: go.Figure,
+    name: str,
+    points: Sequence[Any],
+    at: Callable[[Any], tuple[Any, Any]],
+    marker: Mapping[str, Any],
+    hover: Callable[..., str] | None = None,
+    **settings: Any,
+) -> None:
+    """Draw a mark for each point; `at` returns where, `hover` what it says when touched."""
+    places = [at(point) for point in points]
+    draw = figure.add_scattergl if len(points) > _MOST_MARKS else figure.add_scatter
+    draw(
+        x=[x for x, _ in places],
+        y=[y for _, y in places],
+        mode="markers",
+        name=name,
+        marker=marker,
+        text=None if hover is None else [hover(point) for point in points],
+        hoverinfo="skip" if hover is None else "text",
+        **settings,
+    )
+
+
+def add_spans(
+    figure: go.Figure, name: str, colour: str, spans: Sequence[tuple[float, float, str, str]], **place: int
+) -> None:
+    """Draw spans of time as bars: begin, length (s), track and what the bar says when touched."""
+    begins, lengths, tracks, stories = (list(column) for column in zip(*spans, strict=True))
+    figure.add_bar(
+        base=begins,
+        x=lengths,
+        y=tracks,
+        orientation="h",
+        name=name,
+        hovertext=stories,
+        hoverinfo="text",
+        marker={"color": colour, "line": {"width": 0}},
+        **place,
+    )
+
+
+def add_guides(figure: go.Figure, ends: tuple[float, float], shares: Iterable[float]) -> None:
+    """Draw the line of agreement, and dotted ones so many times above or below it."""
+    for share in (1.0, *shares):
+        figure.add_scatter(
+            x=list(ends),
+            y=[share * end for end in ends],
+            mode="lines",
+            line={"color": "#999", "width": 1, "dash": "solid" if share == 1.0 else "dot"},
+            hoverinfo="skip",
+            showlegend=False,
+        )

@@ -1,0 +1,343 @@
+"""Pages of sweeps, searches, fronts and queries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.text import Text
+
+from npusim.metrics import METRICS, unit_of
+from npusim.reporting.charts import add_marks, blank_figure, line_figure
+from npusim.reporting.engineering import engineering
+from npusim.reporting.html import COLOURS, GREY, log_axis
+from npusim.reporting.page import Amount, Cell, Column, Lines, Page, Plot, Remark, Table, remarks_of
+from npusim.reporting.terminal import drawn_table, grid
+from npusim.units import format_quantity
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from npusim.explore import SweepResult
+    from npusim.explore.fronts import Front
+    from npusim.explore.search import SearchResult
+    from npusim.explore.sensitivity import Influence
+
+_MOST_ROWS = 1000
+_MOST_LINES = 2000
+"""Points drawn as parallel coordinates at most; more would be a grey block."""
+_MOST_TICKS = 12
+"""A scale with no more values than this has a tick for each."""
+_POINT = "point"
+_LONG = 12
+"""Characters from which an exact value is rounded."""
+_OF_ONE = re.compile(r'(?:any_value|avg|first|last|max|mean|median|min|sum)\("?([^"()]+)"?\)')
+"""Column of a query that is a sum or a choice of values: it has their unit."""
+_BOUNDS = ("latency_s_low", "latency_s_high")
+"""Columns of intervals, where a sweep wrote them."""
+
+
+def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -> str:
+    """Return a metric or a knob's value as an engineer writes it.
+
+    Parameters
+    ----------
+    name : str
+        Metric, or path of a knob.
+    value : number, str or None
+    units : mapping of str to str, optional
+        SI units of the knobs by path.
+
+    Examples
+    --------
+    >>> shown_value("min(latency_s)", 0.00123456), shown_value("count(*)", 1270)
+    ('1.23 ms', '1,270')
+    >>> shown_value("npu.sram.per_tile", 786432.0, {"npu.sram.per_tile": "B"})
+    '768 KiB'
+    """
+    if value is None:
+        return "-"
+    if not isinstance(value, int | float) or isinstance(value, bool) or name == _POINT:
+        return str(value)
+    of_one = _OF_ONE.fullmatch(name)
+    name = of_one[1] if of_one else name
+    if name.endswith("_mm2"):
+        return f"{value:.2f} mm²"
+    knob = (units or {}).get(name)
+    if knob is not None:
+        exact = format_quantity(float(value), knob)
+        return exact if len(exact) <= _LONG else engineering(float(value), knob)
+    unit = unit_of(name.removesuffix("_low").removesuffix("_high"))
+    return f"{value:,}" if isinstance(value, int) and not unit else engineering(float(value), unit)
+
+
+def rows_page(table: Any, units: Mapping[str, str] | None = None) -> RenderableType:
+    """Return the answer of a query, an Arrow table or None, for the terminal, with the units of axes."""
+    if table is None or not table.num_columns:
+        return Text("done")
+    rows = table.slice(0, _MOST_ROWS).to_pylist()
+    page = _Rows(table.column_names, [[shown_value(n, row[n], units) for n in row] for row in rows])
+    left = table.num_rows - len(rows)
+    return Group(page, Text(f"and {left:,} more: --format json", style="dim")) if left else page
+
+
+class _Rows:
+    """Cells by row: a table where the terminal is wide enough, else a block for each row."""
+
+    def __init__(self, names: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+        self.names, self.cells = names, cells
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = [
+            Column("", name, lambda row, i=i: row[i], words=not i, layout={"overflow": None, "no_wrap": True})
+            for i, name in enumerate(self.names)
+        ]
+        table = drawn_table(Table(columns, self.cells))
+        needed = Measurement.get(console, options.update(max_width=10**6), table).maximum
+        if needed <= options.max_width:
+            yield table
+            return
+        for number, row in enumerate(self.cells):
+            if number:
+                yield Text()
+            block = grid()
+            block.add_column(style="bold", overflow="fold")
+            block.add_column(overflow="fold")
+            for name, cell in zip(self.names, row, strict=True):
+                block.add_row(Text(name), Text(cell))
+            yield block
+
+
+def pareto_page(front: Front) -> Page:
+    """Return the page of a front: the best point in each metric, the knee, all points in HTML."""
+    metrics = ", ".join(METRICS[name].title for name in front.minimise)
+    comparison = (
+        f"{front.front:,} points on the front of {front.points:,}; no other of {front.compared:,} compared "
+        f"points dominates them in {metrics}"
+    )
+    notes = [*front.notes, "all points of the front: -o front.html, or --format json"]
+    return Page(
+        "Pareto front",
+        (front.workload, front.soc, ""),
+        front.title,
+        [
+            Lines([comparison], style="dim"),
+            Plot("The front", lambda: _scatter(front)),
+            Plot(
+                "Axes and metrics: drag along a line to choose points",
+                lambda: _parallel(front),
+                least_width=110 * len([*front.axes, *front.minimise]),
+            ),
+            _best_points(front),
+            _points(front),
+        ],
+        [Remark("Note", notes)],
+        lead=f"Knee: point {front.knee[_POINT]}: {_described(front, front.knee)}",
+    )
+
+
+def _best_points(front: Front) -> Table:
+    """Return the best point in each metric and the knee, a column each."""
+
+    def worth(name: str) -> Callable[[Mapping[str, Any]], float]:
+        return lambda row: METRICS[name].sign * float(row[name])
+
+    chosen = {f"best {name}": min(front.rows, key=worth(name)) for name in front.minimise}
+    chosen["knee"] = front.knee
+    bounds = [name for name in _BOUNDS if name in front.knee]
+    columns = [
+        Column("", "", lambda name: Text(name, style="bold" if name in front.minimise else "")),
+        *(
+            Column(
+                "",
+                heading,
+                lambda name, row=row: shown_value(name, row[name], front.units),
+                words=False,
+                layout={"overflow": "fold"},
+            )
+            for heading, row in chosen.items()
+        ),
+    ]
+    return Table(columns, [_POINT, *front.minimise, *bounds, *front.axes], "Best points")
+
+
+def _points(front: Front) -> Table:
+    """Return the front's points."""
+    others = [name for name in front.knee if name in METRICS and name not in front.minimise]
+    columns = [
+        Column(name, _titled(name), lambda row, name=name: _cell(front, name, row[name]))
+        for name in (_POINT, *front.minimise, *front.axes, *others)
+    ]
+    return Table(columns, front.rows, "Points", "rows", only="html")
+
+
+def _titled(name: str) -> str:
+    return METRICS[name].title if name in METRICS else name
+
+
+def _unit(front: Front, name: str) -> str:
+    return front.units.get(name, unit_of(name) if name in METRICS else "")
+
+
+def _cell(front: Front, name: str, value: Any) -> Cell:
+    shown = shown_value(name, value, front.units)
+    return shown if isinstance(value, str) else Amount(value, _unit(front, name), shown)
+
+
+def _described(front: Front, row: dict[str, Any], separator: str = ", ") -> str:
+    metrics = [
+        f"{METRICS[name].title} {shown_value(name, row[name], front.units)}" for name in front.minimise
+    ]
+    knobs = [f"{name} {shown_value(name, row[name], front.units)}" for name in front.axes if name in row]
+    return separator.join(metrics + knobs)
+
+
+def _scatter(front: Front) -> go.Figure:
+    """Return the front over its first two metrics; the colour is the third one."""
+    rows, names = front.rows, front.minimise
+    x, y = names[0], names[-1] if len(names) < 2 else names[1]
+    marker: dict[str, Any] = {"size": 7, "color": COLOURS[0], "opacity": 0.85}
+    if len(names) > 2:
+        marker |= {"color": [row[names[2]] for row in rows], "colorscale": "Viridis", "showscale": True}
+        marker["colorbar"] = {
+            "title": {"text": METRICS[names[2]].title, "side": "top"},
+            "tickformat": "~s",
+            "nticks": 5,
+            "ticksuffix": unit_of(names[2]),
+            "orientation": "h",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "thickness": 12,
+        }
+    figure = blank_figure()
+    if front.beaten:
+        grey = {"size": 4, "color": GREY, "opacity": 0.5}
+        add_marks(figure, "dominated points", front.beaten, lambda row: (row[x], row[y]), grey)
+    add_marks(
+        figure,
+        "front",
+        rows,
+        lambda row: (row[x], row[y]),
+        marker,
+        lambda row: f"point {row[_POINT]}<br>" + _described(front, row, "<br>"),
+    )
+    star = {"size": 16, "color": COLOURS[1], "symbol": "star", "line": {"width": 1, "color": "#000000"}}
+    story = _described(front, front.knee, "<br>")
+    add_marks(figure, "knee", [front.knee], lambda row: (row[x], row[y]), star, lambda row: story)
+    drawn = [*rows, *front.beaten, front.knee]
+    figure.update_layout(xaxis=_scale(x, drawn), yaxis=_scale(y, drawn), height=560)
+    if len(names) > 2:
+        figure.update_layout(margin={"t": 80})
+    return figure
+
+
+def _scale(name: str, rows: list[Any]) -> dict[str, Any]:
+    """Return settings of an axis over a metric, its ticks with SI prefixes and unit."""
+    values, title = [row[name] for row in rows], METRICS[name].title
+    if min(values) > 0 and max(values) < float("inf"):
+        return log_axis(title, unit_of(name), min(values), max(values))
+    return {"title": title, "tickformat": "~s", "ticksuffix": unit_of(name)}
+
+
+def _parallel(front: Front) -> go.Figure:
+    """Return the front's points as lines across knobs and metrics."""
+    rows = front.rows[:: max(1, -(-len(front.rows) // _MOST_LINES))]
+    names = [*front.axes, *front.minimise]
+    figure = blank_figure()
+    figure.add_parcoords(
+        dimensions=[_dimension(front, name, [row[name] for row in rows]) for name in names],
+        line={"color": [row[front.minimise[0]] for row in rows], "colorscale": "Viridis"},
+        labelangle=-20,
+    )
+    figure.update_layout(height=520, margin={"t": 120, "l": 130})
+    return figure
+
+
+def _dimension(front: Front, name: str, values: list[Any]) -> dict[str, Any]:
+    """Return one vertical scale; names and short lists of numbers get a tick for each value."""
+    unit = _unit(front, name)
+    label = f"{_titled(name)}{f' ({unit})' if unit else ''}"
+    levels = sorted(set(values), key=lambda value: (isinstance(value, str), value))
+    if isinstance(levels[0], str) or len(levels) <= _MOST_TICKS:
+        place = {level: i for i, level in enumerate(levels)}
+        return {
+            "label": label,
+            "values": [place[value] for value in values],
+            "tickvals": list(range(len(levels))),
+            "ticktext": [shown_value(name, level, front.units) for level in levels],
+        }
+    return {"label": label, "values": values, "tickformat": ".3~s"}
+
+
+def sweep_page(result: SweepResult, space: str) -> Page:
+    """Return the page of a finished sweep, with the influence of each axis of the space."""
+    from npusim.explore import load_space
+    from npusim.explore.sensitivity import influences
+
+    rate = result.points / max(result.seconds, 1e-9)
+    damaged = f"{result.recomputed:,} chunks were damaged or not of this sweep: computed again"
+    return Page(
+        f"{result.points:,} points in {result.seconds:.1f} s",
+        subject=f"{rate:,.0f} a second; {result.kept:,} kept in {result.directory}",
+        sections=[
+            Lines([damaged] if result.recomputed else []),
+            influence_table(influences(load_space(space))),
+            Lines([f"Next: npusim pareto {result.directory}"], style="dim"),
+        ],
+        document=result,
+    )
+
+
+def influence_table(by_metric: Mapping[str, Sequence[Influence]]) -> Table:
+    """Return a row per axis, the most influential first, and a column per metric."""
+    ranked = {name: {one.axis: one for one in influences} for name, influences in by_metric.items()}
+    axes = dict.fromkeys(axis for influences in ranked.values() for axis in influences)
+    order = sorted(axes, key=lambda axis: -max(ranked[name][axis].total for name in ranked))
+
+    def influence(name: str, axis: str) -> str:
+        one = ranked[name][axis]
+        return f"{max(0.0, one.first_order):.2f} / {max(0.0, one.total):.2f}"
+
+    columns = (
+        Column("", "knob", lambda axis: axis),
+        *(Column("", name, lambda axis, name=name: influence(name, axis), words=False) for name in ranked),
+    )
+    title = "Which knob matters: share of a metric's variation (alone / with the others)"
+    return Table(columns, order, title, titled=True)
+
+
+def search_page(result: SearchResult) -> Page:
+    """Return the page of a finished search: evolution and random search, step by step."""
+    steps = [step.evaluations for step in result.steps]
+    series = {
+        "evolution": (steps, [step.evolution for step in result.steps]),
+        "random search": (steps, [step.chance for step in result.steps]),
+    }
+    share = {"title": "dominated hypervolume (share)"}
+    columns = (
+        Column("evaluations", words=False),
+        Column("evolution", text="{:.1%}"),
+        Column("chance", "random search", text="{:.1%}"),
+    )
+    return Page(
+        f"{result.front:,} points on the front after {result.evaluations:,} evaluations",
+        subject=f"of a space of {result.points:,}, in {result.seconds:.1f} s: {result.directory}",
+        sections=[
+            Plot(
+                "Hypervolume by evaluation",
+                lambda: line_figure(series, {"title": "evaluations"}, share) if result.steps else None,
+            ),
+            Table(
+                columns,
+                result.steps,
+                "Hypervolume of the front, relative to that of both together",
+                "steps",
+                titled=True,
+            ),
+        ],
+        remarks=remarks_of(result),
+        document=result,
+    )

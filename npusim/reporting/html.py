@@ -1,0 +1,481 @@
+"""HTML back end of pages: one file, one style, plots with their tables, nothing sent anywhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from html import escape
+from math import ceil, floor, log10
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from npusim.reporting.engineering import engineering
+from npusim.reporting.page import (
+    Amount,
+    Cell,
+    Figures,
+    Later,
+    Lines,
+    Page,
+    Plot,
+    Section,
+    Table,
+    field_sections,
+)
+from npusim.reporting.terminal import as_text
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_BRIGHT = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
+COLOURS = (*_BRIGHT, "#885522", "#000000", "#ee7733", "#44bb99")
+"""Colours that the colour-blind can tell apart (Paul Tol's bright scheme and others)."""
+GREY = "#bbbbbb"
+UNIT_COLOURS = {f"npu.{unit}": COLOURS[i] for unit, i in (("dpu", 0), ("dsp", 5), ("dma", 3))} | {
+    "cpu": COLOURS[8],
+    "gpu": COLOURS[2],
+}
+"""Colour of each unit, the same on every page."""
+HATCHING = ("", "/", "\\", "x", "-", "|", ".", "+")
+"""Patterns of bars, one after the other."""
+DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "double"}
+"""Dashes of lines, with the border of their swatch."""
+_MARKERS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
+_SYMBOLS = dict(zip(_MARKERS, "●◆■▲✖✚★", strict=True))
+_MOST_HATCHED = 400
+"""Bars of a figure from which hatching would be too fine to see and slow to draw."""
+_FEW_DECADES = 0.5
+"""Powers of ten below which a logarithmic axis would have too few ticks."""
+_LONGEST_NAME = 18
+"""Characters in a line of a name beside a plot."""
+_MANY_COLUMNS = 14
+"""Columns from which a table is printed in smaller type."""
+_MARGIN = {"l": 10, "r": 10, "t": 30, "b": 40}
+FONT = "system-ui, sans-serif"
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; form-action 'none'; base-uri 'none'"
+)
+"""What a browser may do with the page: run what stands in it, and load nothing from anywhere."""
+_FOREIGN = ("https://cloud.plotly.com/newchart", "https://plotly.com/", "https://cdn.plot.ly/un/")
+"""Addresses in the plotting library that a chart could be sent to, or something be loaded from."""
+_CONFIG = {
+    "displaylogo": False,
+    "showSendToCloud": False,
+    "modeBarButtonsToRemove": ["sendChartToCloud", "lasso2d", "select2d", "autoScale2d"],
+    "responsive": True,
+}
+
+
+_CLASSES = {"bold green": "kept", "bold red": "missed"}
+"""Class of a cell by its style on the terminal."""
+_MOST_ROWS = 1000
+
+
+def rendered(page_: Page, command: str = "") -> str:
+    """Return a page as HTML that needs no other file; `command` is the command line behind it."""
+    notes: list[str] = []
+    warnings: list[str] = []
+    headed: list[str] = []
+    for remark in page_.remarks:
+        if remark.heading == "Note":
+            notes += remark.lines
+        elif remark.heading == "Warning":
+            warnings += remark.lines
+        elif remark.lines:
+            headed.append(_heading(remark.title or remark.heading) + bullets(remark.lines))
+    below = "".join(f"<pre>{escape(as_text(one))}</pre>" for one in page_.supplements)
+    return page(
+        page_.heading,
+        text(page_.subject) if page_.subject else "",
+        _links([part.anchor for part in page_.shown if isinstance(part, Lines) and part.anchor]),
+        bullets(warnings, "warning"),
+        *map(section, page_.shown),
+        *headed,
+        _further_fields(page_),
+        below,
+        lead=page_.conclusion or page_.lead,
+        notes=notes,
+        command=command,
+    )
+
+
+def section(part: Section) -> str:
+    """Return a section as HTML; nothing for what only the terminal shows."""
+    match part:
+        case Table():
+            return _table(part) if part.rows and part.only != "terminal" else ""
+        case Plot():
+            return _plot(part)
+        case Later():
+            return "".join(map(section, part.build()))
+        case Figures():
+            cells = (f"<div>{escape(name)}<b>{escape(v)}</b></div>" for name, v in (*part.pairs, *part.more))
+            return f"<div class=figures>{''.join(cells)}</div>"
+        case Lines():
+            if part.only == "terminal" or not part.lines:
+                return ""
+            style = "note" if part.style == "dim" else ""
+            shown = bullets(part.lines, style) if len(part.lines) > 1 else text(part.lines[0], style)
+            return _heading(part.title, part.anchor) + shown
+    return ""
+
+
+def _links(anchors: Sequence[str]) -> str:
+    links = " ".join(f'<a href="#{escape(anchor)}">{escape(anchor)}</a>' for anchor in anchors)
+    return f"<nav>{links}</nav>" if len(anchors) > 1 else ""
+
+
+def _further_fields(page_: Page) -> str:
+    """Return the fields of the page's document that no table of the page shows, folded away."""
+    if page_.document is None:
+        return ""
+    tables = [part for part in page_.shown if isinstance(part, Table)]
+    tables += [part.table for part in page_.shown if isinstance(part, Plot) and part.table is not None]
+    sections = field_sections(page_.document, [table.name for table in tables])
+    return folded("All figures and tables", "".join(map(section, sections)))
+
+
+def _heading(words: str, anchor: str = "") -> str:
+    name = f' id="{escape(anchor)}"' if anchor else ""
+    return f"<h2{name}>{escape(words)}</h2>" if words else ""
+
+
+def _table(part: Table) -> str:
+    columns, rows = part.cells("html", part.rows[:_MOST_ROWS])
+    words = [i for i, column in enumerate(columns) if column.is_left([row[i] for row in rows])]
+    keys = [column.key for column in columns] if part.name else []
+    shown = table([column.title for column in columns], rows, words, name=part.name, keys=keys)
+    left = len(part.rows) - len(rows)
+    below = text(f"and {left:,} more: --format json", "note") if left else ""
+    below += text(str(part.caption), "note") if part.caption else ""
+    return _heading(part.title) + (folded(part.folded, shown + below) if part.folded else shown + below)
+
+
+def _plot(part: Plot) -> str:
+    drawing = part.draw()
+    listed = section(part.table) if part.table is not None else ""
+    note = text(part.note) if part.note else ""
+    if isinstance(drawing, str):
+        return _heading(part.title) + note + drawing + listed
+    if drawing is None or not drawing.data:
+        return listed
+    title = drawing.layout.title.text or part.title
+    drawing.layout.title = None
+    height = drawing.layout.height
+    return plot(drawing, height, title, data=listed, least_width=part.least_width) + note
+
+
+def page(title: str, *parts: str, lead: str = "", notes: Iterable[str] = (), command: str = "") -> str:
+    """Return a page that needs no other file.
+
+    Parameters
+    ----------
+    title : str
+        What is shown, of which network and machine.
+    *parts : str
+        HTML, from `plot`, `table`, `text` and `bullets`.
+    lead : str
+        One sentence below the title: what it means.
+    notes : iterable of str
+        What a reader should know, at the end.
+    command : str
+        The command line that wrote the page.
+    """
+    listed = bullets(notes, "note")
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        text(lead, "verdict") if lead else "",
+        *parts,
+        f"<h2>Notes</h2>{listed}" if listed else "",
+        f"<p class=note>Written by <code>{escape(command)}</code></p>" if command else "",
+    ]
+    content = "".join(body)
+    library = f"<script>{_library()}</script>" if "Plotly.newPlot" in content else ""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>npusim: {escape(title)}</title><style>{_beside('page.css')}</style>"
+        f"<script>{_beside('page.js')}</script>{library}</head>"
+        f"<body>{content}</body></html>\n"
+    )
+
+
+def body_of(page_: str) -> str:
+    """Return what a page shows, to stand within another one."""
+    return page_.partition("<body>")[2].rpartition("</body>")[0]
+
+
+def plot(figure: go.Figure, height: int, title: str = "", *, data: str = "", least_width: int = 0) -> str:
+    """Return a figure as part of a page, in the page's style, its legend above it.
+
+    Parameters
+    ----------
+    figure : plotly.graph_objects.Figure
+        Written to: fonts, margins, legend.
+    height : int
+        In pixels.
+    title : str
+        Heading above it: a title within the figure is cut on narrow screens.
+    data : str
+        Table of its numbers, folded away below it.
+    least_width : int
+        In pixels; a narrower screen scrolls sideways.
+    """
+    legend = _legend(figure)
+    figure.update_layout(
+        height=height,
+        font={"family": FONT, "size": 13},
+        template="plotly_white",
+        margin={**_MARGIN, **figure.layout.margin.to_plotly_json()},
+        hoverlabel={"align": "left"},
+        showlegend=False,
+        separators=". ",
+    )
+    figure.update_xaxes(automargin=True)
+    figure.update_yaxes(automargin=True)
+    drawn: str = figure.to_html(full_html=False, include_plotlyjs=False, config=_CONFIG)
+    if least_width:
+        drawn = f'<div class=wide><div style="min-width: {least_width}px">{drawn}</div></div>'
+    heading = f"<h2>{escape(title)}</h2>" if title else ""
+    return f"<section class=picture>{heading}{legend}{drawn}{folded('Table', data)}</section>"
+
+
+def _legend(figure: go.Figure) -> str:
+    """Return the names of a figure's traces as buttons, which wrap on any screen and hide what they name."""
+    swatches = distinguish(figure)
+    if len(swatches) < 2:
+        return ""
+    buttons = []
+    for name, swatch in swatches.items():
+        shown = enumerate(figure.data)
+        traces = [k for k, trace in shown if trace.name == name and trace.showlegend is not False]
+        off = any(figure.data[k].visible == "legendonly" for k in traces[:1])
+        buttons.append(
+            f'<button class="{"off" if off else ""}" onclick="toggle(this)" '
+            f'data-traces="{json.dumps(traces)}">{swatch}{escape(name)}</button>'
+        )
+    return f"<p class=legend>{''.join(buttons)}</p>"
+
+
+def distinguish(figure: go.Figure) -> dict[str, str]:
+    """Hatch bars, dash lines and vary symbols of a figure where nothing is set.
+
+    Returns
+    -------
+    dict of str to str
+        HTML of a swatch by the name of its trace, for every trace that a legend names.
+    """
+    named = [trace for trace in figure.data if trace.name and trace.showlegend is not False]
+    bars = (trace for trace in figure.data if trace.type == "bar" and trace.x is not None)
+    few = sum(len(trace.x) for trace in bars) <= _MOST_HATCHED
+    several = len({trace.name for trace in named}) > 1
+    places: dict[str, list[str]] = {}
+    swatches: dict[str, str] = {}
+    for trace in named:
+        kind = _kind(trace)
+        known = places.setdefault(kind, [])
+        if trace.name not in known:
+            known.append(trace.name)
+        number = known.index(trace.name) if several else 0
+        if kind == "bar":
+            swatch = _hatched(trace, number if few else 0)
+        elif kind == "line":
+            swatch = _dashed(trace, number)
+        else:
+            swatch = _marked(trace, number)
+        swatches.setdefault(trace.name, swatch)
+    return swatches
+
+
+def _kind(trace: Any) -> str:
+    """Return whether a trace is seen as bars (or areas), lines or dots."""
+    if trace.type == "bar" or getattr(trace, "stackgroup", None) or getattr(trace, "fill", None):
+        return "bar"
+    mode = getattr(trace, "mode", None) or "lines+markers"
+    return "line" if "lines" in mode else "dots"
+
+
+def _hatched(trace: Any, number: int) -> str:
+    number %= len(HATCHING)
+    if trace.type == "bar" and not trace.marker.pattern.shape:
+        trace.marker.pattern = {"shape": HATCHING[number], "fgcolor": "#ffffff", "size": 6}
+        return f'<i class="hatch{number}" style="background-color: {_colour(trace)}"></i>'
+    return f'<i style="background-color: {_colour(trace)}"></i>'
+
+
+def _dashed(trace: Any, number: int) -> str:
+    if not trace.line.dash:
+        trace.line.dash = list(DASHES)[number % len(DASHES)]
+    border = DASHES.get(trace.line.dash, "dashed")
+    return f'<i class=line style="border-top: 3px {border} {_colour(trace)}"></i>'
+
+
+def _marked(trace: Any, number: int) -> str:
+    if trace.marker.symbol is None:
+        trace.marker.symbol = list(_SYMBOLS)[number % len(_SYMBOLS)]
+    symbol = trace.marker.symbol if isinstance(trace.marker.symbol, str) else ""
+    glyph = _SYMBOLS.get(symbol.removesuffix("-open"), "●")
+    return f'<i class=mark style="color: {_colour(trace)}">{escape(glyph)}</i>'
+
+
+def _colour(trace: Any) -> str:
+    """Return the colour that a trace is drawn in, as text that is safe in a style."""
+    for part in ("marker", "line"):
+        colour = getattr(getattr(trace, part, None), "color", None)
+        if isinstance(colour, str) and re.fullmatch(r"#[0-9a-fA-F]{3,8}", colour):
+            return colour
+    return GREY
+
+
+def seconds_axis(title: str, log: bool = True) -> dict[str, Any]:
+    """Return settings of an axis over times in s, its ticks with SI prefixes."""
+    return amount_axis(title, "s", log)
+
+
+def amount_axis(title: str, unit: str, log: bool = False) -> dict[str, Any]:
+    """Return settings of an axis over amounts, its ticks with SI prefixes and the unit."""
+    scale: dict[str, Any] = {"type": "log", "dtick": 1} if log else {"rangemode": "tozero"}
+    return {"title": title, "tickformat": "~s", "ticksuffix": unit, **scale}
+
+
+def log_axis(title: str, unit: str, low: float, high: float) -> dict[str, Any]:
+    """Return settings of a logarithmic axis from `low` to `high`; of a linear one where they are near.
+
+    Parameters
+    ----------
+    low, high : float
+        Above 0.
+    """
+    decades = log10(high / low)
+    if decades < _FEW_DECADES:
+        return {"title": title, "tickformat": "~s", "ticksuffix": unit}
+    steps = (1, 2, 5) if decades < 1 else (1, 3) if decades < 2 else (1,)
+    powers = range(floor(log10(low)) - 1, ceil(log10(high)) + 2)
+    values = [step * 10.0**power for power in powers for step in steps]
+    room = max(0.04, 0.05 * decades)
+    return {
+        "title": title,
+        "type": "log",
+        "range": [log10(low) - room, log10(high) + room],
+        "tickvals": values,
+        "ticktext": [_tick(value, unit) for value in values],
+        "tickangle": 0,
+    }
+
+
+def _tick(value: float, unit: str) -> str:
+    """Return an amount at a tick: its first digit alone, for all others are 0."""
+    if unit in ("", "x"):  # a factor takes no prefix
+        return f"{value:g}{unit}"
+    return re.sub(r"\.0+", "", engineering(value, unit))
+
+
+def names_axis(names: Sequence[str]) -> dict[str, Any]:
+    """Return settings of a vertical axis of names, the first on top; long ones are broken at a joint."""
+    return {
+        "type": "category",
+        "autorange": "reversed",
+        "categoryorder": "array",
+        "categoryarray": list(names),
+        "tickvals": list(names),
+        "ticktext": [_broken(name) for name in names],
+    }
+
+
+def _broken(name: str) -> str:
+    """Return a name in lines of some 18 characters."""
+    lines = [""]
+    for part in re.findall(r"[^/+ ]*[/+ ]?", name):
+        if lines[-1] and len(lines[-1] + part) > _LONGEST_NAME:
+            lines.append("")
+        lines[-1] += part
+    return "<br>".join(escape(line) for line in lines)
+
+
+def table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    words: Sequence[int] = (0,),
+    *,
+    name: str = "",
+    keys: Sequence[str] = (),
+) -> str:
+    """Return a table that scrolls sideways where it is wider than the screen.
+
+    Parameters
+    ----------
+    words : sequence of int
+        Columns aligned to the left; the others hold numbers.
+    name : str
+        With a name the table can be saved as a CSV file of that name, its amounts as raw numbers.
+    keys : sequence of str
+        Where each column stands in the JSON document.
+    """
+    lines = [tuple(row) for row in rows]
+    units = [next((c.unit for c in cells if isinstance(c, Amount)), "") for cells in zip(*lines, strict=True)]
+    units = units or [""] * len(heads)
+
+    def drawn(cell: Cell, column: int, tag: str) -> str:
+        shown = str(cell)
+        style = "text" if column in words else ""
+        if isinstance(cell, Text):
+            style = _CLASSES.get(str(cell.style), style)
+        data = ""
+        if isinstance(cell, Amount):
+            data = f' data-value="{"" if cell.value is None else escape(json.dumps(cell.value))}"'
+        elif tag == "th":
+            data = f' data-key="{escape(keys[column])}"' if keys else ""
+            data += f' data-unit="{escape(units[column])}"' if units[column] else ""
+        content = escape(shown)
+        if column in words and len(shown) > _LONGEST_NAME:  # broken where its parts meet
+            content = re.sub(r"([/+])(?=\w)", r"\1<wbr>", content)
+        return f'<{tag} class="{style}"{data}>{content}</{tag}>'
+
+    def line(cells: Sequence[Cell], tag: str) -> str:
+        return f"<tr>{''.join(drawn(cell, i, tag) for i, cell in enumerate(cells))}</tr>"
+
+    body = "".join(line(row, "td") for row in lines)
+    wide = "wide many" if len(heads) > _MANY_COLUMNS else "wide"
+    whole = f'<div class="{wide}"><table>{line(heads, "th")}{body}</table></div>'
+    if not name:
+        return whole
+    button = f'<button class=csv data-name="{escape(name)}" onclick="saveCsv(this)">Save as CSV</button>'
+    return f'<div class=data id="{escape(name)}">{whole}{button}</div>'
+
+
+def folded(summary: str, content: str) -> str:
+    """Return content that shows on demand and in print; nothing where there is none."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>" if content else ""
+
+
+def text(words: str, style: str = "") -> str:
+    """Return a paragraph."""
+    return f'<p class="{style}">{escape(words)}</p>'
+
+
+def bullets(lines: Iterable[str], style: str = "") -> str:
+    """Return a list; nothing where it has no lines."""
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<ul class="{style}">{items}</ul>' if items else ""
+
+
+@cache
+def _beside(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+@cache
+def _library() -> str:
+    """Return the plotting library without addresses of others."""
+    from plotly.offline import get_plotlyjs
+
+    script: str = get_plotlyjs()
+    for address in _FOREIGN:
+        script = script.replace(address, "")
+    return script

@@ -1,0 +1,110 @@
+"""A catalogue on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from npusim.catalogues import Entry, Listing
+from npusim.reporting.engineering import engineering
+from npusim.reporting.page import Column, Table
+from npusim.reporting.terminal import drawn_table, grid
+
+_UNIT_WORDS = {"npu.dpu": "DPU", "npu.dsp": "DSP", "cpu": "CPU", "gpu": "GPU"}
+_NAME = {"style": "bold cyan"}
+_OF_OPERATORS = (
+    "The DPU runs only the elementwise types that the SoC lists in dpu.eltwise_ops. An operator of another "
+    "type is costed by the bytes it moves, with a warning. Free: a view, the same bytes under another shape."
+)
+
+
+def listing_page(listing: Listing) -> RenderableType:
+    """Return a catalogue for the terminal: one row for each entry, operators by family."""
+    if not listing.entries:
+        return Text(f"npusim ships no {listing.catalogue}.")
+    return _PAGES[listing.catalogue](listing.entries)
+
+
+def _described(lines_of: Callable[[Entry], Sequence[str]], entries: Sequence[Entry]) -> RenderableType:
+    """Return names on the left, on the right a description with dim facts below it."""
+    table = grid()
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for entry in entries:
+        first, *facts = filter(None, lines_of(entry))
+        table.add_row(entry["name"], Text(first).append("".join(f"\n{fact}" for fact in facts), style="dim"))
+    return table
+
+
+def _soc_lines(entry: Entry) -> Sequence[str]:
+    facts = [f"{engineering(entry['dram_bytes_per_s'], 'B/s')} DRAM"]
+    if "npu_tiles" in entry:
+        facts = [
+            f"{entry['npu_tiles']} tiles",
+            engineering(entry["npu_clock_hz"], "Hz"),
+            f"{entry['npu_int8_ops_per_s'] / 1e12:.1f} TOPS int8",
+            f"{engineering(entry['npu_sram_bytes'], 'B')} SRAM",
+            *facts,
+        ]
+    return entry["title"], ", ".join(facts), f"devices: {', '.join(entry['devices'])}"
+
+
+def _technique_lines(entry: Entry) -> Sequence[str]:
+    rules = [f"needs {entry['needs']}"] if entry["needs"] else []
+    rules += [f"not with {other}" for other in entry["excludes"]]
+    rules += [f"settings: {', '.join(entry['settings'])}"] if entry["settings"] else []
+    return entry["summary"], "; ".join(rules)
+
+
+def _workloads(entries: Sequence[Entry]) -> RenderableType:
+    own = {"name", "kind", "model", "precision", "description", "operators", "macs", "file"}
+    columns = (
+        Column("name", layout={**_NAME, "no_wrap": True}),
+        Column("kind", layout={"overflow": "fold"}),
+        Column(
+            "",
+            "input",
+            lambda entry: ", ".join(str(value) for key, value in entry.items() if key not in own),
+            layout={"overflow": "fold"},
+        ),
+        Column("precision", "format", layout={"overflow": "fold"}),
+        Column("operators"),
+        Column("", "MACs", lambda entry: engineering(entry["macs"], ""), words=False),
+    )
+    return drawn_table(Table(columns, entries))
+
+
+def _ops(entries: Sequence[Entry]) -> RenderableType:
+    families = groupby(entries, key=lambda entry: (entry["family"], entry["units"]))
+    rows = [
+        (
+            family,
+            " ".join(_UNIT_WORDS[unit] for unit in units) or "free",
+            ", ".join(e["name"] for e in members),
+        )
+        for (family, units), members in families
+    ]
+    columns = (
+        Column("", "family", lambda row: row[0], layout=_NAME),
+        Column("", "units", lambda row: row[1], layout={"overflow": "fold"}),
+        Column("", "types", lambda row: row[2], layout={"overflow": "fold"}),
+    )
+    return Group(drawn_table(Table(columns, rows)), Text(), Text(_OF_OPERATORS, style="dim"))
+
+
+def _space_lines(entry: Entry) -> Sequence[str]:
+    return entry["title"], f"{entry['points']:,} points", ", ".join(entry["axes"])
+
+
+_PAGES: Mapping[str, Callable[[Sequence[Entry]], RenderableType]] = {
+    "socs": partial(_described, _soc_lines),
+    "workloads": _workloads,
+    "techniques": partial(_described, _technique_lines),
+    "ops": _ops,
+    "suites": partial(_described, lambda entry: [entry["title"]]),
+    "spaces": partial(_described, _space_lines),
+}

@@ -1,0 +1,167 @@
+"""The page of a measurement: latency, spread and energy of each row, operators by time."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from npusim.measuring.document import UNKNOWN_CHIP, Benchmark
+from npusim.reporting.charts import amount_bars
+from npusim.reporting.engineering import engineering, percent
+from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table
+from npusim.reporting.terminal import LongName, counted
+
+if TYPE_CHECKING:
+    from npusim.measuring import Device, Measurement, Row
+
+_MOST_TYPES = 3
+_MOST_BARS = 40
+_MOST_OPERATORS = 100
+_UNAVAILABLE = "not available"
+
+
+def measurement_page(measurement: Measurement) -> Page:
+    """Return the page of a measurement: device, a line per row, warnings."""
+    device, rows = measurement.device, measurement.rows
+    latencies = {row.id: row.latency_s.median_s for row in rows[:_MOST_BARS] if row.latency_s}
+    notes = [] if measurement.complete else ["the measurement was interrupted: further rows are missing"]
+    notes += [] if any(row.energy_j for row in rows) else ["energy is not available: no meter told it"]
+    notes += _notes_on_predictions(measurement)
+    if measurement.tool != "npusim":
+        notes += _notes_on_calibrating(measurement)
+    return Page(
+        f"Measurement on {device.name} ({device.kind.upper()})",
+        subject=_circumstances(device),
+        sections=[
+            Plot("Median latency", lambda: amount_bars("latency", "s", latencies)),
+            _rows(measurement),
+            _longest_operators(measurement),
+        ],
+        remarks=[Remark("Warning", measurement.warnings, "bold yellow"), Remark("Note", notes)],
+        document=measurement,
+    )
+
+
+def _notes_on_calibrating(measurement: Measurement) -> list[str]:
+    """Return what `npusim calibrate` would lack of what another tool measured."""
+    notes = []
+    if measurement.device.name == UNKNOWN_CHIP:
+        notes.append(
+            "the chip is not named, and `npusim calibrate` joins files of one chip: import again with "
+            "--platform NAME (the name that `npusim measure` shows on its first line)"
+        )
+    if not any(isinstance(row.model, Benchmark) for row in measurement.rows):
+        notes.append(
+            "whole networks check a calibration; what is fitted are the operators of "
+            "`npusim measure --suite default` (or add --fit-networks)"
+        )
+    return notes
+
+
+def _circumstances(device: Device) -> str:
+    facts = [
+        f"OpenVINO {device.openvino}" if device.openvino else "",
+        f"driver {device.driver}" if device.driver else "",
+        device.os or "",
+        f"{device.cores} {'threads' if device.kind == 'cpu' else 'execution units'}" if device.cores else "",
+        f"{device.tiles} tiles" if device.tiles else "",
+        f"at most {engineering(device.clock_hz, 'Hz')}" if device.clock_hz else "",
+        f"turbo {'on' if device.turbo else 'off'}" if device.turbo is not None else "",
+    ]
+    return ", ".join(filter(None, facts))
+
+
+def _or_unavailable(value: float | None, unit: str, shown: str | None = None) -> Amount:
+    return Amount(value or None, unit, shown if value else _UNAVAILABLE)
+
+
+def _rows(measurement: Measurement) -> Table:
+    rows = measurement.rows
+    is_predicted = any(row.predicted_s for row in rows)
+    columns = (
+        Column("id", "row", lambda row: LongName(row.id, "-/:@+,")),
+        Column("precision", "floats"),
+        Column("", "latency", lambda row: _or_unavailable(row.latency_s and row.latency_s.median_s, "s")),
+        Column("", "spread", _spread, words=False),
+        Column("throughput_per_s", "throughput", _rate),
+        Column("energy_j", "energy", lambda row: _or_unavailable(row.energy_j, "J")),
+        Column("predicted_s", "predicted"),
+        Column("", "error", _error),
+        Column("", "of first", lambda row: _shares(row, rows[0]), words=False),
+        Column("peak_memory_bytes", "memory", lambda row: _or_unavailable(row.peak_memory_bytes, "B")),
+        Column("counted_memory_bytes", "counted", lambda row: _or_unavailable(row.counted_memory_bytes, "B")),
+        # The terminal has no room for operators with predictions.
+        Column("", "operators by time", _types, "html" if is_predicted else "", layout={"overflow": "fold"}),
+    )
+    return Table(columns, rows, "Rows", "measured")
+
+
+def _error(row: Row) -> Cell:
+    """Return the error of the estimate."""
+    if row.predicted_s is None:
+        return ""
+    error = row.predicted_s / row.measured_s - 1.0
+    return Amount(error, "", f"{error:+.0%}")
+
+
+def _shares(row: Row, first: Row) -> str:
+    """Return measured and predicted time over those of the first row."""
+    if row.predicted_s is None or first.predicted_s is None or (row.hint, row.id) == (first.hint, first.id):
+        return ""
+    return f"{row.measured_s / first.measured_s:.3g}, {row.predicted_s / first.predicted_s:.3g}"
+
+
+def _notes_on_predictions(measurement: Measurement) -> list[str]:
+    """Return the errors of estimates."""
+    rows = [row for row in measurement.rows if row.predicted_s is not None]
+    if not rows:
+        return []
+    errors = [abs(row.predicted_s / row.measured_s - 1.0) for row in rows if row.predicted_s]
+    machines = ", ".join(dict.fromkeys(str(row.predicted_on) for row in rows))
+    first = measurement.rows[0]
+    return [
+        f"predicted on {machines}: median error {median(errors):.1%}, largest {max(errors):.0%}, of "
+        f"{counted(len(rows), 'row')}",
+        *([f"of first: measured and predicted time over {first.id}'s"] if len(rows) > 1 else []),
+    ]
+
+
+def _rate(row: Row) -> Amount:
+    """Return a rate; below one per second without a prefix: m/s would read as metres."""
+    per_s = row.throughput_per_s
+    return _or_unavailable(per_s, "/s", f"{per_s:.3g} /s" if per_s and per_s < 1 else None)
+
+
+def _spread(row: Row) -> str:
+    """Return the range from the 10 % to the 90 % quantile, as a share of the median."""
+    spread = row.latency_s
+    if spread is None or spread.repetitions == 1:
+        return ""
+    return percent((spread.high_s - spread.low_s) / spread.median_s)
+
+
+def _types(row: Row) -> Text:
+    """Return the types of operators that took longest, with their share of all operators' time."""
+    by_type: dict[str, float] = {}
+    for counter in row.operators:
+        by_type[counter.type] = by_type.get(counter.type, 0.0) + counter.latency_s
+    total_s = sum(by_type.values())
+    longest = sorted(by_type.items(), key=lambda item: -item[1])[:_MOST_TYPES]
+    shares = [f"{kind} {percent(time_s / total_s)}" for kind, time_s in longest if time_s > 0]
+    return Text(", ".join(shares), style="dim")
+
+
+def _longest_operators(measurement: Measurement) -> Table:
+    operators: list[Any] = [
+        {"row": row.id, "name": counter.name, "type": counter.type, "latency_s": counter.latency_s}
+        for row in measurement.rows
+        for counter in row.operators
+    ]
+    operators.sort(key=lambda one: -one["latency_s"])
+    columns = (Column("row"), Column("name"), Column("type"), Column("latency_s"))
+    left = len(operators) - _MOST_OPERATORS
+    more = f"and {left:,} more, which --format json has" if left > 0 else ""
+    title = "Operators that take longest"
+    return Table(columns, operators[:_MOST_OPERATORS], title, "operators", more, only="html")

@@ -1,0 +1,55 @@
+"""Documents in a console and in a notebook: a few lines of text, the page of the terminal as HTML."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from typing import Any
+
+from npusim.documents import Display, Document
+from npusim.metrics import METRICS, unit_of
+from npusim.reporting.engineering import engineering, last_digit
+
+_SUBJECT = ("title", "workload", "soc", "techniques", "device", "chip", "engine", "hint", "directory")
+"""Fields that say what a document is about."""
+_MOST_METRICS = 4
+_COLUMNS = 100
+_STYLE = "font-family: monospace; line-height: 1.2; font-size: 90%; overflow-x: auto"
+
+
+def text_of(document: Document) -> str:
+    """Return a few lines: what the document is about, its first metrics, the size of its tables."""
+    fields: dict[str, Any] = dict(document)
+    subject = [str(getattr(fields[name], "name", fields[name])) for name in _SUBJECT if fields.get(name)]
+    lines = [f"{type(document).__name__}: {', '.join(subject)}".removesuffix(": ")]
+    metrics = [name for name in METRICS if isinstance(fields.get(name), int | float)][:_MOST_METRICS]
+    last = {"latency_s": last_digit(fields.get("latency_interval_s"))}
+    figures = [
+        f"{METRICS[name].title} {engineering(fields[name], unit_of(name), last.get(name))}"
+        for name in metrics
+    ]
+    for line in (", ".join(figures), fields.get("conclusion", "")):
+        lines += textwrap.wrap(line, _COLUMNS, initial_indent="  ", subsequent_indent="  ")
+    tables = {name: fields[name] for name in document.tables() if not isinstance(fields[name], int)}
+    sizes = [f"{name.replace('_', ' ')}: {len(rows)}" for name, rows in tables.items() if rows]
+    counts = [f"{name}: {value:,}" for name, value in fields.items() if not tables and type(value) is int]
+    lines.append(f"  {', '.join([*sizes, *counts])}; to_frame(), to_json()")
+    return "\n".join(lines)
+
+
+def html_of(document: Document) -> str:
+    """Return the document's page as HTML for a notebook; its text where its kind has no page."""
+    from rich.console import Console
+
+    from npusim.reporting.pages import own_page
+
+    page = own_page(document)
+    console = Console(
+        file=io.StringIO(), record=True, width=_COLUMNS, force_terminal=True, highlight=False, emoji=False
+    )
+    console.print(text_of(document) if page is None else page, markup=False)
+    return console.export_html(inline_styles=True, code_format=f'<pre style="{_STYLE}">{{code}}</pre>')
+
+
+DISPLAY = Display("notebook", text_of, html_of)
+"""How documents are shown: `npusim.documents.DISPLAYS` loads it."""

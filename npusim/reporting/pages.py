@@ -1,0 +1,187 @@
+"""Pages of documents: which page a document has, what other packages add, several results on one page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from importlib import import_module
+from typing import Any
+
+from rich.console import Group, RenderableType
+
+from npusim.documents import Document
+from npusim.plugins import Registry
+from npusim.reporting.page import Page, document_page
+
+
+@dataclass(frozen=True)
+class Supplement:
+    """What a package shows below the page of one kind of document."""
+
+    name: str
+    document: type[Document]
+    """Documents that it is shown for, such as `npusim.Estimate`."""
+    render: Callable[[Any], RenderableType | None]
+    """Returns what rich prints, from the document; None: nothing."""
+
+
+@dataclass(frozen=True)
+class DocumentKind:
+    """A kind of JSON document and its page, each as `module:name`, imported on first use."""
+
+    name: str
+    """Name of its schema without `npusim.` and version."""
+    model: str
+    """The `Document`."""
+    page: str = ""
+    """Returns the `Page` of a document; empty: its fields are its page."""
+
+
+DOCUMENTS = Registry("npusim.documents", "document", DocumentKind)
+"""Every kind of document that npusim and other packages write."""
+for _name, _model, _page in (
+    ("estimate", "engines:Estimate", "estimate:estimate_page"),
+    ("compare", "studies.side_by_side:Comparison", "side_by_side:comparison_page"),
+    ("whatif", "studies:WhatIf", "whatif:whatif_page"),
+    ("graph-difference", "graph:GraphDifference", "graph_difference:difference_page"),
+    ("advise", "studies.advice:Advice", "advice:advice_page"),
+    ("map", "studies.placement_document:Placement", "placement:placement_page"),
+    ("map-front", "studies.map_front_document:MapFront", "placement:map_front_page"),
+    ("stream", "studies.stream:Followed", "stream:stream_page"),
+    ("validate", "validation:Validation", ""),
+    ("trace-diff", "measure.traces:TraceDiff", "trace_diff:diff_page"),
+    ("accuracy", "gnn_models.document:AccuracyReport", "accuracy:accuracy_page"),
+    ("sweep", "explore:SweepResult", ""),
+    ("query", "explore.query:Answer", ""),
+    ("pareto", "explore.fronts:Front", "exploration:pareto_page"),
+    ("search", "explore.search:SearchResult", "exploration:search_page"),
+    ("calibration", "calibration.device_report:CalibrationReport", "calibration:calibration_page"),
+    ("list", "catalogues:Listing", ""),
+    ("measurement", "measuring:Measurement", "measurement:measurement_page"),
+    ("parameters", "validation.document:Unmeasured", ""),
+):
+    DOCUMENTS.register(DocumentKind(_name, f"npusim.{_model}", _page and f"npusim.reporting.{_page}"))
+
+PAGES = Registry("npusim.reports", "report page", Supplement)
+"""Every supplement of other packages by name."""
+
+
+def loaded(name: str) -> Any:
+    """Return what `module:name` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def kind_name(document: Document) -> str:
+    """Return the name of a document's kind."""
+    return document.schema_name().partition("/")[0].removeprefix("npusim.")
+
+
+def own_page(document: Document) -> Page | None:
+    """Return the page of a document with its supplements; None where its kind has no page of its own."""
+    kind = DOCUMENTS.get(kind_name(document))
+    if kind is None or not kind.page:
+        return None
+    return with_supplements(loaded(kind.page)(document), document)
+
+
+def with_supplements(page: Page, document: Document) -> Page:
+    """Return a page with what other packages show below it."""
+    shown = [one.render(document) for one in PAGES.values() if isinstance(document, one.document)]
+    return replace(page, supplements=[one for one in shown if one is not None])
+
+
+def with_pages(page: RenderableType, document: Document) -> RenderableType:
+    """Return what a command prints with what other packages show below it."""
+    if isinstance(page, Page):
+        return with_supplements(page, document)
+    below = with_supplements(Page(""), document).supplements
+    return Group(page, *below) if below else page
+
+
+def html_of(document: Document, command: str, page: RenderableType | None = None) -> str:
+    """Return a document as an HTML page that needs no other file.
+
+    Parameters
+    ----------
+    command : str
+        Command line behind it.
+    page : Page, optional
+        Its page where that holds more than the document tells.
+    """
+    if isinstance(page, Page):
+        return with_supplements(page, document).html(command)
+    whole = own_page(document) or with_supplements(document_page(document), document)
+    return whole.html(command)
+
+
+_LOWER = {"h1": "h2", "h2": "h3", "h3": "h4"}
+_NAMED = re.compile(r'(\bid="|\bhref="#|url\(#)(?![0-9a-f]{8}-)')
+"""Names of elements and links to them, except those of plots, which differ already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result of a report."""
+
+    document: Document
+    command: str
+    """Command line that makes it; empty where it was read from a file."""
+    origin: str
+    """File or directory that it was read from, and the fingerprint of a file; empty where it was computed."""
+    page: Callable[[], RenderableType] | None = None
+    """Returns its page; None: that of the document alone."""
+
+
+def report_html(title: str, results: Sequence[Result], command: str) -> str:
+    """Return a page of all results, summary first, that needs no other file."""
+    from npusim.reporting.html import page
+
+    return page(
+        title,
+        _summary(results),
+        *(_section(number, result) for number, result in enumerate(results, 1)),
+        lead=f"{len(results)} results" if len(results) > 1 else "",
+        command=command,
+    )
+
+
+def _summary(results: Sequence[Result]) -> str:
+    from npusim.reporting.notebook import text_of
+
+    entries = []
+    for number, result in enumerate(results, 1):
+        subject, *figures, sizes = text_of(result.document).splitlines()
+        summary = " ".join(line.strip() for line in figures) or _verdict(result.document)
+        summary = summary or sizes.partition(";")[0].strip()
+        origin = f"made by <code>{escape(result.command)}</code>" if result.command else escape(result.origin)
+        entries.append(
+            f'<li><a href="#result-{number}">{escape(subject)}</a><br>{escape(summary)}'
+            f"<br><span class=note>{origin}</span></li>"
+        )
+    return f"<h2>Summary</h2><ol>{''.join(entries)}</ol>"
+
+
+def _verdict(document: Document) -> str:
+    """Return how many limits of a validation are kept; nothing for other documents."""
+    from npusim.validation.document import Validation
+
+    if not isinstance(document, Validation):
+        return ""
+    groups = [group for suite in document.suites for group in suite.groups]
+    kept = sum(group.ok for group in groups)
+    names = ", ".join(suite.name for suite in document.suites)
+    return f"{names}: {kept} of {len(groups)} groups of figures within their limits"
+
+
+def _section(number: int, result: Result) -> str:
+    """Return a result's page as a section: headings a level lower, names with its number before them."""
+    from npusim.reporting.html import body_of, text
+
+    body = body_of(html_of(result.document, result.command, result.page() if result.page else None))
+    body = re.sub(r"(</?)(h[123])\b", lambda match: match[1] + _LOWER[match[2]], body)
+    body = _NAMED.sub(rf"\1r{number}-", body)
+    origin = text(f"Read from {result.origin}", "note") if result.origin else ""
+    return f'<section class=result id="result-{number}">{body}{origin}</section>'

@@ -1,0 +1,296 @@
+"""Pages of placements: operators by device with what each cut would cost, and fronts of placements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from npusim.reporting.charts import add_marks, amount_bars, bar_figure, blank_figure
+from npusim.reporting.engineering import engineering, factor
+from npusim.reporting.html import COLOURS, amount_axis, seconds_axis
+from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table
+from npusim.reporting.terminal import LongName, conditions
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from npusim.studies.map_front_document import MapFront, PlacedChain
+    from npusim.studies.placement_document import Cut, PlacedGroup, Placement
+
+DEVICE_COLOURS = {"npu": COLOURS[0], "cpu": COLOURS[3], "gpu": COLOURS[2]}
+_JOINTS = "/."
+_CHOSEN = "bold green"
+_MOST_BARS = 40
+_MOST_ROWS = 24
+
+
+def placement_page(result: Placement) -> Page:
+    """Return the page of a placement: devices compared, operators and cuts, notes, verdict."""
+    how = conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles)
+    return Page(
+        "Placement",
+        (result.workload, result.soc, result.techniques),
+        f"{how}; least {_aim(result)}",
+        [
+            Plot(f"{result.minimise.capitalize()} of an inference", lambda: _bars(result)),
+            _summary(result),
+            Plot("Operators by device: a full bar is where it runs", lambda: _operator_bars(result)),
+            _operators(result),
+        ],
+        [Remark("Note", _notes(result))],
+        _verdict(result),
+        document=result,
+    )
+
+
+def _aim(result: Placement) -> str:
+    if result.minimise == "energy":
+        return "energy of an inference"
+    return "latency" if result.requests == 1 else "time between two inferences"
+
+
+def _bars(result: Placement) -> go.Figure | None:
+    name, unit = ("energy_j", "J") if result.minimise == "energy" else ("latency_s", "s")
+    values = {"best placement": getattr(result, name)}
+    values |= {f"all on {alone.device.upper()}": getattr(alone, name) for alone in result.alone}
+    colours = {f"all on {device.upper()}": colour for device, colour in DEVICE_COLOURS.items()}
+    return amount_bars(result.minimise, unit, values, colours | {"best placement": COLOURS[1]})
+
+
+def _operator_bars(result: Placement) -> go.Figure:
+    """Return what each group costs on each device; the bar of the device that runs it is filled."""
+    name, unit = ("energy_j", "J") if result.minimise == "energy" else ("latency_s", "s")
+    groups = result.groups[:_MOST_BARS]
+    series, colours = {}, {}
+    for device in result.devices:
+        series[device.upper()] = {group.name: getattr(group.costs[device], name) for group in groups}
+        colours[device.upper()] = DEVICE_COLOURS.get(device, COLOURS[5])
+    axis = seconds_axis("latency") if unit == "s" else amount_axis("energy", unit, log=True)
+    height = 160 + 16 * len(groups) * len(result.devices)
+    figure = bar_figure(series, axis, unit, colours=colours, height=height)
+    for device, trace in zip(result.devices, figure.data, strict=True):
+        trace.marker.opacity = [1.0 if group.device == device else 0.25 for group in groups]
+    return figure
+
+
+def _summary(result: Placement) -> Table:
+    columns = (
+        Column("", "placement", lambda row: "best" if row is result else f"all on the {row.device.upper()}"),
+        Column("latency_s", "latency"),
+        Column("throughput_per_s", "rate"),
+        Column("energy_j", "energy"),
+        Column("", "transfers", lambda row: Amount(getattr(row, "transfer_bytes", 0.0), "B")),
+        Column("", "switches", lambda row: Amount(getattr(row, "switches", 0))),
+    )
+    rows = [*result.alone, result]
+    return Table(columns, rows, "Whole placements", style=lambda row: _CHOSEN if row is result else "")
+
+
+def _pairs(result: Placement) -> list[tuple[str, str]]:
+    """Return the pairs of devices of which cuts are shown: each other device first, the rest on the NPU."""
+    home = next((device for device in result.devices if result.kinds.get(device, device) == "npu"), None)
+    others = [device for device in result.devices if device != home]
+    if home is not None:
+        return [(other, home) for other in others]
+    return [(others[0], others[1])] if len(others) > 1 else []
+
+
+def _cut_figure(result: Placement) -> tuple[Callable[[Cut], float | None], str]:
+    """Return the figure of a cut that is minimised, and its unit."""
+    if result.minimise == "energy":
+        return (lambda cut: cut.energy_j), "J"
+    if result.requests == 1:
+        return (lambda cut: cut.latency_s), "s"
+    return (lambda cut: 1.0 / cut.throughput_per_s if cut.throughput_per_s else None), "s"
+
+
+def _operators(result: Placement) -> Table:
+    """Return one row per group: its cost on each device, where it runs, and the cost of a cut after it."""
+    pairs = _pairs(result)
+    figure, unit = _cut_figure(result)
+    cuts = {(cut.after, cut.first, cut.rest): cut for cut in result.cuts}
+    costs = {pair: [figure(cut) for cut in result.cuts if (cut.first, cut.rest) == pair] for pair in pairs}
+    least = {pair: min((v for v in values if v is not None), default=None) for pair, values in costs.items()}
+
+    def cut_cost(group: PlacedGroup, pair: tuple[str, str]) -> Cell:
+        if (group.name, *pair) not in cuts:
+            return ""
+        value = figure(cuts[group.name, *pair])
+        is_least = value is not None and value == least[pair]
+        return Text("-" if value is None else engineering(value, unit), style="bold" if is_least else "")
+
+    def transfers(group: PlacedGroup) -> Cell:
+        cut = cuts.get((group.name, *pairs[0]))
+        return Amount(cut.transfer_bytes, "B") if cut else ""
+
+    columns = (
+        Column("", "operator", lambda group: LongName(group.name, _JOINTS)),
+        *(
+            Column("", device, lambda group, device=device: _cost(result, group, device), words=False)
+            for device in result.devices
+        ),
+        Column("device", "on", layout={"style": _CHOSEN}),
+        *(
+            Column(
+                "",
+                f"{pair[0]} up to\nhere, {pair[1]}",
+                lambda group, pair=pair: cut_cost(group, pair),
+                words=False,
+            )
+            for pair in pairs
+        ),
+        *([Column("", "\ntransfers", transfers)] if pairs else []),
+    )
+    return Table(columns, result.groups, "Operators", gap=1)
+
+
+def _cost(result: Placement, group: PlacedGroup, device: str) -> Text:
+    cost = group.costs[device]
+    value, unit = (cost.latency_s, "s") if result.minimise == "latency" else (cost.energy_j, "J")
+    text = "-" if value is None else engineering(value, unit)
+    text += "*" if cost.measured and result.minimise == "latency" else ""
+    return Text(text, style=_CHOSEN if device == group.device else "")
+
+
+def _notes(result: Placement) -> list[str]:
+    notes = [result.method]
+    if result.exact:
+        notes.append("no placement in this order of execution is better")
+    else:
+        notes.append(f"at most {result.value / result.bound - 1.0:.1%} above the least that the costs allow")
+    for profile in result.profiles:
+        notes.append(
+            f"* measured on {profile.chip} (row {profile.row}): {profile.groups} of {len(result.groups)} "
+            f"operators, {engineering(profile.used_s, 's')}; {engineering(profile.unused_s, 's')} belong to "
+            "no operator of the network; energy and traffic are the model's, all figures add up the "
+            "operators' own"
+        )
+    notes.append(
+        "devices share DRAM: a result that another device reads is written there and read again; a split's "
+        "figures add up those of its operators"
+    )
+    return notes
+
+
+def _verdict(result: Placement) -> str:
+    """Return how many groups run where, and what that gains over the best single device."""
+    used = [device for device in result.devices if any(group.device == device for group in result.groups)]
+    counts = ", ".join(f"{sum(g.device == d for g in result.groups)} on the {d.upper()}" for d in used)
+    able = [alone for alone in result.alone if alone.energy_j is not None]
+    text = f"Best: {counts}"
+    if not able:
+        return f"{text}; no device can run all of it."
+    best_alone = min(able, key=lambda alone: _value(result, alone))
+    gain = _value(result, best_alone) / _value(result, result)
+    if len(used) == 1:
+        return f"{text}: to split it costs more than it saves."
+    return f"{text}, {factor(gain)} the best single device ({best_alone.device.upper()})."
+
+
+def _value(result: Placement, of: Any) -> float:
+    if result.minimise == "energy":
+        return float(of.energy_j or 0.0)
+    return 1.0 / float(of.throughput_per_s or 1e-300)
+
+
+def map_front_page(front: MapFront) -> Page:
+    """Return the page of a front: devices alone, placements by latency, notes, verdict."""
+    letters = ", ".join(f"{letter} {device}" for device, letter in front.devices.items())
+    how = f"{len(front.blocks)} {front.granularity}s on {letters}; least latency and energy"
+    if front.limits:
+        how += f"; within {', '.join(f'{name} {value:.4g}' for name, value in front.limits.items())}"
+    point = front.points[front.chosen]
+    energy, time = front.exponents
+    return Page(
+        "Placements",
+        (front.workload, front.soc, front.techniques),
+        how,
+        [Plot("Energy over latency", lambda: _front_figure(front)), _front_table(front)],
+        [Remark("Note", _front_notes(front))],
+        f"Of {len(front.points)} placements on the front, {point.mapping} has the least product of "
+        f"energy^{energy:g} and latency^{time:g}: {engineering(point.latency_s, 's')}, "
+        f"{engineering(point.energy_j, 'J')}.",
+        document=front,
+    )
+
+
+def _others(front: MapFront) -> list[tuple[str, Any]]:
+    """Return devices alone and the placement that was asked for, each with its name."""
+    others: list[tuple[str, Any]] = [(f"all on the {alone.device.upper()}", alone) for alone in front.alone]
+    if front.given is not None:
+        others.append((f"as asked: {front.given.mapping}", front.given))
+    if front.given_chosen is not None:
+        best = front.given_points[front.given_chosen]
+        others.append((f"as asked, best of {len(front.given_points)}:\n{_clocks(best)}", best))
+    return others
+
+
+def _front_table(front: MapFront) -> Table:
+    points = [("\n".join(filter(None, (point.mapping, _clocks(point)))), point) for point in front.points]
+    chosen = front.points[front.chosen]
+    columns = (
+        Column("", "placement", lambda row: row[0]),
+        Column("", "latency", lambda row: Amount(row[1].latency_s, "s")),
+        Column("", "energy", lambda row: Amount(row[1].energy_j, "J")),
+        Column("", "power", lambda row: Amount(row[1].energy_j / row[1].latency_s, "W")),
+        Column("", "transits", lambda row: Amount(getattr(row[1], "transitions", 0))),
+    )
+    others = _others(front)
+    return Table(
+        columns,
+        others + points,
+        "Devices alone and the front",
+        terminal=others + [points[i] for i in _shown(len(points), front.chosen)],
+        style=lambda row: _CHOSEN if row[1] is chosen else "",
+    )
+
+
+def _clocks(point: PlacedChain) -> str:
+    return ", ".join(f"{device} {name}" for device, name in point.operating_points.items())
+
+
+def _shown(count: int, chosen: int) -> list[int]:
+    """Return the points of a long front that a table shows: evenly spread, both ends and the chosen one."""
+    if count <= _MOST_ROWS:
+        return list(range(count))
+    return sorted({chosen, *(round(i * (count - 1) / (_MOST_ROWS - 1)) for i in range(_MOST_ROWS))})
+
+
+def _front_notes(front: MapFront) -> list[str]:
+    settings = f" at {front.settings} settings of operating points" if front.settings > 1 else ""
+    notes = [f"exact: no other of {front.placements:.2g} placements{settings} is better in both"]
+    if front.evaluations is not None:
+        method = "NSGA-II" if front.method == "nsga2" else "drawn at random"
+        notes = [f"{method}: {front.evaluations} of {front.placements:.2g} placements were costed"]
+    if front.hypervolume_share is not None:
+        notes.append(f"dominates {front.hypervolume_share:.1%} of the area that the exact front does")
+    shown = len(_shown(len(front.points), front.chosen))
+    if shown < len(front.points):
+        notes.append(f"{shown} of {len(front.points)} placements are shown; --format json has all")
+    if front.granularity == "block" and front.method == "exact":
+        notes.append("a block costs what it does where one device runs all; between devices lies DRAM")
+    return notes
+
+
+def _front_figure(front: MapFront) -> go.Figure:
+    """Return energy over latency, with devices alone and the placement that was asked for."""
+    figure = blank_figure()
+    figure.add_scatter(
+        x=[point.latency_s for point in front.points],
+        y=[point.energy_j for point in front.points],
+        mode="lines+markers",
+        line={"shape": "hv", "color": COLOURS[1]},
+        name="front",
+        text=[point.mapping for point in front.points],
+        hovertemplate="%{text}<br>%{x:.3~s}s, %{y:.3~s}J<extra></extra>",
+    )
+    symbols = ("square", "diamond", "triangle-up", "star")
+    for i, (name, point) in enumerate(_others(front)):
+        marker = {"size": 12, "symbol": symbols[i % 4], "color": COLOURS[(i + 2) % len(COLOURS)]}
+        label = name.replace("\n", " ")
+        place = (point.latency_s, point.energy_j)
+        add_marks(figure, label, [place], lambda at: at, marker, lambda _, label=label: label)
+    figure.update_layout(xaxis=amount_axis("latency", "s"), yaxis=amount_axis("energy", "J"), height=420)
+    return figure

@@ -1,0 +1,152 @@
+"""The page of runs side by side: totals and operators with their ratios to the first run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from npusim.metrics import METRICS, unit_of
+from npusim.reporting.charts import amount_bars, bar_figure
+from npusim.reporting.engineering import engineering
+from npusim.reporting.html import COLOURS, seconds_axis
+from npusim.reporting.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, records_table, times
+from npusim.reporting.terminal import LongName, conditions, counted
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from npusim.studies.side_by_side import ComparedOperator, ComparedRun, Comparison
+
+_MOST_OPERATORS = 15
+_MOST_BARS = 40
+_MOST_RATIOS = 3
+"""Runs beyond which the terminal has no room for ratios."""
+_MOST_NAMES = 6
+_JOINTS = "/:+-"
+_OF_NPU = ("sram_peak_bytes", "area_mm2")
+_SHOWN = ("latency_s", "throughput_per_s", "energy_j", "power_w", "dram_bytes", "ops_per_j", *_OF_NPU)
+
+
+def comparison_page(result: Comparison) -> Page:
+    """Return the page of runs side by side."""
+    runs = result.runs
+    same = {key: {str(getattr(run, key)) for run in runs} for key in ("workload", "soc", "techniques")}
+    workload, soc, techniques = (next(iter(values)) if len(values) == 1 else "" for values in same.values())
+    about = " ".join(
+        f"{joint}{value}" for joint, value in (("", workload), ("on ", soc), ("with ", techniques)) if value
+    )
+    ways = (f"{conditions(run.hint, run.requests, 0)}; {run.engine} engine" for run in runs)
+    colours = {run.name: COLOURS[i % len(COLOURS)] for i, run in enumerate(runs)}
+    named = " | ".join(run.name for run in runs)
+    all_figures = {"name": "run"} | {f"figures.{name}": METRICS[name].title for name in METRICS}
+    return Page(
+        f"Side by side: {about}: {named}" if about else f"Side by side: {named}",
+        subject=" | ".join(dict.fromkeys(ways)),
+        sections=[
+            *(
+                Plot(METRICS[name].title.capitalize(), lambda name=name: _bars(result, name, colours))
+                for name in ("latency_s", "energy_j")
+            ),
+            _totals(runs),
+            records_table("runs", runs, all_figures, title="All figures", only="html"),
+            Plot("Operators, each by itself", lambda: _operator_bars(result, colours)),
+            _operators(result),
+        ],
+        remarks=[Remark("Only in", _alone(runs), "yellow"), Remark("Note", result.notes)],
+    )
+
+
+def _bars(result: Comparison, name: str, colours: dict[str, str]) -> go.Figure | None:
+    values = {run.name: run.figures[name] for run in result.runs}
+    return amount_bars(METRICS[name].title, unit_of(name), values, colours)
+
+
+def _operator_bars(result: Comparison, colours: dict[str, str]) -> go.Figure:
+    shown = result.operators[:_MOST_BARS]
+    series: dict[str, dict[str, float | None]] = {
+        run.name: {op.name: cost.latency_s if (cost := op.runs[i]) else None for op in shown}
+        for i, run in enumerate(result.runs)
+    }
+    return bar_figure(series, seconds_axis("latency", log=False), "s", colours=colours)
+
+
+def _columns(
+    heading: str,
+    runs: Sequence[ComparedRun],
+    name: Callable[[Any], Cell],
+    figure: Callable[[Any, int], Cell],
+    ratio: Callable[[Any, int], float | None],
+) -> list[Column]:
+    """Return a column for each run and for its ratio to the first."""
+    columns = [Column("", heading, name)]
+    for i, run in enumerate(runs):
+        columns.append(
+            Column("", run.name, lambda row, i=i: figure(row, i), words=False, layout={"overflow": "fold"})
+        )
+        if i:
+            only: Only = "" if len(runs) <= _MOST_RATIOS else "html"
+            columns.append(Column("", "ratio", lambda row, i=i: times(ratio(row, i)), only, words=False))
+    return columns
+
+
+def _totals(runs: Sequence[ComparedRun]) -> Table:
+    def figure(name: str, i: int) -> Cell:
+        run = runs[i]
+        if name not in run.figures:
+            return str(getattr(run, name) or "-")
+        return Amount(run.figures[name] if run.tiles or name not in _OF_NPU else None, unit_of(name))
+
+    def ratio(name: str, i: int) -> float | None:
+        return runs[i].ratios.get(name) if runs[i].tiles or name not in _OF_NPU else None
+
+    def title(name: str) -> str:
+        return METRICS[name].title if name in METRICS else name.replace("bound", "bound by")
+
+    columns = _columns("", runs, title, figure, ratio)
+    return Table(columns, [*_SHOWN, "precision", "tiles", "bound"], "Figures")
+
+
+def _operators(result: Comparison) -> Table:
+    def latency(op: ComparedOperator, i: int) -> Cell:
+        cost = op.runs[i]
+        return Amount(cost.latency_s, "s") if cost else "fused" if op.fused_into[i] else "-"
+
+    def energy(op: ComparedOperator, i: int) -> Cell:
+        cost = op.runs[i]
+        return Amount(cost.energy_j if cost else None, "J")
+
+    columns = _columns(
+        "latency of operator",
+        result.runs,
+        lambda op: LongName(op.name, _JOINTS),
+        latency,
+        lambda op, i: op.ratios[i],
+    )
+    columns += [
+        Column("", f"{run.name}: energy", lambda op, i=i: energy(op, i), "html")
+        for i, run in enumerate(result.runs)
+    ]
+    ranked = sorted(result.operators, key=_longest_s, reverse=True)
+    rest = ranked[_MOST_OPERATORS:]
+    longest = engineering(_longest_s(rest[0]), "s") if rest else ""
+    return Table(
+        columns,
+        result.operators,
+        "Operators",
+        "compared-operators",
+        f"{counted(len(rest), 'more operator')} of at most {longest} each." if rest else "",
+        terminal=ranked[:_MOST_OPERATORS],
+    )
+
+
+def _longest_s(op: ComparedOperator) -> float:
+    return max(cost.latency_s for cost in op.runs if cost is not None)
+
+
+def _alone(runs: Sequence[ComparedRun]) -> list[str]:
+    lines = []
+    for run in (run for run in runs if run.alone):
+        names = ", ".join(run.alone[:_MOST_NAMES]) + (", ..." if len(run.alone) > _MOST_NAMES else "")
+        count, time = counted(len(run.alone), "operator"), engineering(run.alone_s, "s")
+        lines.append(f"{run.name}: {count}, {time}: {names}")
+    return lines

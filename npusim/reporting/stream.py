@@ -1,0 +1,231 @@
+"""The page of a stream of updates: what each way to keep up costs, by rate and by capacity."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npusim.reporting.charts import amount_bars, line_figure
+from npusim.reporting.engineering import engineering
+from npusim.reporting.html import COLOURS, log_axis, seconds_axis
+from npusim.reporting.page import Column, Page, Plot, Remark, Section, Table
+from npusim.reporting.terminal import bar, counted
+from npusim.studies.stream.rates import sustained_per_s
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from npusim.studies.stream import Followed
+
+_DASHES = ("solid", "dash", "dot", "longdash", "dashdot")
+_CHOSEN = "bold green"
+
+
+def stream_page(result: Followed) -> Page:
+    """Return the page of a followed stream: strategies, rates, capacities, break-even."""
+    source = "events of a file" if result.seed is None else f"seed {result.seed}"
+    each = f"{counted(result.inferences_per_update, 'inference')} each"
+    course = f"nodes {_course(result.nodes)}, edges {_course(result.edges)}"
+    capacities = {f"{each.capacity} nodes": each.total_s for each in result.capacities}
+    chosen = {f"{result.capacity} nodes": COLOURS[2]}
+    return Page(
+        "Stream of updates",
+        (result.workload, result.soc, result.techniques if result.techniques != "none" else ""),
+        f"{result.updates} updates ({source}), {each}; {course}",
+        [
+            Plot(
+                "Best way by rate of updates (shaded), among those that lose no edge",
+                lambda: _rate_figure(result),
+            ),
+            _strategies(result),
+            _rates(result),
+            Plot("Time spent, update by update", lambda: _time_figure(result)),
+            Plot("Pad and mask, by capacity", lambda: amount_bars("time in all", "s", capacities, chosen)),
+            _capacities(result),
+            *_stored(result),
+        ],
+        [
+            Remark("Break-even", _even(result), "cyan"),
+            Remark("Lost edges", _lost(result), "yellow"),
+            Remark("Note", result.notes),
+        ],
+        result.conclusion,
+        document=result,
+    )
+
+
+def _course(values: tuple[int, int, int]) -> str:
+    start, end, most = values
+    peak = f" (at most {most})" if most > max(start, end) else ""
+    return f"{start} to {end}{peak}"
+
+
+def _strategies(result: Followed) -> Table:
+    best = min((s for s in result.strategies if s.lost_edges == 0.0), key=lambda s: s.total_s)
+
+    columns = (
+        Column("name", "way to keep up"),
+        Column("compilations", "compiled", text="{}x"),
+        Column("compile_s", "compile"),
+        Column("mask_s", "mask"),
+        Column("inference_s", "inference"),
+        Column("total_s", "total"),
+        Column("memory_bytes", "memory"),
+        Column("startup_s", "start", only="html"),
+        Column("update_s", "update", only="html"),
+        Column("latency_s", "one inference", only="html"),
+        Column("most_updates_per_s", "most updates", only="html"),
+        Column("lost_edges", "lost edges", only="html", text="{:.0%}"),
+        Column("accuracy", only="html"),
+    )
+    rows = result.strategies
+    return Table(columns, rows, "Ways to keep up", "ways", style=lambda s: _CHOSEN if s is best else "")
+
+
+def _rates(result: Followed) -> Table:
+    """Return which way leaves time for most inferences at which rate of updates."""
+    longest = max((best.from_inferences_per_s for best in result.best_by_rate), default=0.0)
+
+    def updates(best: Any) -> str:
+        begin, end = engineering(best.from_updates_per_s, ""), best.to_updates_per_s
+        return f"{begin} and more" if end is None else f"{begin} to {engineering(end, '')}"
+
+    def inferences(best: Any) -> str:
+        ends = (engineering(v, "") for v in (best.from_inferences_per_s, best.to_inferences_per_s))
+        return " to ".join(dict.fromkeys(ends))
+
+    columns = (
+        Column("", "updates a second", updates),
+        Column("strategy", "most inferences a second by"),
+        Column("", "inferences a second", inferences, words=False),
+        Column("", "", lambda best: bar(best.from_inferences_per_s, longest, width=16), "terminal"),
+    )
+    return Table(columns, result.best_by_rate, "Best way by rate of updates")
+
+
+def _capacities(result: Followed) -> Table:
+    longest = max(each.total_s for each in result.capacities)
+
+    def style(each: Any) -> str:
+        return _CHOSEN if each.capacity == result.capacity else ""
+
+    columns = (
+        Column("capacity", text="{}"),
+        Column("compilations", "compiled", text="{}x"),
+        Column("latency_s", "latency"),
+        Column("total_s", "total"),
+        Column("memory_bytes", "memory"),
+        Column(
+            "",
+            "",
+            lambda each: bar(each.total_s, longest, "green" if style(each) else "cyan", 24),
+            "terminal",
+        ),
+    )
+    return Table(columns, result.capacities, "Capacities", "capacities-of-ways", style=style)
+
+
+def _stored(result: Followed) -> list[Section]:
+    """Return batches with stored hidden features, and nodes that arrive batch after batch."""
+    stored = result.stored_features
+    if stored is None:
+        return []
+
+    def columns(heading: str, part: str) -> tuple[Column, ...]:
+        return (
+            Column("", heading, lambda row: f"{row.roots} roots, {row.stored:.0%} stored"),
+            Column(f"{part}skipped_share", "skipped", text="{:.0%}"),
+            Column(f"{part}latency_s", "latency"),
+            Column(f"{part}latency_stored_s", "with store"),
+            Column(f"{part}storing_s", "storing"),
+        )
+
+    by_batch = (*columns("batches with stored features", ""), Column("store_bytes", "store"))
+    sections: list[Section] = [Table(by_batch, stored.batches)]
+    if stored.arrivals is None:
+        return sections
+    counted_ = (*columns("counted on real data", "counted."), _accuracies(lambda row: row.counted))
+    periods = (
+        Column("", "nodes that arrive", lambda period: f"up to {period.nodes} nodes"),
+        Column("batches"),
+        Column("skipped_share", "skipped", text="{:.0%}"),
+        Column("refill_s", "refill"),
+        Column("longest_latency_s", "longest"),
+        Column("longest_latency_stored_s", "with store"),
+        _accuracies(lambda period: period),
+    )
+    return [*sections, Table(counted_, stored.batches), Table(periods, stored.arrivals.periods)]
+
+
+def _accuracies(of: Any) -> Column:
+    def show(row: Any) -> str:
+        return f"{100 * of(row).accuracy:.1f} / {100 * of(row).accuracy_stored:.1f} %"
+
+    return Column("", "accuracy", show, words=False)
+
+
+def _lost(result: Followed) -> list[str]:
+    """Return what ways that leave edges out do to the answers."""
+    lines = []
+    for one in result.strategies:
+        if one.lost_edges > 0.0:
+            effect = "--accuracy tells what that costs"
+            if one.accuracy is not None and one.accuracy_of_all_edges is not None:
+                effect = f"accuracy {one.accuracy:.1%} instead of {one.accuracy_of_all_edges:.1%}"
+            size = ", ".join(map(str, one.compiled_nodes))
+            lines.append(f"{one.name} of {size} nodes lose {one.lost_edges:.0%} of the edges: {effect}")
+    return lines
+
+
+def _even(result: Followed) -> list[str]:
+    """Return where padding and recompiling cost the same."""
+    if result.breakeven_capacity is None:
+        lines = ["no capacity pays on this stream: to recompile each time takes less"]
+    else:
+        limit = ", where the search ends" if result.breakeven_is_limit else ""
+        lines = [f"padding pays up to a capacity of {result.breakeven_capacity} nodes{limit}"]
+    if result.breakeven_inferences is not None:
+        most = engineering(max(0.0, result.breakeven_inferences), "")
+        lines.append(f"at {result.capacity} nodes it pays up to {most} inferences between two updates")
+    return lines
+
+
+def _time_figure(result: Followed) -> go.Figure:
+    series = {
+        str(way.name): (list(range(len(way.cumulative_s))), way.cumulative_s) for way in result.strategies
+    }
+    styles = {
+        str(way.name): {"line": {"color": COLOURS[i], "shape": "hv", "dash": _DASHES[i % len(_DASHES)]}}
+        for i, way in enumerate(result.strategies)
+    }
+    return line_figure(
+        series, {"title": "updates"}, seconds_axis("time spent so far", log=False), styles=styles
+    )
+
+
+def _rate_figure(result: Followed) -> go.Figure | None:
+    """Return inferences a second over updates a second, a line for each way; the best way is shaded."""
+    ways = [way for way in result.strategies if way.latency_s > 0.0]
+    limits = [way.most_updates_per_s for way in ways if way.most_updates_per_s is not None]
+    if not limits:
+        return None
+    rates = [float(rate) for rate in np.geomspace(0.03 * min(limits), max(limits), 400)]
+    series, styles, colours = {}, {}, {}
+    for i, way in enumerate(ways):
+        name = f"{way.name}, {way.lost_edges:.0%} of the edges lost" if way.lost_edges else str(way.name)
+        colours[str(way.name)] = COLOURS[i]
+        series[name] = (rates, [sustained_per_s(way, rate) for rate in rates])
+        styles[name] = {
+            "line": {"color": COLOURS[i], "dash": "dot" if way.lost_edges else "solid"},
+            "hovertemplate": f"{escape(name)}: %{{y:.3~s}}/s at %{{x:.3~s}} updates/s<extra></extra>",
+        }
+    inferences = {"title": "inferences a second", "tickformat": "~s", "rangemode": "tozero"}
+    updates = log_axis("updates a second", "/s", rates[0], rates[-1])
+    figure = line_figure(series, updates, inferences, styles=styles, height=460)
+    for best in result.best_by_rate:
+        begin, end = max(best.from_updates_per_s, rates[0]), best.to_updates_per_s or rates[-1]
+        if end > begin:
+            figure.add_vrect(x0=begin, x1=end, fillcolor=colours[best.strategy], opacity=0.12, line_width=0)
+    return figure

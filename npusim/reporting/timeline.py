@@ -1,0 +1,337 @@
+"""The page of a simulated run: what happened when, stalls, critical path, what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npusim.engines.timeline import (
+    CAUSES,
+    CriticalTask,
+    StepFunction,
+    TaskKind,
+    Timeline,
+    critical_path,
+    dram_bandwidth,
+    idle_causes,
+    path_summary,
+    power,
+    queueing_s,
+    sram_in_use,
+)
+from npusim.reporting.charts import add_spans
+from npusim.reporting.engineering import engineering, percent
+from npusim.reporting.html import COLOURS, GREY, names_axis
+from npusim.reporting.page import Amount, Column, Lines, Page, Plot, Section, Table
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from npusim.studies.elasticity import Elasticity
+
+MOST_BARS = 3000
+"""Bars that a page shows one by one; more tasks are joined by operator and unit, so that it stays quick."""
+_MOST_STEPS = 4000
+_MOST_OPERATORS = 6
+_ALIKE = 0.002
+"""Part of the run by which tasks of two units may be apart and still share a track."""
+_OTHERS, _LAUNCH, _CRITICAL = "other operators", "launch", "critical path"
+_LAUNCH_COLOUR = "#dddddd"
+_VERB = {
+    TaskKind.DMA_IN: "DMA in",
+    TaskKind.DMA_OUT: "DMA out",
+    TaskKind.TRANSFER: "copy",
+    TaskKind.LAUNCH: "launch",
+}
+_CAUSE_HEADS = {
+    "data": "operands",
+    "work": "other unit",
+    "sram": "SRAM room",
+    "latency": "DMA latency",
+    "launch": "launch",
+    "end": "no work",
+}
+_WAITS = {
+    "data": "its operands",
+    "unit": "its unit",
+    "sram": "room in SRAM",
+    "launch": "a launch",
+    "begin": "the start of the inference",
+}
+_LEAST_GAIN = 0.0005
+"""Gain below which a resource does not help."""
+Bar = tuple[float, float, str, str]
+"""Begin, length, track and story."""
+
+
+def timeline_page(line: Timeline) -> Page:
+    """Return the page of a simulated run: bars by unit, SRAM, DRAM bandwidth, power, critical path."""
+    several = f", {line.inferences} inferences" if line.inferences > 1 else ""
+    return Page(
+        "Time line",
+        (line.workload, line.soc, line.techniques),
+        sections=timeline_sections(line),
+        lead=f"{engineering(line.makespan_s, 's')}{several}",
+    )
+
+
+def timeline_sections(line: Timeline, helpful: Sequence[Elasticity] = ()) -> list[Section]:
+    """Return utilisation, stalls and critical path; what more of each resource would save, where given."""
+    path = critical_path(line)
+    tasks = (
+        Column("", "task", lambda task: line.operator_of(task.row) or _LAUNCH),
+        Column("", "on", lambda task: line.track(task.row)),
+        Column("", "begins", lambda task: Amount(float(line.start[task.row]), "s")),
+        Column("", "takes", lambda task: Amount(task.worked_s, "s")),
+        Column("", "waited before", lambda task: Amount(task.waited_s, "s")),
+        Column("", "for", lambda task: task.reason),
+    )
+    return [
+        Plot("What happened when", lambda: _chart(line)),
+        _stalls(line),
+        Lines(_path_lines(line, path), "Critical path"),
+        Table(tasks, path, name="critical-path", only="html", folded="Its tasks"),
+        _help_table(helpful),
+    ]
+
+
+def _stalls(line: Timeline) -> Table:
+    """Return shares of the busiest unit of each group."""
+    busy, idle, queue = line.busy_s(), idle_causes(line), queueing_s(line)
+    busiest: dict[str, str] = {}
+    for unit in line.units:
+        if busy[unit.name] > 0.0 and busy[unit.name] > busy.get(busiest.get(unit.group, ""), 0.0):
+            busiest[unit.group] = unit.name
+    rows = [
+        {"group": group, **{key: s / line.makespan_s for key, s in seconds.items()}}
+        for group, name in busiest.items()
+        for seconds in ({"busy": busy[name], **idle[name], "queue": queue[name]},)
+    ]
+    columns = (
+        Column("group", "unit", layout={"style": "cyan"}),
+        Column("busy", text=percent),
+        *(Column(cause, _CAUSE_HEADS[cause], text=percent) for cause in CAUSES),
+        Column("queue", text="{:.2f}"),
+    )
+    title = "Units: busy, else waiting for what; queue: tasks waiting for it on average"
+    return Table(columns, rows, title, "waits", titled=True, gap=1)
+
+
+def _path_lines(line: Timeline, path: list[CriticalTask]) -> list[str]:
+    """Return what the critical path is made of, and how much of the run was simulated."""
+    total = sum(task.waited_s + task.worked_s for task in path) or 1.0
+    summary = path_summary(line, path)
+
+    def shares(seconds: dict[str, float], most: int | None = None) -> str:
+        longest = sorted(seconds.items(), key=lambda item: -item[1])[:most]
+        return ", ".join(f"{name} {percent(s / total)}" for name, s in longest)
+
+    waits = {_WAITS[reason]: seconds for reason, seconds in summary.by_reason.items()}
+    waiting = summary.waiting_s > _LEAST_GAIN * total
+    latency = f", DMA's latency {percent(summary.waiting_s / total)}" if waiting else ""
+    count = sum(line.repeats[task.row] for task in path)
+    lines = [
+        f"{count:.0f} tasks, {engineering(total, 's')}: {shares(summary.by_unit)}{latency}",
+        f"what each waited for last: {shares(waits)}",
+        f"longest: {shares(summary.by_operator, _MOST_OPERATORS)}",
+    ]
+    if line.folded:
+        lines.append(
+            f"{len(line)} of {len(line) + line.folded:.0f} tasks were simulated: the others are equal steps "
+            "or inferences that repeat a period (--every-tile simulates all)"
+        )
+    return lines
+
+
+def _help_table(helpful: Sequence[Elasticity]) -> Table:
+    """Return what a little more of each resource saves, the most helpful first."""
+    columns = (
+        Column("", "more of", lambda e: f"{e.resource} (+{e.more:.0%})", layout={"style": "cyan"}),
+        Column("", "saves", lambda e: Amount(e.gain, "", f"{e.gain:+.1%}" if _helps(e) else "0 %")),
+        Column("", "each percent", lambda e: Amount(e.elasticity, "", _each_percent(e))),
+        Column("setting", "try", layout={"style": "dim", "overflow": "fold"}),
+    )
+    return Table(columns, helpful, "What would help", titled=True)
+
+
+def _helps(elasticity: Elasticity) -> bool:
+    return abs(elasticity.gain) >= _LEAST_GAIN
+
+
+def _each_percent(elasticity: Elasticity) -> str:
+    return f"{elasticity.elasticity:.2f} %" if _helps(elasticity) else "-"
+
+
+def _chart(line: Timeline) -> go.Figure:
+    """Return bars by unit above SRAM in use, DRAM bandwidth and power."""
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(
+        rows=4, cols=1, shared_xaxes=True, row_heights=[0.55, 0.15, 0.15, 0.15], vertical_spacing=0.04
+    )
+    groups = _groups(line)
+    tracks = _bars(figure, line, groups)
+    curves: tuple[tuple[str, str, StepFunction, float], ...] = (
+        ("SRAM", "B", sram_in_use(line), line.sram_capacity),
+        ("DRAM", "B/s", dram_bandwidth(line), line.dram_limit_bytes_per_s),
+        ("power", "W", power(line), 0.0),
+    )
+    for row, (name, unit, steps, limit) in enumerate(curves, 2):
+        times, values = _thinned(steps)
+        figure.add_scatter(
+            x=times,
+            y=values,
+            mode="lines",
+            showlegend=False,
+            fill="tozeroy",
+            name=name,
+            line={"shape": "hv", "width": 1, "color": COLOURS[0]},
+            hovertemplate="%{y:.3~s}" + unit + " from %{x:.4~s}s<extra></extra>",
+            row=row,
+            col=1,
+        )
+        axis = {"title_text": name, "tickformat": "~s", "ticksuffix": unit, "rangemode": "tozero"}
+        figure.update_yaxes(row=row, col=1, nticks=4, **axis)
+        if limit:
+            label = {"text": f"capacity {engineering(limit, unit)}", "font": {"size": 11}}
+            dashes = {"color": "#000000", "dash": "dash", "width": 1}
+            figure.add_hline(limit, row=row, col=1, line=dashes, annotation=label)
+    figure.update_yaxes(row=1, col=1, **names_axis(tracks))
+    figure.update_xaxes(tickformat="~s", ticksuffix="s", nticks=6, range=[0.0, line.makespan_s])
+    figure.update_xaxes(title_text="time", row=4, col=1)
+    joined = f": {len(line.working)} tasks in {len(groups)} bars" if len(groups) < len(line.working) else ""
+    title = f"What happened when{joined}"
+    figure.update_layout(barmode="overlay", bargap=0.15, height=470 + 30 * len(tracks), title=title)
+    return figure
+
+
+def _thinned(steps: StepFunction) -> tuple[Any, Any]:
+    """Return times and values of a step function; of very many steps the largest of each few."""
+    every = max(1, -(-len(steps.time_s) // _MOST_STEPS))
+    starts = np.arange(0, len(steps.time_s), every)
+    return steps.time_s[starts], np.maximum.reduceat(steps.value, starts)
+
+
+def _groups(line: Timeline) -> list[Any]:
+    """Return the rows of each bar: one task, or an operator's tasks on a unit where there are too many."""
+    rows = line.working
+    if len(rows) <= MOST_BARS:
+        return [rows[i : i + 1] for i in range(len(rows))]
+    key = np.stack((line.inference[rows], line.unit[rows], line.operator[rows], line.kind[rows]))
+    order = np.lexsort(key)
+    cuts = np.flatnonzero((np.diff(key[:, order]) != 0).any(axis=0)) + 1
+    return np.split(rows[order], cuts)
+
+
+def folded_tracks(line: Timeline) -> dict[str, str]:
+    """Return the track of each unit: those that do the same at the same times share one."""
+    alike: dict[tuple[str, bytes], list[list[int]]] = {}
+    for unit, rows in enumerate(line.by_unit):
+        if len(rows):
+            folds = alike.setdefault((line.units[unit].group, line.operator[rows].tobytes()), [])
+            fold = next((fold for fold in folds if _together(line, fold[0], unit)), None)
+            folds.append([unit]) if fold is None else fold.append(unit)
+    tracks: dict[str, str] = {}
+    for units in (fold for folds in alike.values() for fold in folds):
+        names = [line.units[unit].name for unit in units]
+        track = names[0].removeprefix("npu.")
+        track += f" and {len(names) - 1} alike" if len(names) > 1 else ""
+        tracks |= dict.fromkeys(names, track)
+    return tracks
+
+
+def _together(line: Timeline, one: int, other: int) -> bool:
+    """Tell whether the tasks of two units begin and end so near to each other that a chart shows the same."""
+    first, second = line.by_unit[one], line.by_unit[other]
+    apart = (np.abs(times[first] - times[second]).max() for times in (line.start, line.end))
+    return all(most <= _ALIKE * line.makespan_s for most in apart)
+
+
+def _bars(figure: Any, line: Timeline, groups: list[Any]) -> list[str]:
+    """Draw the bars, a trace per operator or region, and return the tracks from top to bottom."""
+    colours, label = _colours(line)
+    tracks = folded_tracks(line)
+    leaders = {track: unit for unit, track in reversed(tracks.items())}
+    by_name: dict[str, list[Bar]] = {name: [] for name in colours}
+    launches = []
+    for rows in groups:
+        first = int(rows[0])
+        begin, end = float(line.start[rows].min()), float(line.end[rows].max())
+        own = line.track(first)
+        if own in tracks and leaders[tracks[own]] != own:
+            continue  # drawn once for all units that do the same
+        name = label.get(line.operator_of(first), _OTHERS) if line.unit[first] >= 0 else _LAUNCH
+        if name == _LAUNCH and line.inferences == 1:
+            launches.append((begin, end))
+            continue
+        bar = (begin, end - begin, tracks.get(own, own), _story(line, rows, end - begin))
+        by_name[name].append(bar)
+    for task in critical_path(line):
+        name = label.get(line.operator_of(task.row), _OTHERS)
+        if line.unit[task.row] >= 0 and task.worked_s > 0.0:
+            rows = np.array([task.row])
+            story = f"{_story(line, rows, task.worked_s)}<br>waited last for: {task.reason}"
+            by_name[name].append((float(line.start[task.row]), task.worked_s, _CRITICAL, story))
+    for name, bars in by_name.items():
+        if bars:
+            add_spans(figure, name, colours[name], bars, row=1, col=1)
+    for begin, end in launches:
+        figure.add_vrect(
+            begin,
+            end,
+            row=1,
+            col=1,
+            fillcolor=_LAUNCH_COLOUR,
+            opacity=0.5,
+            line_width=0,
+            layer="below",
+            annotation={
+                "text": f"launch {engineering(end - begin, 's')}",
+                "textangle": -90,
+                "font": {"size": 12},
+            },
+            annotation_position="top left",
+        )
+    order = {line.units[u].name: u for u in range(len(line.units))}
+    used = {bar[2] for bars in by_name.values() for bar in bars} - {_CRITICAL}
+    return [_CRITICAL, *sorted(used, key=lambda track: order.get(leaders.get(track, ""), -1))]
+
+
+def _colours(line: Timeline) -> tuple[dict[str, str], dict[str, str]]:
+    """Return colours by name in the legend, and that name of each operator: itself or its region."""
+    rows = line.working[line.operator[line.working] >= 0]
+    busy = np.bincount(line.operator[rows], (line.end - line.start)[rows], len(line.operators))
+    working = [line.operators[i] for i in np.flatnonzero(busy)]
+    label = {name: name for name in working}
+    if len(working) > len(COLOURS):
+        label = {name: name.rpartition("/")[0] or name for name in working}
+    spent: dict[str, float] = {}
+    for i in np.flatnonzero(busy):
+        name = label[line.operators[i]]
+        spent[name] = spent.get(name, 0.0) + float(busy[i])
+    longest = sorted(spent, key=lambda name: -spent[name])[: len(COLOURS)]
+    ordered = [name for name in spent if name in longest]
+    colours = dict(zip(ordered, COLOURS, strict=False)) | {_OTHERS: GREY, _LAUNCH: _LAUNCH_COLOUR}
+    return colours, {operator: name for operator, name in label.items() if name in colours}
+
+
+def _story(line: Timeline, rows: Any, length_s: float) -> str:
+    """Return what a bar says when it is touched."""
+    first = int(rows[0])
+    kind = TaskKind(int(line.kind[first]))
+    lines = [
+        f"<b>{escape(line.operator_of(first) or 'launch')}</b> {_VERB.get(kind, kind.name)}",
+        f"{line.track(first)}, inference {int(line.inference[first])}",
+        f"from {engineering(float(line.start[rows].min()), 's')}, {engineering(length_s, 's')}",
+    ]
+    if len(rows) > 1:
+        busy = float((line.end[rows] - line.start[rows]).sum())
+        lines.append(f"{len(rows)} tasks, busy {engineering(busy, 's')}")
+    else:
+        waited = float(line.start[first] - line.ready[first])
+        lines.append(f"ready {engineering(waited, 's')} before it began")
+    totals = ((float(line.bytes[rows].sum()), "B"), (float(line.macs[rows].sum()), "MAC"))
+    return "<br>".join([*lines, *(engineering(total, unit) for total, unit in totals if total)])

@@ -1,0 +1,391 @@
+"""The page of a validation: errors by group with their limits, predicted over measured, residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.text import Text
+
+from npusim.reporting.charts import add_guides, blank_figure
+from npusim.reporting.html import COLOURS, GREY, log_axis
+from npusim.reporting.page import (
+    Amount,
+    Cell,
+    Column,
+    Later,
+    Lines,
+    Page,
+    Plot,
+    Section,
+    Table,
+    records_table,
+)
+from npusim.validation import Judged
+from npusim.validation.document import Unmeasured
+from npusim.validation.running import GroupErrors
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_MOST_ROWS = 60
+"""The terminal shows of a suite with more groups those with a limit and the worst of the others."""
+_LEAST_FREE = 10
+_MOST_OPEN = 24
+"""More groups without a limit than this are folded away in HTML."""
+_STATISTICS = {"mean_error": "mean", "median_error": "median", "p90_error": "p90"}
+_REST = "all other groups"
+_COLUMNS = 3
+_CELL_HEIGHT = 290
+_FEW_VALUES = 12
+"""A dimension with no more values than this is shown by boxes: points would lie upon each other."""
+_MOST_WORDS = 24
+"""A dimension with more words than this (names of operators) is shown by those with the largest errors."""
+_FULL_DECADES = 2.5
+"""An axis over more powers of ten than this marks them alone."""
+_MOST_DRAWN = 6000
+"""A figure with more points is left to the graphics card, which takes only a few such figures."""
+Trace = tuple[str, str, NDArray[np.int64]]
+"""Name, colour and rows of a group."""
+
+
+def validation_page(suites: Sequence[Judged], held_out: Mapping[str, Judged] | None = None) -> Page:
+    """Return the page of a validation; where suites were cross-validated, plots show held-out predictions."""
+    held_out = held_out or {}
+    explained = "Errors |predicted - measured| / measured in %"
+    if held_out:
+        explained += "; held out: rows predicted by numbers that were not fitted to them"
+    groups = [(judged.name, group) for judged in (*suites, *held_out.values()) for group in judged.groups]
+    missed = [f"{suite}: {group.name}" for suite, group in groups if not group.ok]
+    verdict = Text("every limit is kept", style="bold green")
+    if missed:
+        verdict = Text(f"{len(missed)} limits are not kept: {'; '.join(missed)}", style="bold red")
+    return Page(
+        f"Validation: {', '.join(judged.name for judged in suites)}",
+        subject=explained,
+        sections=[
+            *(
+                section
+                for number, judged in enumerate(suites)
+                for section in _suite_sections(number, judged, held_out.get(judged.name))
+            ),
+            verdict,
+        ],
+        lead=str(verdict),
+    )
+
+
+def _suite_sections(number: int, judged: Judged, held_out: Judged | None) -> list[Section]:
+    shown = judged if held_out is None else held_out
+    colours = _colours(shown)
+    name = f"suites.{number}.rows"
+    notes = [*judged.evidence.notes, *judged.suite.notes]
+
+    def plots() -> list[Table | Plot]:
+        rows = records_table(name, judged.result().rows)
+        return [
+            Plot("", lambda: _scatter(shown, colours), rows),
+            Plot(
+                "Residuals: predicted / measured against each dimension",
+                lambda: _residuals(shown, _traces(shown, colours)),
+                least_width=800,
+            ),
+        ]
+
+    return [
+        Lines([judged.suite.title], judged.name, "dim", anchor=judged.name),
+        *_group_tables(judged, held_out),
+        Lines(notes, style="dim"),
+        Lines(["The plots show held-out predictions."] if held_out else [], style="dim", only="html"),
+        Later(plots),
+    ]
+
+
+def _group_tables(judged: Judged, held_out: Judged | None) -> list[Section]:
+    """Return a row for each group; below it the errors of held-out rows where there are any."""
+    others = {group.name: group for group in held_out.groups} if held_out is not None else {}
+    limited = [group for group in judged.groups if group.limit is not None]
+    free = [group for group in judged.groups if group.limit is None]
+    worst = sorted(free, key=lambda group: -group.mean_error)
+    shown, hidden = judged.groups, worst[:0]
+    if len(shown) > _MOST_ROWS:
+        most = max(_LEAST_FREE, _MOST_ROWS - len(limited))
+        shown, hidden = limited + worst[:most], worst[most:]
+
+    def rows(groups: Sequence[GroupErrors]) -> list[tuple[GroupErrors, bool]]:
+        with_others = ([(group, False), (others.get(group.name), True)] for group in groups)
+        return [(group, held) for pair in with_others for group, held in pair if group is not None]
+
+    is_folded = len(free) > _MOST_OPEN and bool(limited)
+    open_groups = limited if is_folded else limited + free
+    more = f"{len(hidden)} more groups without a limit"
+    if hidden:
+        more += f", mean at most {_percent(hidden[0].mean_error)} %"
+    return [
+        Table(_GROUP_COLUMNS, rows(open_groups), terminal=rows(shown)),
+        Lines([more] if hidden else [], style="dim", only="terminal"),
+        Table(
+            _GROUP_COLUMNS,
+            rows(free) if is_folded else [],
+            only="html",
+            folded=f"{len(free)} groups without a limit",
+        ),
+    ]
+
+
+def _error(name: str, heading: str) -> Column:
+    def show(row: tuple[GroupErrors, bool]) -> Cell:
+        value = getattr(row[0], name)
+        return Amount(value, "", _percent(value))
+
+    return Column("", heading, show)
+
+
+def _limit(row: tuple[GroupErrors, bool]) -> str:
+    group, _ = row
+    if group.rule is None or group.limit is None:
+        return "-"
+    unit = " points" if group.unit == "points" else ""
+    most = group.rule.max_error
+    any_row = "" if most is None else f", any {100 * most:.3g}"
+    return f"{_STATISTICS[group.rule.statistic]} {100 * group.limit:.3g}{unit}{any_row}"
+
+
+def _verdict(row: tuple[GroupErrors, bool]) -> Cell:
+    group, _ = row
+    if group.rule is None or group.limit is None:
+        return ""
+    return Text("kept", style="bold green") if group.ok else Text("missed", style="bold red")
+
+
+def _yardstick(row: tuple[GroupErrors, bool]) -> str:
+    return row[0].rule.yardstick if row[0].rule and not row[1] else ""
+
+
+_GROUP_COLUMNS = (
+    Column("", "group", lambda row: Text("  held out", "dim") if row[1] else Text(row[0].name, "cyan")),
+    Column("", "rows", lambda row: "" if row[1] else Amount(len(row[0].errors))),
+    _error("mean_error", "mean"),
+    _error("median_error", "median"),
+    _error("p90_error", "p90"),
+    Column("", "unit", lambda row: row[0].unit, "html"),
+    Column("", "limit", _limit, words=False),
+    Column("", "", _verdict),
+    Column("", "Intel's model", _yardstick, layout={"overflow": "fold"}),
+)
+
+
+def _percent(part: float) -> str:
+    hundredths = 100 * part
+    return f"{hundredths:.1f}" if hundredths < 99.95 else f"{hundredths:.0f}"
+
+
+def unmeasured_page(unmeasured: Unmeasured) -> Page:
+    """Return the page of numbers that rest on no measured row, part by part of each data sheet."""
+    tables = []
+    numbers = groupby(unmeasured.parameters, key=lambda number: (number.soc, _part(number.path)))
+    for (soc, part), members in numbers:
+        columns = (
+            Column(
+                "",
+                part,
+                lambda number, part=part: number.path.removeprefix(f"{part}."),
+                layout={"style": "cyan"},
+            ),
+            Column("value", "value", words=False),
+            Column("uncertainty", "", _uncertainty),
+            Column("source", "source", layout={"overflow": "fold", "style": "dim"}),
+        )
+        tables.append(Table(columns, list(members), soc, titled=True))
+    note = (
+        "Numbers of the units' equations on which no row of measured silicon bears. Every kernel of the DSP "
+        "libraries (configs/dsp) rests on a cost model as well."
+    )
+    return Page("Numbers without a measured row", sections=[*tables, Lines([note], style="dim")])
+
+
+def _uncertainty(number: Any) -> Cell:
+    value = number.uncertainty
+    return "" if value is None else Amount(value, "", f"+-{100 * value:.0f} %")
+
+
+def _part(path: str) -> str:
+    """Return the part of a data sheet that a number stands in: `npu.dpu.model`, `npu.dsp.kernels.NAME`."""
+    keys = path.split(".")
+    return ".".join(keys[: 4 if keys[2] == "kernels" else 3])
+
+
+def _names(judged: Judged) -> list[str]:
+    """Return what each row is coloured by: the breakdown where it has few parts, else the groups."""
+    return judged.row_parts if len(set(judged.row_parts)) <= len(COLOURS) else judged.row_groups
+
+
+def _colours(judged: Judged) -> dict[str, str]:
+    """Return a colour for each name of rows, or where there are many for those with the largest errors."""
+    names = set(_names(judged))
+    groups = [group for group in judged.groups if group.name in names]
+    if len(groups) > len(COLOURS):
+        groups = [group for group in groups if not group.name.startswith("unmodelled")]
+        groups = sorted(groups, key=lambda group: (group.limit is None, -group.mean_error))[
+            : len(COLOURS) - 1
+        ]
+    return {group.name: colour for group, colour in zip(groups, COLOURS, strict=False)}
+
+
+def _traces(judged: Judged, colours: Mapping[str, str]) -> list[tuple[str, str, NDArray[np.int64]]]:
+    """Return (name, colour, rows) of each coloured group, all others first so that they lie below."""
+    names = [name if name in colours else _REST for name in _names(judged)]
+    order = [_REST, *colours]
+    rows = {name: np.array([i for i, own in enumerate(names) if own == name], np.int64) for name in order}
+    return [(name, colours.get(name, GREY), rows[name]) for name in order if len(rows[name])]
+
+
+def _scatter(judged: Judged, colours: Mapping[str, str]) -> go.Figure:
+    """Return predicted over measured, both logarithmic, with the line of agreement and 10 % to both sides."""
+    evidence, stories = judged.evidence, _stories(judged)
+    figure = blank_figure()
+    both = np.concatenate([evidence.measured, evidence.predicted])
+    ends = (float(both[both > 0].min()) / 1.3, float(both.max()) * 1.3)
+    add_guides(figure, ends, (1.1, 1 / 1.1))
+    for name, colour, rows in _traces(judged, colours):
+        figure.add_scatter(
+            x=_short(evidence.measured[rows]),
+            y=_short(evidence.predicted[rows]),
+            mode="markers",
+            name=name,
+            marker={"color": colour, "size": 6, "opacity": 0.7},
+            text=[stories[row] for row in rows],
+            hovertemplate="%{text}<extra></extra>",
+        )
+    unit = "s" if evidence.unit == "s" else ""
+    named = f" ({evidence.unit})" if evidence.unit and not unit else ""
+    axes = [log_axis(f"{what}{named}", unit, *ends) for what in ("measured", "predicted")]
+    figure.update_layout(xaxis=axes[0], yaxis=axes[1], height=600)
+    return figure
+
+
+def _stories(judged: Judged) -> list[str]:
+    """Return what each row says when it is touched: its group, its numbers and its dimensions."""
+    evidence = judged.evidence
+    columns = {name: values for name, values in evidence.columns.items() if len(set(values)) > 1}
+    texts = []
+    for row, id_ in enumerate(evidence.ids):
+        measured, predicted = evidence.measured[row], evidence.predicted[row]
+        known = "<br>".join(f"{name} {_value(values[row])}" for name, values in columns.items())
+        head = f"<b>{id_}</b> {escape(judged.row_groups[row])}"
+        off = f"{predicted / measured - 1:+.1%}"
+        numbers = f"measured {measured:.4g}, predicted {predicted:.4g} {evidence.unit} ({off})"
+        texts.append(f"{head}<br>{numbers}<br>{known}")
+    return texts
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else escape(str(value))
+
+
+def _residuals(judged: Judged, traces: Sequence[Trace]) -> go.Figure:
+    """Return predicted / measured against each dimension, groups in the order in which they are drawn."""
+    from plotly.subplots import make_subplots
+
+    evidence = judged.evidence
+    names = [name for name in evidence.dimensions if len(set(evidence.columns[name])) > 1]
+    lines = max(1, -(-len(names) // _COLUMNS))
+    figure = make_subplots(
+        lines, _COLUMNS, subplot_titles=names, horizontal_spacing=0.06, vertical_spacing=0.38 / lines
+    )
+    many = len(evidence.ids) * len(names) > _MOST_DRAWN
+    for place, name in enumerate(names):
+        at = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
+        values = evidence.columns[name]
+        if len(set(values)) <= _FEW_VALUES:
+            _boxes(figure, judged, traces, values, at)
+        else:
+            _points(figure, judged, traces, values, at, many)
+        figure.add_hline(1.0, line={"color": "#999", "width": 1}, **at)
+    ratio = evidence.predicted / evidence.measured
+    low, high = np.quantile(ratio, [0.005, 0.995])
+    figure.update_yaxes(range=[min(0.85, low - 0.05), max(1.15, min(high + 0.05, 3.0))])
+    figure.update_layout(boxmode="group", boxgap=0.2, height=_CELL_HEIGHT * lines + 60)
+    return figure
+
+
+def _boxes(
+    figure: go.Figure, judged: Judged, traces: Sequence[Trace], values: NDArray[Any], at: dict[str, int]
+) -> None:
+    """Draw the spread of each group at each value: quartiles, whiskers and what lies beyond."""
+    words = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+    order = dict.fromkeys(word for _, word in sorted(zip(values, words, strict=True)))
+    for group, colour, rows in traces:
+        figure.add_box(
+            x=[words[row] for row in rows],
+            y=_short(_ratio(judged)[rows]),
+            name=group,
+            offsetgroup=group,
+            marker={"color": colour, "size": 3},
+            line={"width": 1},
+            showlegend=False,
+            **at,
+        )
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=list(order), **at)
+
+
+def _points(
+    figure: go.Figure,
+    judged: Judged,
+    traces: Sequence[Trace],
+    values: NDArray[Any],
+    at: dict[str, int],
+    many: bool,
+) -> None:
+    """Draw each row."""
+    ids = np.array([str(id_) for id_ in judged.evidence.ids], object)
+    kept = _worst_words(values, judged.evidence.errors)
+    draw = figure.add_scattergl if many else figure.add_scatter
+    for group, colour, members in traces:
+        rows = members[kept[members]]
+        draw(
+            x=values[rows],
+            y=_short(_ratio(judged)[rows]),
+            mode="markers",
+            name=group,
+            text=ids[rows],
+            marker={"color": colour, "size": 4, "opacity": 0.6},
+            showlegend=False,
+            hovertemplate="row %{text}: %{y:.3f} at %{x}",
+            **at,
+        )
+    if values.dtype == object:
+        figure.update_xaxes(type="category", categoryorder="category ascending", **at)
+    elif values.min() > 0 and values.max() > 30 * values.min():
+        figure.update_xaxes(type="log", **_log_ticks(np.array([values.min(), values.max()])), **at)
+
+
+def _worst_words(values: NDArray[Any], errors: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which rows to draw: of many words, those of the words with the largest errors."""
+    words = sorted(set(values)) if values.dtype == object else []
+    if len(words) <= _MOST_WORDS:
+        return np.ones(len(values), bool)
+    worst = sorted(words, key=lambda word: -float(errors[values == word].mean()))[:_MOST_WORDS]
+    return np.isin(values, np.array(worst, object))
+
+
+def _ratio(judged: Judged) -> NDArray[np.float64]:
+    return judged.evidence.predicted / judged.evidence.measured
+
+
+def _short(values: NDArray[np.float64]) -> list[float]:
+    """Return values with five digits: a page of plots is mostly numbers."""
+    return [float(f"{value:.5g}") for value in values]
+
+
+def _log_ticks(ends: NDArray[np.float64]) -> dict[str, Any]:
+    """Return ticks of a logarithmic axis: whole powers of ten where there are enough, else 1, 2, 5."""
+    if np.log10(ends[1] / ends[0]) >= _FULL_DECADES:
+        return {"dtick": 1, "exponentformat": "power"}
+    powers = np.arange(np.floor(np.log10(ends[0])), np.ceil(np.log10(ends[1])) + 1)
+    values = [float(f"{step * 10.0**power:.3g}") for power in powers for step in (1, 2, 5)]
+    return {"tickvals": values, "ticktext": [f"{value:g}" for value in values]}

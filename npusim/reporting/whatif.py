@@ -1,0 +1,484 @@
+"""The page of a comparison of technique stacks: figures, waterfall, speed-ups along varied settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import product
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from npusim.reporting.charts import blank_figure, line_figure
+from npusim.reporting.engineering import engineering, factor, factors, last_digit, last_digit_of_rate
+from npusim.reporting.html import COLOURS, log_axis, names_axis, seconds_axis
+from npusim.reporting.page import Cell, Column, Page, Plot, Remark, Section, Table, cell
+from npusim.reporting.terminal import LongName, conditions, drawn_table
+from npusim.studies.comparison import Untouched, Variant
+from npusim.techniques import NONE
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from npusim.engines.estimate import Compilation
+    from npusim.studies.comparison import Crossover, WhatIf
+
+_JOINTS = "+:"
+"""Where the text of a stack may be broken: before a technique and before a setting."""
+_KEPT, _SAVED, _LOST = "cyan", "green", "red"
+_LONGEST = 20
+"""Characters of the longest bar of the waterfall."""
+_TIMES_MEDIAN = 2.0
+"""Longest time that is drawn in full, in medians of all stacks, for the baseline twice that: one slow stack
+flattens no other."""
+_PAYS = 1.005
+"""Least speed-up that counts as a gain."""
+_NARROWEST = 12
+"""Least width of stack names beside the values of a setting, in characters."""
+_FLATTENS = 6.0
+"""Ratio of the longest to the shortest time from which a linear axis would flatten the short ones."""
+_Row = Variant | Untouched
+
+
+def whatif_page(result: WhatIf) -> Page:
+    """Return the page of a comparison, with or without `over`."""
+    how = conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles)
+    devices = (Column("device"), *_figure_columns(result.devices), Column("bound"))
+    pictures = _over_sections(result) if result.over else _stack_sections(result)
+    if result.over:
+        how = (
+            f"{conditions(result.hint, result.requests, tiles=0)}; at each point: {_quantity(result)}, "
+            f"speed-up over {result.baseline} and its 90 % interval"
+        )
+    else:
+        how = f"{how}; speed-ups over {result.baseline}"
+    return Page(
+        "Technique stacks",
+        (result.workload, result.soc, ""),
+        how,
+        [
+            *pictures,
+            *_compiling(result),
+            Table(devices, result.devices, "Without techniques, by device", "devices", only="html"),
+        ],
+        [
+            Remark("Dominated", [] if result.over else _dominated(result.variants)),
+            Remark("Crossover", _crossing_lines(result.crossovers), "yellow", "Crossovers"),
+            Remark("Left out", _left_out(result), "yellow"),
+            Remark("Note", result.notes),
+        ],
+        result.conclusion,
+    )
+
+
+def _interval_s(row: _Row) -> float:
+    return 1.0 / row.throughput_per_s
+
+
+def _quantity(result: WhatIf) -> str:
+    return "latency" if result.requests == 1 else "time between two inferences"
+
+
+def _at(at: Mapping[str, str]) -> str:
+    return ", ".join(f"{path}={value}" for path, value in at.items())
+
+
+def _best(variants: Sequence[Variant]) -> Variant:
+    return max(variants, key=lambda variant: variant.throughput_per_s)
+
+
+def _dominated(variants: Sequence[Variant]) -> list[str]:
+    """Return a line for each stack that is better than others in every respect."""
+    dominated_by: dict[str, list[str]] = {}
+    for variant in variants:
+        if variant.dominated_by:
+            dominated_by.setdefault(variant.dominated_by, []).append(variant.techniques)
+    return [f"{better} is better than {' and '.join(worse)}" for better, worse in dominated_by.items()]
+
+
+def _rows(result: WhatIf) -> list[_Row]:
+    """Return the untouched network by device, where no stack shows it, and the stacks."""
+    stacks = {variant.techniques for variant in result.variants}
+    devices = (d for d in result.devices if not (d.device == "npu" and NONE in stacks))
+    return [*devices, *result.variants]
+
+
+def _name(row: _Row, style: str = "") -> Cell:
+    if isinstance(row, Untouched):
+        return Text(f"{NONE} on the {row.device.upper()}", style="dim")
+    return LongName(row.techniques, _JOINTS, style)
+
+
+def _rate(row: _Row) -> Cell:
+    """Return the throughput, to the digits of the latency where one inference follows another."""
+    single = row.throughput_per_s == 1.0 / row.latency_s
+    last = last_digit_of_rate(row.latency_interval_s) if single else None
+    return cell("throughput_per_s", row.throughput_per_s, last)
+
+
+def _figure_columns(rows: Sequence[_Row], single: bool = True) -> list[Column]:
+    """Return the columns of amounts."""
+    variants = [row for row in rows if isinstance(row, Variant)]
+    both = any(factor(v.speedup_latency) != factor(v.speedup_throughput) for v in variants)
+    rate = "\nrate" if both else "speed-up"
+    return [
+        Column("latency_s", "latency", digits="latency_interval_s"),
+        Column("latency_interval_s", "90 %", only="" if single else "html"),
+        Column("throughput_per_s", "rate", _rate, only="html" if single else ""),
+        Column("energy_j", "energy"),
+        Column("dram_bytes", "DRAM"),
+        *([Column("speedup_latency", "speed-up\nlatency")] if both else []),
+        Column("speedup_throughput", rate, digits="speedup_interval"),
+        Column("speedup_interval", "90 %", only="html"),
+    ]
+
+
+def _variants(result: WhatIf) -> Table:
+    """Return all figures of all stacks; on the terminal the most important, with the untouched network."""
+    best = _best(result.variants)
+    key = "stack" if result.over else "techniques"
+    columns = [
+        *([Column("", "at", lambda v: _at(v.at), "html")] if result.over else []),
+        Column(key, "stack", None if result.over else _name),
+        *_figure_columns(result.variants, result.requests == 1),
+        Column("step_speedup", "step", only="html", digits="step_interval"),
+        Column("step_interval", "90 %", only="html"),
+        Column("bound", only="html"),
+        Column("", "bound", lambda v: v.bound.removeprefix("npu."), "terminal"),
+        Column("accuracy", "accuracy", only="terminal"),
+    ]
+
+    def style(row: _Row) -> str:
+        if row is best:
+            return "bold green"
+        return "dim" if isinstance(row, Variant) and row.dominated_by else ""
+
+    return Table(
+        columns,
+        result.variants,
+        "Figures",
+        "variants",
+        terminal=_rows(result),
+        style=style,
+        only="html" if result.over else "",
+        gap=1,
+    )
+
+
+def _stack_sections(result: WhatIf) -> list[Section]:
+    return [
+        Plot(f"Waterfall: {_quantity(result)} of each stack", lambda: _waterfall_figure(result)),
+        Plot(_speedup_title(result), lambda: _speedup_figure(result)),
+        _variants(result),
+        _waterfall(result),
+    ]
+
+
+def _waterfall(result: WhatIf) -> Table:
+    """Return a bar for each stack: its time, and the difference to the stack that it adds to."""
+    interval_s = {variant.techniques: _interval_s(variant) for variant in result.variants}
+    rows = _rows(result)
+    slowest_s = max(map(_interval_s, rows))
+    middle_s, base_s = median(interval_s.values()), interval_s[result.baseline]
+    shortest_s = _TIMES_MEDIAN * middle_s
+    longest_s = min(slowest_s, base_s if shortest_s < base_s < 2.0 * shortest_s else shortest_s)
+    best = _best(result.variants)
+
+    def bar(row: _Row) -> Text:
+        now_s = _interval_s(row)
+        return _falling(now_s, interval_s.get(getattr(row, "step_from", None) or "", now_s), longest_s)
+
+    columns = (
+        Column("", "", lambda row: _name(row, "bold green" if row is best else "")),
+        Column("", _quantity(result), bar),
+        Column("step_speedup", "step", digits="step_interval"),
+        Column("step_interval", "90 %"),
+        Column("speedup_throughput", "speed-up", digits="speedup_interval"),
+        Column("speedup_interval", "90 %"),
+    )
+    saved, lost = ("░ saved", _SAVED), ("▓ lost", _LOST)
+    legend = Text.assemble(("█ time", _KEPT), "; against the stack that it adds to: ", saved, ", ", lost)
+    legend.append("; ▶ goes on" if slowest_s > longest_s else "")
+    return Table(columns, rows, caption=legend, only="terminal", gap=1)
+
+
+def _falling(now_s: float, before_s: float, longest_s: float) -> Text:
+    """Return a bar as long as the longer of two times; what is saved or lost stands apart."""
+    now, before = (round(_LONGEST * min(1.0, value / longest_s)) for value in (now_s, before_s))
+    bar = Text("█" * max(1, min(now, before)), style=_KEPT)
+    if now < before:
+        bar.append("░" * (before - now), style=_SAVED)
+    else:
+        bar.append("▓" * (now - before), style=_LOST)
+    if max(now_s, before_s) > longest_s * (1 + 1e-9):
+        bar.right_crop(1)
+        bar.append("▶", style=_KEPT if now_s > longest_s else _SAVED)
+    return bar
+
+
+def _axis(title: str, unit: str, values: Sequence[float]) -> dict[str, Any]:
+    """Return an axis on which the shortest bar can be seen: logarithmic where values lie far apart."""
+    low, high = min(values), max(values)
+    if low > 0.0 and high > _FLATTENS * low:
+        return log_axis(title, unit, low, high)
+    if unit == "s":
+        return seconds_axis(title, log=False)
+    return {"title": title, "ticksuffix": unit, "rangemode": "tozero"}
+
+
+def _waterfall_figure(result: WhatIf) -> go.Figure:
+    """Return the time of each stack, and what it saves or loses against the stack that it adds to."""
+    variants = result.variants
+    time_s = {v.techniques: _interval_s(v) for v in variants}
+    figure = blank_figure()
+    for name, colour, sign in (("time saved", COLOURS[2], 1.0), ("time lost", COLOURS[1], -1.0)):
+        steps = [v for v in variants if v.step_from in time_s]
+        steps = [v for v in steps if sign * (time_s[v.step_from or ""] - time_s[v.techniques]) > 0.0]
+        pairs = [(time_s[v.step_from or ""], time_s[v.techniques]) for v in steps]
+        if steps:
+            figure.add_bar(
+                base=[min(pair) for pair in pairs],
+                x=[abs(before - after) for before, after in pairs],
+                y=[v.techniques for v in steps],
+                orientation="h",
+                name=f"{name} against the stack that it adds to",
+                marker={"color": colour, "opacity": 0.45},
+                customdata=[f"{factor(v.step_speedup or 1.0)} {escape(v.step_from or '')}" for v in steps],
+                hovertemplate=f"%{{y}}<br>{name}: %{{customdata}}<extra></extra>",
+            )
+    latency = _figure_columns(variants)[0]
+    labels = (
+        str(latency.cell(v)) if result.requests == 1 else engineering(_interval_s(v), "s") for v in variants
+    )
+    figure.add_scatter(
+        x=list(time_s.values()),
+        y=list(time_s),
+        mode="markers+text",
+        name=_quantity(result),
+        marker={"color": COLOURS[0], "size": 11, "symbol": "diamond"},
+        text=[f" {label}" for label in labels],
+        textposition="middle right",
+        cliponaxis=False,
+        hovertemplate="%{y}: %{text}<extra></extra>",
+    )
+    axis = _axis(_quantity(result), "s", list(time_s.values()))
+    scale = "; logarithmic axis" if axis.get("type") == "log" else ""
+    figure.update_layout(
+        title=f"Waterfall: {_quantity(result)} of each stack{scale}",
+        barmode="overlay",
+        xaxis=axis,
+        yaxis=names_axis(list(time_s)),
+        height=150 + 34 * len(time_s),
+        margin={"r": 60},
+    )
+    return figure
+
+
+def _error(variants: Sequence[Variant]) -> dict[str, object] | None:
+    """Return the error bars of speed-ups; None where there are no intervals."""
+    spans = [(v.speedup_throughput, *v.speedup_interval) for v in variants if v.speedup_interval is not None]
+    if len(spans) < len(variants):
+        return None
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [max(0.0, high - value) for value, _, high in spans],
+        "arrayminus": [max(0.0, value - low) for value, low, _ in spans],
+        "thickness": 1.2,
+    }
+
+
+def _speedup_title(result: WhatIf) -> str:
+    interval = ", with 90 % interval" if _error(result.variants) else ""
+    return f"Speed-up over {result.baseline}{interval}"
+
+
+def _speedup_axis(variants: Sequence[Variant]) -> dict[str, Any]:
+    ends = [end for v in variants for end in v.speedup_interval or ()]
+    return _axis("speed-up", "x", [*ends, *(v.speedup_throughput for v in variants)])
+
+
+def _speedup_figure(result: WhatIf) -> go.Figure:
+    variants = result.variants
+    names = [v.techniques for v in variants]
+    figure = blank_figure()
+    figure.add_scatter(
+        x=[v.speedup_throughput for v in variants],
+        y=names,
+        mode="markers",
+        marker={"color": COLOURS[0], "size": 10},
+        error_x=_error(variants),
+        customdata=[factor(v.speedup_throughput) for v in variants],
+        hovertemplate="%{y}: %{customdata}<extra></extra>",
+    )
+    figure.add_vline(x=1.0, line={"dash": "dot", "color": "#777"})
+    axis = _speedup_axis(variants)
+    figure.update_layout(xaxis=axis, yaxis=names_axis(names), height=150 + 34 * len(names))
+    return figure
+
+
+def _over_sections(result: WhatIf) -> list[Section]:
+    """Return times and speed-ups along the first setting, for each combination of the others."""
+    axis = next(iter(result.over))
+    others = {path: values for path, values in result.over.items() if path != axis}
+    sections: list[Section] = []
+    for combination in product(*others.values()):
+        fixed = dict(zip(others, combination, strict=True))
+        where = f" at {_at(fixed)}" if fixed else ""
+        sections += [
+            Plot(
+                f"{_quantity(result).capitalize()}{where}",
+                lambda fixed=fixed: _along(result, axis, fixed, speedups=False),
+            ),
+            Plot(
+                f"{_speedup_title(result)}{where}",
+                lambda fixed=fixed: _along(result, axis, fixed, speedups=True),
+            ),
+            _Chart(result, axis, fixed),
+        ]
+    return [*sections, _variants(result)]
+
+
+def _along(result: WhatIf, axis: str, fixed: Mapping[str, str], speedups: bool) -> go.Figure:
+    """Return times as lines along an axis, or speed-ups as marks with their intervals."""
+    series, styles = {}, {}
+    for i, stack in enumerate(dict.fromkeys(v.stack for v in result.variants)):
+        variants = [v for v in result.variants if v.stack == stack and fixed.items() <= v.at.items()]
+        values = [v.speedup_throughput if speedups else _interval_s(v) for v in variants]
+        series[stack] = ([v.at[axis] for v in variants], values)
+        colour = COLOURS[i % len(COLOURS)]
+        shown = [factor(value) if speedups else engineering(value, "s") for value in values]
+        styles[stack] = {
+            "line": {"color": colour, "dash": "solid" if i < len(COLOURS) else "dot"},
+            "marker": {"size": 9 if speedups else 6, "color": colour},
+            "error_y": _error(variants) if speedups else None,
+            "customdata": shown,
+            "hovertemplate": f"{escape(stack)}<br>%{{x}}: %{{customdata}}<extra></extra>",
+        }
+    values_axis = _speedup_axis(result.variants)
+    if not speedups:
+        values_axis = _axis(_quantity(result), "s", [_interval_s(v) for v in result.variants])
+    along = {"title": axis, "type": "category", "categoryarray": result.over[axis]}
+    mode = "markers" if speedups else "lines+markers"
+    figure = line_figure(series, along, values_axis, mode=mode, styles=styles)
+    if speedups:  # intervals of several stacks at one value stand side by side
+        figure.update_layout(scattermode="group")
+    return figure
+
+
+class _Chart:
+    """Stacks down the side, values of a setting across the top; more tables where these do not fit."""
+
+    def __init__(self, result: WhatIf, axis: str, fixed: dict[str, str]) -> None:
+        self._axis, self._fixed, self._values = axis, fixed, result.over[axis]
+        variants = [variant for variant in result.variants if fixed.items() <= variant.at.items()]
+        self._at = {(variant.stack, variant.at[axis]): variant for variant in variants}
+        self._stacks = list(dict.fromkeys(stack for stack, _ in self._at))
+        self._lines = {place: _point_lines(variant) for place, variant in self._at.items()}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield as many tables as the values take in this width, each headed by the setting's name."""
+        width = max(map(len, (*self._values, *(line for lines in self._lines.values() for line in lines))))
+        names = max((len(stack) for stack in self._stacks), default=0)
+        names = min(names, max(_NARROWEST, options.max_width // 3))
+        fit = max(1, (options.max_width - names) // (width + 1))
+        for start in range(0, len(self._values), fit):
+            if start:
+                yield Text()
+            yield Text(", ".join(filter(None, (self._axis, _at(self._fixed)))), style="bold")
+            yield self._table(self._values[start : start + fit], names)
+
+    def _table(self, values: Sequence[str], width: int) -> RenderableType:
+        columns = (
+            Column(
+                "",
+                "",
+                lambda stack: LongName(stack, _JOINTS),
+                layout={"min_width": width, "max_width": width},
+            ),
+            *(
+                Column("", value, lambda stack, value=value: self._shown(stack, value), words=False)
+                for value in values
+            ),
+        )
+        return drawn_table(Table(columns, self._stacks, gap=1))
+
+    def _shown(self, stack: str, value: str) -> Text:
+        variant = self._at.get((stack, value))
+        if variant is None:
+            return Text("-", style="dim")
+        here = [v for (_, at), v in self._at.items() if at == value]
+        style = "" if variant.speedup_throughput > _PAYS else "dim"
+        style = "bold green" if variant is _best(here) else style
+        return Text("\n".join(filter(None, self._lines[stack, value])), style=style, justify="right")
+
+
+def _point_lines(variant: Variant) -> tuple[str, str, str]:
+    """Return a time, a speed-up and its interval, each with the digits that it bears."""
+    single = variant.throughput_per_s == 1 / variant.latency_s
+    digit = last_digit(variant.latency_interval_s) if single else None
+    gain = factor(variant.speedup_throughput, last_digit(variant.speedup_interval))
+    return engineering(_interval_s(variant), "s", digit), gain, factors(variant.speedup_interval)
+
+
+def _compiling(result: WhatIf) -> list[Section]:
+    """Return launches with time and memory of compiling, where the number of models differs."""
+    rows = [v for v in result.variants if v.stack == result.baseline and v.compilation]
+    compilations: list[Compilation] = [v.compilation for v in rows if v.compilation]
+    if len({compilation.models for compilation in compilations}) < 2:
+        return []
+
+    columns = (
+        Column("", "launches and compiling", lambda v: _at(v.at)),
+        Column("compilation.models", "models"),
+        Column("launches"),
+        Column("latency_s", "latency", only="terminal", digits="latency_interval_s"),
+        Column("compilation.compile_s", "compile time", digits="compilation.compile_interval_s"),
+        Column("compilation.compile_interval_s", "90 %"),
+        Column("compilation.memory_peak_bytes", "memory", digits="compilation.memory_peak_interval_bytes"),
+        Column("compilation.memory_peak_interval_bytes", "90 %"),
+    )
+    caption = f"memory at the peak of compiling: {compilations[0].source}"
+    return [Table(columns, rows, "Launches and compiling", "compiling", caption, gap=1)]
+
+
+def _crossing_lines(crossovers: Sequence[Crossover]) -> list[str]:
+    """Return one line for each place where the order of stacks changes."""
+    places: dict[tuple[object, ...], list[Crossover]] = {}
+    for crossing in crossovers:
+        where = (crossing.axis, tuple(crossing.at.items()), crossing.between, crossing.near, crossing.first)
+        places.setdefault(where, []).append(crossing)
+    lines = []
+    for crossings in places.values():
+        first = crossings[0]
+        later = " and ".join(crossing.then for crossing in crossings)
+        near = f"near {first.axis}={first.near}"
+        if first.near is None:
+            near = f"between {first.axis}={first.between[0]} and {first.between[1]}"
+        fixed = f" ({_at(first.at)})" if first.at else ""
+        lines.append(f"{first.first} is faster before, {later} after: {near}{fixed}")
+    return lines
+
+
+def _left_out(result: WhatIf) -> list[str]:
+    """Return the stacks that were left out, joined by reason and points."""
+    points: dict[tuple[str, str], list[str]] = {}
+    for skipped in result.skipped:
+        points.setdefault((skipped.techniques, skipped.reason), []).append(_at(skipped.at))
+    stacks: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (techniques, reason), at_points in points.items():
+        stacks.setdefault((reason, tuple(at_points)), []).append(techniques)
+    everywhere = len({tuple(variant.at.items()) for variant in result.variants})
+    compared = len({variant.stack for variant in result.variants})
+    lines = [result.left_out] if result.left_out else []
+    for (reason, places), names in stacks.items():
+        who = "every stack" if len(names) >= compared and len(names) > 1 else ", ".join(names)
+        where = (
+            ""
+            if not places[0] or (len(places) == everywhere and who != "every stack")
+            else f" at {'; '.join(places)}"
+        )
+        lines.append(f"{who}{where}: {reason}")
+    return lines
