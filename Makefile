@@ -30,8 +30,8 @@ help:  ## list the targets
 demo: $(VENV)/.core-installed  ## install what the main job needs and run it
 	$(BIN)/npusim whatif gcn-cora --soc core-ultra-series2
 
-test: lint  ## run all checks; pytest comes last, two files at a time
-	$(VENV_PYTHON) -m pytest -n 2 --dist loadfile
+test: lint  ## run all checks; pytest comes last, in two processes
+	$(VENV_PYTHON) -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.dev-installed  ## ruff, mypy and the floors of the design
 	$(VENV_PYTHON) -m ruff check .

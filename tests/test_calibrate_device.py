@@ -219,7 +219,7 @@ class TestTheCommand:
         monkeypatch.setenv("COLUMNS", "80")
         assert run(["calibrate", SOC, "--measurements", str(files["run"]), "--quiet"]) == 0
         out = capsys.readouterr().out
-        assert "end to end, not fitted" in out
+        assert "farthest off end to end" in " ".join(out.split())
         assert max(map(len, out.splitlines())) <= 80
 
     def refused(self, words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:

@@ -164,7 +164,7 @@ def test_the_switch_is_told_in_the_document(capsys, tmp_path):
     assert folded["folded_tasks"] > 0 == acted["folded_tasks"]
     traced = json.loads(found(*event, "--trace", str(tmp_path / "run.json")))
     assert traced == acted
-    assert "--every-tile acts out all" in " ".join(found("--engine", "event").split())
+    assert "--every-tile simulates all" in " ".join(found("--engine", "event").split())
     assert run(["estimate", "gcn-cora", "--every-tile"]) == 2
     assert "--every-tile" in capsys.readouterr().err
 

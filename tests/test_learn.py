@@ -60,7 +60,7 @@ def client() -> Client:
 
 @pytest.mark.parametrize("lesson", lessons(), ids=NAMES)
 def test_a_lesson_runs_as_a_script_and_accepts_its_own_answer(lesson: Lesson) -> None:
-    module = import_module(f"npusim.course.lessons.{lesson.name}")
+    module = import_module(lesson.module)
     outputs, defined = module.app.run()
     assert module.app._config.app_title == f"{lesson.number}. {lesson.title}"
     shown = " ".join(getattr(output, "text", "") or "" for output in outputs)

@@ -163,7 +163,7 @@ def test_a_sweep_over_bandwidths_of_a_level_has_the_points_of_estimates(tmp_path
             f"{SIDE}.bandwidth": {"values": ["50GB/s", "100GB/s"]},
             "dram.bandwidth": {"values": ["40GB/s", "80GB/s"]},
         },
-        "objectives": ["latency_s", "energy_j", "level_traffic_bytes"],
+        "minimise": ["latency_s", "energy_j", "level_traffic_bytes"],
     }  # fmt: skip
     npusim.sweep(space, tmp_path / "found")
     for row in npusim.query(tmp_path / "found", "select * from points").to_pylist():

@@ -309,11 +309,17 @@ def test_models_formats_and_devices_are_compared_and_a_draft_judged(capsys):
 
 
 def test_nitros_figures_are_known_by_their_keys():
-    from npusim.llm.suite import parse_key
+    from npusim.validation.figures import key_of
+    from npusim.validation.suite import load_suite
 
-    assert parse_key("nitro.ms_per_token.llama3.2-3b.gpu") == ("ms_per_token", "llama3.2-3b", "gpu")
+    def parse_key(name):
+        return key_of(load_suite("nitro"), name)
+
+    gpu = {"quantity": "ms_per_token", "model": "llama3.2-3b", "device": "gpu"}
+    assert parse_key("nitro.ms_per_token.llama3.2-3b.gpu") == gpu
     growth = "nitro.increase_s_per_token_seq128_to_2048_llama3_8b"
-    assert parse_key(f"{growth}.npu") == ("increase_s", "llama3-8b", "npu")
+    npu = {"quantity": "increase_s", "model": "llama3-8b", "device": "npu"}
+    assert parse_key(f"{growth}.npu") == npu
     assert parse_key("nitro.npu.tiles") is None
 
 

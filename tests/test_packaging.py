@@ -98,6 +98,7 @@ def imported_libraries(source: Path) -> set[str]:
     return names - set(sys.stdlib_module_names) - {"npusim"}
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_every_shipped_file(wheel: Path, repository: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     folders = [repository / name for name in ("configs", "workloads", "validate")]
@@ -107,11 +108,13 @@ def test_the_wheel_carries_every_shipped_file(wheel: Path, repository: Path) -> 
     assert {"npusim/py.typed", "npusim/__init__.py"} <= names
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_nothing_else(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert tops == {"npusim", f"npusim-{npusim.__version__}.dist-info"}
 
 
+@pytest.mark.slow
 def test_the_main_job_runs_from_the_wheel_in_an_empty_environment(
     empty_environment: Path,
 ) -> None:
@@ -121,6 +124,7 @@ def test_the_main_job_runs_from_the_wheel_in_an_empty_environment(
     assert "symg" in printed and "cacheg" in printed
 
 
+@pytest.mark.slow
 def test_a_kernel_of_the_wheel_is_compiled_in_an_empty_environment(
     empty_environment: Path, tmp_path: Path
 ) -> None:
@@ -145,6 +149,7 @@ def example(repository: Path, empty_environment: Path, tmp_path_factory: pytest.
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
@@ -175,10 +180,12 @@ def test_what_another_package_registers_is_used_like_our_own(
     assert shown in run([program, *words, *form], NPUSIM_KERNELS="compiled", PYTHONPATH=str(example))
 
 
+@pytest.mark.slow
 def test_the_installed_program_tells_the_version(empty_environment: Path) -> None:
     assert npusim.__version__ in run([str(empty_environment / "npusim"), "--version"])
 
 
+@pytest.mark.slow
 def test_the_installed_package_finds_its_files_in_itself(empty_environment: Path) -> None:
     code = "from npusim.locate import data_root; print(data_root())"
     root = Path(run([str(empty_environment / "python"), "-c", code]).strip())
@@ -203,6 +210,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert not imported & HEAVY
 
 
+@pytest.mark.calm
 def test_help_comes_at_once() -> None:
     def seconds() -> float:
         """Processor time: other tests run meanwhile."""

@@ -10,6 +10,8 @@ import pytest
 import npusim
 from npusim.cli.program import command_names
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -87,7 +87,7 @@ def test_impossible_plans_are_refused(workload: str, plan: StorePlan, complaint:
 
 
 def test_a_stream_tells_of_stored_features() -> None:
-    found = npusim.stream("sage-concat-cora", updates=2, stored=StorePlan([64]))
+    found = npusim.stream("sage-concat-cora", updates=2, roots=[64])
     assert found.stored_features is not None and found.stored_features.batches[0].batches == 16
 
 

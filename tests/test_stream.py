@@ -130,8 +130,8 @@ def test_the_break_even_in_inferences_is_where_both_take_as_long():
 
 
 def test_a_compiler_that_takes_no_time_leaves_nothing_to_save():
-    free = ["compile_fixed=0 s", "compile_per_operator=0 s", "compile_bandwidth=100 TB/s"]
-    result = stream("gcn-cora", updates=20, toolchain=free)
+    costs = ("compile_fixed=0 s", "compile_per_operator=0 s", "compile_bandwidth=100 TB/s")
+    result = stream("gcn-cora", updates=20, settings=[f"toolchain.{cost}" for cost in costs])
     assert result.breakeven_capacity is None
     assert "padding costs more" in result.conclusion
 

@@ -34,14 +34,12 @@ from npusim.cost.hosts import cost_host as cost_host
 from npusim.cost.hosts import host_waits_s as host_waits_s
 from npusim.cost.incumbents import Incumbents as Incumbents
 from npusim.cost.incumbents import incumbents_of as incumbents_of
-from npusim.cost.kernels import COMPILING_S as COMPILING_S
 from npusim.cost.kernels import compiled as compiled
 from npusim.cost.kernels import compiled_making_arrays as compiled_making_arrays
 from npusim.cost.kernels import compiled_or_plain as compiled_or_plain
 from npusim.cost.kernels import compiled_parallel as compiled_parallel
 from npusim.cost.kernels import compiled_parallel_or_plain as compiled_parallel_or_plain
 from npusim.cost.kernels import start_threads as start_threads
-from npusim.cost.kernels import tell_once as tell_once
 from npusim.cost.kernels import thread_count as thread_count
 from npusim.cost.levels import shared_bytes_per_s as shared_bytes_per_s
 from npusim.cost.liveness import Liveness as Liveness
@@ -52,6 +50,8 @@ from npusim.cost.liveness import row_block_sizes as row_block_sizes
 from npusim.cost.lowering import Lowered as Lowered
 from npusim.cost.lowering import lower as lower
 from npusim.cost.lowering import lower_plans as lower_plans
+from npusim.cost.notice import COMPILING_S as COMPILING_S
+from npusim.cost.notice import tell_once as tell_once
 from npusim.cost.plan_costs import DeviceTimes as DeviceTimes
 from npusim.cost.plan_costs import fill_interval_bounds_s as fill_interval_bounds_s
 from npusim.cost.plan_costs import interval_s as interval_s

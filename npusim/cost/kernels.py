@@ -30,14 +30,12 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from npusim.errors import FileError
+from npusim.cost.notice import listeners
 from npusim.files import write_whole
 from npusim.locate import cache_dir
 
 VARIABLE = "NPUSIM_KERNELS"
 """Environment variable: `compiled` compiles at the first call, `plain` never compiles."""
-COMPILING_S = "60 s for an estimate, 2 minutes for a sweep,"
-"""Processor time of compiling, on a core of 2.6 GHz."""
 _COMPILING_MS, _STARTING_MS, _LOADING_MS = 10_000.0, 250.0, 40.0
 """Plain Python time of a kernel before it is compiled; loaded, starting numba; loaded, numba running."""
 _EQUATION_MS, _RECORDS = 0.1, 8
@@ -46,12 +44,6 @@ _EQUATION_MS, _RECORDS = 0.1, 8
 Duration = Callable[..., float]
 """Predicts the time of a call as plain Python from its arguments (ms)."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_listeners: list[Callable[[], None]] = []
-
-
-def tell_once(listener: Callable[[], None]) -> None:
-    """Call a function before the first kernel is compiled in this process."""
-    _listeners[:] = [listener]
 
 
 class _State(threading.local):
@@ -108,7 +100,7 @@ def _shared_source(source: str) -> Path | None:
         if not copy.is_file():
             copy.parent.mkdir(parents=True, exist_ok=True)
             write_whole(copy, path.read_bytes())
-    except (OSError, FileError):
+    except OSError:
         return None
     return copy
 
@@ -164,8 +156,8 @@ class Kernel:
             if record.is_file() and record.read_bytes() != _checksum(path):
                 path.unlink(missing_ok=True)  # damaged: compiled again
         if not self._files():
-            while _listeners:
-                _listeners.pop()()
+            while listeners:
+                listeners.pop()()
         if self._source is None:
             return numba.njit(**self._options)(self.py_func)
         code = self.py_func.__code__.replace(co_filename=str(self._source))

@@ -62,7 +62,7 @@ def language_models(
     --------
     >>> import npusim
     >>> found = npusim.language_models("llama3.2-1b", "core-ultra-nitro", weights="int8", devices="npu")
-    >>> len(found.models)
+    >>> len(found.rows)
     1
     """
     from npusim.llm.study import language_models as compared

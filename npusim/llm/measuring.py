@@ -238,7 +238,7 @@ def _timed(item: Item, generator: Generator) -> TimedNetwork:
 
 
 EXPORTED = MeasuredFolder(
-    "llm",
+    "exported language model",
     "npusim export llama-tiny -o DIR",
     _holds,
     _rows,

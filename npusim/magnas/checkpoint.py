@@ -19,13 +19,32 @@ from npusim.magnas.images import Images, read_images
 from npusim.magnas.scoring import Scorer
 from npusim.magnas.space import ArchitectureSpace
 from npusim.magnas.spec import VisionGnnSpec
-from npusim.magnas.training import Recipe, one_thread
-from npusim.magnas.vig import Supernet
+from npusim.magnas.vig import Supernet, one_thread
 
 CHECKPOINT = "supernet.pt"
 """Name of the file in the directory of a training."""
 _FORMAT = "npusim.supernet/1"
 _MOST_BYTES = 8 << 30
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How networks are trained; MaGNAS's, but for epochs and batch, which suit a small data set."""
+
+    epochs: int = 14
+    batch: int = 32
+    """Images of a step."""
+    balanced: int = 2
+    """Subnets drawn at random for each step, beside the largest and the smallest."""
+    learning_rate: float = 0.003
+    """Of the first step; it falls to 0 by half a cosine."""
+    weight_decay: float = 0.05
+    dropout: float = 0.2
+    distillation: float = 0.5
+    """Share of the teacher's answers in what the subnets learn; the rest are the labels."""
+    shift: float = 0.1
+    """Most that an image is moved while it is learnt, in shares of its side."""
+    seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -114,8 +114,8 @@ def train_supernet(
 
     backbone = spec_of(workload, of_workload(settings, ": training knows no machine"))
 
-    from npusim.magnas.checkpoint import Task, read_checkpoint
-    from npusim.magnas.training import Recipe, run_training
+    from npusim.magnas.checkpoint import Recipe, Task, read_checkpoint
+    from npusim.magnas.training import run_training
 
     recipe = Recipe(epochs, batch, balanced, learning_rate, weight_decay, dropout, distillation, shift, seed)
     taught_by = None if teacher is None else read_checkpoint(Path(teacher))

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from npusim.magnas.images import Images, Part
 from npusim.magnas.space import Architecture, Superblock, parse_architecture
-from npusim.magnas.training import one_thread
-from npusim.magnas.vig import Supernet, VisionGnn
+from npusim.magnas.vig import Supernet, VisionGnn, one_thread
 
 _CALIBRATION = 128
 """Training images from which means and variances are taken."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from npusim.errors import ConfigError, FileError, NpusimError
-from npusim.magnas.checkpoint import CHECKPOINT, Checkpoint, Task, read_checkpoint, refuse_other
+from npusim.magnas.checkpoint import CHECKPOINT, Checkpoint, Recipe, Task, read_checkpoint, refuse_other
 from npusim.magnas.documents import (
     AloneSubnet,
     BestSubnet,
@@ -29,44 +27,11 @@ from npusim.magnas.documents import (
 from npusim.magnas.images import Images, Part, joined
 from npusim.magnas.scoring import Scorer, accuracy, calibrated
 from npusim.magnas.space import Architecture, ArchitectureSpace, parse_architecture
-from npusim.magnas.vig import Supernet, VisionGnn
+from npusim.magnas.vig import Supernet, VisionGnn, one_thread
 
 Tell = Callable[[str, float], None]
 _GRADIENT = 1.0
 """Length to which the gradient of a step is cut."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How networks are trained; MaGNAS's, but for epochs and batch, which suit a small data set."""
-
-    epochs: int = 14
-    batch: int = 32
-    """Images of a step."""
-    balanced: int = 2
-    """Subnets drawn at random for each step, beside the largest and the smallest."""
-    learning_rate: float = 0.003
-    """Of the first step; it falls to 0 by half a cosine."""
-    weight_decay: float = 0.05
-    dropout: float = 0.2
-    distillation: float = 0.5
-    """Share of the teacher's answers in what the subnets learn; the rest are the labels."""
-    shift: float = 0.1
-    """Most that an image is moved while it is learnt, in shares of its side."""
-    seed: int = 0
-
-
-@contextmanager
-def one_thread(seed: int) -> Iterator[None]:
-    """Let torch use one thread and a seed: the order of summation, and so the result, is fixed."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def adam(net: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -314,3 +315,16 @@ def _copy(source: nn.Module, target: nn.Module) -> None:
     with torch.no_grad():
         for name, value in target.state_dict().items():
             value.copy_(held[name][tuple(slice(0, length) for length in value.shape)])
+
+
+@contextmanager
+def one_thread(seed: int) -> Iterator[None]:
+    """Let torch use one thread and a seed: the order of summation, and so the result, is fixed."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        torch.set_num_threads(before)

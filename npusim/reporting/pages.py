@@ -51,7 +51,7 @@ for _name, _model, _page in (
     ("map-front", "studies.map_front_document:MapFront", "placement:map_front_page"),
     ("stream", "studies.stream:Followed", "stream:stream_page"),
     ("validate", "validation:Validation", ""),
-    ("trace-diff", "measure.traces:TraceDiff", "trace_diff:diff_page"),
+    ("trace-diff", "measuring.traces:TraceDiff", "trace_diff:diff_page"),
     ("accuracy", "gnn_models.document:AccuracyReport", "accuracy:accuracy_page"),
     ("sweep", "explore:SweepResult", ""),
     ("query", "explore.query:Answer", ""),

@@ -212,7 +212,7 @@ def workload_path(name: str) -> Path:
     if name in _own_names():
         return resource("workloads", f"{name}.yaml")
     for kind in KINDS.values():
-        if kind.folder is not None and (kind.folder / f"{name}.yaml").is_file():
+        if kind.folder is not None and name in {path.stem for path in kind.folder.glob("*.yaml")}:
             return kind.folder / f"{name}.yaml"
     raise UnknownNameError("workload", name, workload_names(), "or the path of a .yaml, .xml or .onnx file")
 
