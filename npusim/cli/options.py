@@ -316,7 +316,7 @@ def scenario_changes(values: dict[str, Any], fields: Sequence[str]) -> dict[str,
         name: one.default for name, one in documented("npusim.scenario:Scenario")[1].items() if name != "soc"
     }
     changes = {name: values.pop(name) for name in fields}
-    unset = (None, (), [], {}, "none")
+    unset: tuple[Any, ...] = (None, (), [], {}, "none")
     changes = {name: value for name, value in changes.items() if value != usual[name] and value not in unset}
     if "shapes" in changes:
         changes["shapes"] = parse_shapes(changes["shapes"])
