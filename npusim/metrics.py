@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from pydantic import BaseModel
 
 __all__ = ["METRICS", "Metric", "MetricName", "admitted", "column_of", "metrics_in", "objectives", "unit_of"]
@@ -48,6 +47,8 @@ class Metric:
 
 def _mean_power_w(totals: Any) -> Any:
     """Return the mean power of the package; infinite if the network cannot run."""
+    import numpy as np  # help texts read the table and need no arrays
+
     with np.errstate(invalid="ignore"):
         power_w = totals["energy_j"] * totals["throughput_per_s"]
     return np.where(np.isnan(power_w), np.inf, power_w)
@@ -128,6 +129,8 @@ def admitted(scores: Mapping[str, Any], constraints: Mapping[Any, Any]) -> Any:
     -------
     array of bool, shape (points,)
     """
+    import numpy as np
+
     good = np.isfinite(scores["latency_s"])
     for name, bound in constraints.items():
         if bound.min is not None:
@@ -148,4 +151,6 @@ def objectives(scores: Mapping[str, Any], names: Sequence[str]) -> Any:
     -------
     array of float, shape (metrics, points)
     """
+    import numpy as np
+
     return np.stack([np.asarray(scores[name], float) * METRICS[name].sign for name in names])

@@ -16,7 +16,7 @@ SCRIPT = """
 import sys
 import numpy as np
 from npusim.cost.architecture import ARCH_DTYPE
-from npusim.cost.kernels import tell_once
+from npusim.cost.notice import tell_once
 from npusim.cost.rates import GAP, RATES, fill_rates
 
 tell_once(lambda: print("compiling", file=sys.stderr))
