@@ -31,6 +31,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from npusim.cost.notice import listeners
+from npusim.errors import FileError
 from npusim.files import write_whole
 from npusim.locate import cache_dir
 
@@ -94,13 +95,13 @@ def _shared_source(source: str) -> Path | None:
     """Return the copy of a source file that numba compiles from; None where the cache is not writable."""
     home, path = Path(__file__).parent, Path(source)
     root = home if path.is_relative_to(home) else path.parent
+    folder = cache_dir("kernels", fingerprint(None if root == home else root))
+    copy = folder / root.name / path.relative_to(root)
     try:
-        folder = cache_dir("kernels", fingerprint(None if root == home else root))
-        copy = folder / root.name / path.relative_to(root)
         if not copy.is_file():
             copy.parent.mkdir(parents=True, exist_ok=True)
             write_whole(copy, path.read_bytes())
-    except OSError:
+    except (OSError, FileError):  # a full disk: compiled in each process
         return None
     return copy
 
