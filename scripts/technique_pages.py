@@ -1,6 +1,6 @@
 """Write docs/techniques.md: each technique with the operator graph of a layer before and after it.
 
-    python scripts/technique_pages.py > docs/techniques.md
+python scripts/technique_pages.py > docs/techniques.md
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LONGEST = 14
 _HEAD = """\
 # Techniques, before and after
 
-A technique is a pass over the operator graph. Each section shows what one pass changes in the first layer of a
-network: lines with `-` are operators that it removes or changes, lines with `+` are what replaces them. An operator
-reads `result = Type(inputs)`; a tensor carries its shape, its number format (an input only where it differs from the
-result's), and its storage where that is not dense.
-`npusim show NETWORK --techniques STACK --after STACK` prints the same for any network; with `-o page.html` it draws
-both graphs. This page is written by `python scripts/technique_pages.py > docs/techniques.md`.
+A technique is a pass over the operator graph. Each section shows what one pass changes in the first layer
+of a network: lines with `-` are operators that it removes or changes, lines with `+` are what replaces them.
+An operator reads `result = Type(inputs)`; a tensor carries its shape, its number format (an input only where
+it differs from the result's), and its storage where that is not dense.
+`npusim show NETWORK --techniques STACK --after STACK` prints the same for any network; with `-o page.html`
+it draws both graphs. This page is written by `python scripts/technique_pages.py > docs/techniques.md`.
 """
 
 
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def page() -> str:
-    """Return the page: a section for each registered technique, in the order in which a stack applies them."""
+    """Return the page: a section for each registered technique, in the order of a stack."""
     techniques = sorted(TECHNIQUES.values(), key=lambda technique: technique.stage)
     return "\n".join([_HEAD, *(_section(technique) for technique in techniques)])
 
@@ -114,7 +114,10 @@ def _tensor(tensor: TensorSummary, known_formats: set[str]) -> str:
 
 
 def _totals(difference: GraphDifference) -> str:
-    rows = ["| whole network | operators | MACs | bytes read and written, stored dense |", "| --- | ---: | ---: | ---: |"]
+    rows = [
+        "| whole network | operators | MACs | bytes read and written, stored dense |",
+        "| --- | ---: | ---: | ---: |",
+    ]
     for totals in (difference.before, difference.after):
         rows.append(
             f"| {totals.techniques} | {totals.operators:,} | {totals.macs / 1e6:,.0f} M "
