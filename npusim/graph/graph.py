@@ -372,6 +372,15 @@ class Graph:
         return regions(self)
 
     @cached_property
+    def feature_independent(self) -> frozenset[str]:
+        """Names of the tensors that follow from edges and constants."""
+        names = {t.name for t in self.tensors.values() if t.structural or t.kind is TensorKind.CONSTANT}
+        for op in self:
+            if names.issuperset(op.inputs):
+                names.update(op.outputs)
+        return frozenset(names)
+
+    @cached_property
     def structural(self) -> frozenset[str]:
         """Names of the tensors that follow from the data graph's edges and constants alone: preprocessing.
 

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from npusim.graph import Editor, Graph
-from npusim.ops import Tensor
+from npusim.graph import Graph
 from npusim.techniques.aggregation import build_matrix, find_aggregations, write_products
-from npusim.techniques.preprocessing import find_maskings, fresh_name, mask_pair
+from npusim.techniques.preprocessing import Rewriter, find_maskings, mask_pair
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor = Editor.of(graph)
+    editor = Rewriter.of(graph)
     write_products(editor, graph, find_aggregations(graph), build_matrix)
     pairs: dict[str, tuple[str, str]] = {}
     for masking in find_maskings(graph):
         if masking.selects:
-            values = graph.tensors[masking.values]
-            ones, negative = mask_pair(editor, graph, masking, pairs, values.dtype)
-            _mask_by_arithmetic(
-                editor, masking.operator.name, masking.operator.region, values, ones, negative
-            )
+            ones, negative = mask_pair(editor, graph, masking, pairs)
+            editor.region = masking.operator.region
+            kept = editor.eltwise("Multiply", masking.values, ones, "multiply_mask")
+            editor.rewire(masking.result, editor.eltwise("Add", kept, negative, "add_mask"))
     return editor.finish()
-
-
-def _mask_by_arithmetic(
-    editor: Editor, select: str, region: str, values: Tensor, ones: str, negative: str
-) -> None:
-    editor.region = region
-    old = editor.operators[select].outputs[0]
-    kept = editor.eltwise("Multiply", values.name, ones, fresh_name(editor, "multiply_mask"))
-    masked = editor.eltwise("Add", kept, negative, fresh_name(editor, "add_mask"))
-    editor.rewire(old, masked)
 
 
 EFFOP = Technique(

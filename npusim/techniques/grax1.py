@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from npusim.graph import Editor, Graph
+from npusim.graph import Graph
 from npusim.ops import Family
-from npusim.techniques.preprocessing import Masking, find_maskings, fresh_name, mask_pair
+from npusim.techniques.preprocessing import Masking, Rewriter, find_maskings, mask_pair
 from npusim.techniques.technique import NoParameters, Stage, Technique
 
 
@@ -20,16 +20,14 @@ def _enters_softmax(graph: Graph, name: str) -> bool:
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor = Editor.of(graph)
+    editor = Rewriter.of(graph)
     pairs: dict[str, tuple[str, str]] = {}
     for masking in _masked_softmaxes(graph):
         negative = masking.negative
         if negative is None:
-            negative = mask_pair(editor, graph, masking, pairs, graph.tensors[masking.values].dtype)[1]
-        region = masking.operator.region
-        editor.region = region
-        masked = editor.eltwise("Add", masking.values, negative, fresh_name(editor, "grax1/add_mask"))
-        editor.rewire(masking.result, masked)
+            _, negative = mask_pair(editor, graph, masking, pairs)
+        editor.region = masking.operator.region
+        editor.rewire(masking.result, editor.eltwise("Add", masking.values, negative, "grax1/add_mask"))
     return editor.finish()
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
-from npusim.graph import Editor, Graph
+from npusim.graph import Graph
 from npusim.ops import Operator
-from npusim.techniques.preprocessing import Masking, find_maskings, fresh_name, mask_pair
+from npusim.techniques.preprocessing import Masking, Rewriter, find_maskings, mask_pair
 from npusim.techniques.technique import Parameters, Stage, Technique
 
 
@@ -31,13 +30,9 @@ def _masked_maxima(graph: Graph) -> list[tuple[Masking, Operator]]:
     maxima = []
     for masking in find_maskings(graph):
         readers = graph.readers(masking.result)
-        shape = graph.tensors[masking.result].shape
-        if (
-            len(readers) == 1
-            and readers[0].type == "ReduceMax"
-            and len(shape) == 3
-            and readers[0].attrs.get("axes") == (1,)
-        ):
+        if len(readers) != 1 or len(graph.tensors[masking.result].shape) != 3:
+            continue
+        if readers[0].type == "ReduceMax" and readers[0].attrs.get("axes") == (1,):
             maxima.append((masking, readers[0]))
     return maxima
 
@@ -48,43 +43,28 @@ def _hint(graph: Graph) -> str:
 
 
 def _rewrite(graph: Graph, parameters: Grax3Parameters) -> Graph:
-    editor = Editor.of(graph)
+    editor = Rewriter.of(graph)
     pairs: dict[str, tuple[str, str]] = {}
     for masking, maximum in _masked_maxima(graph):
-        ones = masking.mask
-        if masking.selects:
-            ones = mask_pair(editor, graph, masking, pairs, graph.tensors[masking.values].dtype)[0]
+        ones = mask_pair(editor, graph, masking, pairs)[0] if masking.selects else masking.mask
         editor.region = maximum.region
-        kept = editor.eltwise("Multiply", masking.values, ones, fresh_name(editor, "grax3/multiply_mask"))
+        kept = editor.eltwise("Multiply", masking.values, ones, "grax3/multiply_mask")
         if parameters.maximum is MaximumOperator.REDUCE:
             editor.rewire(masking.result, kept, only=[maximum.name])
         else:
-            editor.rewire(
-                maximum.outputs[0],
-                _pool(editor, kept, graph.tensors[maximum.outputs[0]].shape, maximum.region),
-            )
+            result = graph.tensors[maximum.outputs[0]]
+            editor.rewire(result.name, _pool(editor, kept, result.shape))
     return editor.finish()
 
 
-def _pool(editor: Editor, values: str, shape: tuple[int, ...], region: str) -> str:
+def _pool(editor: Rewriter, values: str, shape: tuple[int, ...]) -> str:
     """Pool [N, K, F] over K as an image of N channels, height K and width F, in the same order."""
     nodes, neighbours, width = editor.tensors[values].shape
-    image = editor.reshape(values, (1, nodes, neighbours, width), fresh_name(editor, "grax3/image"))
-    settings: dict[str, Any] = {
-        "kernel": (neighbours, 1),
-        "strides": (1, 1),
-        "pads_begin": (0, 0),
-        "pads_end": (0, 0),
-    }
-    pooled = editor.op(
-        "MaxPool",
-        (image,),
-        (1, nodes, 1, width),
-        editor.tensors[values].dtype,
-        fresh_name(editor, "grax3/maxpool"),
-        **settings,
-    )
-    return editor.reshape(pooled, shape, fresh_name(editor, "grax3/rows"))
+    image = editor.reshape(values, (1, nodes, neighbours, width), "grax3/image")
+    window = {"kernel": (neighbours, 1), "strides": (1, 1), "pads_begin": (0, 0), "pads_end": (0, 0)}
+    pooled_shape, dtype = (1, nodes, 1, width), editor.tensors[values].dtype
+    pooled = editor.op("MaxPool", (image,), pooled_shape, dtype, "grax3/maxpool", **window)
+    return editor.reshape(pooled, shape, "grax3/rows")
 
 
 GRAX3 = Technique(

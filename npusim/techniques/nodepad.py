@@ -27,10 +27,7 @@ class NodepadParameters(Parameters):
 
 def capacity_of(graph: Graph, parameters: NodepadParameters) -> int:
     """Return the capacity of a graph in nodes."""
-    if parameters.capacity is not None:
-        return parameters.capacity
-    nodes = nodes_of(graph) or 0
-    return -(-nodes // ROUND) * ROUND
+    return parameters.capacity or -(-(nodes_of(graph) or 0) // ROUND) * ROUND
 
 
 def _check(graph: Graph, parameters: NodepadParameters) -> str | None:
@@ -48,9 +45,8 @@ def _check(graph: Graph, parameters: NodepadParameters) -> str | None:
         )
     for tensor in graph.tensors.values():
         if nodes in tensor.shape and tensor.role in (Role.WEIGHT, Role.BIAS):
-            return (
-                f"nodepad cannot tell nodes from channels; {graph.name} has {nodes} of both ({tensor.name})"
-            )
+            both = f"{graph.name} has {nodes} of both ({tensor.name})"
+            return f"nodepad cannot tell nodes from channels; {both}"
     return None
 
 

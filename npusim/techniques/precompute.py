@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from npusim.graph import Editor, Graph
+from npusim.graph import Graph
 from npusim.ops import DType, Family, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import (
     Aggregation,
@@ -19,7 +19,7 @@ from npusim.techniques.aggregation import (
     write_products,
 )
 from npusim.techniques.preprocessing import (
-    fresh_name,
+    Rewriter,
     is_node_matrix,
     preprocessing_results,
     unique_name,
@@ -52,13 +52,13 @@ def precompute(graph: Graph, kind: TensorKind) -> Graph:
 
 def precompute_aggregations(graph: Graph, kind: TensorKind) -> Graph:
     """Return the graph with sums over gathered neighbours as products with constants or inputs."""
-    editor = Editor.of(graph)
+    editor = Rewriter.of(graph)
     write_products(editor, graph, find_aggregations(graph), partial(_matrix_of, kind))
     return editor.finish()
 
 
 def _precompute_attentions(graph: Graph, kind: TensorKind) -> Graph:
-    editor, same = Editor.of(graph), value_numbers(graph)
+    editor, same = Rewriter.of(graph), value_numbers(graph)
     masks: dict[tuple[int, int], str] = {}
     for attention in find_edge_attentions(graph):
         key = (same[attention.sources], same[attention.targets])
@@ -69,7 +69,7 @@ def _precompute_attentions(graph: Graph, kind: TensorKind) -> Graph:
 
 
 def _precompute_results(graph: Graph, kind: TensorKind) -> Graph:
-    editor, same = Editor.of(graph), value_numbers(graph)
+    editor, same = Rewriter.of(graph), value_numbers(graph)
     replacements: dict[int, str] = {}
     final_names: dict[str, str] = {}
     for tensor in _targets(graph, kind):
@@ -79,9 +79,9 @@ def _precompute_results(graph: Graph, kind: TensorKind) -> Graph:
             replacements[key] = unique_name(editor, f"{replacement.name}/precomputed")
             final_names[replacements[key]] = replacement.name
             editor.tensors[replacements[key]] = replacement.with_(name=replacements[key])
-            editor.prepared[replacements[key]] = Editor.of(graph).part(tensor.name)
+            editor.prepared[replacements[key]] = Rewriter.of(graph).part(tensor.name)
         editor.rewire(tensor.name, replacements[key])
-    editor = Editor.of(editor.finish())  # it releases the names of replaced tensors
+    editor = Rewriter.of(editor.finish())  # it releases the names of replaced tensors
     for name, final_name in final_names.items():
         better = unique_name(editor, final_name)
         editor.tensors[better] = editor.tensors[name].with_(name=better)
@@ -95,73 +95,59 @@ def _targets(graph: Graph, kind: TensorKind) -> tuple[Tensor, ...]:
     return tuple(t for t in results if t.kind is not kind)
 
 
-def _matrix_of(kind: TensorKind, editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
-    role = Role.NORM if aggregation.scaled else Role.ADJACENCY
-    nodes, preparing = graph.tensors[aggregation.result].shape[0], Editor.of(graph)
+def _matrix_of(kind: TensorKind, editor: Rewriter, graph: Graph, aggregation: Aggregation) -> str:
+    preparing, density = Rewriter.of(graph), aggregation_density(graph, aggregation)
     dtype = graph.tensors[aggregation.features].dtype
-    fields = matrix_fields(graph, role, aggregation_density(graph, aggregation))
     part = preparing.part(build_matrix(preparing, graph, aggregation))
-    return _add_tensor(editor, role.value, (nodes, nodes), dtype, kind, fields, part)
+    return _add_matrix(editor, part, dtype, kind, matrix_fields(graph, aggregation.role, density))
 
 
-def _mask_of(editor: Editor, graph: Graph, attention: EdgeAttention, kind: TensorKind) -> str:
+def _mask_of(editor: Rewriter, graph: Graph, attention: EdgeAttention, kind: TensorKind) -> str:
     """Return the boolean mask: a constant, or a comparison with an input that the host keeps as numbers."""
-    nodes = graph.tensors[attention.result].shape[0]
-    fields = matrix_fields(graph, Role.MASK, min(1.0, graph.tensors[attention.sources].elements / nodes**2))
-    dtype, preparing = graph.tensors[attention.features].dtype, Editor.of(graph)
-    edges = Aggregation(
-        attention.features, attention.result, attention.sources, attention.targets, (), (), False, ""
-    )
+    edges = Aggregation(attention.features, attention.result, attention.sources, attention.targets)
+    fields = matrix_fields(graph, Role.MASK, aggregation_density(graph, edges))
+    dtype, preparing = graph.tensors[attention.features].dtype, Rewriter.of(graph)
     counts = build_matrix(preparing, graph, edges)
     if kind is TensorKind.CONSTANT:
         present = preparing.part(_positive(preparing, counts, dtype, ""))
-        return _add_tensor(editor, Role.MASK.value, (nodes, nodes), DType.BOOL, kind, fields, present)
-    mask = _add_tensor(editor, Role.MASK.value, (nodes, nodes), dtype, kind, fields, preparing.part(counts))
+        return _add_matrix(editor, present, DType.BOOL, kind, fields)
+    mask = _add_matrix(editor, preparing.part(counts), dtype, kind, fields)
     return _positive(editor, mask, dtype, attention.score_region)
 
 
-def _positive(editor: Editor, matrix: str, dtype: DType, region: str) -> str:
+def _positive(editor: Rewriter, matrix: str, dtype: DType, region: str) -> str:
     editor.region = region
-    zero = editor.constant(fresh_name(editor, "zero"), (1, 1), dtype, density=0.0)
-    return editor.eltwise("Greater", matrix, zero, fresh_name(editor, "greater"))
+    zero = editor.constant("zero", (1, 1), dtype, density=0.0)
+    return editor.eltwise("Greater", matrix, zero, "greater")
 
 
 def _precomputed(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
     """Return the constant or input that replaces a tensor, with its final name."""
     counted = _density_source(graph, tensor)
-    role = next(
-        (r for r in (tensor.role, counted.role, _role_by_readers(graph, tensor)) if r is not Role.NONE),
-        Role.NONE,
-    )
-    if tensor.dtype is DType.BOOL or _role_by_readers(graph, tensor) is Role.MASK:
+    by_readers = _role_by_readers(graph, tensor)
+    role = tensor.role or counted.role or by_readers  # `Role.NONE` is empty
+    if tensor.dtype is DType.BOOL or by_readers is Role.MASK:
         role = Role.MASK  # an adjacency that no product reads is a mask
     fields: dict[str, object] = {"density": counted.density, "block_density": counted.block_density}
     if is_node_matrix(graph, tensor):
         density = counted.density if counted.density < 1.0 else None
         fields = matrix_fields(graph, role, density, counted.block_density)
         fields["symmetric"] = bool(fields["symmetric"]) or counted.symmetric
-    is_computed = tensor.kind is TensorKind.ACTIVATION
-    plain = before_broadcast(graph, tensor.name).rsplit("/", 1)[-1]
-    name = (role.value or plain) if is_computed else tensor.name
-    return tensor.with_(
-        **{**fields, "role": role, "name": name, "kind": kind, "structural": kind is TensorKind.INPUT}
-    )
+    name = tensor.name
+    if tensor.kind is TensorKind.ACTIVATION:
+        name = role.value or before_broadcast(graph, name).rsplit("/", 1)[-1]
+    fields |= {"role": role, "name": name, "kind": kind, "structural": kind is TensorKind.INPUT}
+    return tensor.with_(**fields)
 
 
-def _add_tensor(
-    editor: Editor,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: DType,
-    kind: TensorKind,
-    fields: dict[str, object],
-    made_by: Graph,
+def _add_matrix(
+    editor: Rewriter, part: Graph, dtype: DType, kind: TensorKind, fields: dict[str, object]
 ) -> str:
-    name = unique_name(editor, name)
-    editor.prepared[name] = made_by
-    if kind is TensorKind.CONSTANT:
-        return editor.constant(name, shape, dtype, **fields)
-    return editor.input(name, shape, dtype, structural=True, **fields)
+    """Add a constant or input that is named by its role; `part` computes it."""
+    add = partial(editor.input, structural=True) if kind is TensorKind.INPUT else editor.constant
+    name = add(f"/{fields['role']}", part.tensors[part.outputs[0]].shape, dtype, **fields)
+    editor.prepared[name] = part
+    return name
 
 
 def _density_source(graph: Graph, tensor: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from npusim.graph import Editor, Graph
+from npusim.graph import Graph
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import (
     Aggregation,
@@ -14,7 +14,13 @@ from npusim.techniques.aggregation import (
     find_aggregations,
     write_products,
 )
-from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
+from npusim.techniques.preprocessing import (
+    Rewriter,
+    is_node_matrix,
+    preprocessing_results,
+    unique_name,
+    value_numbers,
+)
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
 
 _NORMALISING = frozenset({"Power", "Sqrt", "Divide"})
@@ -34,9 +40,8 @@ def normalised_matrices(graph: Graph) -> list[Tensor]:
 
 
 def _is_normalised(graph: Graph, name: str) -> bool:
-    return graph.tensors[name].dtype.is_float and any(
-        op.type in _NORMALISING for op in _producers(graph, name)
-    )
+    normalises = any(op.type in _NORMALISING for op in _producers(graph, name))
+    return normalises and graph.tensors[name].dtype.is_float
 
 
 def _producers(graph: Graph, name: str) -> list[Operator]:
@@ -52,30 +57,27 @@ def _producers(graph: Graph, name: str) -> list[Operator]:
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor, same = Editor.of(graph), value_numbers(graph)
+    editor, same = Rewriter.of(graph), value_numbers(graph)
     ready: dict[int, str] = {}
     write_products(editor, graph, _normalised(graph), _matrix_of_ready)
     for tensor in normalised_matrices(graph):
         key = same[tensor.name]
         if key not in ready:
             scatter = _matrix_scatter(graph, tensor)
-            ready[key] = (
-                _arrive(editor, graph, tensor)
-                if scatter is None
-                else _scatter_ready(editor, graph, tensor, scatter)
-            )
+            if scatter is None:
+                ready[key] = _arrive(editor, graph, tensor)
+            else:
+                ready[key] = _scatter_ready(editor, graph, tensor, scatter)
         editor.rewire(tensor.name, ready[key])
     return editor.finish()
 
 
-def _matrix_of_ready(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
+def _matrix_of_ready(editor: Rewriter, graph: Graph, aggregation: Aggregation) -> str:
     """Add the matrix of normalised edge weights, an input."""
     sources, dtype = graph.tensors[aggregation.sources], graph.tensors[aggregation.features].dtype
     present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
-    values = editor.input(
-        unique_name(editor, "edge_norm"), sources.shape, dtype, structural=True, density=present
-    )
-    preparing = Editor.of(graph)
+    values = editor.input("/edge_norm", sources.shape, dtype, structural=True, density=present)
+    preparing = Rewriter.of(graph)
     editor.prepared[values] = preparing.part(edge_values(preparing, graph, aggregation))
     return build_matrix(editor, graph, replace(aggregation, weights=(values,), counts=(), mean=False))
 
@@ -86,19 +88,19 @@ def _matrix_scatter(graph: Graph, matrix: Tensor) -> Operator | None:
     return next((op for op in scatters if graph.tensors[op.outputs[0]].elements == matrix.elements), None)
 
 
-def _arrive(editor: Editor, graph: Graph, tensor: Tensor) -> str:
+def _arrive(editor: Rewriter, graph: Graph, tensor: Tensor) -> str:
     """Replace the tensor by an input that the CPU computes."""
     name = unique_name(editor, tensor.role.value or tensor.name.rsplit("/", 1)[-1])
-    editor.prepared[name] = Editor.of(graph).part(tensor.name)
+    editor.prepared[name] = Rewriter.of(graph).part(tensor.name)
     editor.tensors[name] = tensor.with_(name=name, kind=TensorKind.INPUT, structural=True)
     return name
 
 
-def _scatter_ready(editor: Editor, graph: Graph, matrix: Tensor, scatter: Operator) -> str:
+def _scatter_ready(editor: Rewriter, graph: Graph, matrix: Tensor, scatter: Operator) -> str:
     """Scatter normalised weights instead of ones; the result is the norm matrix."""
     updates, blank = graph.tensors[scatter.inputs[2]], graph.tensors[scatter.outputs[0]]
-    values = editor.input(unique_name(editor, "edge_norm"), updates.shape, matrix.dtype, structural=True)
-    preparing = Editor.of(graph)
+    values = editor.input("/edge_norm", updates.shape, matrix.dtype, structural=True)
+    preparing = Rewriter.of(graph)
     editor.prepared[values] = preparing.part(_values_at(preparing, matrix, scatter, updates))
     name = unique_name(editor, f"{scatter.name}_norm")
     inputs = (*scatter.inputs[:2], values, *scatter.inputs[3:])
@@ -109,35 +111,29 @@ def _scatter_ready(editor: Editor, graph: Graph, matrix: Tensor, scatter: Operat
         return name
     editor.region = scatter.region
     fields = {"role": role, "density": matrix.density, "block_density": matrix.block_density}
-    return editor.reshape(
-        name,
-        matrix.shape,
-        unique_name(editor, f"{scatter.name}_norm_matrix"),
-        device=scatter.device,
-        tensor={**fields, "symmetric": matrix.symmetric},
-    )
+    fields |= {"symmetric": matrix.symmetric}
+    flat, name = name, f"/{scatter.name}_norm_matrix"
+    return editor.reshape(flat, matrix.shape, name, device=scatter.device, tensor=fields)
 
 
-def _values_at(editor: Editor, matrix: Tensor, scatter: Operator, updates: Tensor) -> str:
+def _values_at(editor: Rewriter, matrix: Tensor, scatter: Operator, updates: Tensor) -> str:
     """Gather the matrix where a scatter writes; several writes to one element share its value."""
     blank, index = scatter.inputs[:2]
     shape, dtype = editor.tensors[blank].shape, matrix.dtype
-    ones = editor.constant(unique_name(editor, "ones"), updates.shape, dtype, fill=1.0)
+    ones = editor.constant("/ones", updates.shape, dtype, fill=1.0)
     count = unique_name(editor, f"{scatter.name}_count")
     tensor = editor.tensors[scatter.outputs[0]].with_(name=count)
     editor.add_operator(scatter.with_(name=count, inputs=(blank, index, ones), outputs=(count,)), [tensor])
     whole = matrix.name
     if matrix.shape != shape:
-        whole = editor.reshape(matrix.name, shape, unique_name(editor, f"{matrix.name}/flat"))
+        whole = editor.reshape(matrix.name, shape, f"/{matrix.name}/flat")
     type_ = "GatherND" if scatter.type == "ScatterNDUpdate" else "GatherElements"
     axes: dict[str, Any] = {"axes": scatter.attrs["axes"]} if "axes" in scatter.attrs else {}
-    at, counts = (
-        editor.op(
-            type_, (one, index), updates.shape, dtype, unique_name(editor, f"{scatter.name}_at"), **axes
-        )
-        for one in (whole, count)
+    name = f"/{scatter.name}_at"
+    sums, counts = (
+        editor.op(type_, (dense, index), updates.shape, dtype, name, **axes) for dense in (whole, count)
     )
-    return editor.eltwise("Divide", at, counts, unique_name(editor, "edge_norm_value"))
+    return editor.eltwise("Divide", sums, counts, "/edge_norm_value")
 
 
 PREG = Technique(

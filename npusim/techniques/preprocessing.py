@@ -51,15 +51,6 @@ def preprocessing_results(graph: Graph, *, before_comparison: bool = False) -> t
     return tuple(results.values())
 
 
-def feature_independent(graph: Graph) -> frozenset[str]:
-    """Return the names of the tensors that follow from edges and constants."""
-    names = {t.name for t in graph.tensors.values() if t.structural or t.kind is TensorKind.CONSTANT}
-    for op in graph:
-        if names.issuperset(op.inputs):
-            names.update(op.outputs)
-    return frozenset(names)
-
-
 def _compared(graph: Graph, name: str) -> str:
     """Return the floating matrix whose comparison a boolean one is, or the tensor itself."""
     writer = graph.writer(name)
@@ -109,9 +100,12 @@ def unique_name(editor: Editor, wanted: str) -> str:
     return name
 
 
-def fresh_name(editor: Editor, name: str) -> str:
-    """Return an unused name for an operator or tensor of the editor's region."""
-    return unique_name(editor, f"{editor.region}/{name}")
+class Rewriter(Editor):
+    """An editor that makes names unique: relative to its region, or absolute with a slash in front."""
+
+    def unused_name(self, name: str) -> str:
+        """Return the first unused of `name`, `name_1` ... in the region."""
+        return unique_name(self, name if name.startswith("/") else f"{self.region}/{name}")
 
 
 def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:
@@ -152,30 +146,24 @@ class Masking:
 
 def find_maskings(graph: Graph) -> tuple[Masking, ...]:
     """Return every masking: a choice between values and constants that depends on edges alone."""
-    constant, maskings = feature_independent(graph), []
-    for op in graph:
-        find = _selecting if op.family is Family.SELECT else _multiplying
-        masking = find(graph, op, constant)
-        if masking is not None:
-            maskings.append(masking)
-    return tuple(maskings)
+    maskings = (_selecting(graph, op) or _multiplying(graph, op) for op in graph)
+    return tuple(masking for masking in maskings if masking is not None)
 
 
-def _selecting(graph: Graph, op: Operator, constant: frozenset[str]) -> Masking | None:
+def _selecting(graph: Graph, op: Operator) -> Masking | None:
+    if op.family is not Family.SELECT:
+        return None
     condition, values, otherwise = op.inputs[:3]
-    if (
-        values in constant
-        or condition not in constant
-        or otherwise not in constant
-        or not _masks_nodes(graph, condition)
-    ):
+    is_constant = graph.feature_independent.issuperset((condition, otherwise))
+    if values in graph.feature_independent or not is_constant or not _masks_nodes(graph, condition):
         return None
     return Masking(values, op.outputs[0], condition, None, op, op)
 
 
-def _multiplying(graph: Graph, op: Operator, constant: frozenset[str]) -> Masking | None:
+def _multiplying(graph: Graph, op: Operator) -> Masking | None:
     if op.type != "Add":
         return None
+    constant = graph.feature_independent
     for product, negative in (op.inputs, op.inputs[::-1]):
         writer = graph.writer(product)
         if writer is None or writer.type != "Multiply" or len(graph.readers(product)) != 1:
@@ -194,14 +182,14 @@ def _masks_nodes(graph: Graph, name: str) -> bool:
 
 
 def mask_pair(
-    editor: Editor, graph: Graph, masking: Masking, pairs: dict[str, tuple[str, str]], dtype: DType
+    editor: Rewriter, graph: Graph, masking: Masking, pairs: dict[str, tuple[str, str]]
 ) -> tuple[str, str]:
     """Return the names of the 0/1 mask and of the additive mask (0 and -1e4) that replace a condition.
 
     They are constants for a constant mask (StaGr), inputs for an input (GrAd), else computed in the graph.
     `pairs` holds the pair of each mask, which layers share.
     """
-    mask = _numeric(graph, masking.mask)
+    mask, dtype = _numeric(graph, masking.mask), graph.tensors[masking.values].dtype
     if mask.name not in pairs:
         build = _computed if mask.kind is TensorKind.ACTIVATION else _prepared
         pairs[mask.name] = build(editor, graph, mask, dtype)
@@ -218,9 +206,9 @@ def _numeric(graph: Graph, mask: str) -> Tensor:
     return graph.tensors[mask]
 
 
-def _prepared(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
+def _prepared(editor: Rewriter, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
     same = {"dtype": dtype, "role": Role.MASK}
-    present, preparing = mask.name, Editor.of(graph)
+    present, preparing = mask.name, Rewriter.of(graph)
     parts = [preparing.part(name) for name in _computed(preparing, graph, mask, dtype)]
     if not mask.dtype.is_float:
         present = unique_name(editor, f"{mask.name}_present")
@@ -232,24 +220,19 @@ def _prepared(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple
     return present, absent
 
 
-def _computed(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
+def _computed(editor: Rewriter, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
     """Add the additive mask as 1e4 mask - 1e4, OpenVINO's form of (mask - 1) 1e4."""
     writer = graph.writer(mask.name)
     editor.region = writer.region if writer is not None else ""
-    more: dict[str, Any] = {"device": writer.device if writer is not None else None}
-    one = (1,) * len(mask.shape)
+    device = writer.device if writer is not None else None
     kept = {"role": Role.MASK, "density": mask.density, "block_density": mask.block_density}
-    fields = {**kept, "symmetric": mask.symmetric}
-    present = mask.name
+    kept |= {"symmetric": mask.symmetric}
+    more: dict[str, Any] = {"device": device, "tensor": kept}
+    present, one = mask.name, (1,) * len(mask.shape)
     if not mask.dtype.is_float:
-        name = fresh_name(editor, "mask_present")
-        present = editor.op("Convert", (present,), mask.shape, dtype, name, tensor=fields, **more)
-    scale = editor.constant(fresh_name(editor, "lowering"), one, dtype)
-    offset = editor.constant(fresh_name(editor, "minus_lowering"), one, dtype)
-    scaled = editor.eltwise(
-        "Multiply", present, scale, fresh_name(editor, "mask_scaled"), tensor=fields, **more
-    )
-    fields |= {"density": 1.0 - mask.density, "block_density": None}
-    return present, editor.eltwise(
-        "Add", scaled, offset, fresh_name(editor, "mask_negative"), tensor=fields, **more
-    )
+        present = editor.op("Convert", (present,), mask.shape, dtype, "mask_present", **more)
+    scale = editor.constant("lowering", one, dtype)
+    offset = editor.constant("minus_lowering", one, dtype)
+    scaled = editor.eltwise("Multiply", present, scale, "mask_scaled", **more)
+    more["tensor"] = kept | {"density": 1.0 - mask.density, "block_density": None}
+    return present, editor.eltwise("Add", scaled, offset, "mask_negative", **more)

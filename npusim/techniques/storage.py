@@ -48,13 +48,13 @@ def _annotating(tensors: Callable[[Graph, Any], list[Tensor]], **annotation: Any
 
 def _compressible(graph: Graph, parameters: GraspParameters) -> list[Tensor]:
     """Return stored tensors that zero-value compression makes smaller."""
-    tensors = []
-    for tensor in stored_tensors(graph):
-        columns = tensor.shape[-1] if tensor.shape else 1
-        packed = stored_bytes(tensor.elements, tensor.dtype, Storage.ZVC, tensor.density, columns)
-        if packed < tensor.stored_bytes and _is_selected(tensor, parameters):
-            tensors.append(tensor)
-    return tensors
+    chosen = [tensor for tensor in stored_tensors(graph) if _is_selected(tensor, parameters)]
+    return [t for t in chosen if _compressed_bytes(t) < t.stored_bytes]
+
+
+def _compressed_bytes(tensor: Tensor) -> float:
+    columns = tensor.shape[-1] if tensor.shape else 1
+    return stored_bytes(tensor.elements, tensor.dtype, Storage.ZVC, tensor.density, columns)
 
 
 def _is_selected(tensor: Tensor, parameters: GraspParameters) -> bool:
