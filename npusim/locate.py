@@ -25,17 +25,10 @@ CACHE_VARIABLE = "NPUSIM_CACHE"
 
 
 def data_root() -> Path:
-    """Find the folder that holds ``configs/``, ``workloads/`` and ``validate/``.
+    """Return the folder that holds ``configs/``, ``workloads/`` and ``validate/``.
 
-    Returns
-    -------
-    Path
-        ``npusim/_data`` in an installed wheel, the repository's root in a checkout or an editable install.
-
-    Raises
-    ------
-    FileError
-        If neither is there: the installation is damaged.
+    It is ``npusim/_data`` in a wheel, the repository's root in a checkout or an editable install. A
+    `FileError` says that the installation is damaged.
     """
     return _data_root_of(Path(__file__).resolve().parent)
 
@@ -65,17 +58,12 @@ def _is_checkout(folder: Path) -> bool:
 
 
 def resource(*parts: str) -> Path:
-    """Return the path of a shipped file or folder.
-
-    Parameters
-    ----------
-    *parts
-        The path below :func:`data_root`, such as ``"configs", "socs", "core-ultra-series2.yaml"``.
+    """Return the path of a shipped file or folder, such as ``"configs", "socs", "core-ultra-series2.yaml"``.
 
     Raises
     ------
     UnknownNameError
-        If it does not exist. The message offers the nearest name in the same folder.
+        If it does not exist; the message offers the nearest name in the same folder.
     ValueError
         If the parts lead out of the data folder.
 
@@ -95,19 +83,9 @@ def resource(*parts: str) -> Path:
 
 
 def resource_names(folder: str, suffix: str) -> list[str]:
-    """List what a shipped folder offers: the names of its files without their suffix, sorted.
+    """Return the names of the files with a suffix in a shipped folder, such as "configs/socs", sorted.
 
-    Parameters
-    ----------
-    folder
-        A folder below :func:`data_root`, with ``/`` between its parts, such as ``"configs/socs"``.
-    suffix
-        The ending that counts, with its dot, such as ``".yaml"``.
-
-    Returns
-    -------
-    list of str
-        Sorted names; empty where the folder does not exist.
+    The suffix, such as ".yaml", is left out. The list is empty where the folder does not exist.
     """
     place = data_root().joinpath(*folder.split("/"))
     if not place.is_dir():
@@ -120,22 +98,10 @@ def resource_names(folder: str, suffix: str) -> list[str]:
 
 
 def dataset_root(explicit: Path | None = None) -> Path | None:
-    """Find the folder of the user's raw datasets, which npusim does not ship.
+    """Return the folder of the user's raw data sets, which npusim does not ship; None where none is named.
 
-    Parameters
-    ----------
-    explicit
-        The folder given on the command line (``--data``). It wins over the variable ``NPUSIM_DATA``.
-
-    Returns
-    -------
-    Path or None
-        The folder, or None where nobody named one.
-
-    Raises
-    ------
-    FileError
-        If a folder was named and is not there: a silent download instead would not be what was asked for.
+    `explicit` (``--data``) takes precedence over the variable ``NPUSIM_DATA``. A `FileError` says that the
+    named folder does not exist: nothing is downloaded instead.
     """
     named = os.environ.get(DATA_VARIABLE, "")
     if explicit is None and not named:
@@ -150,20 +116,10 @@ def dataset_root(explicit: Path | None = None) -> Path | None:
 def cache_dir(*parts: str) -> Path:
     """Return a writable folder for cached data, created where it is missing.
 
-    The environment variable ``NPUSIM_CACHE`` decides, else the platform's place for caches
-    (``~/.cache/npusim`` on Linux, ``~/Library/Caches`` on a Mac, ``LocalAppData`` on Windows). Where the home
-    cannot be written to, as in many containers, it is a folder of this user's in the temporary folder.
-
-    Parameters
-    ----------
-    *parts
-        Folders below the cache.
-
-    Raises
-    ------
-    FileError
-        If ``NPUSIM_CACHE`` names a place that cannot be written to, or that others can write to: compiled
-        code is loaded from there.
+    The variable ``NPUSIM_CACHE`` decides, else the platform's place for caches (``~/.cache/npusim`` on
+    Linux). Where the home cannot be written to, as in many containers, it is this user's folder in the
+    temporary folder. A `FileError` says that others can write to ``NPUSIM_CACHE``, or nobody can: compiled
+    code is loaded from there.
     """
     named = os.environ.get(CACHE_VARIABLE)
     if named:

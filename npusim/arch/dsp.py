@@ -71,8 +71,7 @@ class DspKernel(Section):
     one_row_fixed: units.Cycles = _NO_CYCLES
     """Call with a single row, which the lanes divide."""
     vector_share: units.Fraction | None = None
-    """Share of the element cycles that scales with lanes: 1 for a vector kernel, 0 for a scalar one. None:
-    that of the generation."""
+    """Share of the element cycles that scales with lanes, 0 (scalar) to 1. None: that of the generation."""
 
 
 class DspGeneration(Section):
@@ -159,8 +158,7 @@ class Dsp(Section):
     kernel_generation: str
     """Set of kernels that the compiler uses: one of `kernels`, or of the library."""
     library: str | None = None
-    """Folder of `configs/dsp` with further generations, such as npu4000, or a YAML file with one generation
-    in the folder of the data sheet. None: there are none."""
+    """Folder of `configs/dsp` with further generations, or a YAML file beside the data sheet. None: none."""
     kernels: dict[GenerationName, DspGeneration]
     """Generations by name, with their numbers."""
 

@@ -19,8 +19,7 @@ from npusim.units import Bandwidth, BytesOrZero, Duration, Quantity, Ratio
 
 _EXTENDS = ("extends",)
 _NOT_INHERITED = {"name", "title", "extends"}
-_MOST_SHEETS = 8
-"""Longest chain of data sheets that start from each other."""
+_MOST_SHEETS = 8  # longest chain of data sheets that start from each other
 
 
 def soc_names(*, variants: bool = True) -> list[str]:

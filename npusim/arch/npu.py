@@ -103,8 +103,7 @@ class Schedule(Section):
     stream_pieces: units.PositiveCount
     """Pieces of an operator without a reduction over channels; DMA and work of pieces overlap."""
     in_place_ops: list[InPlaceName] = Field(default_factory=list)
-    """Operators without a copy if their tensors can share a buffer: producers write into the joined tensor,
-    readers read parts of a split one."""
+    """Operators without a copy: producers write into the joined tensor, readers read parts of a split one."""
     in_place_alignment: units.Bytes = units.Quantity(1.0, "B", source="absent: any address")
     """Parts of a buffer start at multiples of this."""
 
@@ -156,8 +155,7 @@ class Npu(Section):
     tiles: units.TileCount
     """Tiles on the chip."""
     tiles_for: PerHint = Field(default=None)  # type: ignore[assignment]  # a validator fills it
-    """Tiles that a network is compiled for, by performance hint. Absent, or if only `tiles` is set: all,
-    divided among the contexts for throughput."""
+    """Tiles that a network is compiled for, by hint. Absent: all; for throughput divided by contexts."""
     inflight_requests: PerHint
     """Inferences in flight, by performance hint."""
     contexts: units.TileCount = units.Count(1, source="absent: one")
@@ -165,8 +163,7 @@ class Npu(Section):
     launch_overhead: units.Duration
     """Fixed time of an inference: driver, command queue, interrupt. Hidden if several are in flight."""
     dispatch_overhead: units.Duration = units.Quantity(0.0, "s", source="absent")
-    """Fixed time of each operator of DSPs or DMA engines alone, and of each requantisation that is not fused:
-    a call of the management processor. Further requests do not hide it."""
+    """Fixed time of each operator of DSPs or DMA alone, and of each separate requantisation; never hidden."""
     vpu_clock: units.Frequency
     """Clock of DSPs, SRAM and DMA engines."""
     voltage: units.Voltage
@@ -198,8 +195,7 @@ class Npu(Section):
     packed_weights: PackedWeights = PackedWeights()
     """Where it unpacks weights."""
     toolchain: str | None = None
-    """Its compiler: a name of `configs/toolchains` or the path of a YAML file. None: compilation is not
-    reported."""
+    """Its compiler: a name of `configs/toolchains` or a YAML file. None: compilation is not reported."""
 
     @model_validator(mode="before")
     @classmethod

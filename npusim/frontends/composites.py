@@ -21,8 +21,7 @@ from npusim.ops import DType, Operator, Tensor, TensorKind
 if TYPE_CHECKING:
     from npusim.frontends.translation import Translation
 
-_MOST_ITERATIONS = 1 << 31
-"""ONNX gives a loop that ends by its condition alone the largest integer as its trip count."""
+_MOST_ITERATIONS = 1 << 31  # ONNX's trip count of a loop that ends by its condition alone
 
 
 def shape_of(output: Any) -> tuple[int, ...]:
@@ -142,10 +141,8 @@ class _Direction:
     """Tensors of one direction of a recurrent layer."""
 
     name: str
-    recurrent: tuple[str, ...]
-    """Weights of each product with the state."""
-    projected: str
-    """Product with the input of all steps, [batch, steps, gates x hidden]."""
+    recurrent: tuple[str, ...]  # weights of each product with the state
+    projected: str  # product with the input of all steps, [batch, steps, gates x hidden]
     states: tuple[str, ...]
 
 
@@ -165,18 +162,9 @@ def decompose_recurrence(
 ) -> list[str]:
     """Split an LSTM, GRU or RNN over a sequence into its products and gates.
 
-    Parameters
-    ----------
-    inputs : sequence of str
-        Input [batch, steps, size], states [batch, directions, hidden], lengths, weights of the input
-        [directions, gates x hidden, size] and of the state [directions, gates x hidden, hidden], bias.
-    attrs : mapping
-        OpenVINO's attributes; `linear_before_reset` of a GRU.
-
-    Returns
-    -------
-    list of str
-        All hidden states [batch, directions, steps, hidden], and each state after the last step.
+    Inputs: data [batch, steps, size], states [batch, directions, hidden], lengths, weights of the input
+    [directions, gates x hidden, size] and of the state [directions, gates x hidden, hidden], bias. Returns
+    all hidden states [batch, directions, steps, hidden] and each state after the last step.
     """
     states, tensors = _STATES[kind], editor.tensors
     x, weights, recurrent, bias = inputs[0], *inputs[states + 2 : states + 5]
@@ -255,14 +243,12 @@ def _step(
 
 
 _ELLIPSIS = "..."
-_FIRST_PRIVATE = 0x100
-"""Labels from here on stand for the dimensions of an ellipsis."""
+_FIRST_PRIVATE = 0x100  # labels from here on stand for the dimensions of an ellipsis
 
 
 class _Operand(NamedTuple):
     tensor: str
-    term: str
-    """A label for each dimension."""
+    term: str  # a label for each dimension
 
 
 def decompose_einsum(editor: Editor, name: str, inputs: Sequence[str], attrs: Mapping[str, Any]) -> list[str]:

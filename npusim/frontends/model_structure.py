@@ -19,8 +19,7 @@ from xml.parsers.expat import ExpatError, ParserCreate
 
 from npusim.errors import ModelFileError, shown
 
-_CYCLE_SHOWN = 6
-"""Most operators of a cycle that a message names."""
+_CYCLE_SHOWN = 6  # most operators of a cycle that a message names
 
 
 _PYTHON = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
@@ -52,11 +51,9 @@ class NodeStructure:
     name: str
     type: str
     domain: str = ""
-    inputs: list[str] = field(default_factory=list)
-    """Names of tensors; '' for an operand that is left out."""
+    inputs: list[str] = field(default_factory=list)  # names of tensors; '' for an operand that is left out
     outputs: list[str] = field(default_factory=list)
-    origin: str = ""
-    """Stack trace of the module that it was exported from, where the exporter wrote one."""
+    origin: str = ""  # stack trace of the module that it was exported from, where the exporter wrote one
 
     @property
     def label(self) -> str:
@@ -70,8 +67,7 @@ class ExternalTensor:
     """A constant whose bytes lie in another file."""
 
     name: str
-    location: str
-    """Path of that file as the model gives it, relative to the model's folder."""
+    location: str  # path of that file as the model gives it, relative to the model's folder
     offset: int
     length: int
 
@@ -178,13 +174,11 @@ def _external_problem(tensor: ExternalTensor, folder: Path) -> str:
     return ""
 
 
-_VERSIONS = (10, 11)
-"""Oldest and newest IR that OpenVINO reads (since 2022)."""
+_VERSIONS = (10, 11)  # oldest and newest IR that OpenVINO reads (since 2022)
 LARGEST_XML = 1 << 30
 """Most bytes of an IR description that are read; the largest language models have some 10 MB."""
 _BLOCK, _LONGEST_TAG = 1 << 20, 4 << 20
-_DEEPEST = 200
-"""Elements within each other; bodies of nested loops need some ten each."""
+_DEEPEST = 200  # elements within each other; bodies of nested loops need some ten each
 
 
 def read_ir_structure(path: Path) -> ModelStructure:
@@ -293,19 +287,14 @@ def _size(text: str, layer: NodeStructure) -> int:
     return size
 
 
-_MOST_FIELDS = 1_000_000
-"""Fields of one message: a graph of a million operators is none."""
-_IR_VERSIONS = (1, 14)
-"""Oldest and newest version of the file format (onnx 1.23, onnx.proto, `enum Version`)."""
+_MOST_FIELDS = 1_000_000  # fields of one message: a graph of a million operators is none
+_IR_VERSIONS = (1, 14)  # oldest and newest version of the file format (onnx 1.23, onnx.proto, `enum Version`)
 _OPSETS = {"": (1, 28), "ai.onnx": (1, 28), "ai.onnx.ml": (1, 5)}
 """Oldest and newest operator set of each domain (onnx 1.23, Changelog.md)."""
 _VARINT, _BYTES = 0, 2
-_FIXED_BYTES = {1: 8, 5: 4}
-"""Length of a field by its wire type."""
-_EXTERNAL = 1
-"""`TensorProto.DataLocation.EXTERNAL`."""
-_TRACE_KEY = "pkg.torch.onnx.stack_trace"
-"""Metadata of a node with the lines of the module that it was exported from."""
+_FIXED_BYTES = {1: 8, 5: 4}  # length of a field by its wire type
+_EXTERNAL = 1  # `TensorProto.DataLocation.EXTERNAL`
+_TRACE_KEY = "pkg.torch.onnx.stack_trace"  # metadata of a node: the lines that it was exported from
 
 
 class _Damaged(Exception):

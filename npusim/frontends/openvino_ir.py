@@ -30,8 +30,7 @@ from npusim.frontends.translation import translate
 from npusim.graph import Graph
 from npusim.ops import DType, Role
 
-_NO_REPORTS = "TF_BUILD"
-"""Set where programs are built and tested; OpenVINO's telemetry is silent there."""
+_NO_REPORTS = "TF_BUILD"  # set where programs are built and tested; OpenVINO's telemetry is silent there
 _READERS = {".xml": "ir", ".onnx": "onnx"}
 SUFFIXES = tuple(_READERS)
 """Endings of the files that `import_model` reads."""
@@ -85,37 +84,27 @@ def import_model(
     precision: DType | None = DType.FP16,
     constants: dict[str, Any] | None = None,
 ) -> Graph:
-    """Read a model file.
+    """Read an OpenVINO IR (`.xml`, with its `.bin` beside it) or an ONNX file.
+
+    Constant subgraphs, shape arithmetic, decompression and operators that change nothing are folded.
 
     Parameters
     ----------
-    path : str or Path
-        An OpenVINO IR (`.xml`, with its `.bin` beside it) or an ONNX file.
     shapes : mapping of str to sequence of int, optional
-        Fixed shapes for inputs, by name; needed where the model leaves a dimension open.
+        Fixed shapes for inputs that the model leaves open.
     roles : mapping of str to Role, optional
-        What inputs mean, by name, where their name does not say it (x, edge_index, adj, norm, mask ... are
-        known).
+        What inputs mean where their name (x, edge_index, adj, norm, mask ...) does not say it.
     precision : DType, optional
-        Format in which floating-point tensors wider than it are held: NPU and GPU run an fp32 file in fp16.
-        None keeps the file's formats.
+        Format in which wider floating-point tensors are held. None: that of the file.
     constants : dict, optional
         Filled with the output of the `openvino.Model` that each constant of the graph stands for.
-
-    Returns
-    -------
-    Graph
-        One operator for each operator of the file, except constants (tensors), shape arithmetic and other
-        constant subgraphs (folded), decompression Converts (folded) and operators that change nothing.
 
     Raises
     ------
     ModelFileError
         When the file is missing, empty, truncated or no model.
-    DynamicShapeError
-        When an input has no fixed shape.
     ShapeError
-        When a tensor inside has no fixed shape although the inputs have, or `shapes` does not fit.
+        When an input or tensor has no fixed shape (`DynamicShapeError`), or `shapes` does not fit.
     UnknownNameError
         When `shapes` or `roles` name an input that the model does not have.
     """

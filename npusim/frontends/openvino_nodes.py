@@ -44,15 +44,11 @@ class UnwritableError(NpusimError):
 class Call:
     """What a writer needs to make the node of an operator."""
 
-    ops: Any
-    """OpenVINO's operation set."""
+    ops: Any  # OpenVINO's operation set
     op: Operator
-    inputs: Sequence[Any]
-    """Nodes of its operands."""
-    source: Tensor
-    """Its first operand."""
-    result: Tensor
-    """Its first result."""
+    inputs: Sequence[Any]  # nodes of its operands
+    source: Tensor  # its first operand
+    result: Tensor  # its first result
 
     @property
     def rank(self) -> int:

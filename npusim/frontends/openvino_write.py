@@ -37,21 +37,10 @@ _AS_IT_STANDS = {
 def run_model(
     model: Any, inputs: Mapping[str, npt.NDArray[Any]], *, defaults: bool = False
 ) -> list[npt.NDArray[Any]]:
-    """Run a model on the CPU device.
+    """Return the results of a model on the CPU device, for a value of each input by name.
 
-    Parameters
-    ----------
-    model : openvino.Model
-    inputs : mapping of str to ndarray
-        A value for each input, by name; brought to the input's format.
-    defaults : bool
-        Whether OpenVINO's default settings hold: the plug-in chooses formats and moves roundings. Otherwise
-        everything is computed in fp32, with the roundings where the model has them.
-
-    Returns
-    -------
-    list of ndarray
-        One for each result.
+    With `defaults`, OpenVINO chooses formats and moves roundings; otherwise everything is computed in fp32,
+    with the roundings where the model has them.
     """
     compiled = openvino().Core().compile_model(model, "CPU", {} if defaults else _AS_IT_STANDS)
     operands = [
@@ -84,17 +73,9 @@ def run_saved(model: Any, inputs: Mapping[str, npt.NDArray[Any]], *, half: bool)
 
 
 def save_model(model: Any, file: Path, *, half: bool) -> None:
-    """Save a model as `.xml` and `.bin`; a reader sees the old pair or the new one, never half a file.
+    """Save a model as `.xml` and `.bin`, weights in fp16 if `half`; readers see the old pair or the new one.
 
-    Parameters
-    ----------
-    half : bool
-        Whether weights are stored in fp16.
-
-    Raises
-    ------
-    FileError
-        Where it cannot be written, for example because the disk is full.
+    A `FileError` says why it cannot be written, for example because the disk is full.
     """
     try:
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.stem}-") as folder:
@@ -109,11 +90,9 @@ def save_model(model: Any, file: Path, *, half: bool) -> None:
 
 _LEVELS = 256
 _LARGEST = 127
-_ROUNDS = ("Convert", "FakeQuantize")
-"""Operators that round where their result is 8-bit."""
+_ROUNDS = ("Convert", "FakeQuantize")  # operators that round where their result is 8-bit
 _PRODUCTS = (Family.MATMUL, Family.CONVOLUTION, Family.DEPTHWISE)
-_SAME_VALUES = (Family.GATHER, Family.VIEW, Family.MOVE)
-"""Operators whose result is rounded where their operand is."""
+_SAME_VALUES = (Family.GATHER, Family.VIEW, Family.MOVE)  # rounded where their operand is
 
 
 class UnmeasurableError(UnwritableError):
@@ -138,39 +117,31 @@ def _refuse_annotations(graph: Graph) -> None:
 class Numbers:
     """What a network really computes with."""
 
-    value: Callable[[str], npt.NDArray[Any]]
-    """Returns the value of a constant, by name."""
+    value: Callable[[str], npt.NDArray[Any]]  # returns the value of a constant, by name
     ranges: Mapping[str, float] = field(default_factory=dict)
     """Largest magnitude of what is held in 8 bits, by tensor."""
 
 
 def model_of_graph(graph: Graph, seed: int = 0, numbers: Numbers | None = None) -> Any:
-    """Return a graph as an `openvino.Model`.
+    """Return a graph as an `openvino.Model` with one operation per operator, under the operator's name.
+
+    Tensors of int8 are bytes where the host or the file holds them, and FakeQuantize where the network
+    rounds.
 
     Parameters
     ----------
-    graph : Graph
-        Any graph; inputs become Parameters, constants Constants with made-up values, each in its tensor's
-        format.
     seed : int, optional
-        Of the values.
+        Seed of made-up values.
     numbers : Numbers, optional
-        Values and ranges in place of made-up ones; 8-bit inputs then arrive as floating point. The model
-        computes what the network computes: an operator that can be written for timing only is refused.
-
-    Returns
-    -------
-    openvino.Model
-        One operation per operator, under the operator's name. Tensors of int8 are bytes where the host or the
-        file holds them, and FakeQuantize where the network rounds.
+        Values and ranges in place of made-up ones; 8-bit inputs are then floating point. The model computes
+        what the network computes: an operator that can be written for timing only is refused.
 
     Raises
     ------
     UnmeasurableError
         When a technique of the graph is one that only a compiler can apply.
     UnwritableError
-        When an operator or format has no writer, or with `numbers` none that reproduces its values; it is
-        named.
+        When an operator or format has no writer, or with `numbers` none that reproduces its values.
     FileError
         When openvino is not installed.
     """

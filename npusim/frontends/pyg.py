@@ -102,19 +102,13 @@ def from_pyg(
         The module.
     inputs : mapping of str to tensor, sequence of tensors, or data object
         Example inputs in the order of `forward`; with names, or x, edge_index, input2 ... without; of a data
-        object, such as `torch_geometric.data.Data`, the attributes that `forward` names. Their shapes are
-        those of the graph.
+        object, such as `torch_geometric.data.Data`, the attributes that `forward` names.
     name : str, optional
         Name of the graph; default: the module's class.
     roles : mapping of str to Role, optional
         What inputs mean where their name does not say it.
     precision : DType, optional
         Format in which wider floating-point tensors are held; None keeps the module's.
-
-    Returns
-    -------
-    Graph
-        As for the exported file.
 
     Raises
     ------
@@ -150,22 +144,17 @@ class FoundModule:
 
 
 def module_at(what: str) -> FoundModule:
-    """Run a user's Python file and return one of its modules.
+    """Run a user's Python file and return one of its modules, such as `model.py:net`.
 
-    Parameters
-    ----------
-    what : str
-        File and name, such as `model.py:net`. The name stands for a pair of a `torch.nn.Module` and its
-        example inputs (a mapping from name to tensor, or a sequence), or for a function that returns one.
+    The name stands for a pair of a `torch.nn.Module` and its example inputs, or for a function that returns
+    one.
 
     Raises
     ------
     FileError
         Where there is no such file, or it cannot be run.
-    UnknownNameError
-        Where it has no such name.
-    NpusimError
-        Where the name stands for something else.
+    UnknownNameError, NpusimError
+        Where it has no such name, or the name stands for something else.
     """
     match = MODULE.fullmatch(what)
     if match is None:

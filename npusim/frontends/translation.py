@@ -16,6 +16,7 @@ from npusim.frontends.openvino_nodes import DTYPES
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.graph.regions import module_path
 from npusim.ops import DType, Family, Int8Use, Operator, Role, Settings, Tensor, TensorKind, op_type
+from npusim.ops.tensor import GRANULE
 
 
 def attributes_of(
@@ -35,9 +36,11 @@ def attributes_of(
         Values of each operand that is a known constant; None for others.
     """
     attrs = {key: _plain(raw[key]) for key in settings.attributes if key in raw}
-    axes: Any = [raw[settings.axes]] if settings.axes in raw else None
+    axes: Any = None
     if isinstance(settings.axes, int):
         axes = constants[settings.axes] if settings.axes < len(constants) else None
+    elif settings.axes is not None and settings.axes in raw:
+        axes = [raw[settings.axes]]
     if axes is not None:
         attrs["axes"] = tuple(sorted(int(axis) % rank if rank else 0 for axis in axes))
     if kind == "Transpose":
@@ -50,12 +53,9 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else tuple(int(v) for v in value)
 
 
-_COUNTED = 1 << 25
-"""Elements that are counted one by one (some 20 ms); of more, evenly spaced ones are counted."""
-_SPARSE = 0.25
-"""Density below which a matrix's pattern is looked at; a denser one has no empty block worth knowing."""
-_GRANULE = 16
-"""Edge of the blocks of `Tensor.block_density`."""
+_COUNTED = 1 << 25  # elements that are counted one by one (some 20 ms); of more, evenly spaced ones
+_SPARSE = 0.25  # density below which blocks of a matrix may be empty
+
 
 _NAMES = {
     Role.FEATURES: ("x", "features"),
@@ -125,27 +125,23 @@ def value_statistics(values: npt.NDArray[Any]) -> dict[str, Any]:
     counted = flat[:: -(-flat.size // _COUNTED)]
     density = float(np.count_nonzero(counted)) / counted.size
     fields: dict[str, Any] = {"density": density}
-    has_pattern = values.ndim == 2 and min(values.shape) > _GRANULE and 0.0 < density < _SPARSE
+    has_pattern = values.ndim == 2 and min(values.shape) > GRANULE and 0.0 < density < _SPARSE
     if has_pattern and len(counted) == len(flat):
         rows, columns = np.nonzero(values)
-        across = -(-values.shape[1] // _GRANULE)
-        touched = np.unique(rows // _GRANULE * across + columns // _GRANULE)
-        fields["block_density"] = len(touched) / (-(-values.shape[0] // _GRANULE) * across)
+        across = -(-values.shape[1] // GRANULE)
+        touched = np.unique(rows // GRANULE * across + columns // GRANULE)
+        fields["block_density"] = len(touched) / (-(-values.shape[0] // GRANULE) * across)
         if values.shape[0] == values.shape[1]:
             fields["symmetric"] = bool(np.array_equal(values[rows, columns], values[columns, rows]))
     return fields
 
 
-_FOLDED_SHAPE_ARITHMETIC = 64
-"""Elements up to which a constant subgraph counts as shape arithmetic."""
-_FOLDED_ELEMENTS = 1 << 20
-"""Elements up to which what follows from constants alone is folded; a compiler would fold all of it."""
+_FOLDED_SHAPE_ARITHMETIC = 64  # elements up to which a constant subgraph counts as shape arithmetic
+_FOLDED_ELEMENTS = 1 << 20  # elements up to which what follows from constants is folded
 _SPREADING = ("Broadcast", "Tile")
 _LEVELS_OF_A_BYTE = 256
-_ONE_SCALE = 4.0
-"""Bytes of a scale of a whole tensor."""
-_UNPACKING = ("Subtract", "Multiply")
-"""What applies zero points and scales to packed numbers."""
+_ONE_SCALE = 4.0  # bytes of a scale of a whole tensor
+_UNPACKING = ("Subtract", "Multiply")  # what applies zero points and scales to packed numbers
 _MOVING = (Family.VIEW, Family.MOVE, Family.GATHER, Family.POOLING)
 """Families whose operators hand on the numbers that they read, where they take bytes at all."""
 
@@ -162,22 +158,17 @@ def translate(
 
     Parameters
     ----------
-    roles : mapping of str to Role
-        What inputs mean, by name; overrides what their name says.
     precision : DType, optional
         Widest floating-point format kept.
     constants : dict, optional
-        Filled with the model's output that each constant of the graph stands for, and whether for its
-        reciprocal.
+        Filled with the output of each constant of the graph, and whether the constant is its reciprocal.
     notes : sequence of str
         Notes of the graph, before those of the translation.
 
     Raises
     ------
-    ShapeError
-        When a tensor's size is not known although the inputs' are.
-    EmptyGraphError
-        When the model has no operator.
+    ShapeError, EmptyGraphError
+        When a tensor's size is not known although the inputs' are, or the model has no operator.
     """
     translation = Translation(name, roles, precision)
     editor = translation.editor

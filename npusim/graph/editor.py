@@ -97,24 +97,10 @@ class Editor:
         tensor: dict[str, Any] | None = None,
         **attrs: Any,
     ) -> str:
-        """Add an operator with one result and return the result's name.
+        """Add an operator with one result of the same name and return the name.
 
-        Parameters
-        ----------
-        type_ : str
-            OpenVINO operation name.
-        inputs : sequence of str
-            Tensors read.
-        shape, dtype
-            Of the result.
-        name : str
-            Of the operator; its result has the same name.
-        device : str, optional
-            Preferred device.
-        tensor : dict, optional
-            Further fields of the result's `Tensor` (density, role ...).
-        **attrs
-            The operator's settings.
+        `tensor` holds further fields of the result's `Tensor` (density, role ...), `attrs` the operator's
+        settings.
         """
         name = self.unused_name(name)
         if name in self.operators:
@@ -138,18 +124,7 @@ class Editor:
     ) -> str:
         """Add an operator whose type declares a shape rule, and return its result's name.
 
-        Parameters
-        ----------
-        type_ : str
-            OpenVINO operation name.
-        inputs : sequence of str
-            Tensors read.
-        name : str
-            Of the operator and its result.
-        dtype : DType, optional
-            Of the result; None: that of the first operand.
-        **more
-            As for `op`.
+        The result's format is by default that of the first operand; `more` as for `op`.
         """
         rule = op_type(type_).shape
         if rule is None:

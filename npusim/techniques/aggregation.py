@@ -19,20 +19,15 @@ from npusim.techniques.preprocessing import Rewriter, nodes_of, value_numbers
 class Aggregation:
     """A weighted sum (or mean) over neighbours, with weights that follow from the edges alone."""
 
-    features: str
-    """Tensor [N, F] whose rows are gathered."""
-    result: str
-    """Tensor [N, F] of scaled sums."""
-    sources: str
-    """Node numbers that are gathered, [E] or [N, K]."""
+    features: str  # tensor [N, F] whose rows are gathered
+    result: str  # tensor [N, F] of scaled sums
+    sources: str  # node numbers that are gathered, [E] or [N, K]
     targets: str | None
     """Node numbers that are scattered to. None: row i of `sources` belongs to node i."""
-    weights: tuple[str, ...] = ()
-    """Factors of the gathered rows."""
+    weights: tuple[str, ...] = ()  # factors of the gathered rows
     counts: tuple[tuple[str, str], ...] = ()
     """Factors and divisors of the sums [N, 1], each as (operator type, tensor)."""
-    mean: bool = False
-    """Whether the sum is divided by the number of rows."""
+    mean: bool = False  # whether the sum is divided by the number of rows
     region: str = ""
 
     @property
@@ -254,16 +249,11 @@ def matrix_fields(
 class EdgeAttention:
     """One attention layer along the edges, of H heads."""
 
-    features: str
-    """Tensor [N, H, F] whose rows are gathered and weighted."""
-    source_scores: str
-    """Tensor [N, H]."""
-    target_scores: str
-    """Tensor [N, H]."""
-    activations: tuple[Operator, ...]
-    """Activations of the sum of the scores, in order."""
-    result: str
-    """Tensor [N, H, F] of weighted sums."""
+    features: str  # tensor [N, H, F] whose rows are gathered and weighted
+    source_scores: str  # tensor [N, H]
+    target_scores: str  # tensor [N, H]
+    activations: tuple[Operator, ...]  # activations of the sum of the scores, in order
+    result: str  # tensor [N, H, F] of weighted sums
     sources: str
     targets: str
     score_region: str
@@ -375,14 +365,10 @@ def _heads_first(editor: Rewriter, scores: str, shape: tuple[int, ...]) -> str:
 class Rewriting:
     """A change of the model by its author that makes techniques applicable."""
 
-    operator: str
-    """The operator that prevents them."""
-    region: str
-    """Part of the network that it belongs to."""
-    what: str
-    """The pattern, and what to write instead."""
-    opens: tuple[str, ...]
-    """Techniques that apply after the change."""
+    operator: str  # the operator that prevents them
+    region: str  # part of the network that it belongs to
+    what: str  # the pattern, and what to write instead
+    opens: tuple[str, ...]  # techniques that apply after the change
 
 
 def rewritings(graph: Graph) -> tuple[Rewriting, ...]:

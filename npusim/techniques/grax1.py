@@ -25,7 +25,7 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
     for masking in _masked_softmaxes(graph):
         negative = masking.negative
         if negative is None:
-            _, negative = mask_pair(editor, graph, masking, pairs)
+            negative = mask_pair(editor, graph, masking, pairs)[1]
         editor.region = masking.operator.region
         editor.rewire(masking.result, editor.eltwise("Add", masking.values, negative, "grax1/add_mask"))
     return editor.finish()

@@ -16,35 +16,26 @@ _LAID_OUT = frozenset({"Broadcast", "Tile"})
 class ScoreForm(StrEnum):
     """Ways to write the scores."""
 
-    LITERAL = "literal"
-    """Add the vectors, then broadcast along rows, as in the paper: constant within a row of the softmax."""
-    SOURCE = "source"
-    """The source's score alone, broadcast along columns: except for the kink of LeakyReLU, the target's score
-    shifts a whole row."""
-    RANK2 = "rank2"
-    """[d, 1] [1, s]^T as a product with an inner dimension of 2: exact."""
+    LITERAL = "literal"  # add the vectors, then broadcast along rows, as in the paper
+    SOURCE = "source"  # the source's score alone, broadcast along columns
+    RANK2 = "rank2"  # [d, 1] [1, s]^T as a product with an inner dimension of 2: exact
 
 
 class Grax2Parameters(Parameters):
     """How the scores are written."""
 
     form: ScoreForm = ScoreForm.LITERAL
-    """`literal` (add, then broadcast), `source` (source term only) or `rank2` (exact product of thin
-    matrices)."""
+    """`literal` (add, then broadcast), `source` (source term only) or `rank2` (exact, a thin product)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreSum:
     """One addition of scores [.., N, 1] and [.., 1, N]."""
 
-    column: str
-    """Tensor [.., N, 1]: scores of nodes as targets, the rows of the softmax."""
-    row: str
-    """Tensor [.., 1, N]: scores of nodes as sources, the columns of the softmax."""
-    row_as_column: str | None
-    """The same scores as [.., N, 1], before the transpose; None if there is none."""
-    operator: Operator
-    """The addition; its result is [.., N, N]."""
+    column: str  # tensor [.., N, 1]: scores of nodes as targets, the rows of the softmax
+    row: str  # tensor [.., 1, N]: scores of nodes as sources, the columns of the softmax
+    row_as_column: str | None  # the same scores as [.., N, 1], before the transpose; None if there is none
+    operator: Operator  # the addition; its result is [.., N, N]
 
 
 def find_score_sums(graph: Graph) -> tuple[ScoreSum, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 from npusim.graph import Graph
 from npusim.ops import Operator
@@ -13,10 +14,8 @@ from npusim.techniques.technique import Parameters, Stage, Technique
 class MaximumOperator(StrEnum):
     """Ways to take the maximum."""
 
-    POOL = "pool"
-    """MaxPool over the neighbours, on the grid."""
-    REDUCE = "reduce"
-    """ReduceMax, on a DSP."""
+    POOL = "pool"  # MaxPool over the neighbours, on the grid
+    REDUCE = "reduce"  # ReduceMax, on a DSP
 
 
 class Grax3Parameters(Parameters):
@@ -61,7 +60,12 @@ def _pool(editor: Rewriter, values: str, shape: tuple[int, ...]) -> str:
     """Pool [N, K, F] over K as an image of N channels, height K and width F, in the same order."""
     nodes, neighbours, width = editor.tensors[values].shape
     image = editor.reshape(values, (1, nodes, neighbours, width), "grax3/image")
-    window = {"kernel": (neighbours, 1), "strides": (1, 1), "pads_begin": (0, 0), "pads_end": (0, 0)}
+    window: dict[str, Any] = {
+        "kernel": (neighbours, 1),
+        "strides": (1, 1),
+        "pads_begin": (0, 0),
+        "pads_end": (0, 0),
+    }
     pooled_shape, dtype = (1, nodes, 1, width), editor.tensors[values].dtype
     pooled = editor.op("MaxPool", (image,), pooled_shape, dtype, "grax3/maxpool", **window)
     return editor.reshape(pooled, shape, "grax3/rows")

@@ -36,16 +36,9 @@ def can_precompute(graph: Graph, kind: TensorKind) -> bool:
 def precompute(graph: Graph, kind: TensorKind) -> Graph:
     """Return the graph with matrix products for aggregations, and preprocessing as constants or inputs.
 
-    Parameters
-    ----------
-    kind : TensorKind
-        CONSTANT (StaGr) or INPUT (GrAd).
-
-    Notes
-    -----
-    StaGr precomputes the result of a comparison too. GrAd leaves the comparison in the graph, because its
-    input is the matrix of numbers that the host keeps. Equal computations are precomputed once, so that
-    layers share the result (CacheG needs that). An input keeps its name.
+    StaGr (CONSTANT) precomputes the result of a comparison too. GrAd (INPUT) leaves the comparison in the
+    graph, because its input is the matrix of numbers that the host keeps. Equal computations are precomputed
+    once, so that layers share the result (CacheG needs that). An input keeps its name.
     """
     return _precompute_results(_precompute_attentions(precompute_aggregations(graph, kind), kind), kind)
 

@@ -125,18 +125,12 @@ def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:
 class Masking:
     """A replacement of the values of absent edges by a large negative number."""
 
-    values: str
-    """Masked tensor: attention scores [N, N], or features of neighbours [N, K, F]."""
-    result: str
-    """Tensor of masked values."""
-    mask: str
-    """The mask, boolean or 0/1."""
-    negative: str | None
-    """The additive mask of a masking by Multiply and Add."""
-    operator: Operator
-    """The operator that writes `result`: Select or Add."""
-    first: Operator
-    """The operator that reads `values`: Select or Multiply."""
+    values: str  # masked tensor: attention scores [N, N], or features of neighbours [N, K, F]
+    result: str  # tensor of masked values
+    mask: str  # the mask, boolean or 0/1
+    negative: str | None  # the additive mask of a masking by Multiply and Add
+    operator: Operator  # the operator that writes `result`: Select or Add
+    first: Operator  # the operator that reads `values`: Select or Multiply
 
     @property
     def selects(self) -> bool:

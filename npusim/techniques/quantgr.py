@@ -14,12 +14,9 @@ from npusim.techniques.technique import Parameters, Stage, Technique
 class InputConversion(StrEnum):
     """How inputs of quantised operators reach the NPU."""
 
-    INT8 = "int8"
-    """The host stores them in 8 bits; the scales are static, so it writes integers at once."""
-    CPU = "cpu"
-    """They are floating point, and the CPU converts them at each inference."""
-    NPU = "npu"
-    """They are floating point, and the NPU converts them at each inference."""
+    INT8 = "int8"  # the host stores them in 8 bits; the scales are static, so it writes integers at once
+    CPU = "cpu"  # they are floating point, and the CPU converts them at each inference
+    NPU = "npu"  # they are floating point, and the NPU converts them at each inference
 
 
 class QuantgrParameters(Parameters):

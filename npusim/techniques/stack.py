@@ -130,11 +130,8 @@ class Stack:
 def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
     """Return a technique stack in its order of application.
 
-    Parameters
-    ----------
-    what : Stack, str, sequence or None
-        The text of a stack; or a list, as in YAML and JSON, of texts and of mappings from the name of a
-        technique to its settings. None, an empty text or list and "none" are the empty stack.
+    A stack is a text, or a list, as in YAML and JSON, of texts and of mappings from the name of a technique
+    to its settings. None, an empty text or list and "none" are the empty stack.
 
     Raises
     ------
@@ -149,8 +146,6 @@ def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
     'grad+nodepad:capacity=3000+grax2:form=rank2'
     >>> str(parse(["symg", {"nodepad": {"capacity": 3000}}]))
     'nodepad:capacity=3000+symg'
-    >>> str(parse(""))
-    'none'
     """
     if isinstance(what, Stack):
         return what
@@ -220,23 +215,9 @@ def _step(name: str, settings: Mapping[str, Any]) -> StackEntry:
 def apply(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> Graph:
     """Return the graph rewritten by a stack of techniques; the original does not change.
 
-    Parameters
-    ----------
-    graph : Graph
-        Any graph. After earlier techniques it takes those that come later in the order.
-    stack : Stack, str or sequence
-        The stack, such as "stagr+quantgr" or ["stagr", "quantgr"].
-
-    Returns
-    -------
-    Graph
-        With `techniques` set to the canonical text of everything applied to it. For the empty stack, the
-        graph itself.
-
-    Raises
-    ------
-    IllegalTechniqueError
-        If a technique does not fit the graph or another one of the stack.
+    `Graph.techniques` is then the canonical text of everything applied to it. After earlier techniques, a
+    graph takes those that come later in the order. An `IllegalTechniqueError` says that a technique does not
+    fit the graph or another one of the stack.
     """
     entries = parse(stack)
     rewritten, reason = _apply_legal(graph, entries)
@@ -345,20 +326,20 @@ def completed(graph: Graph, which: str) -> tuple[tuple[Stack, ...], str | None]:
     chosen = tuple(stack for stack, _ in judged)
     if which in stacks():
         return chosen, None
-    on_base = {stack: stack if stack.gives_matrix else parse([BASE, *stack.to_data()]) for stack in chosen}
+    first = (Stack(),) if len(chosen) == 1 else ()
+    on_base = [stack if stack.gives_matrix else parse([BASE, *stack.to_data()]) for stack in chosen]
     completable = [
         stack
-        for stack, reason in judged
-        if reason is not None and not stack.gives_matrix and legal(graph, on_base[stack]) is None
+        for (stack, reason), other in zip(judged, on_base, strict=True)
+        if reason is not None and other is not stack and legal(graph, other) is None
     ]
-    first = (Stack(),) if len(chosen) == 1 else ()
     if not completable:
         return (*first, *chosen), None
-    stacked = tuple(on_base[stack] if len(stack) else stack for stack in chosen)
+    stacked = [other if len(stack) else stack for stack, other in zip(chosen, on_base, strict=True)]
     if first or chosen[0] is completable[0]:
-        stacked = (*first, parse(BASE), *stacked)
+        stacked = [*first, parse(BASE), *stacked]
     names = " and ".join(dict.fromkeys(str(stack) for stack in completable[:2]))
     more = " and others" if len(completable) > 2 else ""
-    stacked = tuple({str(stack): stack for stack in stacked}.values())
     verb = "needs" if len(completable) == 1 else "need"
-    return stacked, f"{names}{more} {verb} a matrix: {BASE} added to every stack"
+    unique = tuple({str(stack): stack for stack in stacked}.values())
+    return unique, f"{names}{more} {verb} a matrix: {BASE} added to every stack"

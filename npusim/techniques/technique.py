@@ -29,33 +29,22 @@ class NoParameters(Parameters):
 class Stage(IntEnum):
     """When a stack applies a technique; within a stage in order of registration."""
 
-    PREPROCESSING = 1
-    """Places or simplifies preprocessing (GraphSplit, PreG)."""
-    PRECOMPUTE = 2
-    """Replaces preprocessing (StaGr, GrAd)."""
-    SHAPES = 3
-    """Resizes the rest (NodePad)."""
-    OPERATORS = 4
-    """Rewrites operators with prepared masks (EffOp, GrAx)."""
-    PRECISION = 5
-    """Changes number formats (QuantGr)."""
-    STORAGE = 6
-    """Annotates storage (GraSp, SymG) and residency (CacheG)."""
+    PREPROCESSING = 1  # places or simplifies preprocessing (GraphSplit, PreG)
+    PRECOMPUTE = 2  # replaces preprocessing (StaGr, GrAd)
+    SHAPES = 3  # resizes the rest (NodePad)
+    OPERATORS = 4  # rewrites operators with prepared masks (EffOp, GrAx)
+    PRECISION = 5  # changes number formats (QuantGr)
+    STORAGE = 6  # annotates storage (GraSp, SymG) and residency (CacheG)
 
 
 class EdgeData(StrEnum):
     """How the model receives preprocessing, if a technique changes that."""
 
-    IN_GRAPH = "in_graph"
-    """As a matrix that the graph computes (EffOp)."""
-    WEIGHTS = "weights"
-    """As an input of normalised edge weights (PreG)."""
-    CONSTANT = "constant"
-    """As a constant: another data graph is another model (StaGr)."""
-    INPUT = "input"
-    """As an input that the host updates (GrAd)."""
-    CAPACITY = "capacity"
-    """With `capacity` for more nodes (NodePad)."""
+    IN_GRAPH = "in_graph"  # as a matrix that the graph computes (EffOp)
+    WEIGHTS = "weights"  # as an input of normalised edge weights (PreG)
+    CONSTANT = "constant"  # as a constant: another data graph is another model (StaGr)
+    INPUT = "input"  # as an input that the host updates (GrAd)
+    CAPACITY = "capacity"  # with `capacity` for more nodes (NodePad)
 
 
 @dataclass(frozen=True, slots=True)
