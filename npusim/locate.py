@@ -141,7 +141,7 @@ def cache_dir(*parts: str) -> Path:
 
 
 def _foreign_folder(folder: Path) -> Path | None:
-    """Return the folder on the way to `folder` that others than this user can change, if there is one.
+    """Return the parent of `folder`, or itself, that others than this user can change, if there is one.
 
     Folders of root and of this user are safe where nobody else can write to them, or can but not touch what
     others put there (the sticky bit of `/tmp`).
@@ -149,27 +149,27 @@ def _foreign_folder(folder: Path) -> Path | None:
     if not hasattr(os, "getuid"):
         return None
     user = os.getuid()
-    for way in {folder.absolute(), folder.resolve()}:
-        for one in (way, *way.parents):
+    for path in {folder.absolute(), folder.resolve()}:
+        for parent in (path, *path.parents):
             try:
-                status = one.stat()
+                status = parent.stat()
             except (OSError, ValueError):
                 continue  # it is made below, by this user
             own_group = status.st_gid == os.getgid() == user  # many systems give each user such a group
             writable = stat.S_IWOTH | (0 if own_group else stat.S_IWGRP)
             shared = status.st_mode & writable and not status.st_mode & stat.S_ISVTX
             if status.st_uid not in (0, user) or shared:
-                return one
+                return parent
     return None
 
 
 def _make_writable(folder: Path) -> bool:
-    """Create `folder`, for this user alone, and tell whether a file can be made in it."""
+    """Create `folder`, for this user alone, and return whether a file can be written in it."""
     try:
-        for one in (*reversed(folder.parents), folder):
-            if not one.exists():
-                one.mkdir(mode=0o700, exist_ok=True)
-        # Permission bits do not tell of a read-only mount, so try it.
+        for parent in (*reversed(folder.parents), folder):
+            if not parent.exists():
+                parent.mkdir(mode=0o700, exist_ok=True)
+        # Permission bits do not show a read-only mount, so try it.
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError:
@@ -187,8 +187,8 @@ def _private_temporary_root() -> Path:
     try:
         root.mkdir(mode=0o700, exist_ok=True)
         status = root.lstat()
-        is_ours = user is None or (status.st_uid == user and not status.st_mode & 0o022)
-        if is_ours and not root.is_symlink() and _make_writable(root):
+        is_private = user is None or (status.st_uid == user and not status.st_mode & 0o022)
+        if is_private and not root.is_symlink() and _make_writable(root):
             return root
     except OSError:
         pass

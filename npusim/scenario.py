@@ -152,7 +152,7 @@ class Scenario:
         if isinstance(network, Graph) or "structure" not in inspect.signature(network).parameters:
             allowed = "a workload of kind gnn, or a factory that takes `structure`"
             raise ConfigError(f"the network `{name_of(network)}`", allowed=allowed)
-        return lambda structure: _made(network, settings, structure=structure)
+        return lambda structure: _graph_of_factory(network, settings, structure=structure)
 
 
 _MADE_OF = {
@@ -198,7 +198,7 @@ def load_network(
         raise ConfigError(f"shapes for {', '.join(shapes)}", allowed="only for a model file (.xml, .onnx)")
     overrides = as_overrides(settings)
     if not isinstance(network, Graph):
-        return _made(network, overrides)
+        return _graph_of_factory(network, overrides)
     if overrides:
         allowed = "no setting of the network: this graph is made already; a factory can take settings"
         found = f"`{'.'.join(overrides[0].path)}` of {network.name}"
@@ -216,10 +216,10 @@ def _traced(module: Any, settings: Settings, inputs: Any) -> Graph:
     return from_pyg(module, inputs, precision=import_precision(settings))
 
 
-def _made(factory: Callable[..., Graph], settings: Sequence[Override], **given: Any) -> Graph:
+def _graph_of_factory(factory: Callable[..., Graph], settings: Sequence[Override], **arguments: Any) -> Graph:
     """Return what a factory makes of settings."""
     parameters = inspect.signature(factory).parameters
-    known = [name for name in parameters if name not in given]
+    known = [name for name in parameters if name not in arguments]
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for setting in settings:
         name = ".".join(setting.path[1:])
@@ -227,8 +227,8 @@ def _made(factory: Callable[..., Graph], settings: Sequence[Override], **given: 
             found = f"`{'.'.join(setting.path)}` of {name_of(factory)}"
             allowed = ", ".join(f"{_WORKLOAD}.{key}" for key in known) or "no setting"
             raise ConfigError(found, file=setting.origin, allowed=allowed, suggestion=nearest(name, known))
-        given[name] = setting.value
-    graph = factory(**given)
+        arguments[name] = setting.value
+    graph = factory(**arguments)
     if not isinstance(graph, Graph):
         raise NpusimError(f"{name_of(factory)}: found a {type(graph).__name__}; allowed: a Graph")
     return graph

@@ -255,7 +255,6 @@ class ArrayUnit(Dpu):
     eltwise_ops: list[OpName] = Field(default_factory=list)
     """Elementwise operators of the array: none."""
     fused_ops: list[FusedOpName] = Field(default_factory=list)
-    """Operators that are applied to outputs without extra time."""
     energy_factors: EnergyFactors = EnergyFactors.model_validate(_all(1.0, *EnergyFactors.model_fields))
     """Energy of a multiply-accumulate by kind of operator, relative to that of a convolution."""
     model: DpuModel | None = None  # type: ignore[assignment]  # an NPU has one
@@ -296,20 +295,18 @@ _NO_VECTOR_UNITS = {
 
 
 class Accelerator(Npu):
-    """A fixed-function accelerator: MAC array, SRAM, DMA engines and optional vector units."""
+    """A fixed-function accelerator: MAC array, SRAM, DMA engines and optional vector units.
+
+    A field without a text has that of an NPU.
+    """
 
     kind: Literal["accelerator"]  # type: ignore[assignment]  # a kind of its own
     """Kind of device: accelerator."""
     architecture: str = "accelerator"
-    """Generation, if there are several."""
     tiles: units.TileCount = units.Count(1, source="absent")
     """Arrays, each with its own SRAM."""
     inflight_requests: PerHint = PerHint.model_validate(_all(1, "latency", "throughput"))
-    """Inferences in flight, by performance hint."""
     operating_points: dict[DeviceName, NpuPoint] = Field(default_factory=dict)
-    """Named clocks and voltages."""
-    ops: list[OpName] | None = Field(default=None, min_length=1)
-    """Operator types that it runs. None: all, which needs vector units."""
     dpu: ArrayUnit
     """The MAC array."""
     dsp: Dsp = Dsp.model_validate(_NO_VECTOR_UNITS)
@@ -319,7 +316,6 @@ class Accelerator(Npu):
     sparsity: Sparsity = Sparsity.model_validate(dict.fromkeys(Sparsity.model_fields, False))
     """Operands that may be compressed, or whose zeros are skipped: none."""
     symg: Symg = Symg.model_validate(_all(1.0, "transposed_read_rate"))
-    """Assumptions about SymG."""
 
     @model_validator(mode="before")
     @classmethod

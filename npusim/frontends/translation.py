@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -282,25 +282,10 @@ class Translation:
     def add(self, node: Any) -> None:
         """Translate one node."""
         kind = node.get_type_name()
-        if kind == "Parameter":
-            self._add_input(node)
-        elif kind == "Constant":
-            self._add_constant(node)
-        elif kind == "Result":
-            return
-        elif kind == "ReadValue":
-            self._add_read(node)
-        elif kind == "Assign":
-            self._add_assign(node)
-        elif kind in BODIES:
-            BODIES[kind](self, node)
-        elif not (
-            self._folds(node, kind)
-            or self._is_identity(node, kind)
-            or self._is_rounded(node, kind)
-            or self._is_absorbed(node, kind)
-            or self._decomposes(node, kind)
-        ):
+        shortcuts = (self._folds, self._is_identity, self._is_rounded, self._is_absorbed, self._decomposes)
+        if kind in _SPECIAL:
+            _SPECIAL[kind](self, node)
+        elif kind != "Result" and not any(applies(node, kind) for applies in shortcuts):
             self._note_bound(node, kind)
             self._add_operator(node, kind)
 
@@ -412,7 +397,7 @@ class Translation:
             if values is not None:
                 self.values[name] = values
 
-    def _is_rounded(self, node: Any, kind: str) -> bool:
+    def _is_rounded(self, node: Any, _: str) -> bool:
         """Skip a FakeQuantize of bytes that were only scaled to real numbers: compilers keep the bytes."""
         if not _rounds_to_bytes(node):
             return False
@@ -518,3 +503,13 @@ def _rounds_to_bytes(node: Any) -> bool:
     """Whether a node is a FakeQuantize to at most 256 levels."""
     levels = node.get_attributes().get("levels", 0) if node.get_type_name() == "FakeQuantize" else 0
     return 0 < int(levels) <= _LEVELS_OF_A_BYTE
+
+
+_SPECIAL: Mapping[str, Callable[[Translation, Any], None]] = {
+    **BODIES,
+    "Parameter": Translation._add_input,
+    "Constant": Translation._add_constant,
+    "ReadValue": Translation._add_read,
+    "Assign": Translation._add_assign,
+}
+"""Translation of nodes that are no operators, by OpenVINO's name."""

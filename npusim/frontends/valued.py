@@ -38,7 +38,7 @@ class ValuedNetwork:
     inputs: Mapping[str, Array]
     expected: Array | None = None
     """First result of the module itself on the example inputs; None where a model file is all there is."""
-    _made: dict[int, tuple[Graph, Array]] = field(default_factory=dict, repr=False)
+    _prepared_values: dict[int, tuple[Graph, Array]] = field(default_factory=dict, repr=False)
     """Values of what techniques prepare, by the identity of the graph that makes them."""
 
     def rewritten(self, graph: Graph, floating: Graph | None = None) -> Any:
@@ -87,11 +87,11 @@ class ValuedNetwork:
         if base in graph.prepared:
             part = graph.prepared[base]
             key = id(part)
-            if key not in self._made:
+            if key not in self._prepared_values:
                 # Names are looked up in the part: its input may have the same name as its result.
                 model = model_of_graph(part, numbers=Numbers(lambda leaf: self._value(part, leaf)))
-                self._made[key] = part, self.outputs(part, model)[0]
-            return self._made[key][1]
+                self._prepared_values[key] = part, self.outputs(part, model)[0]
+            return self._prepared_values[key][1]
         if base in self.inputs:
             return np.asarray(self.inputs[base])
         output, inverted = self.constants.get(base, (None, False))

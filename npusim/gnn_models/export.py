@@ -45,7 +45,7 @@ class Export:
     workload: str
     techniques: str
     test_accuracy: float
-    """Share of test nodes that are classified correctly, in fp32 but for what QuantGr rounds to 8 bits."""
+    """Share of test nodes that are classified correctly, in fp32 except products that QuantGr rounds."""
     operators: int  # operators of the graph, constants not counted
 
 

@@ -447,7 +447,7 @@ def form_of(module: nn.Module, inputs: Mapping[str, Any], stack: Stack) -> nn.Mo
         _record(layer)
     with torch.no_grad():
         form(*inputs.values())
-    triangle, compressed = (annotates(stack, one) for one in (Annotation.TRIANGLE, Annotation.COMPRESSED))
+    triangle, compressed = (annotates(stack, kind) for kind in (Annotation.TRIANGLE, Annotation.COMPRESSED))
     for layer in layers:
         matrix = layer.__dict__.pop("recorded_matrix", None)
         layer.__dict__.pop("propagate", None)

@@ -222,11 +222,11 @@ def _computed(editor: Rewriter, graph: Graph, mask: Tensor, dtype: DType) -> tup
     kept = {"role": Role.MASK, "density": mask.density, "block_density": mask.block_density}
     kept |= {"symmetric": mask.symmetric}
     more: dict[str, Any] = {"device": device, "tensor": kept}
-    present, one = mask.name, (1,) * len(mask.shape)
+    present, scalar = mask.name, (1,) * len(mask.shape)
     if not mask.dtype.is_float:
         present = editor.op("Convert", (present,), mask.shape, dtype, "mask_present", **more)
-    scale = editor.constant("lowering", one, dtype)
-    offset = editor.constant("minus_lowering", one, dtype)
+    scale = editor.constant("lowering", scalar, dtype)
+    offset = editor.constant("minus_lowering", scalar, dtype)
     scaled = editor.eltwise("Multiply", present, scale, "mask_scaled", **more)
     more["tensor"] = kept | {"density": 1.0 - mask.density, "block_density": None}
     return present, editor.eltwise("Add", scaled, offset, "mask_negative", **more)
