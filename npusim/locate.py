@@ -58,7 +58,7 @@ def _is_checkout(folder: Path) -> bool:
 
 
 def resource(*parts: str) -> Path:
-    """Return the path of a shipped file or folder, such as ``"configs", "socs", "core-ultra-series2.yaml"``.
+    """Return the path of a shipped file or folder, such as ``"configs", "dataflows.yaml"``.
 
     Raises
     ------

@@ -289,7 +289,8 @@ def resolve_run(
     if home is None:
         if isinstance(tiles, int) and tiles:
             raise NpusimError(f"--tiles: found {tiles}, but {soc.name} has no NPU; leave it out")
-        streams = 1 if hint == "latency" else _streams(soc, device)
+        host = soc.hosts[str(soc.main_device if device == "auto" else soc.named(device))]
+        streams = 1 if hint == "latency" else int(host.cores)  # which keep all cores busy
         return Run(hint, requests or streams, 0, device)
     npu = soc.array_devices[home]
     physical = int(npu.tiles)
@@ -301,9 +302,3 @@ def resolve_run(
     default = physical if tiles == "all" else npu.tiles_used(hint)
     used = tiles if isinstance(tiles, int) else default
     return Run(hint, in_flight, used, device, swap_operands, tiles_told=isinstance(tiles, int))
-
-
-def _streams(soc: Soc, device: str) -> int:
-    """Inferences that keep all cores busy."""
-    name = soc.main_device if device == "auto" else soc.named(device)
-    return int(soc.hosts[str(name)].cores)

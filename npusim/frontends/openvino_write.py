@@ -73,7 +73,7 @@ def run_saved(model: Any, inputs: Mapping[str, npt.NDArray[Any]], *, half: bool)
 
 
 def save_model(model: Any, file: Path, *, half: bool) -> None:
-    """Save a model as `.xml` and `.bin`, weights in fp16 if `half`; readers see the old pair or the new one.
+    """Save a model as `.xml` and `.bin`, whole or not at all, with weights in fp16 if `half`.
 
     A `FileError` says why it cannot be written, for example because the disk is full.
     """

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from npusim.config.overrides import Settings
 from npusim.errors import ConfigError, FileError
 from npusim.files import write_whole
 from npusim.gnn_models.judging import outputs_of
@@ -57,10 +56,8 @@ def in_batches(data: GraphData, batch: int) -> GraphData:
 def judge_of(scenario: Scenario, data: Path | None = None) -> Callable[[int], BatchJudgement]:
     """Return a function from a batch size to the accuracy of a scenario's network in mini-batches.
 
-    Raises
-    ------
-    ConfigError
-        For a network that is no workload: its data set is not known.
+    The model is trained on all edges, or cached. A `ConfigError` refuses a network that is no workload: its
+    data set is not known.
     """
     network = scenario.network
     if not isinstance(network, str | Path):
@@ -68,29 +65,22 @@ def judge_of(scenario: Scenario, data: Path | None = None) -> Callable[[int], Ba
             f"the network `{scenario.baseline.name}`",
             allowed="a workload by name or file: mini-batches of others are judged without real data",
         )
-    settings = split_settings(scenario.settings)[0]
-    return lambda batch: judge_batches(str(network), batch, data, overrides=settings)
 
+    def judged(batch: int) -> BatchJudgement:
+        spec = load_gnn(network, split_settings(scenario.settings)[0])
+        whole = read_planetoid(spec.dataset, data)
+        trained = cached_training(spec, whole, Recipe())
+        graph, stack = build_gnn(spec, load_statistics(spec.dataset), str(network)), parse("none")
+        parts, accuracies = in_batches(whole, batch), []
+        for dataset in (whole, parts):
+            instance = model_instance(spec, graph, stack, dataset)
+            instance.module.load_state_dict(trained.parameters)
+            instance.module.eval()
+            accuracies.append(accuracy(outputs_of(instance, "fp32"), whole.y, whole.test))
+        lost = 1.0 - parts.edge_index.shape[1] / np.maximum(whole.edge_index.shape[1], 1)
+        return BatchJudgement(float(lost), accuracy=accuracies[1], accuracy_of_all_edges=accuracies[0])
 
-def judge_batches(
-    workload: str, batch: int, data: Path | None = None, overrides: Settings = ()
-) -> BatchJudgement:
-    """Return the accuracy, batch by batch, of a model trained on all edges (or cached).
-
-    A `FileError` says that the raw data is missing, an `UnknownNameError` that npusim does not know it.
-    """
-    spec = load_gnn(workload, overrides)
-    whole = read_planetoid(spec.dataset, data)
-    trained = cached_training(spec, whole, Recipe())
-    graph, stack = build_gnn(spec, load_statistics(spec.dataset), workload), parse("none")
-    parts, accuracies = in_batches(whole, batch), []
-    for dataset in (whole, parts):
-        instance = model_instance(spec, graph, stack, dataset)
-        instance.module.load_state_dict(trained.parameters)
-        instance.module.eval()
-        accuracies.append(accuracy(outputs_of(instance, "fp32"), whole.y, whole.test))
-    lost = 1.0 - parts.edge_index.shape[1] / np.maximum(whole.edge_index.shape[1], 1)
-    return BatchJudgement(float(lost), accuracy=accuracies[1], accuracy_of_all_edges=accuracies[0])
+    return judged
 
 
 Nodes = npt.NDArray[np.int64]

@@ -89,15 +89,11 @@ def trained_model(
         trained = train(trainable(spec, data, recipe.seed), data, recipe)
     instance.module.load_state_dict(trained.parameters)
     instance.module.eval()
-    converted = _converted(instance, stack)
-    scores = answers_of(converted, instance.inputs)
-    return Model(spec, stack, graph, instance, trained, converted, accuracy(scores, data.y, data.test))
-
-
-def _converted(instance: ModelInstance, stack: Stack) -> Any:
     with one_thread():
         make = quantised if stack.precision is DType.INT8 else convert
-        return make(instance.module, instance.inputs)
+        converted = make(instance.module, instance.inputs)
+    scores = answers_of(converted, instance.inputs)
+    return Model(spec, stack, graph, instance, trained, converted, accuracy(scores, data.y, data.test))
 
 
 def refuse_unexportable(spec: GnnSpec, stack: Stack) -> None:

@@ -272,7 +272,7 @@ def dense_adjacency(
 def sample_neighbours(
     edge_index: Nodes, nodes: int, count: int, seed: int, capacity: int | None = None
 ) -> tuple[Nodes, Weights]:
-    """Draw up to `count` neighbours of each node without replacement, from edges [2, E], source above target.
+    """Draw up to `count` neighbours of each node without replacement, from edges [2, E] (source, target).
 
     Returns node numbers [capacity, count], the node itself where there is no further neighbour, and the mask,
     1 for a neighbour, 0 for filling [capacity, count]; a node without neighbours counts itself once.
