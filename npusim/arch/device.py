@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -104,6 +105,15 @@ def check_at_most(wanted: PerHint, available: units.Count, unit: str, at: str, l
         number = getattr(wanted, hint)
         if number > available and (available.source not in _SET or number.source in _SET):
             refuse(f"{number} {unit} of {available}", f"at most {available}, {limit}", at=f"{at}.{hint}")
+
+
+def refuse_circle(name: str, fallbacks: Mapping[str, str | None], at: str) -> None:
+    """Refuse fallbacks, by the name that they replace, that form a cycle from a name on."""
+    chain = [name]
+    while (wanted := fallbacks.get(chain[-1])) is not None:
+        if wanted in chain:
+            refuse(" -> ".join([*chain, wanted]), "fallbacks that end", at=at)
+        chain.append(wanted)
 
 
 class DevicePoint(Section):

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from npusim import units
-from npusim.arch.device import is_operator
+from npusim.arch.device import is_operator, refuse_circle
 from npusim.config import Section, load_model
 from npusim.config.reading import read_yaml
 from npusim.errors import UnknownNameError, nearest
@@ -173,16 +173,9 @@ class Dsp(Section):
             others = sorted({*self.kernels, *shipped} - {name})
             if generation.fallback is not None:
                 _require_name(generation.fallback, others, at)
-            self._refuse_circle(name, at)
+            # Shipped generations have no cycle.
+            refuse_circle(name, {key: other.fallback for key, other in self.kernels.items()}, at)
         return self
-
-    def _refuse_circle(self, name: str, at: str) -> None:
-        """Refuse fallbacks that form a cycle; shipped generations have none."""
-        passed = [name]
-        while (wanted := self.kernels[passed[-1]].fallback) in self.kernels:
-            if wanted in passed:
-                refuse(" -> ".join([*passed, str(wanted)]), "fallbacks that end", at=at)
-            passed.append(str(wanted))
 
     def generation(self, name: str | None = None) -> DspGeneration:
         """Return a generation of this file or of the library; None: the one in use."""

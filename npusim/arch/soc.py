@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from npusim.arch.array import OUTER_LEVELS, LevelName, OuterLevel
-from npusim.arch.device import Cpu, DeviceName, Gpu
+from npusim.arch.device import Cpu, DeviceName, Gpu, refuse_circle
 from npusim.arch.dsp import library_generation, library_generations
 from npusim.arch.npu import ALL_TILES, Accelerator, Npu
 from npusim.arch.power import Package, RatedPoint, Technology, keep_rated_points, rated_point
@@ -404,12 +404,7 @@ def _refuse_wrong_fallbacks(fallbacks: Mapping[str, str | None]) -> None:
             others = ", ".join(other for other in fallbacks if other != name) or "no fallback"
             refuse(f"`{wanted}`, the device itself", f"another device: {others}", at=at)
     for name in fallbacks:
-        chain, following = [name], fallbacks[name]
-        while following is not None:
-            if following in chain:
-                refuse(" -> ".join([*chain, following]), "fallbacks that end", at=f"devices.{name}.fallback")
-            chain.append(following)
-            following = fallbacks[following]
+        refuse_circle(name, fallbacks, f"devices.{name}.fallback")
 
 
 def _refuse_unknown_points(points: Mapping[str, Mapping[str, str]], sections: Mapping[str, Any]) -> None:

@@ -227,23 +227,23 @@ class _IrReader:
         self.path.append(tag)
         if len(self.path) > _DEEPEST:
             raise ValueError(f"its elements are more than {_DEEPEST} deep")
-        if self.path == ["net"]:
-            self.structure.versions["version of the IR"] = (int(attributes["version"]), *_VERSIONS)
-        elif len(self.path) == 1:
-            raise ValueError(f"it begins with <{tag}>, an IR with <net>")
-        elif self.path == ["net", "layers", "layer"]:
-            self._layer(attributes)
-        elif self.path == ["net", "layers", "layer", "output", "port"]:
-            self.port = attributes["id"]
-            self.layer.outputs.append(f"{self.id}:{self.port}")
-            self.shapes[self.id, self.port] = []
-        elif self.path == ["net", "layers", "layer", "data"] and self.layer.type == "Parameter":
-            shape = attributes.get("shape", "")
-            sizes = [size.strip() for size in shape.split(",") if size.strip()]
-            self.structure.inputs[self.layer.name] = tuple(_size(size, self.layer) for size in sizes)
-        elif self.path == ["net", "edges", "edge"]:
-            source = f"{attributes['from-layer']}:{attributes['from-port']}"
-            self.edges.append((source, attributes["to-layer"], attributes["to-port"]))
+        match "/".join(self.path):
+            case "net":
+                self.structure.versions["version of the IR"] = (int(attributes["version"]), *_VERSIONS)
+            case "net/layers/layer":
+                self._layer(attributes)
+            case "net/layers/layer/output/port":
+                self.port = attributes["id"]
+                self.layer.outputs.append(f"{self.id}:{self.port}")
+                self.shapes[self.id, self.port] = []
+            case "net/layers/layer/data" if self.layer.type == "Parameter":
+                sizes = [size.strip() for size in attributes.get("shape", "").split(",") if size.strip()]
+                self.structure.inputs[self.layer.name] = tuple(_size(size, self.layer) for size in sizes)
+            case "net/edges/edge":
+                source = f"{attributes['from-layer']}:{attributes['from-port']}"
+                self.edges.append((source, attributes["to-layer"], attributes["to-port"]))
+            case root if "/" not in root:
+                raise ValueError(f"it begins with <{tag}>, an IR with <net>")
 
     def _layer(self, attributes: dict[str, str]) -> None:
         self.id = attributes["id"]
@@ -256,7 +256,7 @@ class _IrReader:
         self.structure.nodes.append(self.layer)
 
     def text(self, data: str) -> None:
-        if self.path == ["net", "layers", "layer", "output", "port", "dim"] and data.strip():
+        if "/".join(self.path) == "net/layers/layer/output/port/dim" and data.strip():
             self.shapes[self.id, self.port].append(_size(data.strip(), self.layer))
 
     def end(self, _: str) -> None:

@@ -1,17 +1,20 @@
-"""StaGr and GrAd: precomputed masks and matrices, as constants or as inputs, replace preprocessing."""
+"""StaGr, GrAd and PreG: precomputed masks, matrices and edge weights replace preprocessing in the graph."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from npusim.graph import Graph
-from npusim.ops import DType, Family, Role, Tensor, TensorKind
+from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import (
     Aggregation,
     EdgeAttention,
     aggregation_density,
     before_broadcast,
     build_matrix,
+    edge_values,
     find_aggregations,
     find_edge_attentions,
     matrix_fields,
@@ -20,12 +23,15 @@ from npusim.techniques.aggregation import (
 )
 from npusim.techniques.preprocessing import (
     Rewriter,
+    compared,
     is_node_matrix,
     preprocessing_results,
     unique_name,
     value_numbers,
 )
-from npusim.techniques.technique import EdgeData, Stage, Technique
+from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
+
+_NORMALISING = frozenset({"Power", "Sqrt", "Divide"})
 
 
 def can_precompute(graph: Graph, kind: TensorKind) -> bool:
@@ -116,7 +122,7 @@ def _positive(editor: Rewriter, matrix: str, dtype: DType, region: str) -> str:
 
 def _precomputed(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
     """Return the constant or input that replaces a tensor, with its final name."""
-    counted = _density_source(graph, tensor)
+    counted = compared(graph, tensor.name)
     by_readers = _role_by_readers(graph, tensor)
     role = tensor.role or counted.role or by_readers  # `Role.NONE` is empty
     if tensor.dtype is DType.BOOL or by_readers is Role.MASK:
@@ -141,16 +147,6 @@ def _add_matrix(
     name = add(f"/{fields['role']}", part.tensors[part.outputs[0]].shape, dtype, **fields)
     editor.prepared[name] = part
     return name
-
-
-def _density_source(graph: Graph, tensor: Tensor) -> Tensor:
-    """Return the tensor whose zeros are counted: the operand of a comparison with zero, else the tensor."""
-    writer = graph.writer(tensor.name)
-    if writer is not None and writer.family is Family.COMPARE:
-        for operand in graph.inputs_of(writer):
-            if operand.shape == tensor.shape:
-                return operand
-    return tensor
 
 
 def _role_by_readers(graph: Graph, tensor: Tensor) -> Role:
@@ -203,4 +199,133 @@ GRAD = Technique(
     excludes={"stagr": "the mask is either a constant or an input"},
     edges=EdgeData.INPUT,
     source="GraNNite, section IV-A",
+)
+
+
+def _normalised(graph: Graph) -> list[Aggregation]:
+    """Return aggregations along edges with normalised weights or sums."""
+    aggregations = find_aggregations(graph)
+    return [a for a in aggregations if a.mean or a.counts or any(_is_normalised(graph, t) for t in a.weights)]
+
+
+def normalised_matrices(graph: Graph) -> list[Tensor]:
+    """Return matrices over the nodes that are normalised in the graph and read by its products."""
+    return [
+        t for t in preprocessing_results(graph) if is_node_matrix(graph, t) and _is_normalised(graph, t.name)
+    ]
+
+
+def _is_normalised(graph: Graph, name: str) -> bool:
+    normalises = any(op.type in _NORMALISING for op in _producers(graph, name))
+    return normalises and graph.tensors[name].dtype.is_float
+
+
+def _producers(graph: Graph, name: str) -> list[Operator]:
+    """Return the operators that a tensor depends on."""
+    seen: dict[str, Operator] = {}
+    waiting = [name]
+    while waiting:
+        op = graph.writer(waiting.pop())
+        if op is not None and op.name not in seen:
+            seen[op.name] = op
+            waiting.extend(op.inputs)
+    return list(seen.values())
+
+
+def _preg(graph: Graph, _: NoParameters) -> Graph:
+    editor, same = Rewriter.of(graph), value_numbers(graph)
+    ready: dict[int, str] = {}
+    write_products(editor, graph, _normalised(graph), _matrix_of_ready)
+    for tensor in normalised_matrices(graph):
+        key = same[tensor.name]
+        if key not in ready:
+            scatter = _matrix_scatter(graph, tensor)
+            if scatter is None:
+                ready[key] = _arrive(editor, graph, tensor)
+            else:
+                ready[key] = _scatter_ready(editor, graph, tensor, scatter)
+        editor.rewire(tensor.name, ready[key])
+    return editor.finish()
+
+
+def _matrix_of_ready(editor: Rewriter, graph: Graph, aggregation: Aggregation) -> str:
+    """Add the matrix of normalised edge weights, an input."""
+    sources, dtype = graph.tensors[aggregation.sources], graph.tensors[aggregation.features].dtype
+    present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
+    values = editor.input("/edge_norm", sources.shape, dtype, structural=True, density=present)
+    preparing = Rewriter.of(graph)
+    editor.prepared[values] = preparing.part(edge_values(preparing, graph, aggregation))
+    return build_matrix(editor, graph, replace(aggregation, weights=(values,), counts=(), mean=False))
+
+
+def _matrix_scatter(graph: Graph, matrix: Tensor) -> Operator | None:
+    """Return the scatter that writes the edges into a matrix of that shape; None if there is none."""
+    scatters = [op for op in _producers(graph, matrix.name) if op.family is Family.SCATTER]
+    return next((op for op in scatters if graph.tensors[op.outputs[0]].elements == matrix.elements), None)
+
+
+def _arrive(editor: Rewriter, graph: Graph, tensor: Tensor) -> str:
+    """Replace the tensor by an input that the CPU computes."""
+    name = unique_name(editor, tensor.role.value or tensor.name.rsplit("/", 1)[-1])
+    editor.prepared[name] = Rewriter.of(graph).part(tensor.name)
+    editor.tensors[name] = tensor.with_(name=name, kind=TensorKind.INPUT, structural=True)
+    return name
+
+
+def _scatter_ready(editor: Rewriter, graph: Graph, matrix: Tensor, scatter: Operator) -> str:
+    """Scatter normalised weights instead of ones; the result is the norm matrix."""
+    updates, blank = graph.tensors[scatter.inputs[2]], graph.tensors[scatter.outputs[0]]
+    values = editor.input("/edge_norm", updates.shape, matrix.dtype, structural=True)
+    preparing = Rewriter.of(graph)
+    editor.prepared[values] = preparing.part(_values_at(preparing, matrix, scatter, updates))
+    name = unique_name(editor, f"{scatter.name}_norm")
+    inputs = (*scatter.inputs[:2], values, *scatter.inputs[3:])
+    role = matrix.role if matrix.role is not Role.NONE else Role.NORM
+    result = matrix.with_(name=name, role=role, kind=TensorKind.ACTIVATION, shape=blank.shape)
+    editor.add_operator(scatter.with_(name=name, inputs=inputs, outputs=(name,)), [result])
+    if blank.shape == matrix.shape:
+        return name
+    editor.region = scatter.region
+    fields = {"role": role, "density": matrix.density, "block_density": matrix.block_density}
+    fields |= {"symmetric": matrix.symmetric}
+    flat, name = name, f"/{scatter.name}_norm_matrix"
+    return editor.reshape(flat, matrix.shape, name, device=scatter.device, tensor=fields)
+
+
+def _values_at(editor: Rewriter, matrix: Tensor, scatter: Operator, updates: Tensor) -> str:
+    """Gather the matrix where a scatter writes; several writes to one element share its value."""
+    blank, index = scatter.inputs[:2]
+    shape, dtype = editor.tensors[blank].shape, matrix.dtype
+    ones = editor.constant("/ones", updates.shape, dtype, fill=1.0)
+    count = unique_name(editor, f"{scatter.name}_count")
+    tensor = editor.tensors[scatter.outputs[0]].with_(name=count)
+    editor.add_operator(scatter.with_(name=count, inputs=(blank, index, ones), outputs=(count,)), [tensor])
+    whole = matrix.name
+    if matrix.shape != shape:
+        whole = editor.reshape(matrix.name, shape, f"/{matrix.name}/flat")
+    type_ = "GatherND" if scatter.type == "ScatterNDUpdate" else "GatherElements"
+    axes: dict[str, Any] = {"axes": scatter.attrs["axes"]} if "axes" in scatter.attrs else {}
+    name = f"/{scatter.name}_at"
+    sums, counts = (
+        editor.op(type_, (dense, index), updates.shape, dtype, name, **axes) for dense in (whole, count)
+    )
+    return editor.eltwise("Divide", sums, counts, "/edge_norm_value")
+
+
+PREG = Technique(
+    name="preg",
+    summary="Normalised edge weights come from the CPU: degrees, roots and divisions leave the graph.",
+    rationale=(
+        "GCN divides each edge's weight by the roots of two degrees. They depend on the edges only, so "
+        "the CPU can compute them once; in a dense matrix the weights replace the ones, and aggregation "
+        "and normalisation are one product. StaGr and GrAd also take the finished matrix; after PreG they "
+        "precompute what it leaves."
+    ),
+    numerics="The same.",
+    rewrite=_preg,
+    stage=Stage.PREPROCESSING,
+    needs="a degree normalisation (root, power or quotient) that the model computes from the edges alone",
+    finds=lambda graph, _: _normalised(graph) or normalised_matrices(graph),
+    edges=EdgeData.WEIGHTS,
+    source="GraNNite, section IV-B",
 )

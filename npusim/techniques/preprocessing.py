@@ -1,13 +1,12 @@
-"""Preprocessing of a GNN: what follows from its edges alone, stored tensors, and masks."""
+"""Preprocessing of a GNN: what follows from its edges alone, value numbers, and stored tensors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Container
 
 from npusim.graph import Editor, Graph
 from npusim.graph.regions import preprocessing
-from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
+from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 
 MATRIX_ROLES = frozenset({Role.ADJACENCY, Role.NORM, Role.MASK})
 
@@ -46,21 +45,18 @@ def preprocessing_results(graph: Graph, *, before_comparison: bool = False) -> t
     for op in compute_operators(graph):
         for name in op.inputs:
             if name in structural:
-                tensor = graph.tensors[_compared(graph, name)] if before_comparison else graph.tensors[name]
+                tensor = compared(graph, name, structural) if before_comparison else graph.tensors[name]
                 results.setdefault(tensor.name, tensor)
     return tuple(results.values())
 
 
-def _compared(graph: Graph, name: str) -> str:
-    """Return the floating matrix whose comparison a boolean one is, or the tensor itself."""
-    writer = graph.writer(name)
+def compared(graph: Graph, name: str, among: Container[str] | None = None) -> Tensor:
+    """Return the numbers (of some tensors) whose comparison a boolean tensor is, or the tensor itself."""
+    writer, tensor = graph.writer(name), graph.tensors[name]
     if writer is None or writer.family is not Family.COMPARE:
-        return name
-    shape = graph.tensors[name].shape
-    for operand in writer.inputs:
-        if operand in graph.structural and graph.tensors[operand].shape == shape:
-            return operand
-    return name
+        return tensor
+    operands = (o for o in graph.inputs_of(writer) if among is None or o.name in among)
+    return next((operand for operand in operands if operand.shape == tensor.shape), tensor)
 
 
 def value_numbers(graph: Graph) -> dict[str, int]:
@@ -119,114 +115,3 @@ def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:
         if source.kind in (TensorKind.CONSTANT, TensorKind.INPUT):
             stored.append(tensor)
     return tuple(stored)
-
-
-@dataclass(frozen=True, slots=True)
-class Masking:
-    """A replacement of the values of absent edges by a large negative number."""
-
-    values: str  # masked tensor: attention scores [N, N], or features of neighbours [N, K, F]
-    result: str  # tensor of masked values
-    mask: str  # the mask, boolean or 0/1
-    negative: str | None  # the additive mask of a masking by Multiply and Add
-    operator: Operator  # the operator that writes `result`: Select or Add
-    first: Operator  # the operator that reads `values`: Select or Multiply
-
-    @property
-    def selects(self) -> bool:
-        """Whether it is written as a Select."""
-        return self.operator.family is Family.SELECT
-
-
-def find_maskings(graph: Graph) -> tuple[Masking, ...]:
-    """Return every masking: a choice between values and constants that depends on edges alone."""
-    maskings = (_selecting(graph, op) or _multiplying(graph, op) for op in graph)
-    return tuple(masking for masking in maskings if masking is not None)
-
-
-def _selecting(graph: Graph, op: Operator) -> Masking | None:
-    if op.family is not Family.SELECT:
-        return None
-    condition, values, otherwise = op.inputs[:3]
-    is_constant = graph.feature_independent.issuperset((condition, otherwise))
-    if values in graph.feature_independent or not is_constant or not _masks_nodes(graph, condition):
-        return None
-    return Masking(values, op.outputs[0], condition, None, op, op)
-
-
-def _multiplying(graph: Graph, op: Operator) -> Masking | None:
-    if op.type != "Add":
-        return None
-    constant = graph.feature_independent
-    for product, negative in (op.inputs, op.inputs[::-1]):
-        writer = graph.writer(product)
-        if writer is None or writer.type != "Multiply" or len(graph.readers(product)) != 1:
-            continue
-        if negative not in constant or not _masks_nodes(graph, negative):
-            continue
-        for values, mask in (writer.inputs, writer.inputs[::-1]):
-            if mask in constant and values not in constant and _masks_nodes(graph, mask):
-                return Masking(values, op.outputs[0], mask, negative, op, writer)
-    return None
-
-
-def _masks_nodes(graph: Graph, name: str) -> bool:
-    """Return whether a mask is about pairs of nodes: two dimensions are not 1."""
-    return sum(d > 1 for d in graph.tensors[name].shape) >= 2
-
-
-def mask_pair(
-    editor: Rewriter, graph: Graph, masking: Masking, pairs: dict[str, tuple[str, str]]
-) -> tuple[str, str]:
-    """Return the names of the 0/1 mask and of the additive mask (0 and -1e4) that replace a condition.
-
-    They are constants for a constant mask (StaGr), inputs for an input (GrAd), else computed in the graph.
-    `pairs` holds the pair of each mask, which layers share.
-    """
-    mask, dtype = _numeric(graph, masking.mask), graph.tensors[masking.values].dtype
-    if mask.name not in pairs:
-        build = _computed if mask.kind is TensorKind.ACTIVATION else _prepared
-        pairs[mask.name] = build(editor, graph, mask, dtype)
-    return pairs[mask.name]
-
-
-def _numeric(graph: Graph, mask: str) -> Tensor:
-    """Return the 0/1 matrix of a comparison with a constant, or the mask itself."""
-    writer = graph.writer(mask)
-    if writer is not None and writer.family is Family.COMPARE:
-        for name in writer.inputs:
-            if graph.tensors[name].shape == graph.tensors[mask].shape:
-                return graph.tensors[name]
-    return graph.tensors[mask]
-
-
-def _prepared(editor: Rewriter, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
-    same = {"dtype": dtype, "role": Role.MASK}
-    present, preparing = mask.name, Rewriter.of(graph)
-    parts = [preparing.part(name) for name in _computed(preparing, graph, mask, dtype)]
-    if not mask.dtype.is_float:
-        present = unique_name(editor, f"{mask.name}_present")
-        editor.tensors[present] = mask.with_(name=present, **same)
-        editor.prepared[present] = parts[0]
-    absent = unique_name(editor, f"{mask.name}_negative")
-    editor.tensors[absent] = mask.with_(name=absent, density=1.0 - mask.density, block_density=None, **same)
-    editor.prepared[absent] = parts[1]
-    return present, absent
-
-
-def _computed(editor: Rewriter, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
-    """Add the additive mask as 1e4 mask - 1e4, OpenVINO's form of (mask - 1) 1e4."""
-    writer = graph.writer(mask.name)
-    editor.region = writer.region if writer is not None else ""
-    device = writer.device if writer is not None else None
-    kept = {"role": Role.MASK, "density": mask.density, "block_density": mask.block_density}
-    kept |= {"symmetric": mask.symmetric}
-    more: dict[str, Any] = {"device": device, "tensor": kept}
-    present, scalar = mask.name, (1,) * len(mask.shape)
-    if not mask.dtype.is_float:
-        present = editor.op("Convert", (present,), mask.shape, dtype, "mask_present", **more)
-    scale = editor.constant("lowering", scalar, dtype)
-    offset = editor.constant("minus_lowering", scalar, dtype)
-    scaled = editor.eltwise("Multiply", present, scale, "mask_scaled", **more)
-    more["tensor"] = kept | {"density": 1.0 - mask.density, "block_density": None}
-    return present, editor.eltwise("Add", scaled, offset, "mask_negative", **more)

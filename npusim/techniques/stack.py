@@ -19,14 +19,11 @@ from npusim.graph import Editor, Graph
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.plugins import Registry
-from npusim.techniques.effop import EFFOP
 from npusim.techniques.graphsplit import GRAPHSPLIT
-from npusim.techniques.grax1 import GRAX1
 from npusim.techniques.grax2 import GRAX2
-from npusim.techniques.grax3 import GRAX3
+from npusim.techniques.masking import EFFOP, GRAX1, GRAX3
 from npusim.techniques.nodepad import NODEPAD
-from npusim.techniques.precompute import GRAD, STAGR
-from npusim.techniques.preg import PREG
+from npusim.techniques.precompute import GRAD, PREG, STAGR
 from npusim.techniques.quantgr import QUANTGR
 from npusim.techniques.storage import CACHEG, GRASP, SYMG
 from npusim.techniques.technique import Parameters, Technique
