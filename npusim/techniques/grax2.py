@@ -76,6 +76,13 @@ def _as_column(graph: Graph, name: str) -> str | None:
 
 
 def _rewrite(graph: Graph, parameters: Grax2Parameters) -> Graph:
+    """Write sums of score vectors before their broadcast, or as a rank-2 product.
+
+    GAT adds a column and a row of scores to a square: a transpose, a broadcast and a LeakyReLU on N x N
+    elements. Added before the broadcast, all of that works on vectors (`literal`), but each row of the
+    softmax is constant and attention a plain mean. `source` keeps the term that the softmax does not cancel;
+    `rank2` keeps both and runs the square on the grid as a product.
+    """
     editor = Rewriter.of(graph)
     for scores in find_score_sums(graph):
         editor.region = scores.operator.region
@@ -125,12 +132,6 @@ GRAX2 = Technique(
     name="grax2",
     summary=(
         "Scores of all pairs from vectors: added before the broadcast, the source alone, or a rank-2 product."
-    ),
-    rationale=(
-        "GAT adds a column and a row of scores to a square: a transpose, a broadcast and a LeakyReLU on N "
-        "x N elements. Added before the broadcast, all of that works on vectors (`literal`), but each row "
-        "of the softmax is constant and attention a plain mean. `source` keeps the term that the softmax "
-        "does not cancel; `rank2` keeps both and runs the square on the grid as a product."
     ),
     numerics="literal: attention is a uniform mean (+0.3 points on Cora, noise); source: 0.0; rank2: exact.",
     rewrite=_rewrite,

@@ -115,6 +115,12 @@ def _computed(editor: Rewriter, graph: Graph, mask: Tensor, dtype: DType) -> tup
 
 
 def _effop(graph: Graph, _: NoParameters) -> Graph:
+    """Replace Selects on masks by arithmetic, and sums over neighbours by products.
+
+    A Select evaluates a condition for each of N x N scores on a DSP. Multiplying by a 0/1 mask and adding 0
+    or -1e4 gives the same softmax without it; the comparison and the broadcast of -9e15 to N x N disappear.
+    The masks are constants after StaGr, inputs after GrAd, else part of the preprocessing.
+    """
     editor = Rewriter.of(graph)
     write_products(editor, graph, find_aggregations(graph), build_matrix)
     pairs: dict[str, tuple[str, str]] = {}
@@ -132,12 +138,6 @@ EFFOP = Technique(
     summary=(
         "Select on a mask becomes Multiply and Add with two masks; Gather and Scatter of a sum become a "
         "product."
-    ),
-    rationale=(
-        "A Select evaluates a condition for each of N x N scores on a DSP. Multiplying by a 0/1 mask and "
-        "adding 0 or -1e4 gives the same softmax without it; the comparison and the broadcast of -9e15 to "
-        "N x N disappear. The masks are constants after StaGr, inputs after GrAd, else part of the "
-        "preprocessing."
     ),
     numerics=(
         "The same after the softmax. In fp16 the mask must be -1e4: (1 - A) x (-9e15) overflows, and 0 x "
@@ -165,6 +165,12 @@ def _enters_softmax(graph: Graph, name: str) -> bool:
 
 
 def _grax1(graph: Graph, _: NoParameters) -> Graph:
+    """Mask the softmax of an attention by an addition alone.
+
+    EffOp multiplies each score by 0 or 1 and adds the mask. The score of an absent edge is small compared
+    with -1e4, so the softmax gives 0 without the multiplication, a pass over N x N elements that the grid
+    does badly.
+    """
     editor = Rewriter.of(graph)
     pairs: dict[str, tuple[str, str]] = {}
     for masking in _masked_softmaxes(graph):
@@ -179,11 +185,6 @@ def _grax1(graph: Graph, _: NoParameters) -> Graph:
 GRAX1 = Technique(
     name="grax1",
     summary="The attention's mask is one addition of 0 or -1e4, without the multiplication by the 0/1 mask.",
-    rationale=(
-        "EffOp multiplies each score by 0 or 1 and adds the mask. The score of an absent edge is small "
-        "compared with -1e4, so the softmax gives 0 without the multiplication, a pass over N x N "
-        "elements that the grid does badly."
-    ),
     numerics="No change with -1e4; masks weaker than -10 let absent edges through (-29 points at -5).",
     rewrite=_grax1,
     stage=Stage.OPERATORS,
@@ -226,6 +227,12 @@ def _hint(graph: Graph) -> str:
 
 
 def _grax3(graph: Graph, parameters: Grax3Parameters) -> Graph:
+    """Replace masked maxima over neighbours by a product with the mask and a pooling.
+
+    The maximum over neighbours is a loop with a condition: does this neighbour exist? Multiplying by the mask
+    sets missing ones to 0, and pooling takes the largest of K, both without a condition. Features after a
+    ReLU are not negative, so a 0 never wins wrongly.
+    """
     editor = Rewriter.of(graph)
     pairs: dict[str, tuple[str, str]] = {}
     for masking, maximum in _masked_maxima(graph):
@@ -258,11 +265,6 @@ def _pool(editor: Rewriter, values: str, shape: tuple[int, ...]) -> str:
 GRAX3 = Technique(
     name="grax3",
     summary="SAGE-max multiplies gathered neighbours [N, K, F] by their 0/1 mask and max-pools over them.",
-    rationale=(
-        "The maximum over neighbours is a loop with a condition: does this neighbour exist? Multiplying "
-        "by the mask sets missing ones to 0, and pooling takes the largest of K, both without a "
-        "condition. Features after a ReLU are not negative, so a 0 never wins wrongly."
-    ),
     numerics="Exact if features are not negative (bit-exact on Cora); 90 % agreement on Gaussian features.",
     rewrite=_grax3,
     stage=Stage.OPERATORS,

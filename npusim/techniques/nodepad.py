@@ -84,6 +84,12 @@ def _fields(
 
 
 def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
+    """Resize every dimension that counts nodes to the capacity.
+
+    An NPU runs compiled shapes only. Compiled for a capacity, one binary serves every graph up to that size,
+    without waiting for the compiler. The padding is computed and moved too: (3000 / 2708)^2 is 23 % more norm
+    matrix.
+    """
     nodes, capacity = nodes_of(graph) or 0, capacity_of(graph, parameters)
     editor, lists = Editor.of(graph), _lists(graph, nodes)
     for tensor in graph.tensors.values():
@@ -95,11 +101,6 @@ def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
 NODEPAD = Technique(
     name="nodepad",
     summary="Every dimension that counts nodes becomes the capacity; the added rows are zeros.",
-    rationale=(
-        "An NPU runs compiled shapes only. Compiled for a capacity, one binary serves every graph up to "
-        "that size, without waiting for the compiler. The padding is computed and moved too: (3000 / "
-        "2708)^2 is 23 % more norm matrix."
-    ),
     numerics="The same for the real nodes.",
     rewrite=_rewrite,
     check=_check,

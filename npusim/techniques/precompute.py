@@ -1,4 +1,4 @@
-"""StaGr, GrAd and PreG: precomputed masks, matrices and edge weights replace preprocessing in the graph."""
+"""StaGr, GrAd and PreG: precomputed masks, matrices and edge weights replace preprocessing."""
 
 from __future__ import annotations
 
@@ -158,19 +158,23 @@ def _role_by_readers(graph: Graph, tensor: Tensor) -> Role:
     return Role.NORM if any(op.family in products for op in readers) else Role.MASK
 
 
+def _stagr(graph: Graph, _: NoParameters) -> Graph:
+    """Replace preprocessing by constants.
+
+    In a static graph, everything that follows from the edges is computed once, before the model is compiled.
+    Degrees, scatter and gather disappear; MatMul(norm, h) remains, which suits the MAC grid. The price is a
+    dense N x N constant that each layer fetches, and a new compilation when an edge changes.
+    """
+    return precompute(graph, TensorKind.CONSTANT)
+
+
 STAGR = Technique(
     name="stagr",
     summary=(
         "Aggregation becomes a product with a constant: the norm matrix, attention mask or sampled adjacency."
     ),
-    rationale=(
-        "In a static graph, everything that follows from the edges is computed once, before the model is "
-        "compiled. Degrees, scatter and gather disappear; MatMul(norm, h) remains, which suits the MAC "
-        "grid. The price is a dense N x N constant that each layer fetches, and a new compilation when an "
-        "edge changes."
-    ),
     numerics="The same sums in another order: equal up to rounding.",
-    rewrite=lambda graph, _: precompute(graph, TensorKind.CONSTANT),
+    rewrite=_stagr,
     stage=Stage.PRECOMPUTE,
     needs="tensors that the model computes from the edges alone",
     finds=lambda graph, _: can_precompute(graph, TensorKind.CONSTANT),
@@ -180,19 +184,24 @@ STAGR = Technique(
 )
 
 
+def _grad(graph: Graph, _: NoParameters) -> Graph:
+    """Replace preprocessing by inputs.
+
+    Edges change without a new compilation: the host changes entries of the mask and passes it with the
+    features. The NPU runs the same as under StaGr, but nothing about the mask can be prepared at compile
+    time: a comparison on it stays in the graph, and it has to be passed.
+    """
+    return precompute(graph, TensorKind.INPUT)
+
+
 GRAD = Technique(
     name="grad",
     summary=(
         "The norm matrix, attention mask or sampled adjacency becomes an input, updated by the CPU at run "
         "time."
     ),
-    rationale=(
-        "Edges change without a new compilation: the host changes entries of the mask and passes it with "
-        "the features. The NPU runs the same as under StaGr, but nothing about the mask can be prepared "
-        "at compile time: a comparison on it stays in the graph, and it has to be passed."
-    ),
     numerics="The same sums in another order: equal up to rounding.",
-    rewrite=lambda graph, _: precompute(graph, TensorKind.INPUT),
+    rewrite=_grad,
     stage=Stage.PRECOMPUTE,
     needs="tensors that the model computes from the edges alone",
     finds=lambda graph, _: can_precompute(graph, TensorKind.INPUT),
@@ -233,6 +242,12 @@ def _producers(graph: Graph, name: str) -> list[Operator]:
 
 
 def _preg(graph: Graph, _: NoParameters) -> Graph:
+    """Scatter normalised edge weights, which arrive as an input.
+
+    GCN divides each edge's weight by the roots of two degrees. They depend on the edges only, so the CPU can
+    compute them once; in a dense matrix the weights replace the ones, and aggregation and normalisation are
+    one product. StaGr and GrAd also take the finished matrix; after PreG they precompute what it leaves.
+    """
     editor, same = Rewriter.of(graph), value_numbers(graph)
     ready: dict[int, str] = {}
     write_products(editor, graph, _normalised(graph), _matrix_of_ready)
@@ -315,12 +330,6 @@ def _values_at(editor: Rewriter, matrix: Tensor, scatter: Operator, updates: Ten
 PREG = Technique(
     name="preg",
     summary="Normalised edge weights come from the CPU: degrees, roots and divisions leave the graph.",
-    rationale=(
-        "GCN divides each edge's weight by the roots of two degrees. They depend on the edges only, so "
-        "the CPU can compute them once; in a dense matrix the weights replace the ones, and aggregation "
-        "and normalisation are one product. StaGr and GrAd also take the finished matrix; after PreG they "
-        "precompute what it leaves."
-    ),
     numerics="The same.",
     rewrite=_preg,
     stage=Stage.PREPROCESSING,

@@ -27,6 +27,12 @@ class QuantgrParameters(Parameters):
 
 
 def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
+    """Hold operands of products in 8 bits, with conversions where floating-point results enter.
+
+    In 8 bits the grid does twice the multiplications per cycle and reads half the bytes, which matters for
+    products bound by memory. Scales are fixed beforehand and symmetric, so rounding happens where a result is
+    stored. Operators of DSPs stay floating, with a Convert where their result enters a product.
+    """
     editor = Editor.of(graph)
     able = int8_tensors(graph)
     host = None if parameters.inputs is InputConversion.NPU else "cpu"
@@ -149,12 +155,6 @@ QUANTGR = Technique(
     name="quantgr",
     summary=(
         "Weights, activations and masks of products become 8-bit integers; operators of DSPs stay floating."
-    ),
-    rationale=(
-        "In 8 bits the grid does twice the multiplications per cycle and reads half the bytes, which "
-        "matters for products bound by memory. Scales are fixed beforehand and symmetric, so rounding "
-        "happens where a result is stored. Operators of DSPs stay floating, with a Convert where their "
-        "result enters a product."
     ),
     numerics=(
         "Rounding to 255 levels: about 0.1 points on Cora; a padded row with a self-loop would double "

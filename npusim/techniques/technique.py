@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -57,8 +58,6 @@ class Technique:
     name: str
     summary: str
     """One sentence: what it rewrites."""
-    rationale: str
-    """Benefit and cost, for reports and lessons."""
     numerics: str
     """Its effect on the results."""
     rewrite: Callable[[Graph, Any], Graph]
@@ -83,6 +82,8 @@ class Technique:
     """How the model receives preprocessing. None: as before."""
     precision: DType | None = None
     """Number format of products afterwards. None: as before."""
+    rationale: str = ""
+    """Benefit and cost; default: the docstring of `rewrite` below its first line."""
     what_if: str = ""
     """Why it does not exist yet, such as "no compiler offers it today"; empty: it exists."""
     host_note: str = ""
@@ -93,6 +94,10 @@ class Technique:
     """Returns the forms of "masking" and "scores" of a PyTorch model, from the parameters."""
     source: str = ""
     """Publication that defines it."""
+
+    def __post_init__(self) -> None:
+        text = (inspect.getdoc(self.rewrite) or "").partition("\n\n")[2]
+        object.__setattr__(self, "rationale", self.rationale or " ".join(text.split()))
 
     @property
     def gives_matrix(self) -> bool:
