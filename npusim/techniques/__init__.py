@@ -1,4 +1,4 @@
-"""GNN techniques (GraNNite and others): rewrites from graph to graph, a file each.
+"""GNN techniques (GraNNite and others): rewrites from graph to graph, one file per idea.
 
 A technique changes operators and annotates storage, residency and device preferences; it asks for no cost.
 
