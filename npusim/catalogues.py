@@ -64,24 +64,21 @@ def workloads() -> list[Entry]:
     """Workloads that npusim and other packages ship."""
     from npusim.workloads import load_spec, load_workload, workload_names, workload_path
 
-    entries = []
-    for name in workload_names():
-        spec = load_spec(name)
-        graph = load_workload(name)
-        entries.append(
-            {
-                "name": name,
-                "kind": spec.kind,
-                "model": spec.model,
-                **spec.facts,
-                "precision": spec.precision,
-                "description": spec.description,
-                "operators": len(graph),
-                "macs": graph.macs,
-                "file": str(workload_path(name)),
-            }
-        )
-    return entries
+    loaded = {name: (load_spec(name), load_workload(name)) for name in workload_names()}
+    return [
+        {
+            "name": name,
+            "kind": spec.kind,
+            "model": spec.model,
+            **spec.facts,
+            "precision": spec.precision,
+            "description": spec.description,
+            "operators": len(graph),
+            "macs": graph.macs,
+            "file": str(workload_path(name)),
+        }
+        for name, (spec, graph) in loaded.items()
+    ]
 
 
 def techniques() -> list[Entry]:
@@ -133,19 +130,16 @@ def spaces() -> list[Entry]:
     from npusim.explore.campaign import campaign_of
     from npusim.explore.spaces import load_space, space_names
 
-    entries = []
-    for name in space_names():
-        space = load_space(name)
-        entries.append(
-            {
-                "name": name,
-                "title": space.title,
-                "points": campaign_of(space).total,
-                "axes": list(space.axes),
-                "file": _file("configs", "spaces", name),
-            }
-        )
-    return entries
+    return [
+        {
+            "name": name,
+            "title": space.title,
+            "points": campaign_of(space).total,
+            "axes": list(space.axes),
+            "file": _file("configs", "spaces", name),
+        }
+        for name, space in ((name, load_space(name)) for name in space_names())
+    ]
 
 
 CATALOGUES: Mapping[str, Callable[[], list[Entry]]] = {

@@ -94,12 +94,9 @@ class Document(Part):
         return tuple(sorted((*lists, *by_name), key=lambda name: name != cls.MAIN_TABLE))
 
     def records(self, table: str | None = None) -> list[dict[str, Any]]:
-        """Return a table of the document as records with named columns, in SI units.
+        """Return a table of the document (default: the first of `tables`) as records, in SI units.
 
-        Parameters
-        ----------
-        table : str, optional
-            A name of `tables`; default: the first. Records with a name as their key get a column `name`.
+        Records with a name as their key get a column `name`.
 
         Examples
         --------
@@ -118,25 +115,10 @@ class Document(Part):
         return [dict(_flat(row)) for row in rows]
 
     def to_frame(self, table: str | None = None, kind: str = "pandas") -> Any:
-        """Return one of the document's tables as a data frame.
+        """Return one of the document's tables as a data frame of pandas or polars; both are optional.
 
-        Parameters
-        ----------
-        table : str, optional
-            A name of `tables`; default: the first. The name of a library may stand first, too.
-        kind : {"pandas", "polars"}
-            Library of the frame; both are optional.
-
-        Returns
-        -------
-        pandas.DataFrame or polars.DataFrame
-
-        Raises
-        ------
-        UnknownNameError
-            Where the document has no such table, or there is no such library.
-        FileError
-            Where the library is not installed.
+        The name of a library may also stand in place of `table`. An `UnknownNameError` refuses other tables
+        and libraries; a `FileError` says that the library is not installed.
 
         Examples
         --------
@@ -161,19 +143,10 @@ class Document(Part):
 
     @classmethod
     def read(cls, path: str | Path, origin: str) -> Self:
-        """Read a document from a file.
+        """Read a document from a file; `origin`, the command that writes such files, is for messages.
 
-        Parameters
-        ----------
-        origin : str
-            Command that writes such files, for messages.
-
-        Raises
-        ------
-        FileError
-            If the file is missing, a directory or not UTF-8.
-        ConfigError
-            If it is empty, cut off, of another schema or version, or a value is not allowed.
+        A `FileError` says that the file cannot be read, a `ConfigError` that it is empty, cut off, of another
+        schema or version, or holds a value that is not allowed.
         """
         file = read_json(Path(path))
         cls._refuse_other_schemas(file.data, file.name, f"a file of {origin} (schema {cls.schema_name()})")

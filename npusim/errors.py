@@ -10,26 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "ConfigError",
-    "DynamicShapeError",
-    "EmptyGraphError",
-    "FileError",
-    "GraphError",
-    "IllegalTechniqueError",
-    "InfeasibleError",
-    "ModelFileError",
-    "NpusimError",
-    "ShapeError",
-    "UnfixedSizeError",
-    "UnknownNameError",
-    "nearest",
-    "printable",
-    "shown",
-]
-
-_SHOWN_CHARACTERS = 80
-"""Most characters of an offending value that a message repeats."""
+_SHOWN_CHARACTERS = 80  # most characters of an offending value that a message repeats
 _LONGEST_NAME, _MOST_CHOICES = 200, 20_000
 """A longer name is no misspelling; more choices would take long to compare."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -98,24 +79,9 @@ def _revive(cls: type[NpusimError], args: tuple[Any, ...], state: dict[str, Any]
 class ConfigError(NpusimError):
     """A wrong configuration: ``file:line: key: found ...; allowed ...; did you mean ...?``.
 
-    Parameters
-    ----------
-    found : str
-        The offending value, for example "`3 MiB`", or the problem.
-    file : str, optional
-        File, or the command-line option, that holds it.
-    line : int, optional
-        Line in the file, from 1.
-    key : str, optional
-        Path of the key, for example ``devices.npu.dpu.clock``.
-    allowed : str, optional
-        Text that says what is allowed.
-    suggestion : str, optional
-        The nearest valid name or spelling.
-    others : sequence of ConfigError, optional
-        Further errors of the same file, shown one per line.
-    more : int, optional
-        Number of errors that are not shown.
+    `found` is the offending value, such as "`3 MiB`", or the problem; `file` a file or a command-line option;
+    `key` the path of the key, such as ``devices.npu.dpu.clock``; `suggestion` the nearest valid name.
+    `others` are further errors of the same file, one a line; `more` counts those that are not shown.
     """
 
     def __init__(
@@ -165,16 +131,7 @@ class ConfigError(NpusimError):
 class UnknownNameError(NpusimError):
     """An unknown name of a SoC, workload, technique, operator, dtype or suite.
 
-    Parameters
-    ----------
-    kind : str
-        Kind of the name, for example "SoC".
-    name : str
-        The unknown name.
-    known : iterable of str
-        The valid names.
-    hint : str, optional
-        What else is accepted, for example "or the path of a YAML file".
+    `kind` is the kind of the name, such as "SoC"; `hint` says what else is accepted.
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
@@ -188,17 +145,7 @@ class UnknownNameError(NpusimError):
 
 
 class FileError(NpusimError):
-    """A file that is missing, a directory, unreadable or not text.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    problem : str
-        What is wrong with it.
-    remedy : str, optional
-        What to do.
-    """
+    """A file that is missing, a directory, unreadable or not text; `remedy` says what to do."""
 
     def __init__(self, path: str, problem: str, remedy: str = "") -> None:
         self.path, self.problem, self.remedy = path, problem, remedy
@@ -230,17 +177,7 @@ class DynamicShapeError(ShapeError):
 
 
 class UnfixedSizeError(ShapeError):
-    """A tensor inside a model whose size depends on values.
-
-    Parameters
-    ----------
-    operator : str
-        Name of the operator that writes it.
-    kind : str
-        OpenVINO operation name.
-    shape : str
-        The known part of its shape.
-    """
+    """A tensor inside a model whose size depends on values; `shape` is the known part of its shape."""
 
     def __init__(self, operator: str, kind: str, shape: str) -> None:
         self.operator = operator

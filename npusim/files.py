@@ -45,19 +45,9 @@ def read_text(
 ) -> str:
     """Return the text of a file.
 
-    Parameters
-    ----------
-    missing : callable, optional
-        Returns what to do if there is no such file.
-    directory : str, optional
-        What to do if it is a directory.
-    most : int, optional
-        Most bytes that it may hold.
-
-    Raises
-    ------
-    FileError
-        If it is missing, a directory, a device, too large, unreadable, or not in one of the encodings.
+    `missing` returns what to do if there is no such file, `directory` says what to do if it is a directory. A
+    `FileError` says that it is missing, a directory, a device, larger than `most` bytes, unreadable, or not
+    in one of the encodings.
     """
     try:
         return decoded(read_bounded(path, most), str(path), encodings)
@@ -85,17 +75,8 @@ def decoded(data: bytes, file: str, encodings: Sequence[str] = ("utf-8-sig",)) -
 def write_whole(path: Path, content: bytes, *, remedy: str = "nothing was changed") -> None:
     """Replace a file in one step: it always holds the old content or all of the new one.
 
-    Parameters
-    ----------
-    path : Path
-        The file; a pipe or device is written to, not replaced.
-    remedy : str
-        End of the message if it cannot be written, for example because the disk is full.
-
-    Raises
-    ------
-    FileError
-        If it cannot be written.
+    A pipe or device is written to, not replaced. A `FileError`, which ends with `remedy`, says why it cannot
+    be written, for example because the disk is full.
     """
     refuse_unwritable(path)
     try:

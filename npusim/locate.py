@@ -25,17 +25,10 @@ CACHE_VARIABLE = "NPUSIM_CACHE"
 
 
 def data_root() -> Path:
-    """Find the folder that holds ``configs/``, ``workloads/`` and ``validate/``.
+    """Return the folder that holds ``configs/``, ``workloads/`` and ``validate/``.
 
-    Returns
-    -------
-    Path
-        ``npusim/_data`` in an installed wheel, the repository's root in a checkout or an editable install.
-
-    Raises
-    ------
-    FileError
-        If neither is there: the installation is damaged.
+    It is ``npusim/_data`` in a wheel, the repository's root in a checkout or an editable install. A
+    `FileError` says that the installation is damaged.
     """
     return _data_root_of(Path(__file__).resolve().parent)
 
@@ -65,17 +58,12 @@ def _is_checkout(folder: Path) -> bool:
 
 
 def resource(*parts: str) -> Path:
-    """Return the path of a shipped file or folder.
-
-    Parameters
-    ----------
-    *parts
-        The path below :func:`data_root`, such as ``"configs", "socs", "core-ultra-series2.yaml"``.
+    """Return the path of a shipped file or folder, such as ``"configs", "dataflows.yaml"``.
 
     Raises
     ------
     UnknownNameError
-        If it does not exist. The message offers the nearest name in the same folder.
+        If it does not exist; the message offers the nearest name in the same folder.
     ValueError
         If the parts lead out of the data folder.
 
@@ -95,19 +83,9 @@ def resource(*parts: str) -> Path:
 
 
 def resource_names(folder: str, suffix: str) -> list[str]:
-    """List what a shipped folder offers: the names of its files without their suffix, sorted.
+    """Return the names of the files with a suffix in a shipped folder, such as "configs/socs", sorted.
 
-    Parameters
-    ----------
-    folder
-        A folder below :func:`data_root`, with ``/`` between its parts, such as ``"configs/socs"``.
-    suffix
-        The ending that counts, with its dot, such as ``".yaml"``.
-
-    Returns
-    -------
-    list of str
-        Sorted names; empty where the folder does not exist.
+    The suffix, such as ".yaml", is left out. The list is empty where the folder does not exist.
     """
     place = data_root().joinpath(*folder.split("/"))
     if not place.is_dir():
@@ -120,22 +98,10 @@ def resource_names(folder: str, suffix: str) -> list[str]:
 
 
 def dataset_root(explicit: Path | None = None) -> Path | None:
-    """Find the folder of the user's raw datasets, which npusim does not ship.
+    """Return the folder of the user's raw data sets, which npusim does not ship; None where none is named.
 
-    Parameters
-    ----------
-    explicit
-        The folder given on the command line (``--data``). It wins over the variable ``NPUSIM_DATA``.
-
-    Returns
-    -------
-    Path or None
-        The folder, or None where nobody named one.
-
-    Raises
-    ------
-    FileError
-        If a folder was named and is not there: a silent download instead would not be what was asked for.
+    `explicit` (``--data``) takes precedence over the variable ``NPUSIM_DATA``. A `FileError` says that the
+    named folder does not exist: nothing is downloaded instead.
     """
     named = os.environ.get(DATA_VARIABLE, "")
     if explicit is None and not named:
@@ -150,20 +116,10 @@ def dataset_root(explicit: Path | None = None) -> Path | None:
 def cache_dir(*parts: str) -> Path:
     """Return a writable folder for cached data, created where it is missing.
 
-    The environment variable ``NPUSIM_CACHE`` decides, else the platform's place for caches
-    (``~/.cache/npusim`` on Linux, ``~/Library/Caches`` on a Mac, ``LocalAppData`` on Windows). Where the home
-    cannot be written to, as in many containers, it is a folder of this user's in the temporary folder.
-
-    Parameters
-    ----------
-    *parts
-        Folders below the cache.
-
-    Raises
-    ------
-    FileError
-        If ``NPUSIM_CACHE`` names a place that cannot be written to, or that others can write to: compiled
-        code is loaded from there.
+    The variable ``NPUSIM_CACHE`` decides, else the platform's place for caches (``~/.cache/npusim`` on
+    Linux). Where the home cannot be written to, as in many containers, it is this user's folder in the
+    temporary folder. A `FileError` says that others can write to ``NPUSIM_CACHE``, or nobody can: compiled
+    code is loaded from there.
     """
     named = os.environ.get(CACHE_VARIABLE)
     if named:
@@ -185,7 +141,7 @@ def cache_dir(*parts: str) -> Path:
 
 
 def _foreign_folder(folder: Path) -> Path | None:
-    """Return the folder on the way to `folder` that others than this user can change, if there is one.
+    """Return the parent of `folder`, or itself, that others than this user can change, if there is one.
 
     Folders of root and of this user are safe where nobody else can write to them, or can but not touch what
     others put there (the sticky bit of `/tmp`).
@@ -193,27 +149,27 @@ def _foreign_folder(folder: Path) -> Path | None:
     if not hasattr(os, "getuid"):
         return None
     user = os.getuid()
-    for way in {folder.absolute(), folder.resolve()}:
-        for one in (way, *way.parents):
+    for path in {folder.absolute(), folder.resolve()}:
+        for parent in (path, *path.parents):
             try:
-                status = one.stat()
+                status = parent.stat()
             except (OSError, ValueError):
                 continue  # it is made below, by this user
             own_group = status.st_gid == os.getgid() == user  # many systems give each user such a group
             writable = stat.S_IWOTH | (0 if own_group else stat.S_IWGRP)
             shared = status.st_mode & writable and not status.st_mode & stat.S_ISVTX
             if status.st_uid not in (0, user) or shared:
-                return one
+                return parent
     return None
 
 
 def _make_writable(folder: Path) -> bool:
-    """Create `folder`, for this user alone, and tell whether a file can be made in it."""
+    """Create `folder`, for this user alone, and return whether a file can be written in it."""
     try:
-        for one in (*reversed(folder.parents), folder):
-            if not one.exists():
-                one.mkdir(mode=0o700, exist_ok=True)
-        # Permission bits do not tell of a read-only mount, so try it.
+        for parent in (*reversed(folder.parents), folder):
+            if not parent.exists():
+                parent.mkdir(mode=0o700, exist_ok=True)
+        # Permission bits do not show a read-only mount, so try it.
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError:
@@ -231,8 +187,8 @@ def _private_temporary_root() -> Path:
     try:
         root.mkdir(mode=0o700, exist_ok=True)
         status = root.lstat()
-        is_ours = user is None or (status.st_uid == user and not status.st_mode & 0o022)
-        if is_ours and not root.is_symlink() and _make_writable(root):
+        is_private = user is None or (status.st_uid == user and not status.st_mode & 0o022)
+        if is_private and not root.is_symlink() and _make_writable(root):
             return root
     except OSError:
         pass

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
-__all__ = ["METRICS", "Metric", "MetricName", "admitted", "column_of", "metrics_in", "objectives", "unit_of"]
-
 _UNITS = dict(_per_s="/s", _per_j="OPS/W", _js="J·s", _s="s", _j="J", _w="W", _bytes="B", _mm2="mm²")
 """Unit by the end of a name."""
 
@@ -118,16 +116,9 @@ def metrics_in(model: type[BaseModel], totals: Any) -> dict[str, Any]:
 
 
 def admitted(scores: Mapping[str, Any], constraints: Mapping[Any, Any]) -> Any:
-    """Return which points can run the network (finite latency) and meet the constraints.
+    """Return which points (bool [points]) can run the network (finite latency) and meet the constraints.
 
-    Parameters
-    ----------
-    scores : mapping of metric to array, shape (points,)
-    constraints : mapping of metric to Bound
-
-    Returns
-    -------
-    array of bool, shape (points,)
+    `scores` has an array [points] by metric, `constraints` a bound by metric.
     """
     import numpy as np
 
@@ -141,16 +132,7 @@ def admitted(scores: Mapping[str, Any], constraints: Mapping[Any, Any]) -> Any:
 
 
 def objectives(scores: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """Return metrics with signs by which less is better.
-
-    Parameters
-    ----------
-    scores : mapping of metric to array, shape (points,)
-
-    Returns
-    -------
-    array of float, shape (metrics, points)
-    """
+    """Return metrics [metrics, points] with signs by which less is better, from arrays [points] by metric."""
     import numpy as np
 
     return np.stack([np.asarray(scores[name], float) * METRICS[name].sign for name in names])

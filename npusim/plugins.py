@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import metadata
@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from npusim.errors import NpusimError, UnknownNameError
-
-__all__ = ["GROUPS", "PluginError", "Registry", "announced", "folder_of", "plugin_packages"]
 
 T = TypeVar("T")
 
@@ -42,8 +40,7 @@ GROUPS = {
     "npusim.measured_folders": "a `MeasuredFolder`: what `npusim measure FOLDER` runs",
 }
 """Groups of entry points that npusim reads, and what an entry of each names."""
-_OWN = "npusim"
-"""Distribution whose entries are npusim's own."""
+_OWN = "npusim"  # distribution whose entries are npusim's own
 
 
 class PluginError(NpusimError):
@@ -54,24 +51,12 @@ class Registry(Mapping[str, T], Generic[T]):
     """Members by name: npusim's own, and those of other packages from the first time that they matter.
 
     Looking up a name loads its own entry; listing all, or asking for an unknown name, loads every package.
-
-    Parameters
-    ----------
-    group : str
-        Group of entry points, one of `GROUPS`.
-    noun : str
-        What a member is called in messages, such as "technique".
-    member : type
-        Type of every member.
-    name_of : callable, optional
-        Returns the name of a member; default: its attribute `name`.
+    `group` is one of `GROUPS`, `noun` the word for a member in messages, such as "technique"; a member's name
+    is its attribute `name`, or what `name_of` returns.
     """
 
-    def __init__(
-        self, group: str, noun: str, member: type[T], name_of: Callable[[T], str] | None = None
-    ) -> None:
+    def __init__(self, group: str, noun: str, member: type[T]) -> None:
         self.group, self.noun, self.member = group, noun, member
-        self._name_of: Callable[[Any], str] = name_of or (lambda one: str(one.name))
         self._members: dict[str, T] = {}
         self._added: set[metadata.EntryPoint] = set()
         self._packages: dict[str, str] = {}
@@ -87,7 +72,7 @@ class Registry(Mapping[str, T], Generic[T]):
         """
         if not isinstance(member, self.member):
             raise NpusimError(f"{member!r} is no {self.member.__name__}")
-        name = self._name_of(member)
+        name = _name_of(member)
         if name in self._members:
             raise NpusimError(f"{self.noun} {name!r}: there is one of that name already")
         self._members[name] = member
@@ -125,8 +110,8 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return a member by its name, or a default."""
-        found = self._members.get(name)
-        return found if found is not None else super().get(name, default)
+        own = self._members.get(name)
+        return own if own is not None else super().get(name, default)
 
     def __getitem__(self, name: str) -> T:
         if name not in self._members:
@@ -161,7 +146,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 loaded = entry.load()
                 self._added.add(entry)
                 for member in loaded if isinstance(loaded, list | tuple) else (loaded,):
-                    self._packages[self._name_of(self.register(member))] = _package_of(entry)
+                    self._packages[_name_of(self.register(member))] = _package_of(entry)
             except (Exception, SystemExit) as error:
                 self._complete = False
                 self._added.discard(entry)
@@ -173,6 +158,10 @@ class Registry(Mapping[str, T], Generic[T]):
                 ) from error
 
 
+def _name_of(member: Any) -> str:
+    return str(member.name)
+
+
 def announced(group: str) -> dict[str, metadata.EntryPoint]:
     """Return the entry points of a group by name; nothing is imported."""
     return {entry.name: entry for entry in sorted(_entries(group), key=lambda entry: entry.name)}
@@ -181,10 +170,10 @@ def announced(group: str) -> dict[str, metadata.EntryPoint]:
 def folder_of(entry: metadata.EntryPoint) -> Path:
     """Return the folder with the module of an entry point, without importing the module."""
     package = entry.module.rpartition(".")[0] or entry.module
-    found = find_spec(package)
-    if found is None or found.origin is None:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
         raise PluginError(f"package {_package_of(entry) or _OWN}: `{entry.value}` does not exist")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def plugin_packages() -> list[str]:

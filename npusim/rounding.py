@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-_HUNDREDTHS = -2
-"""Last digit of a factor without an interval."""
+_HUNDREDTHS = -2  # last digit of a factor without an interval
 
 
 def last_digit(interval: tuple[float, float] | None) -> int | None:

@@ -20,14 +20,10 @@ from npusim.techniques import Stack, apply
 from npusim.workloads import build_gnn, import_precision, load_gnn, load_workload
 
 Network = Graph | str | Path | Callable[..., Any]
-"""A graph without techniques, the name or file of a workload or model, a PyTorch or PyG module, or a factory:
-a callable that returns the graph and takes `workload.KEY` settings as keyword arguments, and for streams
-`structure`, the statistics of the data graph.
-"""
+"""A graph, a workload or model file, a PyTorch module, or a factory of graphs (see `Scenario`)."""
 
 _HINTS = ("latency", "throughput")
-_WORKLOAD = "workload"
-"""First word of the paths that lead into the network; all others lead into the SoC."""
+_WORKLOAD = "workload"  # first word of the paths that lead into the network; all others lead into the SoC
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +127,8 @@ class Scenario:
     @cached_property
     def run(self) -> Run:
         """How the network is run, every default made definite."""
-        return resolve_run(
-            self.machine, self.hint, self.requests, self.tiles, self.device, self.swap_operands
-        )
+        how = (self.hint, self.requests, self.tiles, self.device, self.swap_operands)
+        return resolve_run(self.machine, *how)
 
     @cached_property
     def mapped(self) -> Mapped:
@@ -157,7 +152,7 @@ class Scenario:
         if isinstance(network, Graph) or "structure" not in inspect.signature(network).parameters:
             allowed = "a workload of kind gnn, or a factory that takes `structure`"
             raise ConfigError(f"the network `{name_of(network)}`", allowed=allowed)
-        return lambda structure: _made(network, settings, structure=structure)
+        return lambda structure: _graph_of_factory(network, settings, structure=structure)
 
 
 _MADE_OF = {
@@ -190,19 +185,8 @@ def load_network(
 ) -> Graph:
     """Return the graph of a network, without techniques.
 
-    Parameters
-    ----------
-    settings : settings
-        Of the network; paths begin with `workload`.
-    shapes : mapping of str to sequence of int, optional
-        For model files.
-    inputs : mapping, sequence or data object, optional
-        For modules.
-
-    Raises
-    ------
-    ConfigError
-        For settings, shapes or inputs that this network does not take.
+    `settings` are of the network, `shapes` for model files, `inputs` for modules; a `ConfigError` refuses
+    those that this network does not take.
     """
     if is_module(network):
         return _traced(network, settings, inputs)
@@ -214,12 +198,11 @@ def load_network(
         raise ConfigError(f"shapes for {', '.join(shapes)}", allowed="only for a model file (.xml, .onnx)")
     overrides = as_overrides(settings)
     if not isinstance(network, Graph):
-        return _made(network, overrides)
+        return _graph_of_factory(network, overrides)
     if overrides:
         allowed = "no setting of the network: this graph is made already; a factory can take settings"
-        raise ConfigError(
-            f"`{'.'.join(overrides[0].path)}` of {network.name}", file=overrides[0].origin, allowed=allowed
-        )
+        found = f"`{'.'.join(overrides[0].path)}` of {network.name}"
+        raise ConfigError(found, file=overrides[0].origin, allowed=allowed)
     return network
 
 
@@ -233,21 +216,19 @@ def _traced(module: Any, settings: Settings, inputs: Any) -> Graph:
     return from_pyg(module, inputs, precision=import_precision(settings))
 
 
-def _made(factory: Callable[..., Graph], settings: Sequence[Override], **given: Any) -> Graph:
+def _graph_of_factory(factory: Callable[..., Graph], settings: Sequence[Override], **arguments: Any) -> Graph:
     """Return what a factory makes of settings."""
     parameters = inspect.signature(factory).parameters
-    known = [name for name in parameters if name not in given]
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-    for one in settings:
-        name = ".".join(one.path[1:])
+    known = [name for name in parameters if name not in arguments]
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    for setting in settings:
+        name = ".".join(setting.path[1:])
         if name not in known and not takes_any:
+            found = f"`{'.'.join(setting.path)}` of {name_of(factory)}"
             allowed = ", ".join(f"{_WORKLOAD}.{key}" for key in known) or "no setting"
-            raise ConfigError(
-                f"`{'.'.join(one.path)}` of {name_of(factory)}",
-                file=one.origin, allowed=allowed, suggestion=nearest(name, known),
-            )  # fmt: skip
-        given[name] = one.value
-    graph = factory(**given)
+            raise ConfigError(found, file=setting.origin, allowed=allowed, suggestion=nearest(name, known))
+        arguments[name] = setting.value
+    graph = factory(**arguments)
     if not isinstance(graph, Graph):
         raise NpusimError(f"{name_of(factory)}: found a {type(graph).__name__}; allowed: a Graph")
     return graph
@@ -265,13 +246,10 @@ def split_settings(settings: Settings) -> tuple[list[Override], list[Override]]:
     for override in overrides:
         first = override.path[0]
         if first != _WORKLOAD and nearest(first, [_WORKLOAD]) == _WORKLOAD:
-            right = ".".join((_WORKLOAD, *override.path[1:]))
-            raise ConfigError(
-                f"the unknown path `{'.'.join(override.path)}`",
-                file=override.origin,
-                allowed="a path that begins with `workload` or with a part of the SoC",
-                suggestion=right,
-            )
+            found = f"the unknown path `{'.'.join(override.path)}`"
+            meant = ".".join((_WORKLOAD, *override.path[1:]))
+            allowed = "a path that begins with `workload` or with a part of the SoC"
+            raise ConfigError(found, file=override.origin, allowed=allowed, suggestion=meant)
     of_workload = [override for override in overrides if override.path[0] == _WORKLOAD]
     return of_workload, [override for override in overrides if override.path[0] != _WORKLOAD]
 
@@ -284,20 +262,10 @@ def resolve_run(
     device: str = "auto",
     swap_operands: SwapOperands = False,
 ) -> Run:
-    """Make a performance hint definite on a SoC.
+    """Return how a network runs under a performance hint, every default made definite.
 
-    Parameters
-    ----------
-    hint : {"latency", "throughput"}
-        One inference at a time on the SoC's tiles for latency, or several in flight on its tiles for
-        throughput.
-    requests : int, optional
-        Inferences in flight; None: the SoC's default for the hint, without an NPU one, and one per core for
-        throughput.
-    tiles : int or "all", optional
-        Tiles an inference is compiled for; None: the SoC's default for the hint, without an NPU none.
-    swap_operands : bool or "search"
-        Lay the right operand of each product on the pixels; "search": of those that are faster so.
+    Defaults of `requests` and `tiles` are the SoC's for the hint; without an NPU one request (for throughput
+    one per core) and no tiles.
 
     Raises
     ------
@@ -315,12 +283,14 @@ def resolve_run(
     if device != "auto" and soc.named(device) is None:
         if device not in ("npu", "cpu", "gpu"):
             raise UnknownNameError("device", device, ("auto", *soc.array_devices, *soc.hosts))
-        raise NpusimError(f"--device: {soc.name} has no {device.upper()}; allowed: {_devices(soc)}")
+        names = ", ".join(["auto", *soc.array_devices, *soc.hosts])
+        raise NpusimError(f"--device: {soc.name} has no {device.upper()}; allowed: {names}")
     home = Run(device=device).home(soc)
     if home is None:
         if isinstance(tiles, int) and tiles:
             raise NpusimError(f"--tiles: found {tiles}, but {soc.name} has no NPU; leave it out")
-        streams = 1 if hint == "latency" else _streams(soc, device)
+        host = soc.hosts[str(soc.main_device if device == "auto" else soc.named(device))]
+        streams = 1 if hint == "latency" else int(host.cores)  # which keep all cores busy
         return Run(hint, requests or streams, 0, device)
     npu = soc.array_devices[home]
     physical = int(npu.tiles)
@@ -332,13 +302,3 @@ def resolve_run(
     default = physical if tiles == "all" else npu.tiles_used(hint)
     used = tiles if isinstance(tiles, int) else default
     return Run(hint, in_flight, used, device, swap_operands, tiles_told=isinstance(tiles, int))
-
-
-def _devices(soc: Soc) -> str:
-    return ", ".join(["auto", *soc.array_devices, *soc.hosts])
-
-
-def _streams(soc: Soc, device: str) -> int:
-    """Inferences that keep all cores busy."""
-    name = soc.main_device if device == "auto" else soc.named(device)
-    return int(soc.hosts[str(name)].cores)

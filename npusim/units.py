@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Annotated, Any, NoReturn
@@ -145,18 +145,9 @@ def _plain(number: Decimal) -> str:
 class Quantity(float):
     """A float in SI units with its unit, source, uncertainty and text.
 
-    Parameters
-    ----------
-    value : float
-        Value in `unit`.
-    unit : str, optional
-        SI unit: Hz, B, B/s, s, J, W, V, m^2, J/B, J/MAC, ...; empty for a plain number.
-    source, note : str, optional
-        Where the number comes from, and what else a reader should know.
-    uncertainty : float, optional
-        Relative standard deviation, so 0.03 for 3 %; None if it is not stated.
-    text : str, optional
-        The value as written; default: from value and unit.
+    `value` is in `unit`, an SI unit: Hz, B, B/s, s, J, W, V, m^2, J/B, J/MAC ...; empty for a plain number.
+    `uncertainty` is a relative standard deviation, 0.03 for 3 %; None if not stated. `text` is the value as
+    written.
     """
 
     __slots__ = ("_text", "note", "source", "uncertainty", "unit")
@@ -262,6 +253,13 @@ def refuse(found: str, allowed: str, suggestion: str | None = None, at: str = ""
     """
     context = {"found": found, "allowed": allowed, "suggestion": suggestion or "", "at": at}
     raise PydanticCustomError("npusim", "found {found}; allowed: {allowed}", context)
+
+
+def require(name: str, known: Iterable[str], noun: str, at: str) -> None:
+    """Refuse a name that is none of the known ones; the message names the nearest."""
+    names = list(known)
+    if name not in names:
+        refuse(f"the {noun} `{name}`", ", ".join(names), nearest(name, names), at=at)
 
 
 def _split_mapping(raw: Any, allowed: str) -> tuple[Any, dict[str, Any]]:

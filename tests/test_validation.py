@@ -124,7 +124,6 @@ class TestReadingCsv:
     @pytest.mark.parametrize("bad", ["3", "3x", "3x0", "3x3x3", "axb"])
     def test_a_pair_must_have_its_parts(self, bad):
         assert Pair("kernel", 2, "x").value(bad) is None
-        assert Pair("kernel", 2, "x").numbers("3x5") == [3.0, 5.0]
 
 
 class TestReadingYaml:

@@ -78,8 +78,7 @@ class OuterLevel(MemoryLevel):
     latency: units.Duration
     """Wait for the first byte."""
     managed_by: Literal["software", "cache"] = "software"
-    """Replacement: `software` keeps as much of an operand as fits; a `cache` keeps the data used last and
-    finally writes all of it to DRAM."""
+    """`software` keeps what fits of an operand; a `cache` keeps the data used last, and writes it back."""
 
     @property
     def bytes_per_s(self) -> float:
@@ -90,16 +89,10 @@ class OuterLevel(MemoryLevel):
 def capacity_warnings(
     levels: Mapping[str, MemoryLevel], paths: Mapping[str, str], inside_bytes: float, outside_bytes: float
 ) -> list[str]:
-    """Return a warning for each level that is larger than the one outside it, or DRAM.
+    """Return a warning for each level (the nearest first) that is larger than the one outside it, or DRAM.
 
-    Parameters
-    ----------
-    levels : mapping
-        Levels, the nearest first.
-    paths : mapping
-        Path of the settings of each level.
-    inside_bytes, outside_bytes : float
-        Capacity of SRAM inside the levels, and of DRAM outside.
+    `paths` are the paths of their settings; `inside_bytes` is the SRAM inside the levels, `outside_bytes`
+    DRAM.
     """
     warnings, inner, held = [], "SRAM", inside_bytes
     sizes = [(name, float(level.capacity)) for name, level in levels.items() if level.capacity > 0.0]
@@ -123,8 +116,7 @@ LoopName = Literal[
     "kernel_height",
     "kernel_width",
 ]
-"""Loops of a convolution; channels are per group. A product M x K x N has M as `batch`, K as
-`input_channels` and N as `output_channels`; `groups` are independent products."""
+"""Loops of a convolution. A product M x K x N: `batch`, `input_channels`, `output_channels`."""
 
 LOOPS: tuple[LoopName, ...] = get_args(LoopName)
 AXES, LOOPS_OF_AXIS, LEVELS = 5, 3, 9
@@ -137,11 +129,9 @@ class Dataflow(Section):
     """Loops that are unrolled on each axis, and the stationary operand."""
 
     unroll: list[list[LoopName]] = Field(min_length=1, max_length=AXES)
-    """Loops of each axis, in the order of the array's axes: the first takes as many PEs as it has steps, the
-    next fills the rest. An axis without loops uses one PE."""
+    """Loops of each axis: the first takes as many PEs as it has steps, the next fill the rest; []: one PE."""
     stationary: Stationary
-    """Operand that stays in the PEs during all loops that do not index it. `none`: every step fetches all
-    operands. `any`: the search decides."""
+    """Operand that stays in the PEs. `none`: every step fetches all operands. `any`: the search decides."""
     inner: list[LoopName] = Field(default_factory=list)
     """Innermost loops; the search decides their order."""
 
@@ -206,11 +196,9 @@ class ArrayShape(Section):
     transfer: Literal["broadcast", "systolic"]
     """How operands reach the PEs: all at once, or from PE to PE, one cycle each."""
     folds: Literal["overlapped", "serial"] = "overlapped"
-    """Whether the array fills for the next fold while it works on the last; a fold is the work between two
-    changes of the stationary operand."""
+    """Whether the array fills for the next stationary operand while it works with the last."""
     levels: dict[LevelName, ArrayLevel] = Field(default_factory=dict, max_length=LEVELS - 2)
-    """Memories from the PEs outwards, in a tile those below its SRAM. Absent: registers for an element of the
-    stationary operand."""
+    """Memories from the PEs outwards. Absent: registers for an element of the stationary operand."""
 
     @model_validator(mode="after")
     def _levels_name_axes(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -57,30 +58,25 @@ def _rides_along(name: str) -> str:
 
 
 ElementKind = Literal[
-    "arithmetic",
+    "arithmetic",  # a step or two of a vector unit; comparisons and copies too
     "division",
     "exponential",
-    "sigmoid",
+    "sigmoid",  # all activations with an exponential
     "logarithm",
     "power",
-    "boolean",
+    "boolean",  # an element of a Boolean input or output
     "softmax",
-    "reduction",
-    "pooling",
-    "relayout",
+    "reduction",  # across rows; along a row it is arithmetic
+    "pooling",  # a read element of a window
+    "relayout",  # elements in another order
     "gather",
     "scatter",
-    "scatter_reduce",
-    "sort",
-    "row_relayout",
-    "page",
+    "scatter_reduce",  # combined by maximum, minimum, product or mean
+    "sort",  # a comparison while edges are sorted
+    "row_relayout",  # contiguous rows of at least a cache line
+    "page",  # a newly allocated page of memory, which the operating system clears
 ]
-"""Kinds of work on an element: `arithmetic` takes a vector unit a step or two (comparisons and copies too);
-`sigmoid` includes all activations with an exponential; `boolean` is an element of a Boolean input or output;
-`reduction` is across rows (along a row it is arithmetic); `sort` is a comparison while edges are sorted;
-`pooling` reads an element of a window; `relayout` writes elements in another order, `row_relayout` contiguous
-rows of at least a cache line; `scatter_reduce` combines by maximum, minimum, product or mean; `page` is a
-newly allocated page of memory, which the operating system clears."""
+"""Kinds of work on an element."""
 
 RowKind = Literal["softmax", "reduction", "gather", "aggregate"]
 """Kinds of work with a fixed time per row; `aggregate`: a row fetched for a non-zero in compressed rows."""
@@ -111,6 +107,15 @@ def check_at_most(wanted: PerHint, available: units.Count, unit: str, at: str, l
             refuse(f"{number} {unit} of {available}", f"at most {available}, {limit}", at=f"{at}.{hint}")
 
 
+def refuse_circle(name: str, fallbacks: Mapping[str, str | None], at: str) -> None:
+    """Refuse fallbacks, by the name that they replace, that form a cycle from a name on."""
+    chain = [name]
+    while (wanted := fallbacks.get(chain[-1])) is not None:
+        if wanted in chain:
+            refuse(" -> ".join([*chain, wanted]), "fallbacks that end", at=at)
+        chain.append(wanted)
+
+
 class DevicePoint(Section):
     """Clock and voltage of a device."""
 
@@ -139,13 +144,11 @@ class StateHandling(Section):
     copied_on_write: bool = False
     """Whether a write to a state is a copy."""
     converted: bool = False
-    """Whether states are stored in the format of the model file and converted; otherwise they are stored in
-    the format of the computation."""
+    """Whether states are stored in the model file's format and converted; otherwise in the computation's."""
 
 
 Unpacking = Literal["ahead", "kernel", "product"]
-"""Where packed weights are unpacked: `ahead` by the compiler, which stores them unpacked; by a `kernel` at
-each inference; or in the `product`."""
+"""Where packed weights are unpacked: by the compiler, by a kernel at each inference, or in the product."""
 
 
 class PackedWeights(Section):
@@ -181,21 +184,17 @@ class RooflineDevice(Section):
     busy_outputs: units.PositiveRatio | None = None
     """Results of a product that occupy a core; smaller products take as long. None: any number."""
     product_lanes: units.PositiveRatio | None = None
-    """Columns of a product that a core computes in parallel; columns round up to a multiple. None: they do
-    not."""
+    """Columns of a product that a core computes in parallel, rounded up to a multiple. None: not rounded."""
     product_overhead: units.Duration | None = None
-    """Fixed time of a product or convolution in addition to `dispatch_overhead`: reordering of operands,
-    filling and draining of the kernel. None: none."""
+    """Fixed time of a product beyond `dispatch_overhead`: reordering, filling, draining. None: none."""
     result_macs: units.Ratio | None = None
     """Time to start and store a result of a product, in multiply-accumulates. None: none."""
     element_cycles: dict[ElementKind, units.CyclesPerElement] = Field(default_factory=dict)
-    """Cycles of a core per element, by kind of work. Absent kinds count as arithmetic (`scatter_reduce` as
-    `scatter`, `row_relayout` as `relayout`), absent arithmetic as one multiply-accumulate."""
+    """Cycles of a core per element, by kind of work. Absent kinds count as related ones, or arithmetic."""
     row_cycles: dict[RowKind, units.Cycles] = Field(default_factory=dict)
     """Further cycles of a core per row, by kind of work. Absent: none."""
     element_rate: units.PositiveRatio | None = None
-    """Rate of elements and rows relative to `element_cycles` and `row_cycles`, if those were measured on
-    another core. None: the same."""
+    """Rate of elements and rows relative to the cycles above, if measured on another core. None: the same."""
     like: Annotated[DeviceName | None, units.Informative("read with the file")] = None
     """Device of this SoC that this one starts from: it states what is left out here."""
     ops: list[OpName] | None = Field(default=None, min_length=1)
@@ -205,8 +204,7 @@ class RooflineDevice(Section):
     fused_ops: list[FusedOpName] = Field(default_factory=list)
     """Operator types that are fused with the operator whose result they read: no traffic and no dispatch."""
     in_place_ops: list[Literal["concat"]] = Field(default_factory=list)
-    """Operators without a copy if the device computes all operands: producers write into the joined
-    tensor."""
+    """Operators without a copy if the device computes all operands: producers write to the joined tensor."""
     caches: dict[str, Cache] = Field(default_factory=dict, max_length=CACHE_LEVELS)
     """Cache levels by name, nearest to the core first."""
     write_cost: units.PositiveRatio | None = None
@@ -243,13 +241,9 @@ class RooflineDevice(Section):
         return data | {"power": rated_power(data["power"], clock, voltage, share)}
 
     @model_validator(mode="after")
-    def _cores_exist(self) -> Self:
+    def _cores_and_cache_lines_exist(self) -> Self:
         if self.cores_for is not None:
             check_at_most(self.cores_for, self.cores, "cores", "cores_for", "the device's `cores`")
-        return self
-
-    @model_validator(mode="after")
-    def _caches_have_lines(self) -> Self:
         if self.caches and not self.cache_line:
             raise ValueError("`caches` without a `cache_line` above 0, the bytes fetched at a time")
         return self

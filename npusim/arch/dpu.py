@@ -138,19 +138,15 @@ class Dpu(Section):
     grid: Grid
     """Arrangement of the grid."""
     macs_per_mpe: dict[GridFormat, units.MacsPerCycle] = Field(min_length=1)
-    """Input channels per MPE and cycle, by format. Without int4 it runs as int8, without fp32 as fp16 and
-    vice versa; integers without int8 run on the DSPs."""
+    """Input channels per MPE and cycle, by format; a missing format runs as a wider one, or on the DSPs."""
     modes: dict[str, DpuMode] = Field(min_length=1, max_length=3)
     """Layouts of a stencil; the compiler selects the best for each workload."""
     eltwise_ops: list[OpName]
     """Elementwise operators of the grid on two tensors; the DSPs run the others."""
     dataflow: GridOrDataflow = "grid"
-    """Mapping of products and convolutions to the MACs of a tile. `grid`: stencils of outputs by `modes` and
-    `model`, calibrated on silicon. Otherwise a dataflow of configs/dataflows.yaml by name, or in place: the
-    same MACs, arranged as `array`, by first principles."""
+    """`grid`: stencils of outputs, calibrated on silicon. Otherwise a dataflow, by name or in place."""
     array: ArrayShape | None = None
-    """MACs as an array for a dataflow. None: M * M times the MACs of an MPE along the first axis, N * N along
-    the second, with broadcast operands."""
+    """MACs as an array for a dataflow. None: pixels along the first axis, channels along the second."""
     fused_ops: list[FusedOpName]
     """Operators that the post-processing engine applies to outputs without extra time."""
     fuse_residual: bool = False
@@ -161,15 +157,11 @@ class Dpu(Section):
     """Fitted parameters of the cycle equations."""
 
     @model_validator(mode="after")
-    def _memories_of_the_array_are_free(self) -> Self:
+    def _array_has_free_memories_that_fit_the_dataflow(self) -> Self:
         for name, level in self.array.levels.items() if self.array is not None else ():
             if level.read_energy > 0.0 or level.write_energy is not None:
                 allowed = "nothing: technology.energy.mac includes it"
                 refuse("an energy", allowed, at=f"array.levels.{name}.read_energy")
-        return self
-
-    @model_validator(mode="after")
-    def _the_dataflow_fits_the_array(self) -> Self:
         if isinstance(self.dataflow, str):
             return self
         axes = ["first", "second"] if self.array is None else list(self.array.axes)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from npusim import units
-from npusim.arch.device import is_operator
+from npusim.arch.device import is_operator, refuse_circle
 from npusim.config import Section, load_model
 from npusim.config.reading import read_yaml
 from npusim.errors import UnknownNameError, nearest
@@ -71,8 +71,7 @@ class DspKernel(Section):
     one_row_fixed: units.Cycles = _NO_CYCLES
     """Call with a single row, which the lanes divide."""
     vector_share: units.Fraction | None = None
-    """Share of the element cycles that scales with lanes: 1 for a vector kernel, 0 for a scalar one. None:
-    that of the generation."""
+    """Share of the element cycles that scales with lanes, 0 (scalar) to 1. None: that of the generation."""
 
 
 class DspGeneration(Section):
@@ -159,8 +158,7 @@ class Dsp(Section):
     kernel_generation: str
     """Set of kernels that the compiler uses: one of `kernels`, or of the library."""
     library: str | None = None
-    """Folder of `configs/dsp` with further generations, such as npu4000, or a YAML file with one generation
-    in the folder of the data sheet. None: there are none."""
+    """Folder of `configs/dsp` with further generations, or a YAML file beside the data sheet. None: none."""
     kernels: dict[GenerationName, DspGeneration]
     """Generations by name, with their numbers."""
 
@@ -175,16 +173,9 @@ class Dsp(Section):
             others = sorted({*self.kernels, *shipped} - {name})
             if generation.fallback is not None:
                 _require_name(generation.fallback, others, at)
-            self._refuse_circle(name, at)
+            # Shipped generations have no cycle.
+            refuse_circle(name, {key: other.fallback for key, other in self.kernels.items()}, at)
         return self
-
-    def _refuse_circle(self, name: str, at: str) -> None:
-        """Refuse fallbacks that form a cycle; shipped generations have none."""
-        passed = [name]
-        while (wanted := self.kernels[passed[-1]].fallback) in self.kernels:
-            if wanted in passed:
-                refuse(" -> ".join([*passed, str(wanted)]), "fallbacks that end", at=at)
-            passed.append(str(wanted))
 
     def generation(self, name: str | None = None) -> DspGeneration:
         """Return a generation of this file or of the library; None: the one in use."""

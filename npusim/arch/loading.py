@@ -19,8 +19,7 @@ from npusim.units import Bandwidth, BytesOrZero, Duration, Quantity, Ratio
 
 _EXTENDS = ("extends",)
 _NOT_INHERITED = {"name", "title", "extends"}
-_MOST_SHEETS = 8
-"""Longest chain of data sheets that start from each other."""
+_MOST_SHEETS = 8  # longest chain of data sheets that start from each other
 
 
 def soc_names(*, variants: bool = True) -> list[str]:
@@ -59,7 +58,7 @@ def load_soc(name_or_path: str | Path, settings: Settings = ()) -> Soc:
 
 
 def soc_data(path: Path) -> ParsedFile:
-    """Return the data of a SoC's file, with those of the data sheets and devices that it starts from."""
+    """Return the data of a SoC's file, merged with the data sheets and devices that it starts from."""
     sheet = _sheet_data(path, ())
     devices = sheet.data.get("devices") if isinstance(sheet.data, dict) else None
     if isinstance(devices, dict):
@@ -96,7 +95,7 @@ def _part(sheet: ParsedFile, at: tuple[str, str]) -> ParsedFile:
 
 
 def _sheet_data(path: Path, children: tuple[Path, ...]) -> ParsedFile:
-    """Return the data of a SoC's file, with those of the data sheets that it starts from."""
+    """Return the data of a SoC's file, merged with the data sheets that it starts from."""
     sheet = read_yaml(path)
     if not isinstance(sheet.data, dict):
         return sheet
@@ -113,7 +112,7 @@ def _sheet_data(path: Path, children: tuple[Path, ...]) -> ParsedFile:
     if not file.is_file():
         raise _wrong(sheet, _EXTENDS, f"no file {shown(str(file))}", "a data sheet to start from")
     if file.resolve() in passed:
-        chain = " -> ".join(one.name for one in (*passed, file.resolve()))
+        chain = " -> ".join(sheet_file.name for sheet_file in (*passed, file.resolve()))
         raise _wrong(sheet, _EXTENDS, chain, "data sheets that do not start from each other")
     if len(passed) > _MOST_SHEETS:
         raise _wrong(sheet, _EXTENDS, f"more than {_MOST_SHEETS} data sheets in a row", "fewer: merge some")
@@ -171,7 +170,7 @@ def sheet_text(name_or_path: str | Path) -> str:
 
 def standalone(soc: Soc) -> Soc:
     """Return a SoC that starts from no other data sheet or device."""
-    devices = {name: one.model_copy(update={"like": None}) for name, one in soc.devices.items()}
+    devices = {name: device.model_copy(update={"like": None}) for name, device in soc.devices.items()}
     return soc.model_copy(update={"extends": None, "devices": devices})
 
 

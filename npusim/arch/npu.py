@@ -103,8 +103,7 @@ class Schedule(Section):
     stream_pieces: units.PositiveCount
     """Pieces of an operator without a reduction over channels; DMA and work of pieces overlap."""
     in_place_ops: list[InPlaceName] = Field(default_factory=list)
-    """Operators without a copy if their tensors can share a buffer: producers write into the joined tensor,
-    readers read parts of a split one."""
+    """Operators without a copy: producers write into the joined tensor, readers read parts of a split one."""
     in_place_alignment: units.Bytes = units.Quantity(1.0, "B", source="absent: any address")
     """Parts of a buffer start at multiples of this."""
 
@@ -156,8 +155,7 @@ class Npu(Section):
     tiles: units.TileCount
     """Tiles on the chip."""
     tiles_for: PerHint = Field(default=None)  # type: ignore[assignment]  # a validator fills it
-    """Tiles that a network is compiled for, by performance hint. Absent, or if only `tiles` is set: all,
-    divided among the contexts for throughput."""
+    """Tiles that a network is compiled for, by hint. Absent: all; for throughput divided by contexts."""
     inflight_requests: PerHint
     """Inferences in flight, by performance hint."""
     contexts: units.TileCount = units.Count(1, source="absent: one")
@@ -165,8 +163,7 @@ class Npu(Section):
     launch_overhead: units.Duration
     """Fixed time of an inference: driver, command queue, interrupt. Hidden if several are in flight."""
     dispatch_overhead: units.Duration = units.Quantity(0.0, "s", source="absent")
-    """Fixed time of each operator of DSPs or DMA engines alone, and of each requantisation that is not fused:
-    a call of the management processor. Further requests do not hide it."""
+    """Fixed time of each operator of DSPs or DMA alone, and of each separate requantisation; never hidden."""
     vpu_clock: units.Frequency
     """Clock of DSPs, SRAM and DMA engines."""
     voltage: units.Voltage
@@ -198,8 +195,7 @@ class Npu(Section):
     packed_weights: PackedWeights = PackedWeights()
     """Where it unpacks weights."""
     toolchain: str | None = None
-    """Its compiler: a name of `configs/toolchains` or the path of a YAML file. None: compilation is not
-    reported."""
+    """Its compiler: a name of `configs/toolchains` or a YAML file. None: compilation is not reported."""
 
     @model_validator(mode="before")
     @classmethod
@@ -259,7 +255,6 @@ class ArrayUnit(Dpu):
     eltwise_ops: list[OpName] = Field(default_factory=list)
     """Elementwise operators of the array: none."""
     fused_ops: list[FusedOpName] = Field(default_factory=list)
-    """Operators that are applied to outputs without extra time."""
     energy_factors: EnergyFactors = EnergyFactors.model_validate(_all(1.0, *EnergyFactors.model_fields))
     """Energy of a multiply-accumulate by kind of operator, relative to that of a convolution."""
     model: DpuModel | None = None  # type: ignore[assignment]  # an NPU has one
@@ -300,20 +295,18 @@ _NO_VECTOR_UNITS = {
 
 
 class Accelerator(Npu):
-    """A fixed-function accelerator: MAC array, SRAM, DMA engines and optional vector units."""
+    """A fixed-function accelerator: MAC array, SRAM, DMA engines and optional vector units.
+
+    A field without a text has that of an NPU.
+    """
 
     kind: Literal["accelerator"]  # type: ignore[assignment]  # a kind of its own
     """Kind of device: accelerator."""
     architecture: str = "accelerator"
-    """Generation, if there are several."""
     tiles: units.TileCount = units.Count(1, source="absent")
     """Arrays, each with its own SRAM."""
     inflight_requests: PerHint = PerHint.model_validate(_all(1, "latency", "throughput"))
-    """Inferences in flight, by performance hint."""
     operating_points: dict[DeviceName, NpuPoint] = Field(default_factory=dict)
-    """Named clocks and voltages."""
-    ops: list[OpName] | None = Field(default=None, min_length=1)
-    """Operator types that it runs. None: all, which needs vector units."""
     dpu: ArrayUnit
     """The MAC array."""
     dsp: Dsp = Dsp.model_validate(_NO_VECTOR_UNITS)
@@ -323,7 +316,6 @@ class Accelerator(Npu):
     sparsity: Sparsity = Sparsity.model_validate(dict.fromkeys(Sparsity.model_fields, False))
     """Operands that may be compressed, or whose zeros are skipped: none."""
     symg: Symg = Symg.model_validate(_all(1.0, "transposed_read_rate"))
-    """Assumptions about SymG."""
 
     @model_validator(mode="before")
     @classmethod

@@ -9,21 +9,20 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from npusim.arch.array import OUTER_LEVELS, LevelName, OuterLevel
-from npusim.arch.device import Cpu, DeviceName, Gpu
+from npusim.arch.device import Cpu, DeviceName, Gpu, refuse_circle
 from npusim.arch.dsp import library_generation, library_generations
 from npusim.arch.npu import ALL_TILES, Accelerator, Npu
 from npusim.arch.power import Package, RatedPoint, Technology, keep_rated_points, rated_point
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Override, Section, one_line
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
-from npusim.units import Bandwidth, Bytes, Duration, Frequency, Informative, Power, Voltage, refuse
+from npusim.units import Bandwidth, Bytes, Duration, Frequency, Informative, Power, Voltage, refuse, require
 
 
 class DramPower(Section):
     """Power of main memory without that of moved bytes, which the technology counts."""
 
     idle: Power
-    """Power of memory, interface and controller without traffic: refresh and clock. It is proportional to
-    clock and square of the voltage."""
+    """Power without traffic (refresh, clock), proportional to the clock and the square of the voltage."""
 
 
 class DramPoint(Section):
@@ -113,8 +112,7 @@ class Calibration(Section):
     noise: _Share
     """Relative standard deviation of a row's median."""
     model_error: dict[str, _Share]
-    """Error of the equations by operator: relative standard deviation of an operator's time, from rows that
-    were held out of the fit; `other` for operators that were not measured."""
+    """Relative standard deviation of operator times in held-out rows; `other`: not measured operators."""
     parameters: list[str] = Field(default_factory=list)
     """Paths of the numbers whose errors are correlated."""
     correlation: list[list[_Correlation]] = Field(default_factory=list)
@@ -147,16 +145,13 @@ class Soc(Section):
     schema_name: Literal["npusim.soc/1"] = Field(alias="schema")
     """Version of this file format: npusim.soc/1."""
     extends: Annotated[Annotated[str, Field(min_length=1)] | None, Informative("read with the file")] = None
-    """Data sheet that this one starts from: a shipped name, or the path of a YAML file from this one. It
-    states what this file leaves out; name and title are not inherited."""
+    """Data sheet (name or YAML file) that states what this file leaves out, except name and title."""
     name: Annotated[str, Field(min_length=1), AfterValidator(one_line)]
     """Short name, as in `--soc NAME`."""
     title: str
     """Commercial name."""
     chips: dict[Literal["npu", "cpu", "gpu"], list[str]] = Field(default_factory=dict)
-    """Regular expressions, by class of device, for the names that drivers give to its chips, such as
-    `Ultra [579] 1[0-9]{2}H`: a measurement of another chip is not one of this SoC. A class without entry
-    means any chip of that class."""
+    """Regular expressions for names of chips that drivers report, by class of device. Absent class: any."""
     sources: dict[str, str]
     """References behind the short keys, such as [VPUNN], that the `source` of a number uses."""
     dram: Dram
@@ -177,7 +172,29 @@ class Soc(Section):
     """How the numbers were fitted to measurements. None: they were not."""
 
     @model_validator(mode="after")
-    def _chips_are_expressions(self) -> Soc:
+    def _is_consistent(self) -> Soc:
+        self._check_chips()
+        reserved = {"schema", "operating_point", *type(self).model_fields}
+        name = next((name for name in self.devices if name in reserved), None)
+        if name is not None:
+            allowed = f"a name that is none of {', '.join(sorted(reserved))}"
+            refuse(f"a device named `{name}`", allowed, at="devices")
+        if self.array_devices and self.technology is None:
+            refuse("nothing", "the process node of the NPU", at="technology")
+        self._check_bandwidths()
+        if self.default_device is not None:
+            require(self.default_device, self.devices, "device", at="default_device")
+        _refuse_wrong_fallbacks({name: device.fallback for name, device in self.devices.items()})
+        _refuse_wrong_levels(self.levels, self.array_devices)
+        _refuse_unknown_points(self.operating_points, {**self.devices, "dram": self.dram})
+        if self.package is not None and self.package.throttle and self.package.power_limit <= self.idle_w:
+            allowed = f"more than all devices draw idle, {self.idle_w:.3g} W"
+            refuse(self.package.power_limit.text, allowed, at="package.power_limit")
+        if self.technology is not None:
+            self._check_costs(self.technology)
+        return self
+
+    def _check_chips(self) -> None:
         for kind, patterns in self.chips.items():
             for pattern in patterns:
                 if len(pattern) > _LONGEST_PATTERN:
@@ -186,25 +203,8 @@ class Soc(Section):
                     re.compile(pattern)
                 except (re.error, RecursionError, OverflowError) as error:
                     refuse(shown(pattern), f"a regular expression ({error})", at=f"chips.{kind}")
-        return self
 
-    @model_validator(mode="after")
-    def _device_names_are_free(self) -> Soc:
-        reserved = {"schema", "operating_point", *type(self).model_fields}
-        name = next((name for name in self.devices if name in reserved), None)
-        if name is not None:
-            allowed = f"a name that is none of {', '.join(sorted(reserved))}"
-            refuse(f"a device named `{name}`", allowed, at="devices")
-        return self
-
-    @model_validator(mode="after")
-    def _an_npu_needs_its_silicon(self) -> Soc:
-        if self.array_devices and self.technology is None:
-            refuse("nothing", "the process node of the NPU", at="technology")
-        return self
-
-    @model_validator(mode="after")
-    def _no_bandwidth_beats_the_memory(self) -> Soc:
+    def _check_bandwidths(self) -> None:
         peak = self.dram.peak_bandwidth
         used = {"dram.bandwidth": self.dram.bandwidth}
         used |= {f"devices.{name}.dram_bandwidth": host.dram_bandwidth for name, host in self.hosts.items()}
@@ -212,46 +212,23 @@ class Soc(Section):
             # A study may assume a faster memory.
             if peak is not None and bandwidth > peak and bandwidth.source != SET_BY_STUDY:
                 refuse(bandwidth.text, f"at most dram.peak_bandwidth, {peak.text}; raise that too", at=path)
-        return self
-
-    @model_validator(mode="after")
-    def _named_devices_exist(self) -> Soc:
-        if self.default_device is not None and self.default_device not in self.devices:
-            meant = nearest(self.default_device, self.devices)
-            refuse(f"the device `{self.default_device}`", ", ".join(self.devices), meant, at="default_device")
-        _refuse_wrong_fallbacks({name: device.fallback for name, device in self.devices.items()})
-        _refuse_wrong_levels(self.levels, self.array_devices)
-        _refuse_unknown_points(self.operating_points, {**self.devices, "dram": self.dram})
-        return self
-
-    @model_validator(mode="after")
-    def _the_package_has_room_to_work(self) -> Soc:
-        if self.package is not None and self.package.throttle and self.package.power_limit <= self.idle_w:
-            allowed = f"more than all devices draw idle, {self.idle_w:.3g} W"
-            refuse(self.package.power_limit.text, allowed, at="package.power_limit")
-        return self
 
     @property
     def idle_w(self) -> float:
         """Power of the package while all devices are idle (W)."""
         return self.dram.idle_w + sum(float(device.power.idle) for device in self.devices.values())
 
-    @model_validator(mode="after")
-    def _formats_have_their_costs(self) -> Soc:
-        if self.technology is None:
-            return self
-        energy, area = self.technology.energy.mac, self.technology.area.mac
+    def _check_costs(self, technology: Technology) -> None:
         for name, array in self.array_devices.items():
             has_lanes = not isinstance(array, Accelerator) or array.has_vector_units
-            if has_lanes and self.technology.energy.dsp_op.source == "absent":
+            if has_lanes and technology.energy.dsp_op.source == "absent":
                 refuse("nothing", f"what {name}'s vector units take", at="technology.energy.dsp_op")
-        for array in self.array_devices.values():
-            for dtype in array.dpu.macs_per_mpe:
-                for costs, at in ((energy, "technology.energy.mac"), (area, "technology.area.mac")):
-                    if dtype not in costs:
-                        allowed = f"every format of dpu.macs_per_mpe; {dtype} is missing"
-                        refuse(", ".join(costs) or "none", allowed, at=at)
-        return self
+        dtypes = [dtype for array in self.array_devices.values() for dtype in array.dpu.macs_per_mpe]
+        for dtype in dtypes:
+            for part, costs in (("energy", technology.energy.mac), ("area", technology.area.mac)):
+                if dtype not in costs:
+                    allowed = f"every format of dpu.macs_per_mpe; {dtype} is missing"
+                    refuse(", ".join(costs) or "none", allowed, at=f"technology.{part}.mac")
 
     @property
     def array_devices(self) -> dict[str, Npu]:
@@ -377,8 +354,7 @@ def _full_path(path: tuple[str, ...], base: Any) -> tuple[str, ...]:
     return ("devices", *path) if path[0] in base.devices else path
 
 
-_TILES = (("tiles",), ("contexts",))
-"""Settings that change `tiles_for` unless it is set too."""
+_TILES = (("tiles",), ("contexts",))  # settings that change `tiles_for` unless it is set too
 
 
 def _forget_tiles_for(npu: dict[str, Any], changed: str) -> None:
@@ -422,18 +398,13 @@ def _refuse_wrong_fallbacks(fallbacks: Mapping[str, str | None]) -> None:
     """Refuse a fallback that is no device, or fallbacks that form a cycle."""
     for name, wanted in fallbacks.items():
         at = f"devices.{name}.fallback"
-        if wanted is not None and wanted not in fallbacks:
-            refuse(f"the device `{wanted}`", ", ".join(fallbacks), nearest(wanted, fallbacks), at=at)
+        if wanted is not None:
+            require(wanted, fallbacks, "device", at)
         if wanted == name:
             others = ", ".join(other for other in fallbacks if other != name) or "no fallback"
             refuse(f"`{wanted}`, the device itself", f"another device: {others}", at=at)
     for name in fallbacks:
-        chain, following = [name], fallbacks[name]
-        while following is not None:
-            if following in chain:
-                refuse(" -> ".join([*chain, following]), "fallbacks that end", at=f"devices.{name}.fallback")
-            chain.append(following)
-            following = fallbacks[following]
+        refuse_circle(name, fallbacks, f"devices.{name}.fallback")
 
 
 def _refuse_unknown_points(points: Mapping[str, Mapping[str, str]], sections: Mapping[str, Any]) -> None:
@@ -441,8 +412,7 @@ def _refuse_unknown_points(points: Mapping[str, Mapping[str, str]], sections: Ma
     for name, chosen in points.items():
         for device, point in chosen.items():
             at = f"operating_points.{name}.{device}"
-            if device not in sections:
-                refuse(f"the device `{device}`", ", ".join(sections), nearest(device, sections), at=at)
+            require(device, sections, "device", at)
             known = sections[device].operating_points
             if point not in known:
                 has = ", ".join(known) or f"none: {device} has no operating points"

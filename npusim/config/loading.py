@@ -36,10 +36,8 @@ from npusim.files import read_text
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
-_SHOWN = 10
-"""Errors that a message lists at most."""
-_LONGEST_EXPLAINED = 1 << 20
-"""Longest JSON file (bytes) whose messages name the line of a key; it is read again as YAML."""
+_SHOWN = 10  # errors that a message lists at most
+_LONGEST_EXPLAINED = 1 << 20  # bytes of a JSON file that is read again as YAML for its lines
 _WORDS = {
     "bool": "true or false",
     "int": "a whole number",
@@ -54,23 +52,10 @@ _WORDS = {
 
 
 def load_model(path: str | Path, model: type[ModelT], overrides: Settings = ()) -> ModelT:
-    """Read a YAML file as a model.
+    """Read a YAML file as a pydantic model, with settings on top.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    model : type
-        Any pydantic model.
-    overrides : settings, optional
-        Settings on top of the file: ``"path=value"`` texts, `Override`s or a mapping.
-
-    Raises
-    ------
-    FileError
-        If the file cannot be read.
-    ConfigError
-        If its content, or an override, does not fit the model.
+    A `FileError` says that the file cannot be read, a `ConfigError` that its content or a setting does not
+    fit.
     """
     return validate_data(read_yaml(Path(path)), model, overrides)
 

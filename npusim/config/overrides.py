@@ -17,8 +17,7 @@ from npusim.config.reading import Key, compose
 from npusim.errors import ConfigError, nearest, shown
 from npusim.units import Count, CountKind, Informative, Kind, Quantity, format_quantity
 
-_LONGEST, _DEEPEST = 100, 50
-"""Characters of a setting that a message repeats, and parts of its path."""
+_LONGEST, _DEEPEST = 100, 50  # characters of a setting that a message repeats, and parts of its path
 _LONGEST_NAME = 1000
 SET_BY_YOU = "set by you"
 """Source of a quantity that a setting changed."""
@@ -126,22 +125,10 @@ def valid_paths(model: BaseModel) -> dict[str, Any]:
 
 
 def apply_overrides(data: Any, overrides: Iterable[Override], base: BaseModel) -> dict[Key, Override]:
-    """Write overrides into the data of a file.
+    """Write overrides into the data of a file; return the override that set each path.
 
-    Parameters
-    ----------
-    base : pydantic model
-        The file's data alone, validated; it holds the paths that can be set.
-
-    Returns
-    -------
-    dict
-        The override that set each path of the file.
-
-    Raises
-    ------
-    ConfigError
-        If the model has no such path; it names the nearest one.
+    `base` is the file's data alone, validated; it holds the paths that can be set. A `ConfigError` for
+    another path names the nearest one.
     """
     written: dict[Key, Override] = {}
     overrides = list(overrides)

@@ -21,11 +21,9 @@ from npusim.files import read_text
 Key = tuple[str | int, ...]
 """Path of a value: keys of mappings and positions in lists."""
 
-_MOST_VALUES = 200_000
-"""More values than this, aliases expanded, are an attack or an accident, not a data sheet."""
+_MOST_VALUES = 200_000  # more, aliases expanded, are an attack or an accident
 _MOST_BYTES = 16 << 20
-_DEEPEST = 100
-"""Levels of nesting that a file may have."""
+_DEEPEST = 100  # levels of nesting that a file may have
 _HARMLESS_DEPTH, _HARMLESS_LENGTH = 1000, 1 << 20
 """Openings and characters of a text that need no check before the parser, which recurses."""
 _INDENTS = re.compile(r"^[ ?-]*", re.MULTILINE)

@@ -6,7 +6,6 @@ import csv
 import io
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,33 +18,23 @@ _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
-class Column(ABC):
-    """A column, by its name in the header."""
+class Column:
+    """A column, by its name in the header: any text, unless a subclass restricts it."""
 
     name: str
-
-    @property
-    @abstractmethod
-    def allowed(self) -> str:
-        """Text that says what it may hold."""
-
-    @abstractmethod
-    def value(self, text: str) -> float | str | None:
-        """Return the value of a text; None if it is not allowed."""
-
-
-@dataclass(frozen=True)
-class Text(Column):
-    """Any text, also an empty one."""
 
     @property
     def allowed(self) -> str:
         """Text that says what it may hold."""
         return "any text"
 
-    def value(self, text: str) -> str:
-        """Return the text."""
+    def value(self, text: str) -> float | str | None:
+        """Return the value of a text; None if it is not allowed."""
         return text
+
+
+class Text(Column):
+    """Any text, also an empty one."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +100,6 @@ class Pair(Column):
             return None
         return text if all(int(number) >= self.least for number in numbers) else None
 
-    def numbers(self, text: str) -> list[float]:
-        """Return the numbers of a well-formed text."""
-        return [float(number) for number in text.split(self.sign)]
-
 
 @dataclass(frozen=True)
 class Table:
@@ -131,21 +116,10 @@ class Table:
 
 
 def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -> Table:
-    """Read a CSV file with a header.
+    """Read a CSV file with a header, which holds some columns in any order.
 
-    Parameters
-    ----------
-    columns : sequence of Column
-        Columns that it must hold, in any order.
-    further : bool, optional
-        Whether it may hold further columns, which are ignored.
-
-    Raises
-    ------
-    FileError
-        If the file cannot be read.
-    ConfigError
-        If a column is missing or not allowed, a value is not of its kind, or there is no row.
+    `further` columns are ignored, or refused. A `FileError` says that the file cannot be read, a
+    `ConfigError` that a column is missing or not allowed, a value is not of its kind, or there is no row.
     """
     file = str(path)
     records = csv_records(read_text(path), file)

@@ -14,7 +14,7 @@ from npusim.arch import load_soc
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Tensor
 from npusim.techniques.aggregation import before_broadcast
-from npusim.techniques.preprocessing import MATRIX_ROLES, feature_independent, unique_name
+from npusim.techniques.preprocessing import MATRIX_ROLES, unique_name
 from npusim.techniques.technique import Parameters, Stage, Technique
 
 _EDGE_BYTES = 2 * DType.INT64.bytes
@@ -62,7 +62,7 @@ def segments(graph: Graph) -> tuple[Segment, ...]:
 
 
 def _found(graph: Graph) -> Iterator[Segment]:
-    constant = feature_independent(graph)
+    constant = graph.feature_independent
     for op in graph:
         if op.repeats > 1:
             continue

@@ -9,8 +9,8 @@ read again at each step otherwise, so the first step, which fetches them, stands
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,8 +21,7 @@ from npusim.ops import DType, Operator, Tensor, TensorKind
 if TYPE_CHECKING:
     from npusim.frontends.translation import Translation
 
-_MOST_ITERATIONS = 1 << 31
-"""ONNX gives a loop that ends by its condition alone the largest integer as its trip count."""
+_MOST_ITERATIONS = 1 << 31  # ONNX's trip count of a loop that ends by its condition alone
 
 
 def shape_of(output: Any) -> tuple[int, ...]:
@@ -77,10 +76,9 @@ def _add_loop(translation: Translation, node: Any) -> None:
     editor, results = translation.editor, list[list[str]]()
     for count in (1, times - 1):
         if count:
-            before = set(editor.operators)
-            operands = _body_operands(translation, node, results[-1] if results else [])
-            results.append(translation.inline(node.get_function(), operands))
-            repeat(editor, editor.operators.keys() - before, count)
+            with _repeated(editor, count):
+                operands = _body_operands(translation, node, results[-1] if results else [])
+                results.append(translation.inline(node.get_function(), operands))
     for description in node.get_output_descriptions():
         values = [each[description.body_value_index] for each in results]
         port = description.output_index
@@ -137,24 +135,14 @@ _STATES = {"LSTMSequence": 2, "GRUSequence": 1, "RNNSequence": 1}
 """States that each layer carries from step to step: LSTM has a cell beside the hidden state."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Direction:
-    """Tensors of one direction of a recurrent layer."""
-
-    name: str
-    recurrent: tuple[str, ...]
-    """Weights of each product with the state."""
-    projected: str
-    """Product with the input of all steps, [batch, steps, gates x hidden]."""
-    states: tuple[str, ...]
-
-
-def repeat(editor: Editor, operators: set[str], times: int) -> None:
-    """Multiply the repeats of operators; constants that they read may stay in SRAM meanwhile."""
-    for name in operators:
+@contextmanager
+def _repeated(editor: Editor, times: int) -> Iterator[None]:
+    """Multiply the repeats of operators that are added; constants that they read may stay in SRAM."""
+    before = set(editor.operators)
+    yield
+    for name in editor.operators.keys() - before:
         op = editor.operators[name]
-        if times > 1:
-            editor.change_operator(name, repeats=op.repeats * times)
+        editor.change_operator(name, repeats=op.repeats * times)
         for tensor in op.inputs:
             if editor.tensors[tensor].kind is TensorKind.CONSTANT:
                 editor.change_tensor(tensor, cached=True)
@@ -165,18 +153,9 @@ def decompose_recurrence(
 ) -> list[str]:
     """Split an LSTM, GRU or RNN over a sequence into its products and gates.
 
-    Parameters
-    ----------
-    inputs : sequence of str
-        Input [batch, steps, size], states [batch, directions, hidden], lengths, weights of the input
-        [directions, gates x hidden, size] and of the state [directions, gates x hidden, hidden], bias.
-    attrs : mapping
-        OpenVINO's attributes; `linear_before_reset` of a GRU.
-
-    Returns
-    -------
-    list of str
-        All hidden states [batch, directions, steps, hidden], and each state after the last step.
+    Inputs: data [batch, steps, size], states [batch, directions, hidden], lengths, weights of the input
+    [directions, gates x hidden, size] and of the state [directions, gates x hidden, hidden], bias. Returns
+    all hidden states [batch, directions, steps, hidden] and each state after the last step.
     """
     states, tensors = _STATES[kind], editor.tensors
     x, weights, recurrent, bias = inputs[0], *inputs[states + 2 : states + 5]
@@ -191,23 +170,19 @@ def decompose_recurrence(
         own_weights = _part(editor, weights, f"{own}/weights", tensors[weights].shape[1:])
         own_bias = _part(editor, bias, f"{own}/bias", (width,))
         product = editor.matmul(x, own_weights, f"{own}/input_product", transpose_b=True)
-        direction = _Direction(
-            own,
-            tuple(_part(editor, recurrent, f"{own}/recurrent{i}", (n, hidden)) for i, n in enumerate(widths)),
-            editor.eltwise("Add", product, own_bias, f"{own}/input_bias"),
-            tuple(
-                _part(editor, s, f"{own}/state{i}", (batch, hidden))
-                for i, s in enumerate(inputs[1 : states + 1])
-            ),
-        )
-        last, hiddens = direction.states, []
+        own_recurrent = [
+            _part(editor, recurrent, f"{own}/recurrent{i}", (n, hidden)) for i, n in enumerate(widths)
+        ]
+        projected = editor.eltwise("Add", product, own_bias, f"{own}/input_bias")
+        last = [
+            _part(editor, state, f"{own}/state{i}", (batch, hidden))
+            for i, state in enumerate(inputs[1 : states + 1])
+        ]
         for label, times in (("first", 1), ("others", steps - 1)):
             if times:
-                before = set(editor.operators)
-                last = _step(editor, kind, direction, last, label)
-                repeat(editor, editor.operators.keys() - before, times)
-                hiddens.append(last[0])
-        sequences += hiddens
+                with _repeated(editor, times):
+                    last = _step(editor, kind, f"{own}/{label}", own_recurrent, projected, last)
+                sequences.append(last[0])
         for end, state in zip(ends, last, strict=True):
             end.append(state)
     dtype = tensors[x].dtype
@@ -231,38 +206,40 @@ def _part(editor: Editor, tensor: str, name: str, shape: Sequence[int]) -> str:
 
 
 def _step(
-    editor: Editor, kind: str, direction: _Direction, states: Sequence[str], label: str
-) -> tuple[str, ...]:
-    """Add one step and return the states after it."""
-    name, hidden = f"{direction.name}/{label}", states[0]
-    shape, dtype = editor.tensors[hidden].shape, editor.tensors[hidden].dtype
-    width = editor.tensors[direction.projected].shape[-1]
-    projected = editor.op("View", (direction.projected,), (shape[0], width), dtype, f"{name}/input")
-    state, recurrent = hidden, direction.recurrent[-1]
-    if len(direction.recurrent) > 1:  # a GRU that resets the state before its product
-        product = editor.matmul(hidden, direction.recurrent[0], f"{name}/reset_product", transpose_b=True)
-        state = editor.op("GRUGates", (product, projected, hidden), shape, dtype, f"{name}/reset")
-    product = editor.matmul(state, recurrent, f"{name}/product", transpose_b=True)
+    editor: Editor, kind: str, name: str, recurrent: Sequence[str], projected: str, states: Sequence[str]
+) -> list[str]:
+    """Add one step and return the states after it.
+
+    `recurrent` are the weights of each product with the state, `projected` the product with the input of all
+    steps, [batch, steps, gates x hidden].
+    """
+    hidden = editor.tensors[states[0]]
+    width, dtype = editor.tensors[projected].shape[-1], hidden.dtype
+    own = editor.op("View", (projected,), (hidden.shape[0], width), dtype, f"{name}/input")
+    state = hidden.name
+    if len(recurrent) > 1:  # a GRU that resets the state before its product
+        product = editor.matmul(state, recurrent[0], f"{name}/reset_product", transpose_b=True)
+        state = editor.op("GRUGates", (product, own, state), hidden.shape, dtype, f"{name}/reset")
+    product = editor.matmul(state, recurrent[-1], f"{name}/product", transpose_b=True)
     if kind == "GRUSequence":
-        return (editor.op("GRUGates", (product, projected, hidden), shape, dtype, f"{name}/state"),)
-    gates = editor.eltwise("Add", product, projected, f"{name}/gates")
+        inputs = (product, own, hidden.name)
+        return [editor.op("GRUGates", inputs, hidden.shape, dtype, f"{name}/state")]
+    gates = editor.eltwise("Add", product, own, f"{name}/gates")
     if kind == "RNNSequence":
-        return (editor.unary("Tanh", gates, f"{name}/state"),)
-    results = [Tensor(f"{name}/{result}", shape, dtype) for result in ("state", "cell")]
-    outputs = tuple(tensor.name for tensor in results)
-    editor.add_operator(Operator(f"{name}/state", "LSTMGates", (gates, states[1]), outputs), results)
+        return [editor.unary("Tanh", gates, f"{name}/state")]
+    results = [Tensor(f"{name}/{result}", hidden.shape, dtype) for result in ("state", "cell")]
+    outputs = [tensor.name for tensor in results]
+    editor.add_operator(Operator(f"{name}/state", "LSTMGates", (gates, states[1]), tuple(outputs)), results)
     return outputs
 
 
 _ELLIPSIS = "..."
-_FIRST_PRIVATE = 0x100
-"""Labels from here on stand for the dimensions of an ellipsis."""
+_FIRST_PRIVATE = 0x100  # labels from here on stand for the dimensions of an ellipsis
 
 
 class _Operand(NamedTuple):
     tensor: str
-    term: str
-    """A label for each dimension."""
+    term: str  # a label for each dimension
 
 
 def decompose_einsum(editor: Editor, name: str, inputs: Sequence[str], attrs: Mapping[str, Any]) -> list[str]:

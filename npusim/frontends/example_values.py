@@ -16,33 +16,19 @@ import numpy.typing as npt
 from npusim.graph import Graph
 from npusim.ops import DType, Family, Operator, Role, Tensor
 
-_MASKED_OUT = -1e4
-"""What stands for minus infinity in an additive mask: 0 x inf would be NaN, and fp16 ends at 65504."""
-_SLOPE = 0.2
-"""Slope of GAT's leaky ReLU (Velickovic et al. 2018, section 2.1)."""
-_EXPONENT = -0.5
-"""Power that makes a norm of degrees (Kipf and Welling 2017, equation 2)."""
+_MASKED_OUT = -1e4  # minus infinity of an additive mask: 0 x inf would be NaN, fp16 ends at 65504
+_SLOPE = 0.2  # of GAT's leaky ReLU (Velickovic et al. 2018, section 2.1)
+_EXPONENT = -0.5  # power that makes a norm of degrees (Kipf and Welling 2017, equation 2)
 _NEIGHBOURS = (Role.NORM, Role.MASK, Role.ADJACENCY)
 _INTEGERS = {DType.INT64: np.int64, DType.INT32: np.int32, DType.INT16: np.int16, DType.UINT8: np.uint8}
 
 
 def example_value(graph: Graph, name: str, seed: int = 0) -> npt.NDArray[Any]:
-    """Return values for an input or constant of a graph.
+    """Return values for an input or constant of a graph, such as its readers allow.
 
-    Parameters
-    ----------
-    graph : Graph
-        The graph; the tensor's readers decide which values it may have.
-    name : str
-        Name of an input or constant.
-    seed : int, optional
-        The same seed gives the same values; each tensor has a random stream of its own.
-
-    Returns
-    -------
-    ndarray
-        Of the tensor's shape: float32 for every floating-point format and for int8 (real numbers between -1
-        and 1, to be rounded to 8 bits), integers of the tensor's width, or booleans.
+    They are of the tensor's shape: float32 for floating-point formats and int8 (between -1 and 1, to be
+    rounded to 8 bits), integers of the tensor's width, or booleans. Each tensor has a random stream of its
+    own.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -18,8 +19,7 @@ from xml.parsers.expat import ExpatError, ParserCreate
 
 from npusim.errors import ModelFileError, shown
 
-_CYCLE_SHOWN = 6
-"""Most operators of a cycle that a message names."""
+_CYCLE_SHOWN = 6  # most operators of a cycle that a message names
 
 
 _PYTHON = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
@@ -51,11 +51,9 @@ class NodeStructure:
     name: str
     type: str
     domain: str = ""
-    inputs: list[str] = field(default_factory=list)
-    """Names of tensors; '' for an operand that is left out."""
+    inputs: list[str] = field(default_factory=list)  # names of tensors; '' for an operand that is left out
     outputs: list[str] = field(default_factory=list)
-    origin: str = ""
-    """Stack trace of the module that it was exported from, where the exporter wrote one."""
+    origin: str = ""  # stack trace of the module that it was exported from, where the exporter wrote one
 
     @property
     def label(self) -> str:
@@ -69,8 +67,7 @@ class ExternalTensor:
     """A constant whose bytes lie in another file."""
 
     name: str
-    location: str
-    """Path of that file as the model gives it, relative to the model's folder."""
+    location: str  # path of that file as the model gives it, relative to the model's folder
     offset: int
     length: int
 
@@ -177,13 +174,11 @@ def _external_problem(tensor: ExternalTensor, folder: Path) -> str:
     return ""
 
 
-_VERSIONS = (10, 11)
-"""Oldest and newest IR that OpenVINO reads (since 2022)."""
+_VERSIONS = (10, 11)  # oldest and newest IR that OpenVINO reads (since 2022)
 LARGEST_XML = 1 << 30
 """Most bytes of an IR description that are read; the largest language models have some 10 MB."""
 _BLOCK, _LONGEST_TAG = 1 << 20, 4 << 20
-_DEEPEST = 200
-"""Elements within each other; bodies of nested loops need some ten each."""
+_DEEPEST = 200  # elements within each other; bodies of nested loops need some ten each
 
 
 def read_ir_structure(path: Path) -> ModelStructure:
@@ -200,7 +195,6 @@ def read_ir_structure(path: Path) -> ModelStructure:
     parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
     parser.CharacterDataHandler = reader.text
     parser.EntityDeclHandler = reader.entity
-    remedy = "export or copy it again with its .bin file"
     try:
         with path.open("rb") as file:
             # Large blocks: a tag that is not closed is looked through again with each of them.
@@ -210,11 +204,9 @@ def read_ir_structure(path: Path) -> ModelStructure:
                     raise ValueError(f"a tag of more than {_LONGEST_TAG >> 20} MiB")
             parser.Parse(b"", True)
         return reader.finish()
-    except ExpatError as error:
-        raise ModelFileError(str(path), f"cannot be read as a model: {error}", remedy) from None
-    except (KeyError, ValueError) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise ModelFileError(str(path), f"cannot be read as a model: {what}", remedy) from None
+    except (ExpatError, KeyError, ValueError) as error:
+        problem = f"cannot be read as a model: {'no ' if isinstance(error, KeyError) else ''}{error}"
+        raise ModelFileError(str(path), problem, "export or copy it again with its .bin file") from None
 
 
 class _IrReader:
@@ -235,23 +227,23 @@ class _IrReader:
         self.path.append(tag)
         if len(self.path) > _DEEPEST:
             raise ValueError(f"its elements are more than {_DEEPEST} deep")
-        if self.path == ["net"]:
-            self.structure.versions["version of the IR"] = (int(attributes["version"]), *_VERSIONS)
-        elif len(self.path) == 1:
-            raise ValueError(f"it begins with <{tag}>, an IR with <net>")
-        elif self.path == ["net", "layers", "layer"]:
-            self._layer(attributes)
-        elif self.path == ["net", "layers", "layer", "output", "port"]:
-            self.port = attributes["id"]
-            self.layer.outputs.append(f"{self.id}:{self.port}")
-            self.shapes[self.id, self.port] = []
-        elif self.path == ["net", "layers", "layer", "data"] and self.layer.type == "Parameter":
-            shape = attributes.get("shape", "")
-            sizes = [size.strip() for size in shape.split(",") if size.strip()]
-            self.structure.inputs[self.layer.name] = tuple(_size(size, self.layer) for size in sizes)
-        elif self.path == ["net", "edges", "edge"]:
-            source = f"{attributes['from-layer']}:{attributes['from-port']}"
-            self.edges.append((source, attributes["to-layer"], attributes["to-port"]))
+        match "/".join(self.path):
+            case "net":
+                self.structure.versions["version of the IR"] = (int(attributes["version"]), *_VERSIONS)
+            case "net/layers/layer":
+                self._layer(attributes)
+            case "net/layers/layer/output/port":
+                self.port = attributes["id"]
+                self.layer.outputs.append(f"{self.id}:{self.port}")
+                self.shapes[self.id, self.port] = []
+            case "net/layers/layer/data" if self.layer.type == "Parameter":
+                sizes = [size.strip() for size in attributes.get("shape", "").split(",") if size.strip()]
+                self.structure.inputs[self.layer.name] = tuple(_size(size, self.layer) for size in sizes)
+            case "net/edges/edge":
+                source = f"{attributes['from-layer']}:{attributes['from-port']}"
+                self.edges.append((source, attributes["to-layer"], attributes["to-port"]))
+            case root if "/" not in root:
+                raise ValueError(f"it begins with <{tag}>, an IR with <net>")
 
     def _layer(self, attributes: dict[str, str]) -> None:
         self.id = attributes["id"]
@@ -264,7 +256,7 @@ class _IrReader:
         self.structure.nodes.append(self.layer)
 
     def text(self, data: str) -> None:
-        if self.path == ["net", "layers", "layer", "output", "port", "dim"] and data.strip():
+        if "/".join(self.path) == "net/layers/layer/output/port/dim" and data.strip():
             self.shapes[self.id, self.port].append(_size(data.strip(), self.layer))
 
     def end(self, _: str) -> None:
@@ -295,17 +287,14 @@ def _size(text: str, layer: NodeStructure) -> int:
     return size
 
 
-_MOST_FIELDS = 1_000_000
-"""Fields of one message: a graph of a million operators is none."""
-_IR_VERSIONS = (1, 14)
-"""Oldest and newest version of the file format (onnx 1.23, onnx.proto, `enum Version`)."""
+_MOST_FIELDS = 1_000_000  # fields of one message: a graph of a million operators is none
+_IR_VERSIONS = (1, 14)  # oldest and newest version of the file format (onnx 1.23, onnx.proto, `enum Version`)
 _OPSETS = {"": (1, 28), "ai.onnx": (1, 28), "ai.onnx.ml": (1, 5)}
 """Oldest and newest operator set of each domain (onnx 1.23, Changelog.md)."""
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_EXTERNAL = 1
-"""`TensorProto.DataLocation.EXTERNAL`."""
-_TRACE_KEY = "pkg.torch.onnx.stack_trace"
-"""Metadata of a node with the lines of the module that it was exported from."""
+_VARINT, _BYTES = 0, 2
+_FIXED_BYTES = {1: 8, 5: 4}  # length of a field by its wire type
+_EXTERNAL = 1  # `TensorProto.DataLocation.EXTERNAL`
+_TRACE_KEY = "pkg.torch.onnx.stack_trace"  # metadata of a node: the lines that it was exported from
 
 
 class _Damaged(Exception):
@@ -313,12 +302,39 @@ class _Damaged(Exception):
 
 
 class _Field(NamedTuple):
-    """A field of a message: its number, and the integer or the span of bytes that it holds."""
+    """A field of a message: an integer, or the span of its bytes."""
 
-    number: int
     value: int
     start: int
     stop: int
+
+
+class _Message:
+    """A message of `onnx.proto`: its fields by their numbers in that file."""
+
+    def __init__(self, data: mmap.mmap, start: int, stop: int) -> None:
+        self.data, self.fields = data, defaultdict[int, list[_Field]](list)
+        for number, field_ in _fields(data, start, stop):
+            self.fields[number].append(field_)
+
+    def integers(self, number: int) -> list[int]:
+        return [part.value for part in self.fields[number]]
+
+    def texts(self, number: int) -> list[str]:
+        return [self.data[part.start : part.stop].decode() for part in self.fields[number]]
+
+    def text(self, number: int) -> str:
+        """Return the last text of a field; '' if there is none."""
+        return ("", *self.texts(number))[-1]
+
+    def messages(self, number: int, *path: int) -> list[_Message]:
+        """Return the messages at the end of a path of fields."""
+        inner = [_Message(self.data, part.start, part.stop) for part in self.fields[number]]
+        return [message for part in inner for message in part.messages(*path)] if path else inner
+
+    def entries(self, number: int) -> dict[str, str]:
+        """Return a field of keys with values."""
+        return {entry.text(1): entry.text(2) for entry in self.messages(number)}
 
 
 def read_onnx_structure(path: Path) -> ModelStructure:
@@ -332,7 +348,7 @@ def read_onnx_structure(path: Path) -> ModelStructure:
     with path.open("rb") as file:
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _OnnxReader(data).model()
+                return _onnx_model(_Message(data, 0, len(data)))
         except OSError as error:
             raise ModelFileError(str(path), f"cannot be read ({error.strerror})", "give it memory") from None
         except (_Damaged, UnicodeDecodeError):
@@ -343,136 +359,75 @@ def read_onnx_structure(path: Path) -> ModelStructure:
             ) from None
 
 
-class _OnnxReader:
-    """Reads messages of `onnx.proto` from bytes; numbers of fields are those of that file."""
+def _onnx_model(model: _Message) -> ModelStructure:
+    structure = ModelStructure()
+    for version in model.integers(1):
+        structure.versions["version of the ONNX format"] = (version, *_IR_VERSIONS)
+    for opset in model.messages(8):
+        domain, versions = opset.text(1), (0, *opset.integers(2))
+        if domain in _OPSETS:
+            label = f"operator set{f' of {domain}' if domain else ''}"
+            structure.versions[label] = (versions[-1], *_OPSETS[domain])
+    graphs = model.messages(7)
+    if not graphs:
+        raise _Damaged
+    for graph in graphs:
+        structure.nodes += map(_onnx_node, graph.messages(1))
+        structure.inputs |= map(_onnx_value, graph.messages(11))
+        structure.outputs |= {name: shape for name, shape in map(_onnx_value, graph.messages(12)) if shape}
+        # The values of a sparse constant have its name.
+        for tensor in (*graph.messages(5), *graph.messages(15, 1)):
+            structure.constants.add(tensor.text(8))
+            if _EXTERNAL in tensor.integers(14)[-1:]:
+                structure.external.append(_external_tensor(tensor))
+    return structure
 
-    def __init__(self, data: mmap.mmap) -> None:
-        self.data = data
 
-    def model(self) -> ModelStructure:
-        structure, graphs = ModelStructure(), 0
-        for part in self._fields(0, len(self.data)):
-            if part.number == 1:
-                structure.versions["version of the ONNX format"] = (part.value, *_IR_VERSIONS)
-            elif part.number == 7:
-                graphs += 1
-                self._graph(part, structure)
-            elif part.number == 8:
-                parts = list(self._fields(part.start, part.stop))
-                domain = next((self._text(f) for f in parts if f.number == 1), "")
-                version = next((f.value for f in parts if f.number == 2), 0)
-                if domain in _OPSETS:
-                    label = f"operator set{f' of {domain}' if domain else ''}"
-                    structure.versions[label] = (version, *_OPSETS[domain])
-        if not graphs:
+def _onnx_node(node: _Message) -> NodeStructure:
+    origin = node.entries(9).get(_TRACE_KEY) or next(filter(None, node.texts(6)), "")
+    return NodeStructure(node.text(3), node.text(4), node.text(7), node.texts(1), node.texts(2), origin)
+
+
+def _onnx_value(info: _Message) -> tuple[str, tuple[int, ...]]:
+    """Return name and shape of a `ValueInfoProto`; no shape where it is no tensor, or of unknown rank."""
+    return info.text(1), tuple((-1, *size.integers(1))[-1] for size in info.messages(2, 1, 2, 1))
+
+
+def _external_tensor(tensor: _Message) -> ExternalTensor:
+    entries = tensor.entries(13)
+    try:
+        offset, length = (int(entries.get(key, 0)) for key in ("offset", "length"))
+    except ValueError:
+        raise _Damaged from None
+    return ExternalTensor(tensor.text(8), entries.get("location", ""), offset, length)
+
+
+def _fields(data: mmap.mmap, start: int, stop: int) -> Iterator[tuple[int, _Field]]:
+    """Yield number and content of each field of a message in the protobuf wire format."""
+    for _ in range(_MOST_FIELDS + 1):
+        if start >= stop:
+            return
+        key, start = _varint(data, start, stop)
+        number, kind = key >> 3, key & 7
+        value, length = 0, _FIXED_BYTES.get(kind, 0)
+        if kind in (_VARINT, _BYTES):
+            value, start = _varint(data, start, stop)
+        elif not length:
             raise _Damaged
-        return structure
+        if kind == _BYTES:
+            value, length = 0, value
+        if kind != _VARINT and (number == 0 or start + length > stop):
+            raise _Damaged
+        yield number, _Field(value - (value >> 63 << 64), start, start + length)
+        start += length
+    raise _Damaged
 
-    def _graph(self, graph: _Field, structure: ModelStructure) -> None:
-        for part in self._fields(graph.start, graph.stop):
-            if part.number == 1:
-                structure.nodes.append(self._node(part))
-            elif part.number == 5:
-                self._tensor(part, structure)
-            elif part.number == 11:
-                name, shape = self._value(part)
-                structure.inputs[name] = shape
-            elif part.number == 12:
-                name, shape = self._value(part)
-                if shape:
-                    structure.outputs[name] = shape
-            elif part.number == 15:  # a sparse constant: its values have the name
-                for values in self._nested(part, 1):
-                    self._tensor(values, structure)
 
-    def _node(self, message: _Field) -> NodeStructure:
-        node, names = NodeStructure("", ""), {3: "name", 4: "type", 7: "domain"}
-        for part in self._fields(message.start, message.stop):
-            if part.number in (1, 2):
-                (node.inputs if part.number == 1 else node.outputs).append(self._text(part))
-            elif part.number in names:
-                setattr(node, names[part.number], self._text(part))
-            elif part.number == 6:
-                node.origin = node.origin or self._text(part)
-            elif part.number == 9:
-                key, value = self._pair(part)
-                node.origin = value if key == _TRACE_KEY else node.origin
-        return node
-
-    def _tensor(self, tensor: _Field, structure: ModelStructure) -> None:
-        name, location, entries = "", 0, {}
-        for part in self._fields(tensor.start, tensor.stop):
-            if part.number == 8:
-                name = self._text(part)
-            elif part.number == 14:
-                location = part.value
-            elif part.number == 13:
-                key, value = self._pair(part)
-                entries[key] = value
-        structure.constants.add(name)
-        if location == _EXTERNAL:
-            try:
-                offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
-            except ValueError:
-                raise _Damaged from None
-            structure.external.append(ExternalTensor(name, entries.get("location", ""), offset, length))
-
-    def _value(self, info: _Field) -> tuple[str, tuple[int, ...]]:
-        """Name and shape of a `ValueInfoProto`; no shape where it is no tensor, or of unknown rank."""
-        name, shape = "", []
-        for part in self._fields(info.start, info.stop):
-            if part.number == 1:
-                name = self._text(part)
-            elif part.number == 2:
-                for size in self._nested(part, 1, 2, 1):
-                    written = [f.value for f in self._fields(size.start, size.stop) if f.number == 1]
-                    shape.append(written[-1] if written else -1)
-        return name, tuple(shape)
-
-    def _nested(self, outer: _Field, *numbers: int) -> Iterator[_Field]:
-        """Yield the fields at the end of a path of field numbers."""
-        for part in self._fields(outer.start, outer.stop):
-            if part.number == numbers[0]:
-                yield from self._nested(part, *numbers[1:]) if len(numbers) > 1 else (part,)
-
-    def _pair(self, entry: _Field) -> tuple[str, str]:
-        parts = {f.number: self._text(f) for f in self._fields(entry.start, entry.stop)}
-        return parts.get(1, ""), parts.get(2, "")
-
-    def _text(self, part: _Field) -> str:
-        return self.data[part.start : part.stop].decode()
-
-    def _fields(self, start: int, stop: int) -> Iterator[_Field]:
-        for _ in range(_MOST_FIELDS + 1):
-            if start >= stop:
-                return
-            key, start = self._varint(start, stop)
-            number, kind = key >> 3, key & 7
-            if kind == _VARINT:
-                value, start = self._varint(start, stop)
-                yield _Field(number, value - (value >> 63 << 64), start, start)
-                continue
-            if kind == _BYTES:
-                length, start = self._varint(start, stop)
-            elif kind in (_FIXED64, _FIXED32):
-                length = 8 if kind == _FIXED64 else 4
-            else:
-                raise _Damaged
-            if number == 0 or start + length > stop:
-                raise _Damaged
-            yield _Field(number, 0, start, start + length)
-            start += length
-        raise _Damaged
-
-    def _varint(self, at: int, stop: int) -> tuple[int, int]:
-        """Return (number, where it ends); it has up to 64 bits, seven in a byte."""
-        value = 0
-        for shift in range(0, 70, 7):
-            if at >= stop:
-                raise _Damaged
-            byte = self.data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value & (1 << 64) - 1, at
-        raise _Damaged
+def _varint(data: mmap.mmap, start: int, stop: int) -> tuple[int, int]:
+    """Return (number, where it ends); it has up to 64 bits, seven in a byte."""
+    value = 0
+    for place, shift in zip(range(start, stop), range(0, 70, 7), strict=False):
+        value |= (data[place] & 0x7F) << shift
+        if data[place] < 0x80:
+            return value & (1 << 64) - 1, place + 1
+    raise _Damaged

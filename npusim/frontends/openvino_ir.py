@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,10 @@ from npusim.frontends.model_structure import (
     user_line,
 )
 from npusim.frontends.translation import translate
-from npusim.graph import Editor, Graph
+from npusim.graph import Graph
 from npusim.ops import DType, Role
 
-_NO_REPORTS = "TF_BUILD"
-"""Set where programs are built and tested; OpenVINO's telemetry is silent there."""
+_NO_REPORTS = "TF_BUILD"  # set where programs are built and tested; OpenVINO's telemetry is silent there
 _READERS = {".xml": "ir", ".onnx": "onnx"}
 SUFFIXES = tuple(_READERS)
 """Endings of the files that `import_model` reads."""
@@ -86,37 +84,27 @@ def import_model(
     precision: DType | None = DType.FP16,
     constants: dict[str, Any] | None = None,
 ) -> Graph:
-    """Read a model file.
+    """Read an OpenVINO IR (`.xml`, with its `.bin` beside it) or an ONNX file.
+
+    Constant subgraphs, shape arithmetic, decompression and operators that change nothing are folded.
 
     Parameters
     ----------
-    path : str or Path
-        An OpenVINO IR (`.xml`, with its `.bin` beside it) or an ONNX file.
     shapes : mapping of str to sequence of int, optional
-        Fixed shapes for inputs, by name; needed where the model leaves a dimension open.
+        Fixed shapes for inputs that the model leaves open.
     roles : mapping of str to Role, optional
-        What inputs mean, by name, where their name does not say it (x, edge_index, adj, norm, mask ... are
-        known).
+        What inputs mean where their name (x, edge_index, adj, norm, mask ...) does not say it.
     precision : DType, optional
-        Format in which floating-point tensors wider than it are held: NPU and GPU run an fp32 file in fp16.
-        None keeps the file's formats.
+        Format in which wider floating-point tensors are held. None: that of the file.
     constants : dict, optional
         Filled with the output of the `openvino.Model` that each constant of the graph stands for.
-
-    Returns
-    -------
-    Graph
-        One operator for each operator of the file, except constants (tensors), shape arithmetic and other
-        constant subgraphs (folded), decompression Converts (folded) and operators that change nothing.
 
     Raises
     ------
     ModelFileError
         When the file is missing, empty, truncated or no model.
-    DynamicShapeError
-        When an input has no fixed shape.
     ShapeError
-        When a tensor inside has no fixed shape although the inputs have, or `shapes` does not fit.
+        When an input or tensor has no fixed shape (`DynamicShapeError`), or `shapes` does not fit.
     UnknownNameError
         When `shapes` or `roles` name an input that the model does not have.
     """
@@ -124,34 +112,19 @@ def import_model(
     model, structure = _read(path)
     try:
         notes = fix_shapes(model, path.stem, shapes or {}, roles or {})
-        return _noted(_graph(path, model, structure, shapes, roles, precision, constants), notes)
+        problem = "" if shapes else structure.declared(_result_shapes(model, path.suffix))
+        if problem:
+            raise ModelFileError(str(path), problem, "mend it, or give its inputs by --shape")
+        optimise(model)
+        return translate(model, path.stem, roles or {}, precision, constants, notes)
+    except RuntimeError as error:
+        raise ModelFileError(str(path), f"cannot be optimised: {_reason(error)}", _remedy(path)) from None
     except DynamicShapeError:
         raise
     except ShapeError as error:
         node = structure.find(error.operator) if isinstance(error, UnfixedSizeError) else None
         line = user_line(node.origin) if node is not None else ""
         raise ShapeError(f"{path}: {error}" + (f"; it comes from {line}" if line else "")) from None
-
-
-def _graph(
-    path: Path,
-    model: Any,
-    structure: ModelStructure,
-    shapes: Mapping[str, Sequence[int]] | None,
-    roles: Mapping[str, Role] | None,
-    precision: DType | None,
-    constants: dict[str, Any] | None,
-) -> Graph:
-    """Optimise and translate a model whose inputs have fixed shapes."""
-    if not shapes:
-        problem = structure.declared(_shapes_made(model, path.suffix))
-        if problem:
-            raise ModelFileError(str(path), problem, "mend it, or give its inputs by --shape")
-    try:
-        optimise(model)
-        return translate(model, path.stem, roles or {}, precision, constants)
-    except RuntimeError as error:
-        raise ModelFileError(str(path), f"cannot be optimised: {_reason(error)}", _remedy(path)) from None
 
 
 def _read(path: Path) -> tuple[Any, ModelStructure]:
@@ -168,14 +141,11 @@ def _read(path: Path) -> tuple[Any, ModelStructure]:
     try:
         return reader.convert(reader.load(str(path))), structure
     except Exception as error:  # the readers raise exceptions of their own, without a common base
-        missing = _NO_RULE.search(str(error))
-        if missing:
-            known = "export it with operators that OpenVINO reads, of the domains ai.onnx and com.microsoft"
-            raise ModelFileError(
-                str(path), f"cannot be read as a model: {_unread(missing[1], structure)}", known
-            ) from None
-        reason = _reason(error)
+        missing, reason = _NO_RULE.search(str(error)), _reason(error)
         remedy = "mend that operator" if reason.startswith("operator ") else _remedy(path)
+        if missing:
+            reason = _unread(missing[1], structure)
+            remedy = "export it with operators that OpenVINO reads, of the domains ai.onnx and com.microsoft"
         raise ModelFileError(str(path), f"cannot be read as a model: {reason}", remedy) from None
 
 
@@ -187,7 +157,7 @@ def _unread(types: str, structure: ModelStructure) -> str:
     return f"OpenVINO has no operator {types}" if node is None else f"{node.label} is unknown to OpenVINO"
 
 
-def _shapes_made(model: Any, suffix: str) -> dict[str, tuple[int, ...]]:
+def _result_shapes(model: Any, suffix: str) -> dict[str, tuple[int, ...]]:
     """Return the fixed shapes of a model's results, by the names that its file declares shapes for."""
     shapes: dict[str, tuple[int, ...]] = {}
     if suffix == ".onnx":
@@ -213,15 +183,7 @@ def graph_of_model(
 ) -> Graph:
     """Translate an `openvino.Model` in memory as it is; parameters and errors as for `import_model`."""
     notes = fix_shapes(model, name, shapes or {}, roles or {})
-    return _noted(translate(model, name, roles or {}, precision, constants), notes)
-
-
-def _noted(graph: Graph, notes: Sequence[str]) -> Graph:
-    if not notes:
-        return graph
-    editor = Editor.of(graph)
-    editor.meta = replace(editor.meta, notes=(*notes, *editor.meta.notes))
-    return editor.finish()
+    return translate(model, name, roles or {}, precision, constants, notes)
 
 
 def fix_shapes(
@@ -259,11 +221,8 @@ def fix_shapes(
                 f"input {shown(key)} has the shape {sizes} and holds nothing; sizes are at least 1: "
                 f"--shape '{key}=[...]'"
             )
-    dynamic = {
-        key: str(port.get_partial_shape())
-        for key, port in known.items()
-        if port.get_partial_shape().is_dynamic
-    }
+    sizes_of = {key: port.get_partial_shape() for key, port in known.items()}
+    dynamic = {key: str(sizes) for key, sizes in sizes_of.items() if sizes.is_dynamic}
     if dynamic:
         raise DynamicShapeError(dynamic)
     return notes
@@ -336,12 +295,8 @@ def _reads_weights_alone(reader: Any) -> bool:
     if kind != "MatMul" or reader.get_index() != 1:
         return False
     after = [target.get_node() for target in node.output(0).get_target_inputs()]
-    factors = [
-        port.get_source_output().get_node()
-        for one in after
-        if one.get_type_name() in ("Multiply", "Divide")
-        for port in one.inputs()
-    ]
+    scaling = [reading for reading in after if reading.get_type_name() in ("Multiply", "Divide")]
+    factors = [port.get_source_output().get_node() for op in scaling for port in op.inputs()]
     return all(factor.get_type_name() != "Constant" for factor in factors)
 
 
@@ -374,17 +329,14 @@ def _check_file(path: Path) -> None:
 
 def _check_regular(path: Path) -> None:
     """Refuse a folder, a pipe or a device."""
-    if path.is_file():
-        return
-    problem = (
-        "is a directory" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
-    )
-    raise ModelFileError(str(path), problem, "check the path")
+    if not path.is_file():
+        problem = "is no regular file" if path.exists() else "does not exist"
+        problem = "is a directory" if path.is_dir() else problem
+        raise ModelFileError(str(path), problem, "check the path")
 
 
 def _remedy(path: Path) -> str:
-    pair = " with its .bin file" if path.suffix == ".xml" else ""
-    return f"export or copy it again{pair}"
+    return "export or copy it again" + (" with its .bin file" if path.suffix == ".xml" else "")
 
 
 def _reason(error: Exception) -> str:

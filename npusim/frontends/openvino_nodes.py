@@ -15,18 +15,24 @@ import numpy as np
 from npusim.errors import NpusimError
 from npusim.ops import DType, Operator, Tensor
 
-ELEMENT_TYPES: Mapping[DType, str] = {
+_ELEMENT_TYPES = {
     DType.FP64: "f64",
     DType.FP32: "f32",
     DType.FP16: "f16",
     DType.BF16: "bf16",
-    DType.INT64: "i64",
-    DType.INT32: "i32",
-    DType.INT16: "i16",
+    DType.INT64: "i64 u64",
+    DType.INT32: "i32 u32",
+    DType.INT16: "i16 u16",
     DType.INT8: "i8",
-    DType.UINT8: "u8",
+    DType.UINT8: "u8 f8e4m3 f8e5m2",
+    DType.INT4: "i4",
+    DType.UINT4: "u4 nf4 f4e2m1",
     DType.BOOL: "boolean",
 }
+"""OpenVINO's element types of each number format, the one that is written first."""
+DTYPES = {name: dtype for dtype, names in _ELEMENT_TYPES.items() for name in names.split()}
+"""Number format of each element type of OpenVINO; a format without a name here has one of its size."""
+ELEMENT_TYPES = {dtype: names.split()[0] for dtype, names in _ELEMENT_TYPES.items() if dtype.bits >= 8}
 """OpenVINO's name of each number format that can be written."""
 
 
@@ -38,15 +44,16 @@ class UnwritableError(NpusimError):
 class Call:
     """What a writer needs to make the node of an operator."""
 
-    ops: Any
-    """OpenVINO's operation set."""
+    ops: Any  # OpenVINO's operation set
     op: Operator
-    inputs: Sequence[Any]
-    """Nodes of its operands."""
-    source: Tensor
-    """Its first operand."""
-    result: Tensor
-    """Its first result."""
+    inputs: Sequence[Any]  # nodes of its operands
+    source: Tensor  # its first operand
+    result: Tensor  # its first result
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of the first operand."""
+        return len(self.source.shape)
 
     def setting(self, name: str, default: Any) -> Any:
         """Return a setting, or OpenVINO's default."""
@@ -66,25 +73,12 @@ class Call:
 
     def window(self, *without: str) -> dict[str, list[int]]:
         """Return strides, padding and dilations of a convolution or pooling."""
-        defaults = {"strides": 1, "pads_begin": 0, "pads_end": 0, "dilations": 1}
-        rank = len(self.source.shape) - 2
-        return {
-            key: list(self.setting(key, (value,) * rank))
-            for key, value in defaults.items()
-            if key not in without
-        }
+        values = {"strides": 1, "pads_begin": 0, "pads_end": 0, "dilations": 1}
+        window = {key: list(self.setting(key, (v,) * (self.rank - 2))) for key, v in values.items()}
+        return {key: sizes for key, sizes in window.items() if key not in without}
 
 
 WriteRule = Callable[[Call], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """How a type of operator is written."""
-
-    write: WriteRule
-    reproduces_values: bool
-    """Whether the node computes the operator's values; False: it only takes the operator's time."""
 
 
 def _same_name(function: str) -> WriteRule:
@@ -92,9 +86,7 @@ def _same_name(function: str) -> WriteRule:
 
 
 def _by_axis(function: str) -> WriteRule:
-    return lambda call: getattr(call.ops, function)(
-        call.inputs[0], axis=call.axis(len(call.source.shape) - 1)
-    )
+    return lambda call: getattr(call.ops, function)(call.inputs[0], axis=call.axis(call.rank - 1))
 
 
 def _convolution(function: str) -> WriteRule:
@@ -103,10 +95,8 @@ def _convolution(function: str) -> WriteRule:
 
 def _reduce(function: str) -> WriteRule:
     def write(call: Call) -> Any:
-        axes = call.integers(call.setting("axes", range(len(call.source.shape))))
-        return getattr(call.ops, function)(
-            call.inputs[0], axes, keep_dims=bool(call.setting("keep_dims", False))
-        )
+        axes, keep = call.integers(call.setting("axes", range(call.rank))), call.setting("keep_dims", False)
+        return getattr(call.ops, function)(call.inputs[0], axes, keep_dims=bool(keep))
 
     return write
 
@@ -152,7 +142,7 @@ def _squeeze(call: Call) -> Any:
 
 
 def _transpose(call: Call) -> Any:
-    order = call.setting("order", tuple(reversed(range(len(call.source.shape)))))
+    order = call.setting("order", range(call.rank)[::-1])
     return call.ops.transpose(call.inputs[0], call.integers(order))
 
 
@@ -178,9 +168,8 @@ def _backprop(call: Call) -> Any:
 
 
 def _interpolate(call: Call) -> Any:
-    axes = range(2, len(call.source.shape))
-    sizes, mode = call.integers(call.result.shape[2:]), call.setting("mode", "nearest")
-    return call.ops.interpolate(call.inputs[0], sizes, mode, "sizes", axes=call.integers(list(axes)))
+    axes, sizes = call.integers(range(2, call.rank)), call.integers(call.result.shape[2:])
+    return call.ops.interpolate(call.inputs[0], sizes, call.setting("mode", "nearest"), "sizes", axes=axes)
 
 
 def _mvn(call: Call) -> Any:
@@ -227,7 +216,7 @@ def _named_alike(rule: Callable[[str], WriteRule], kinds: str) -> dict[str, Writ
     }
 
 
-_REPRODUCING: Mapping[str, WriteRule] = {
+WRITERS: Mapping[str, WriteRule] = {
     **_named_alike(
         _same_name,
         "Abs Add Ceiling Cos Divide Equal Erf Exp Floor FloorMod Greater GreaterEqual HSwish Less LessEqual "
@@ -274,19 +263,12 @@ _REPRODUCING: Mapping[str, WriteRule] = {
     "VariadicSplit": lambda call: call.ops.variadic_split(
         call.inputs[0], call.axis_node(), call.integers(call.op.attrs["lengths"])
     ),
-}
-"""Writers of nodes that compute what the operator computes."""
-
-_TIMING_ONLY: Mapping[str, WriteRule] = {
     "Slice": _slice,  # where it starts is not known
     "Interpolate": _interpolate,  # which pixels it reads is not known
     "RegionYolo": _region,  # its anchors are not known
     "DetectionOutput": _detection,  # its thresholds are not known
 }
-"""Writers of nodes that take the operator's time, and compute other values."""
-
-WRITERS: Mapping[str, Writer] = {
-    **{kind: Writer(rule, reproduces_values=True) for kind, rule in _REPRODUCING.items()},
-    **{kind: Writer(rule, reproduces_values=False) for kind, rule in _TIMING_ONLY.items()},
-}
 """How each type that can be written is written."""
+
+TIMING_ONLY = ("Slice", "Interpolate", "RegionYolo", "DetectionOutput")
+"""Types whose nodes take the operator's time, and compute other values."""

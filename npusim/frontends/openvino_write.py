@@ -21,7 +21,7 @@ from npusim.errors import FileError
 from npusim.files import refuse_unwritable
 from npusim.frontends.example_values import example_value
 from npusim.frontends.openvino_ir import input_name, openvino
-from npusim.frontends.openvino_nodes import ELEMENT_TYPES, WRITERS, Call, UnwritableError
+from npusim.frontends.openvino_nodes import ELEMENT_TYPES, TIMING_ONLY, WRITERS, Call, UnwritableError
 from npusim.graph import Graph
 from npusim.ops import Annotation, DType, Family, Operator, Tensor, TensorKind
 
@@ -37,21 +37,10 @@ _AS_IT_STANDS = {
 def run_model(
     model: Any, inputs: Mapping[str, npt.NDArray[Any]], *, defaults: bool = False
 ) -> list[npt.NDArray[Any]]:
-    """Run a model on the CPU device.
+    """Return the results of a model on the CPU device, for a value of each input by name.
 
-    Parameters
-    ----------
-    model : openvino.Model
-    inputs : mapping of str to ndarray
-        A value for each input, by name; brought to the input's format.
-    defaults : bool
-        Whether OpenVINO's default settings hold: the plug-in chooses formats and moves roundings. Otherwise
-        everything is computed in fp32, with the roundings where the model has them.
-
-    Returns
-    -------
-    list of ndarray
-        One for each result.
+    With `defaults`, OpenVINO chooses formats and moves roundings; otherwise everything is computed in fp32,
+    with the roundings where the model has them.
     """
     compiled = openvino().Core().compile_model(model, "CPU", {} if defaults else _AS_IT_STANDS)
     operands = [
@@ -84,17 +73,9 @@ def run_saved(model: Any, inputs: Mapping[str, npt.NDArray[Any]], *, half: bool)
 
 
 def save_model(model: Any, file: Path, *, half: bool) -> None:
-    """Save a model as `.xml` and `.bin`; a reader sees the old pair or the new one, never half a file.
+    """Save a model as `.xml` and `.bin`, whole or not at all, with weights in fp16 if `half`.
 
-    Parameters
-    ----------
-    half : bool
-        Whether weights are stored in fp16.
-
-    Raises
-    ------
-    FileError
-        Where it cannot be written, for example because the disk is full.
+    A `FileError` says why it cannot be written, for example because the disk is full.
     """
     try:
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.stem}-") as folder:
@@ -109,11 +90,9 @@ def save_model(model: Any, file: Path, *, half: bool) -> None:
 
 _LEVELS = 256
 _LARGEST = 127
-_ROUNDS = ("Convert", "FakeQuantize")
-"""Operators that round where their result is 8-bit."""
+_ROUNDS = ("Convert", "FakeQuantize")  # operators that round where their result is 8-bit
 _PRODUCTS = (Family.MATMUL, Family.CONVOLUTION, Family.DEPTHWISE)
-_SAME_VALUES = (Family.GATHER, Family.VIEW, Family.MOVE)
-"""Operators whose result is rounded where their operand is."""
+_SAME_VALUES = (Family.GATHER, Family.VIEW, Family.MOVE)  # rounded where their operand is
 
 
 class UnmeasurableError(UnwritableError):
@@ -138,47 +117,38 @@ def _refuse_annotations(graph: Graph) -> None:
 class Numbers:
     """What a network really computes with."""
 
-    value: Callable[[str], npt.NDArray[Any]]
-    """Returns the value of a constant, by name."""
+    value: Callable[[str], npt.NDArray[Any]]  # returns the value of a constant, by name
     ranges: Mapping[str, float] = field(default_factory=dict)
     """Largest magnitude of what is held in 8 bits, by tensor."""
 
 
 def model_of_graph(graph: Graph, seed: int = 0, numbers: Numbers | None = None) -> Any:
-    """Return a graph as an `openvino.Model`.
+    """Return a graph as an `openvino.Model` with one operation per operator, under the operator's name.
+
+    Tensors of int8 are bytes where the host or the file holds them, and FakeQuantize where the network
+    rounds.
 
     Parameters
     ----------
-    graph : Graph
-        Any graph; inputs become Parameters, constants Constants with made-up values, each in its tensor's
-        format.
     seed : int, optional
-        Of the values.
+        Seed of made-up values.
     numbers : Numbers, optional
-        Values and ranges in place of made-up ones; 8-bit inputs then arrive as floating point. The model
-        computes what the network computes: an operator that can be written for timing only is refused.
-
-    Returns
-    -------
-    openvino.Model
-        One operation per operator, under the operator's name. Tensors of int8 are bytes where the host or the
-        file holds them, and FakeQuantize where the network rounds.
+        Values and ranges in place of made-up ones; 8-bit inputs are then floating point. The model computes
+        what the network computes: an operator that can be written for timing only is refused.
 
     Raises
     ------
     UnmeasurableError
         When a technique of the graph is one that only a compiler can apply.
     UnwritableError
-        When an operator or format has no writer, or with `numbers` none that reproduces its values; it is
-        named.
+        When an operator or format has no writer, or with `numbers` none that reproduces its values.
     FileError
         When openvino is not installed.
     """
-    loop = next((op for op in graph if op.repeats > 1), None)
-    if loop is not None:
-        raise UnwritableError(
-            f"{graph.name}: operator {loop.name!r} runs {loop.repeats} times; loops cannot be written"
-        )
+    for op in graph:
+        if op.repeats > 1:
+            problem = f"operator {op.name!r} runs {op.repeats} times; loops cannot be written"
+            raise UnwritableError(f"{graph.name}: {problem}")
     _refuse_annotations(graph)
     return _Writing(graph, seed, numbers).model()
 
@@ -207,12 +177,13 @@ class _Writing:
             self._operator(op)
         results, written = [], [self.outputs[name].get_node() for name in self.graph.state_results]
         for name in self.graph.outputs:
-            if name in self.graph.state_results:
-                continue
-            result = self.ops.result(self.outputs[name])
-            result.set_friendly_name(f"{name}/result")
-            results.append(result)
+            if name not in self.graph.state_results:
+                results.append(self.ops.result(self.outputs[name]))
+                results[-1].set_friendly_name(f"{name}/result")
         return self.openvino.Model(results, written, parameters, self.graph.name)
+
+    def _refusal(self, op: Operator, problem: str) -> UnwritableError:
+        return UnwritableError(f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be {problem}")
 
     def _element(self, tensor: Tensor) -> Any:
         if tensor.dtype not in ELEMENT_TYPES:
@@ -228,34 +199,31 @@ class _Writing:
         node = self.ops.parameter(list(tensor.shape), element)
         node.set_friendly_name(tensor.name)
         node.output(0).get_tensor().set_names({tensor.name})
-        held = node
+        value = node
         if floating:
-            held = self._rounded(node, tensor.name)
+            value = self._rounded(node, tensor.name)
         elif tensor.dtype is DType.INT8:
             # OpenVINO's CPU looks for 8-bit products only in a model with a FakeQuantize; this one changes
             # nothing, and it leaves it out.
-            held = _fake_quantized(self.ops, _dequantized(self.ops, node, self.carrier), self.carrier)
-        self.outputs[tensor.name] = held.output(0)
+            value = self._rounded(self._dequantized(node, tensor.name), tensor.name)
+        self.outputs[tensor.name] = value.output(0)
         return node
 
     def _constant(self, tensor: Tensor) -> Any:
-        element = self._element(tensor)
-        values: npt.NDArray[Any] = (
-            example_value(self.graph, tensor.name, self.seed)
-            if self.numbers is None
-            else self.numbers.value(tensor.name)
-        )
+        element, name = self._element(tensor), tensor.name
+        if self.numbers is None:
+            values = example_value(self.graph, name, self.seed)
+        else:
+            values = self.numbers.value(name)
         if tensor.dtype is not DType.INT8:
             node = self.ops.constant(values, element)
-            node.set_friendly_name(tensor.name)
-            return node.output(0)
-        packed = _int8_constant(self.graph, tensor, values / np.float32(self._range(tensor.name)))
-        if packed is not None:
-            node = _dequantized(self.ops, self.ops.constant(packed), self.carrier, self._range(tensor.name))
+        elif _is_kept_in_bytes(self.graph, name):
+            packed = np.round(values / np.float32(self._range(name)) * _LARGEST).astype(np.int8)
+            node = self._dequantized(self.ops.constant(packed), name)
         else:
             carrier = getattr(self.openvino.Type, self.carrier)
-            node = self._rounded(self.ops.constant(values, carrier), tensor.name)
-        node.set_friendly_name(tensor.name)
+            node = self._rounded(self.ops.constant(values, carrier), name)
+        node.set_friendly_name(name)
         return node.output(0)
 
     def _range(self, tensor: str) -> float:
@@ -272,8 +240,23 @@ class _Writing:
             )
         return self.numbers.ranges[tensor]
 
+    def _number(self, value: float) -> Any:
+        """Return a number in the format that carries 8-bit numbers."""
+        number = np.float32(value)
+        is_single = self.carrier == "f32"
+        return number if is_single else self.ops.convert(self.ops.constant(number), self.carrier)
+
     def _rounded(self, node: Any, tensor: str) -> Any:
-        return _fake_quantized(self.ops, node, self.carrier, self._range(tensor))
+        """Return a FakeQuantize of a floating-point node to the range of a tensor."""
+        largest = self._range(tensor)
+        high, low = self._number(largest), self._number(-(_LARGEST + 1) / _LARGEST * largest)
+        return self.ops.fake_quantize(node, low, high, low, high, _LEVELS)
+
+    def _dequantized(self, node: Any, tensor: str) -> Any:
+        """Return the real numbers that bytes stand for: Convert and Multiply, which devices fold."""
+        scale = self.ops.constant(np.float32(self._range(tensor) / _LARGEST))
+        scale = self.ops.convert(scale, self.carrier) if self.carrier != "f32" else scale
+        return self.ops.multiply(self.ops.convert(node, self.carrier), scale)
 
     def _operator(self, op: Operator) -> None:
         if op.type == "ReadValue":
@@ -286,10 +269,8 @@ class _Writing:
         for port, result in enumerate(results):
             shape = tuple(node.output(port).get_shape())
             if shape != result.shape:
-                raise UnwritableError(
-                    f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be written: OpenVINO makes "
-                    f"{shape} of it, the graph {result.shape}"
-                )
+                problem = f"written: OpenVINO makes {shape} of it, the graph {result.shape}"
+                raise self._refusal(op, problem)
             self.outputs[result.name] = node.output(port)
         if op.type not in _ROUNDS and _quantizes_result(self.graph, results[0]):
             node = self._rounded(node, results[0].name)
@@ -307,62 +288,40 @@ class _Writing:
         self.outputs[result.name] = node.output(0)
 
     def _node(self, op: Operator, inputs: list[Any], tensors: tuple[Tensor, ...], result: Tensor) -> Any:
-        writer = WRITERS.get(op.type)
+        write = WRITERS.get(op.type)
         if op.type in _ROUNDS and result.dtype is DType.INT8:
             return self._rounded(inputs[0], result.name)
-        if writer is None or (len(op.outputs) != 1 and op.type != "VariadicSplit"):
-            several = " with several results" if writer is not None else ""
+        if write is None or (len(op.outputs) != 1 and op.type != "VariadicSplit"):
+            several = " with several results" if write is not None else ""
             raise UnwritableError(
                 f"{self.graph.name}: operator {op.name!r} cannot be written for a real device: type "
                 f"{op.type}{several}; there are {', '.join(sorted(WRITERS))}"
             )
         if op.type == "Convert" and tensors[0].dtype is DType.INT8:
             return self.ops.convert(inputs[0], ELEMENT_TYPES[result.dtype])
-        if self.numbers is not None and not writer.reproduces_values:
+        if self.numbers is not None and op.type in TIMING_ONLY:
             raise self._not_reproduced(op)
         try:
-            return writer.write(Call(self.ops, op, inputs, tensors[0], result))
+            return write(Call(self.ops, op, inputs, tensors[0], result))
         except (KeyError, RuntimeError) as error:
             reason = f"it has no setting {error}" if isinstance(error, KeyError) else str(error).strip()
-            raise UnwritableError(
-                f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be written: "
-                f"{reason.rpartition(chr(10))[2]}"
-            ) from error
+            raise self._refusal(op, f"written: {reason.rpartition(chr(10))[2]}") from error
 
     def _not_reproduced(self, op: Operator) -> UnwritableError:
-        return UnwritableError(
-            f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be exported: npusim can write "
-            f"{op.type} for timing only, and the file would compute other values; compute it outside of the "
-            "network, or ask for advice without --export"
+        return self._refusal(
+            op,
+            f"exported: npusim can write {op.type} for timing only, and the file would compute other values; "
+            "compute it outside of the network, or ask for advice without --export",
         )
 
 
-def _fake_quantized(ops: Any, node: Any, carrier: str, largest: float = 1.0) -> Any:
-    """Return a FakeQuantize of a floating-point node; `carrier` is OpenVINO's name of its format."""
-    most = np.float32(largest)
-    high = ops.convert(ops.constant(most), carrier) if carrier != "f32" else most
-    least = np.float32(-(_LARGEST + 1) / _LARGEST * largest)
-    low = ops.convert(ops.constant(least), carrier) if carrier != "f32" else least
-    return ops.fake_quantize(node, low, high, low, high, _LEVELS)
-
-
-def _dequantized(ops: Any, node: Any, carrier: str, largest: float = 1.0) -> Any:
-    """Return the real numbers that a node of bytes stands for: Convert and Multiply, which devices fold."""
-    scale = ops.constant(np.float32(largest / _LARGEST))
-    scale = ops.convert(scale, carrier) if carrier != "f32" else scale
-    return ops.multiply(ops.convert(node, carrier), scale)
-
-
-def _int8_constant(graph: Graph, tensor: Tensor, values: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-    """Return a constant's bytes where it must be kept as bytes; None where rounding stands in the model.
+def _is_kept_in_bytes(graph: Graph, constant: str) -> bool:
+    """Whether an 8-bit constant must be kept as bytes; otherwise the model rounds it.
 
     OpenVINO's CPU folds the FakeQuantize of a constant on the left of a product (an aggregation matrix) and
     multiplies floats; kept as bytes it is multiplied as bytes. On the right (weights) it knows both.
     """
-    left = any(
-        op.family is Family.MATMUL and op.inputs[0] == tensor.name for op in graph.readers(tensor.name)
-    )
-    return np.round(values * _LARGEST).astype(np.int8) if left else None
+    return any(op.family is Family.MATMUL and op.inputs[0] == constant for op in graph.readers(constant))
 
 
 def _quantizes_result(graph: Graph, tensor: Tensor) -> bool:
@@ -371,14 +330,11 @@ def _quantizes_result(graph: Graph, tensor: Tensor) -> bool:
     A chain of product, bias and activation is rounded once, at its end, as the output stage of a grid does
     and as OpenVINO's quantised models have it.
     """
-    if tensor.dtype is not DType.INT8:
-        return False
     writer = graph.writer(tensor.name)
-    if writer is None:
+    if tensor.dtype is not DType.INT8 or writer is None:
         return False
-    if (writer.family in _SAME_VALUES or writer.type == "MaxPool") and graph.tensors[
-        writer.inputs[0]
-    ].dtype is DType.INT8:
+    passes_on = writer.family in _SAME_VALUES or writer.type == "MaxPool"
+    if passes_on and graph.tensors[writer.inputs[0]].dtype is DType.INT8:
         return False
     return any(_reads_bytes(graph, op) for op in graph.readers(tensor.name))
 

@@ -41,16 +41,13 @@ _ADVICE_SELF_LOOPS = (
     "give the layer add_self_loops=False and hand in an edge_index with self-loops "
     "(torch_geometric.utils.add_self_loops before the network)"
 )
-_SIZED = frozenset(
-    f"aten::{name}"
-    for name in ("zeros", "ones", "full", "empty", "arange", "expand", "view", "reshape", "repeat", "narrow",
-                 "repeat_interleave", "split_with_sizes")
-)  # fmt: skip
+_SIZED = re.compile(
+    "aten::(zeros|ones|full|empty|arange|expand|view|reshape|repeat|narrow|repeat_interleave|split_with_sizes)"
+)
 """Operators of torch that take sizes."""
-_ARITHMETIC = frozenset(
-    f"aten::{name}"
-    for name in ("Int", "IntImplicit", "ScalarImplicit", "item", "add", "sub", "mul", "floor_divide", "div")
-) | {"prim::NumToTensor", "prim::ListConstruct"}
+_ARITHMETIC = re.compile(
+    "aten::(Int|IntImplicit|ScalarImplicit|item|add|sub|mul|floor_divide|div)|prim::(NumToTensor|ListConstruct)"
+)
 """What sizes are computed with."""
 
 
@@ -59,7 +56,7 @@ def advice_of_trace(graph: Any) -> str:
     advice_by_line: dict[str, str] = {}
     for node in graph.nodes():
         kind = node.kind()
-        advice = _ADVICE_SIZE if kind in _SIZED else _ADVICE.get(kind, "")
+        advice = _ADVICE_SIZE if _SIZED.fullmatch(kind) else _ADVICE.get(kind, "")
         if not advice or not _depends_on_values(node):
             continue
         trace = repr(node.sourceRange()).replace("\\n", "\n").strip("'\"")
@@ -76,7 +73,7 @@ def _depends_on_values(node: Any) -> bool:
     if node.kind() == "aten::index":
         picks = [part.type() for part in inputs[1].node().inputs()]
         return any(pick.kind() == "TensorType" and pick.scalarType() == "Bool" for pick in picks)
-    if node.kind() not in _SIZED:
+    if not _SIZED.fullmatch(node.kind()):
         return True
     sizes = inputs if node.kind() == "aten::arange" else inputs[:1] if len(inputs) < 2 else inputs[:2]
     return any(_is_computed(part) for part in sizes if "Tensor" not in str(part.type()))
@@ -85,7 +82,7 @@ def _depends_on_values(node: Any) -> bool:
 def _is_computed(size: Any) -> bool:
     """Whether a size follows from values, not from shapes and numbers alone."""
     node = size.node()
-    if node.kind() not in _ARITHMETIC:
+    if not _ARITHMETIC.fullmatch(node.kind()):
         return node.kind() not in ("aten::size", "prim::Constant", "prim::Param")
     return any(_is_computed(part) for part in node.inputs())
 
@@ -105,19 +102,13 @@ def from_pyg(
         The module.
     inputs : mapping of str to tensor, sequence of tensors, or data object
         Example inputs in the order of `forward`; with names, or x, edge_index, input2 ... without; of a data
-        object, such as `torch_geometric.data.Data`, the attributes that `forward` names. Their shapes are
-        those of the graph.
+        object, such as `torch_geometric.data.Data`, the attributes that `forward` names.
     name : str, optional
         Name of the graph; default: the module's class.
     roles : mapping of str to Role, optional
         What inputs mean where their name does not say it.
     precision : DType, optional
         Format in which wider floating-point tensors are held; None keeps the module's.
-
-    Returns
-    -------
-    Graph
-        As for the exported file.
 
     Raises
     ------
@@ -133,7 +124,7 @@ def from_pyg(
     named = named_inputs(module, inputs)
     model = convert(module, named)
     try:
-        return graph_of_model(model, name or type(module).__name__, None, roles, precision)
+        return graph_of_model(model, name or type(module).__name__, roles=roles, precision=precision)
     except UnfixedSizeError as error:
         advice = advice_of_module(module, tuple(named.values()))
         raise ShapeError(f"{error}; made by {advice}" if advice else str(error)) from None
@@ -153,22 +144,17 @@ class FoundModule:
 
 
 def module_at(what: str) -> FoundModule:
-    """Run a user's Python file and return one of its modules.
+    """Run a user's Python file and return one of its modules, such as `model.py:net`.
 
-    Parameters
-    ----------
-    what : str
-        File and name, such as `model.py:net`. The name stands for a pair of a `torch.nn.Module` and its
-        example inputs (a mapping from name to tensor, or a sequence), or for a function that returns one.
+    The name stands for a pair of a `torch.nn.Module` and its example inputs, or for a function that returns
+    one.
 
     Raises
     ------
     FileError
         Where there is no such file, or it cannot be run.
-    UnknownNameError
-        Where it has no such name.
-    NpusimError
-        Where the name stands for something else.
+    UnknownNameError, NpusimError
+        Where it has no such name, or the name stands for something else.
     """
     match = MODULE.fullmatch(what)
     if match is None:
@@ -179,9 +165,8 @@ def module_at(what: str) -> FoundModule:
     try:
         space = runpy.run_path(str(path))
     except Exception as error:  # whatever a user's file raises
-        raise FileError(
-            str(path), f"cannot be run: {type(error).__name__}: {_reason(error)}", "mend it"
-        ) from error
+        problem = f"cannot be run: {type(error).__name__}: {_reason(error)}"
+        raise FileError(str(path), problem, "mend it") from error
     if name not in space:
         raise UnknownNameError(f"name in {path}", name, [key for key in space if not key.startswith("_")])
     import torch
@@ -215,7 +200,8 @@ def named_inputs(module: Any, inputs: Any) -> dict[str, Any]:
     if isinstance(inputs, Mapping):
         return dict(inputs)
     if isinstance(inputs, Sequence):
-        return dict(zip(_names(len(inputs)), inputs, strict=True))
+        names = ["x", "edge_index", *(f"input{n}" for n in range(2, len(inputs)))]
+        return dict(zip(names, inputs, strict=False))
     parameters = inspect.signature(module.forward).parameters.values()
     values = {parameter.name: getattr(inputs, parameter.name, None) for parameter in parameters}
     needed = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
@@ -226,10 +212,6 @@ def named_inputs(module: Any, inputs: Any) -> dict[str, Any]:
             f"{', '.join(missing)}; hand in a mapping, such as {{'x': data.x, 'edge_index': data.edge_index}}"
         )
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _names(count: int) -> list[str]:
-    return ["x", "edge_index", *(f"input{n}" for n in range(2, count))][:count]
 
 
 def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
@@ -267,9 +249,9 @@ def first_result(module: Any, inputs: Mapping[str, Any]) -> npt.NDArray[Any]:
 
 def _reason(error: BaseException) -> str:
     """Return what says most: the operators OpenVINO has no rule for, else what the module itself raised."""
-    for line in str(error).splitlines():
-        if "No conversion rule found" in line:
-            return line.strip("- ")
+    unknown = [line for line in str(error).splitlines() if "No conversion rule found" in line]
+    if unknown:
+        return unknown[0].strip("- ")
     first = error
     while (earlier := first.__cause__ or first.__context__) is not None:
         first = earlier

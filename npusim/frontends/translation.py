@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,32 +12,11 @@ import numpy.typing as npt
 
 from npusim.errors import EmptyGraphError, ShapeError, shown
 from npusim.frontends.composites import BODIES, DECOMPOSITIONS, shape_of
+from npusim.frontends.openvino_nodes import DTYPES
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.graph.regions import module_path
 from npusim.ops import DType, Family, Int8Use, Operator, Role, Settings, Tensor, TensorKind, op_type
-
-DTYPES = {
-    "f64": DType.FP64,
-    "f32": DType.FP32,
-    "f16": DType.FP16,
-    "bf16": DType.BF16,
-    "i64": DType.INT64,
-    "u64": DType.INT64,
-    "i32": DType.INT32,
-    "u32": DType.INT32,
-    "i16": DType.INT16,
-    "u16": DType.INT16,
-    "i8": DType.INT8,
-    "u8": DType.UINT8,
-    "f8e4m3": DType.UINT8,
-    "f8e5m2": DType.UINT8,
-    "i4": DType.INT4,
-    "u4": DType.UINT4,
-    "nf4": DType.UINT4,
-    "f4e2m1": DType.UINT4,
-    "boolean": DType.BOOL,
-}
-"""OpenVINO's element types; formats npusim has no name for stand as the one of their size."""
+from npusim.ops.tensor import GRANULE
 
 
 def attributes_of(
@@ -45,7 +24,7 @@ def attributes_of(
     kind: str,
     raw: Mapping[str, Any],
     rank: int,
-    constant: Callable[[int], list[int] | None],
+    constants: Sequence[list[int] | None],
 ) -> dict[str, Any]:
     """Return an operator's settings as `Operator.attrs` names them.
 
@@ -53,19 +32,19 @@ def attributes_of(
     ----------
     rank : int
         Dimensions of the first input, to count negative axes from.
-    constant : callable
-        Returns the values of the constant at a port, or None where it is not known.
+    constants : sequence of list of int
+        Values of each operand that is a known constant; None for others.
     """
     attrs = {key: _plain(raw[key]) for key in settings.attributes if key in raw}
+    axes: Any = None
     if isinstance(settings.axes, int):
-        axes = constant(settings.axes)
-    else:
-        axes = [raw[settings.axes]] if settings.axes is not None and settings.axes in raw else None
+        axes = constants[settings.axes] if settings.axes < len(constants) else None
+    elif settings.axes is not None and settings.axes in raw:
+        axes = [raw[settings.axes]]
     if axes is not None:
         attrs["axes"] = tuple(sorted(int(axis) % rank if rank else 0 for axis in axes))
     if kind == "Transpose":
-        order = constant(1)
-        attrs["order"] = tuple(order) if order else tuple(reversed(range(rank)))
+        attrs["order"] = tuple(constants[1] or range(rank)[::-1])
     return attrs
 
 
@@ -74,34 +53,27 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else tuple(int(v) for v in value)
 
 
-_COUNTED = 1 << 25
-"""Elements that are counted one by one (some 20 ms); of more, evenly spaced ones are counted."""
-_SPARSE = 0.25
-"""Density below which a matrix's pattern is looked at; a denser one has no empty block worth knowing."""
-_GRANULE = 16
-"""Edge of the blocks of `Tensor.block_density`."""
+_COUNTED = 1 << 25  # elements that are counted one by one (some 20 ms); of more, evenly spaced ones
+_SPARSE = 0.25  # density below which blocks of a matrix may be empty
+
 
 _NAMES = {
-    "x": Role.FEATURES,
-    "features": Role.FEATURES,
-    "edge_index": Role.EDGES,
-    "neighbours": Role.EDGES,
-    "neighbors": Role.EDGES,
-    "adj": Role.ADJACENCY,
-    "adj_t": Role.ADJACENCY,
-    "adjacency": Role.ADJACENCY,
-    "norm": Role.NORM,
-    "mask": Role.MASK,
-    "attention_mask": Role.MASK,
+    Role.FEATURES: ("x", "features"),
+    Role.EDGES: ("edge_index", "neighbours", "neighbors"),
+    Role.ADJACENCY: ("adj", "adj_t", "adjacency"),
+    Role.NORM: ("norm",),
+    Role.MASK: ("attention_mask",),
 }
+"""Names of inputs by their role; a name that begins with "mask" is a mask too."""
 STRUCTURAL = frozenset({Role.EDGES, Role.ADJACENCY, Role.NORM, Role.MASK})
 """Roles of inputs that depend on the data graph's edges alone."""
 
 
 def role_of_name(name: str) -> Role:
     """Return the role that an input's name stands for; `Role.NONE` where it says nothing."""
-    role = _NAMES.get(name.lower())
-    return role if role is not None else Role.MASK if name.lower().startswith("mask") else Role.NONE
+    if name.lower().startswith("mask"):
+        return Role.MASK
+    return next((role for role, names in _NAMES.items() if name.lower() in names), Role.NONE)
 
 
 def assign_roles(editor: Editor) -> None:
@@ -150,31 +122,26 @@ def value_statistics(values: npt.NDArray[Any]) -> dict[str, Any]:
     if values.size == 0:
         return {}
     flat = values.reshape(-1)
-    if flat.size > _COUNTED:
-        flat = flat[:: -(-flat.size // _COUNTED)]
-        return {"density": float(np.count_nonzero(flat)) / flat.size}
-    density = float(np.count_nonzero(flat)) / flat.size
+    counted = flat[:: -(-flat.size // _COUNTED)]
+    density = float(np.count_nonzero(counted)) / counted.size
     fields: dict[str, Any] = {"density": density}
-    if values.ndim == 2 and 0.0 < density < _SPARSE and min(values.shape) > _GRANULE:
+    has_pattern = values.ndim == 2 and min(values.shape) > GRANULE and 0.0 < density < _SPARSE
+    if has_pattern and len(counted) == len(flat):
         rows, columns = np.nonzero(values)
-        across = -(-values.shape[1] // _GRANULE)
-        touched = np.unique(rows // _GRANULE * across + columns // _GRANULE)
-        fields["block_density"] = len(touched) / (-(-values.shape[0] // _GRANULE) * across)
+        across = -(-values.shape[1] // GRANULE)
+        touched = np.unique(rows // GRANULE * across + columns // GRANULE)
+        fields["block_density"] = len(touched) / (-(-values.shape[0] // GRANULE) * across)
         if values.shape[0] == values.shape[1]:
             fields["symmetric"] = bool(np.array_equal(values[rows, columns], values[columns, rows]))
     return fields
 
 
-_FOLDED_SHAPE_ARITHMETIC = 64
-"""Elements up to which a constant subgraph counts as shape arithmetic."""
-_FOLDED_ELEMENTS = 1 << 20
-"""Elements up to which what follows from constants alone is folded; a compiler would fold all of it."""
+_FOLDED_SHAPE_ARITHMETIC = 64  # elements up to which a constant subgraph counts as shape arithmetic
+_FOLDED_ELEMENTS = 1 << 20  # elements up to which what follows from constants is folded
 _SPREADING = ("Broadcast", "Tile")
 _LEVELS_OF_A_BYTE = 256
-_ONE_SCALE = 4.0
-"""Bytes of a scale of a whole tensor."""
-_UNPACKING = ("Subtract", "Multiply")
-"""What applies zero points and scales to packed numbers."""
+_ONE_SCALE = 4.0  # bytes of a scale of a whole tensor
+_UNPACKING = ("Subtract", "Multiply")  # what applies zero points and scales to packed numbers
 _MOVING = (Family.VIEW, Family.MOVE, Family.GATHER, Family.POOLING)
 """Families whose operators hand on the numbers that they read, where they take bytes at all."""
 
@@ -185,51 +152,49 @@ def translate(
     roles: Mapping[str, Role],
     precision: DType | None,
     constants: dict[str, Any] | None = None,
+    notes: Sequence[str] = (),
 ) -> Graph:
     """Translate a model whose inputs have fixed shapes.
 
     Parameters
     ----------
-    roles : mapping of str to Role
-        What inputs mean, by name; overrides what their name says.
     precision : DType, optional
         Widest floating-point format kept.
     constants : dict, optional
-        Filled with the model's output that each constant of the graph stands for, and whether for its
-        reciprocal.
+        Filled with the output of each constant of the graph, and whether the constant is its reciprocal.
+    notes : sequence of str
+        Notes of the graph, before those of the translation.
 
     Raises
     ------
-    ShapeError
-        When a tensor's size is not known although the inputs' are.
-    EmptyGraphError
-        When the model has no operator.
+    ShapeError, EmptyGraphError
+        When a tensor's size is not known although the inputs' are, or the model has no operator.
     """
     translation = Translation(name, roles, precision)
+    editor = translation.editor
     # Assigns last: a model's order promises nothing about them.
     for node in sorted(model.get_ordered_ops(), key=lambda node: node.get_type_name() == "Assign"):
         translation.add(node)
-    states, translation.editor.outputs = translation.editor.outputs, []
-    translation.editor.meta = replace(
-        translation.editor.meta, source_precision=translation.widest, notes=tuple(translation.notes)
-    )
+    states, editor.outputs = editor.outputs, []
+    notes = (*notes, *translation.notes)
+    editor.meta = replace(editor.meta, source_precision=translation.widest, notes=notes)
     for result in model.get_results():
         source = result.input(0).get_source_output()
         output = translation.tensor_at(source)
-        if not translation.editor.tensors[output].elements:
+        if not editor.tensors[output].elements:
             node = source.get_node()
             raise ShapeError(
                 f"operator {shown(node.get_friendly_name())} ({node.get_type_name()}): the model's result "
                 f"{list(shape_of(source))} holds nothing; sizes are at least 1"
             )
-        if output not in translation.editor.outputs:
-            translation.editor.outputs.append(output)
-    translation.editor.outputs += states
-    if not translation.editor.operators:
+        if output not in editor.outputs:
+            editor.outputs.append(output)
+    editor.outputs += states
+    if not editor.operators:
         raise EmptyGraphError(name)
-    assign_roles(translation.editor)
-    assign_regions(translation.editor)
-    graph = translation.editor.finish()
+    assign_roles(editor)
+    assign_regions(editor)
+    graph = editor.finish()
     if constants is not None:
         outputs = {
             (node.get_name(), out.get_index()): out for node in model.get_ops() for out in node.outputs()
@@ -293,11 +258,9 @@ class Translation:
         for index, parameter in enumerate(body.get_parameters()):
             self.set_result(parameter, 0, bound[index])
         for node in body.get_ordered_ops():
-            known = self.names.get((node.get_name(), 0))
-            is_constant = (
-                known in self.editor.tensors and self.editor.tensors[known].kind is TensorKind.CONSTANT
-            )
-            if node.get_type_name() != "Parameter" and not (is_constant and known is not None):
+            known = self.editor.tensors.get(self.names.get((node.get_name(), 0), ""))
+            is_constant = known is not None and known.kind is TensorKind.CONSTANT
+            if node.get_type_name() != "Parameter" and not is_constant:
                 self.add(node)
         return [self.operand(result, 0) for result in body.get_results()]
 
@@ -313,35 +276,16 @@ class Translation:
         dtype = DTYPES[element]
         if dtype.is_float and (self.widest is None or dtype.bits > self.widest.bits):
             self.widest = dtype
-        return self._at_precision(dtype)
-
-    def _at_precision(self, dtype: DType) -> DType:
-        """Return the format a tensor has at run time."""
-        wide = self.precision is not None and dtype.is_float and dtype.bits > self.precision.bits
-        return self.precision if wide and self.precision is not None else dtype
+        narrows = self.precision is not None and dtype.is_float and dtype.bits > self.precision.bits
+        return self.precision if narrows and self.precision is not None else dtype
 
     def add(self, node: Any) -> None:
         """Translate one node."""
         kind = node.get_type_name()
-        if kind == "Parameter":
-            self._add_input(node)
-        elif kind == "Constant":
-            self._add_constant(node)
-        elif kind == "Result":
-            return
-        elif kind == "ReadValue":
-            self._add_read(node)
-        elif kind == "Assign":
-            self._add_assign(node)
-        elif kind in BODIES:
-            BODIES[kind](self, node)
-        elif not (
-            self._folds(node, kind)
-            or self._is_identity(node, kind)
-            or self._is_rounded(node, kind)
-            or self._is_absorbed(node, kind)
-            or self._decomposes(node, kind)
-        ):
+        shortcuts = (self._folds, self._is_identity, self._is_rounded, self._is_absorbed, self._decomposes)
+        if kind in _SPECIAL:
+            _SPECIAL[kind](self, node)
+        elif kind != "Result" and not any(applies(node, kind) for applies in shortcuts):
             self._note_bound(node, kind)
             self._add_operator(node, kind)
 
@@ -447,26 +391,21 @@ class Translation:
                 fields = {"density": like.density, "scales_bytes": like.scales_bytes}
                 if like.shape == shape_of(output):
                     fields |= {"block_density": like.block_density, "symmetric": like.symmetric}
-            if (
-                node.get_type_name() == "FakeQuantize"
-                and int(node.get_attributes()["levels"]) <= _LEVELS_OF_A_BYTE
-            ):
-                dtype = DType.INT8
+            dtype = DType.INT8 if _rounds_to_bytes(node) else dtype
             name = self.unused(str(node.get_friendly_name()))
             self.set_result(node, port, self.editor.constant(name, shape_of(output), dtype, **fields))
             if values is not None:
                 self.values[name] = values
 
-    def _is_rounded(self, node: Any, kind: str) -> bool:
+    def _is_rounded(self, node: Any, _: str) -> bool:
         """Skip a FakeQuantize of bytes that were only scaled to real numbers: compilers keep the bytes."""
-        if kind != "FakeQuantize" or int(node.get_attributes()["levels"]) > _LEVELS_OF_A_BYTE:
+        if not _rounds_to_bytes(node):
             return False
         source, converted = node.input_value(0), False
         while source.get_node().get_type_name() in ("Multiply", "Subtract", "Convert"):
             converted = source.get_node().get_type_name() == "Convert"
-            others = source.get_node().inputs()[1:]
-            kinds = [self.editor.tensors[self.tensor_at(one.get_source_output())].kind for one in others]
-            if any(one is not TensorKind.CONSTANT for one in kinds):
+            others = self._operands(source.get_node())[1:]
+            if any(self.editor.tensors[t].kind is not TensorKind.CONSTANT for t in others):
                 return False
             source = source.get_node().input_value(0)
         tensor = self.editor.tensors[self.tensor_at(source)]
@@ -479,15 +418,12 @@ class Translation:
         """Skip an operator whose result is its operand: a full slice, a conversion to the same format."""
         if not op_type(kind).is_identity or not node.inputs():
             return False
-        source = node.input(0).get_source_output()
-        tensor = self.editor.tensors[self.tensor_at(source)]
-        output = node.output(0)
+        tensor, output = self.editor.tensors[self.operand(node, 0)], node.output(0)
         if tensor.shape != shape_of(output) or tensor.dtype is not self.dtype(output):
             return False
-        if kind == "Slice":
-            steps = self.values.get(self.operand(node, 3), [0])
-            if any(step != 1 for step in steps):
-                return False
+        steps = self.values.get(self.operand(node, 3), [0]) if kind == "Slice" else []
+        if any(step != 1 for step in steps):
+            return False
         self.set_result(node, 0, tensor.name)
         return True
 
@@ -515,31 +451,21 @@ class Translation:
             self.divisors.add(inputs[1])
             return "Multiply", inputs
         exponent = node.input_value(1).get_node()
-        values = exponent.get_data() if exponent.get_type_name() == "Constant" else None
-        if values is None or values.size != 1:
-            return kind, inputs
-        value = float(values.reshape(-1)[0])
-        return {2.0: ("Multiply", [inputs[0], inputs[0]]), 0.5: ("Sqrt", inputs[:1])}.get(
-            value, (kind, inputs)
-        )
+        values = exponent.get_data() if exponent.get_type_name() == "Constant" else np.empty(0)
+        value = float(values.reshape(-1)[0]) if values.size == 1 else math.nan
+        simpler = {2.0: ("Multiply", [inputs[0], inputs[0]]), 0.5: ("Sqrt", inputs[:1])}
+        return simpler.get(value, (kind, inputs))
 
     def _add_operator(self, node: Any, kind: str) -> None:
-        sources = self._operands(node)
-        settings = op_type(kind).settings
-        constant = TensorKind.CONSTANT
+        sources, settings, tensors = self._operands(node), op_type(kind).settings, self.editor.tensors
         inputs = [
             t
             for port, t in enumerate(sources)
-            if port not in settings.ports or self.editor.tensors[t].kind is not constant
+            if port not in settings.ports or tensors[t].kind is not TensorKind.CONSTANT
         ]
-        rank = len(self.editor.tensors[sources[0]].shape) if sources else 0
-        attrs = attributes_of(
-            settings,
-            kind,
-            node.get_attributes(),
-            rank,
-            lambda port: self.values.get(sources[port]) if port < len(sources) else None,
-        )
+        rank = len(tensors[sources[0]].shape) if sources else 0
+        constants = [self.values.get(t) for t in sources]
+        attrs = attributes_of(settings, kind, node.get_attributes(), rank, constants)
         if kind == "MatMul":
             for port, flag in enumerate(("transpose_a", "transpose_b")):
                 if node.input_value(port).get_node().get_name() in self.absorbed:
@@ -550,15 +476,13 @@ class Translation:
         name = self.unused(str(node.get_friendly_name()))
         # An output that nobody reads (the indices of a MaxPool) is not written.
         used = [o for o in node.outputs() if o.get_target_inputs()] or node.outputs()[:1]
+        # What FakeQuantize returns is held in the format of its levels.
+        in_bytes = self._moves_bytes(kind, attrs, inputs) or _rounds_to_bytes(node)
         results = []
         for output in used:
             index = output.get_index()
             tensor = self.unused(name if index == used[0].get_index() else f"{name}:{index}")
-            dtype = (
-                DType.INT8
-                if self._moves_bytes(kind, attrs, inputs)
-                else self._result_dtype(node, kind, output)
-            )
+            dtype = DType.INT8 if in_bytes else self.dtype(output)
             results.append(Tensor(tensor, shape_of(output), dtype))
             self.set_result(node, index, tensor)
         operator = Operator(name, kind, tuple(inputs), tuple(t.name for t in results), attrs)
@@ -568,15 +492,24 @@ class Translation:
 
     def _moves_bytes(self, kind: str, attrs: Mapping[str, Any], inputs: list[str]) -> bool:
         """Whether a result is made of rounded numbers as they are: compilers keep it in bytes."""
-        traits = op_type(kind)
+        traits, tensors = op_type(kind), [self.editor.tensors[t] for t in inputs]
         moves = traits.family in _MOVING and traits.int8 is Int8Use.PASSES
-        tensors = [self.editor.tensors[t] for t in inputs]
         data = {t.dtype for t in tensors if t.dtype.is_float or t.dtype is DType.INT8}
         picks = moves or (kind == "Interpolate" and attrs.get("mode") == "nearest")
         return picks and data == {DType.INT8} and all(t.scales_bytes <= _ONE_SCALE for t in tensors)
 
-    def _result_dtype(self, node: Any, kind: str, output: Any) -> DType:
-        """Format of a result; what FakeQuantize returns is held in the format of its levels."""
-        if kind == "FakeQuantize" and int(node.get_attributes()["levels"]) <= _LEVELS_OF_A_BYTE:
-            return DType.INT8
-        return self.dtype(output)
+
+def _rounds_to_bytes(node: Any) -> bool:
+    """Whether a node is a FakeQuantize to at most 256 levels."""
+    levels = node.get_attributes().get("levels", 0) if node.get_type_name() == "FakeQuantize" else 0
+    return 0 < int(levels) <= _LEVELS_OF_A_BYTE
+
+
+_SPECIAL: Mapping[str, Callable[[Translation, Any], None]] = {
+    **BODIES,
+    "Parameter": Translation._add_input,
+    "Constant": Translation._add_constant,
+    "ReadValue": Translation._add_read,
+    "Assign": Translation._add_assign,
+}
+"""Translation of nodes that are no operators, by OpenVINO's name."""

@@ -21,24 +21,15 @@ from npusim.graph import Graph
 from npusim.ops import DType, TensorKind
 
 Array = npt.NDArray[Any]
-_INT8 = "/int8"
-"""Ending of a tensor's copy in 8 bits beside one that stays floating."""
+_INT8 = "/int8"  # ending of a tensor's copy in 8 bits beside one that stays floating
 
 
 @dataclass(frozen=True)
 class ValuedNetwork:
     """A network without techniques, and its numbers.
 
-    Parameters
-    ----------
-    graph : Graph
-        In the formats of the model.
-    original : openvino.Model
-        As it came.
-    constants : mapping of str to (openvino.Output, bool)
-        Where each constant tensor stands in a model, and whether the tensor is its reciprocal.
-    inputs : mapping of str to ndarray
-        Example values of inputs, by name; may be empty.
+    `original` is the `openvino.Model` as it came; `constants` maps each constant tensor to its output in a
+    model, and whether the tensor is its reciprocal; `inputs` are example values by name.
     """
 
     graph: Graph
@@ -47,7 +38,7 @@ class ValuedNetwork:
     inputs: Mapping[str, Array]
     expected: Array | None = None
     """First result of the module itself on the example inputs; None where a model file is all there is."""
-    _made: dict[int, tuple[Graph, Array]] = field(default_factory=dict, repr=False)
+    _prepared_values: dict[int, tuple[Graph, Array]] = field(default_factory=dict, repr=False)
     """Values of what techniques prepare, by the identity of the graph that makes them."""
 
     def rewritten(self, graph: Graph, floating: Graph | None = None) -> Any:
@@ -55,17 +46,13 @@ class ValuedNetwork:
 
         Parameters
         ----------
-        graph : Graph
-            The network under a technique stack that a device of today runs.
         floating : Graph, optional
             The same without 8-bit formats: the ranges of its tensors on the example inputs give the scales.
 
         Raises
         ------
-        NpusimError
-            Where a constant follows from an input that has no example value.
-        UnwritableError
-            Where the model would not compute what the network computes.
+        NpusimError, UnwritableError
+            Where an input has no example value, or the model would not compute what the network computes.
         """
         for node in self.original.get_ops():
             if node.get_type_name() in BODIES:
@@ -100,11 +87,11 @@ class ValuedNetwork:
         if base in graph.prepared:
             part = graph.prepared[base]
             key = id(part)
-            if key not in self._made:
+            if key not in self._prepared_values:
                 # Names are looked up in the part: its input may have the same name as its result.
                 model = model_of_graph(part, numbers=Numbers(lambda leaf: self._value(part, leaf)))
-                self._made[key] = part, self.outputs(part, model)[0]
-            return self._made[key][1]
+                self._prepared_values[key] = part, self.outputs(part, model)[0]
+            return self._prepared_values[key][1]
         if base in self.inputs:
             return np.asarray(self.inputs[base])
         output, inverted = self.constants.get(base, (None, False))
@@ -146,20 +133,14 @@ def load_valued(
     Parameters
     ----------
     network : str or Path
-        A model file (.xml, .onnx), or a module as `model.py:net`; see `npusim.frontends.pyg.module_at`.
+        A model file (.xml, .onnx), or a module as `model.py:net`.
     values : str or Path, optional
         An `.npz` file with values of inputs, by name; a module brings its own.
-    shapes : mapping of str to sequence of int, optional
-        Fixed shapes for the inputs of a model file that leaves them open.
 
     Raises
     ------
-    FileError
-        Where `values` is no `.npz` file.
-    UnknownNameError
-        Where it has an array for an unknown input.
-    ShapeError
-        Where an array has another shape than its input.
+    FileError, UnknownNameError, ShapeError
+        Where `values` is no `.npz` file, or has an array for an unknown input or of another shape.
     """
     if MODULE.fullmatch(str(network)):
         named = module_at(str(network))

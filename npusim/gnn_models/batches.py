@@ -13,6 +13,7 @@ import io
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -24,7 +25,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from npusim.config.overrides import Settings
 from npusim.errors import ConfigError, FileError
 from npusim.files import write_whole
 from npusim.gnn_models.judging import outputs_of
@@ -56,10 +56,8 @@ def in_batches(data: GraphData, batch: int) -> GraphData:
 def judge_of(scenario: Scenario, data: Path | None = None) -> Callable[[int], BatchJudgement]:
     """Return a function from a batch size to the accuracy of a scenario's network in mini-batches.
 
-    Raises
-    ------
-    ConfigError
-        For a network that is no workload: its data set is not known.
+    The model is trained on all edges, or cached. A `ConfigError` refuses a network that is no workload: its
+    data set is not known.
     """
     network = scenario.network
     if not isinstance(network, str | Path):
@@ -67,38 +65,22 @@ def judge_of(scenario: Scenario, data: Path | None = None) -> Callable[[int], Ba
             f"the network `{scenario.baseline.name}`",
             allowed="a workload by name or file: mini-batches of others are judged without real data",
         )
-    settings = split_settings(scenario.settings)[0]
-    return lambda batch: judge_batches(str(network), batch, data, overrides=settings)
 
+    def judged(batch: int) -> BatchJudgement:
+        spec = load_gnn(network, split_settings(scenario.settings)[0])
+        whole = read_planetoid(spec.dataset, data)
+        trained = cached_training(spec, whole, Recipe())
+        graph, stack = build_gnn(spec, load_statistics(spec.dataset), str(network)), parse("none")
+        parts, accuracies = in_batches(whole, batch), []
+        for dataset in (whole, parts):
+            instance = model_instance(spec, graph, stack, dataset)
+            instance.module.load_state_dict(trained.parameters)
+            instance.module.eval()
+            accuracies.append(accuracy(outputs_of(instance, "fp32"), whole.y, whole.test))
+        lost = 1.0 - parts.edge_index.shape[1] / np.maximum(whole.edge_index.shape[1], 1)
+        return BatchJudgement(float(lost), accuracy=accuracies[1], accuracy_of_all_edges=accuracies[0])
 
-def judge_batches(
-    workload: str,
-    batch: int,
-    data: Path | None = None,
-    seed: int = 0,
-    overrides: Settings = (),
-) -> BatchJudgement:
-    """Return the accuracy, batch by batch, of a model trained on all edges (or cached).
-
-    Raises
-    ------
-    FileError
-        When the raw data is missing.
-    UnknownNameError
-        When the data set is not one of Planetoid's that npusim knows.
-    """
-    spec = load_gnn(workload, overrides)
-    whole = read_planetoid(spec.dataset, data)
-    trained = cached_training(spec, whole, Recipe(seed=seed))
-    graph, stack = build_gnn(spec, load_statistics(spec.dataset), workload), parse("none")
-    parts, accuracies = in_batches(whole, batch), []
-    for dataset in (whole, parts):
-        instance = model_instance(spec, graph, stack, dataset, seed)
-        instance.module.load_state_dict(trained.parameters)
-        instance.module.eval()
-        accuracies.append(accuracy(outputs_of(instance, "fp32"), whole.y, whole.test))
-    lost = 1.0 - parts.edge_index.shape[1] / np.maximum(whole.edge_index.shape[1], 1)
-    return BatchJudgement(float(lost), accuracy=accuracies[1], accuracy_of_all_edges=accuracies[0])
+    return judged
 
 
 Nodes = npt.NDArray[np.int64]
@@ -111,16 +93,11 @@ class Neighbourhood:
     """A batch's nodes and edges; nodes by their numbers in the graph."""
 
     roots: Nodes
-    fresh: Nodes
-    """Neighbours of the roots whose own neighbours are needed, each once."""
-    stored: Nodes
-    """Neighbours of the roots whose hidden features are stored, each once."""
-    supporting: Nodes
-    """Nodes whose attributes are read: roots, fresh, others."""
-    first: Rows
-    """Layer 1: rows are roots and fresh, columns are positions in `supporting`."""
-    second: Rows
-    """Layer 2: rows are roots, columns are positions in roots, fresh, stored."""
+    fresh: Nodes  # neighbours of the roots whose own neighbours are needed, each once
+    stored: Nodes  # neighbours of the roots whose hidden features are stored, each once
+    supporting: Nodes  # nodes whose attributes are read: roots, fresh, others
+    first: Rows  # layer 1: rows are roots and fresh, columns are positions in `supporting`
+    second: Rows  # layer 2: rows are roots, columns are positions in roots, fresh, stored
 
 
 class Neighbours:
@@ -262,8 +239,7 @@ class BatchedNetwork:
 
     def on(self, edge_index: Nodes) -> BatchedNetwork:
         """Return the network on other edges between the same nodes."""
-        other = BatchedNetwork.__new__(BatchedNetwork)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other.neighbours = Neighbours(edge_index, self.data.nodes)
         return other
 
@@ -316,9 +292,12 @@ class BatchedNetwork:
 
 
 @dataclass
-class _Counts:
-    """Counts of a pass over batches."""
+class _Pass:
+    """A pass over batches, without a store or with one, and its counts."""
 
+    store: HiddenStore | None
+    hop2: int
+    kept: float  # share of the roots whose hidden features are stored
     supporting: list[int] = field(default_factory=list)
     latency_s: list[float] = field(default_factory=list)
     storing_s: list[float] = field(default_factory=list)
@@ -335,34 +314,25 @@ class _Counts:
     def mean_age(self) -> float:
         return self.ages / max(1, self.read)
 
-
-def _answer(
-    network: BatchedNetwork,
-    roots: Nodes,
-    store: HiddenStore | None,
-    now: int,
-    hop2: int,
-    counts: _Counts,
-    kept: float,
-) -> None:
-    """Classify a batch and store the hidden features of a share `kept` of its roots."""
-    random = np.random.default_rng(now)
-    began = time.process_time()
-    held = store.held(now) if store is not None else np.zeros(network.data.nodes, bool)
-    batch = network.neighbours.around(roots, held, hop2, random)
-    scores, hidden = network.answers(batch, store)
-    counts.latency_s.append(time.process_time() - began)
-    counts.supporting.append(len(batch.supporting))
-    labels = torch.from_numpy(network.data.y[roots])
-    counts.right += int((scores.argmax(dim=1) == labels).sum())
-    counts.answered += len(roots)
-    if store is not None:
-        counts.ages += float((now - store.written[batch.stored]).sum())
-        counts.read += len(batch.stored)
-        chosen = np.flatnonzero(random.random(len(roots)) < kept)
+    def answer(self, network: BatchedNetwork, roots: Nodes, now: int) -> None:
+        """Classify batch `now` and store the hidden features of a share of its roots."""
+        random, store = np.random.default_rng(now), self.store
         began = time.process_time()
-        store.write(roots[chosen], hidden[torch.from_numpy(chosen)], now)
-        counts.storing_s.append(time.process_time() - began)
+        held = store.held(now) if store is not None else np.zeros(network.data.nodes, bool)
+        batch = network.neighbours.around(roots, held, self.hop2, random)
+        scores, hidden = network.answers(batch, store)
+        self.latency_s.append(time.process_time() - began)
+        self.supporting.append(len(batch.supporting))
+        labels = torch.from_numpy(network.data.y[roots])
+        self.right += int((scores.argmax(dim=1) == labels).sum())
+        self.answered += len(roots)
+        if store is not None:
+            self.ages += float((now - store.written[batch.stored]).sum())
+            self.read += len(batch.stored)
+            chosen = np.flatnonzero(random.random(len(roots)) < self.kept)
+            began = time.process_time()
+            store.write(roots[chosen], hidden[torch.from_numpy(chosen)], now)
+            self.storing_s.append(time.process_time() - began)
 
 
 def age_0_difference(network: BatchedNetwork, roots: Nodes) -> float:
@@ -384,14 +354,12 @@ def counted(network: BatchedNetwork, row: StoredBatches, plan: StorePlan, seed: 
         if plan.file is not None and plan.file.exists():
             store.load(plan.file)
         network.fill(store, np.flatnonzero(data.train | data.valid), 0)
-    runs = (_Counts(), _Counts())
-    for now, at in enumerate(range(0, len(order), row.roots)):
-        roots = order[at : at + row.roots]
-        for run, held in zip(runs, (None, store), strict=True):
-            _answer(network, roots, held, now, plan.hop2, run, row.stored)
+    plain, stored = (_Pass(held, plan.hop2, row.stored) for held in (None, store))
+    for now, first in enumerate(range(0, len(order), row.roots)):
+        for each in (plain, stored):
+            each.answer(network, order[first : first + row.roots], now)
     if plan.file is not None:
         store.save(plan.file)
-    plain, stored = runs
     return CountedBatches(
         supporting_nodes=float(np.mean(plain.supporting)),
         supporting_nodes_stored=float(np.mean(stored.supporting)),
@@ -427,15 +395,16 @@ def arrivals(
         network = network.on(_between(data, present))
         began = time.process_time()
         network.fill(store, known, now)
-        refill_s, runs = time.process_time() - began, (_Counts(), _Counts())
-        for at in range(first, min(len(order), first + roots * length), roots):
-            batch = order[at : at + roots]
+        refill_s = time.process_time() - began
+        plain, stored = (_Pass(held, plan.hop2, max(plan.stored)) for held in (None, store))
+        for begin in range(first, min(len(order), first + roots * length), roots):
+            batch = order[begin : begin + roots]
             present[batch] = True
             network = network.on(_between(data, present))
-            for run, held in zip(runs, (None, store), strict=True):
-                _answer(network, batch, held, now, plan.hop2, run, max(plan.stored))
+            for each in (plain, stored):
+                each.answer(network, batch, now)
             now += 1
-        periods.append(_period(runs[0], runs[1], int(present.sum()), refill_s))
+        periods.append(_period(plain, stored, int(present.sum()), refill_s))
     return Arrivals(roots=roots, age_limit=plan.age_limit, renewed_after=plan.renewed_after, periods=periods)
 
 
@@ -444,7 +413,7 @@ def _between(data: GraphData, present: npt.NDArray[np.bool_]) -> Nodes:
     return data.edge_index[:, present[data.edge_index].all(axis=0)]
 
 
-def _period(plain: _Counts, stored: _Counts, nodes: int, refill_s: float) -> Period:
+def _period(plain: _Pass, stored: _Pass, nodes: int, refill_s: float) -> Period:
     whole = (latency + storing for latency, storing in zip(stored.latency_s, stored.storing_s, strict=True))
     return Period(
         batches=len(plain.latency_s),

@@ -46,8 +46,7 @@ class StackAccuracy(Part):
     techniques: str
     """Canonical technique stack."""
     numbers: Literal["fp32", "fp16", "int8"]
-    """`fp32`: as trained; `fp16`: every result rounded to half precision; `int8`: matrix products rounded by
-    NNCF (QuantGr), the rest in fp32."""
+    """`fp32`: as trained; `fp16`: every result rounded; `int8`: products rounded by NNCF, others fp32."""
     accuracy: float
     """Median share of the test nodes that are classified correctly."""
     change: float

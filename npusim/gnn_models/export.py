@@ -30,29 +30,23 @@ class Model:
 
     spec: GnnSpec
     stack: Stack
-    graph: Graph
-    """What npusim builds for it."""
-    variant: ModelInstance
-    """What PyTorch runs for it."""
+    graph: Graph  # what npusim builds for it
+    variant: ModelInstance  # what PyTorch runs for it
     trained: Trained
-    converted: Any
-    """The same as an `openvino.Model`."""
-    test: float
-    """Share of test nodes that it classifies correctly on OpenVINO's CPU device."""
+    converted: Any  # the same as an `openvino.Model`
+    test: float  # share of test nodes that it classifies correctly on OpenVINO's CPU device
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
     """What was exported."""
 
-    path: Path
-    """The `.xml` file; the `.bin` file lies beside it."""
+    path: Path  # the `.xml` file; the `.bin` file lies beside it
     workload: str
     techniques: str
     test_accuracy: float
-    """Share of test nodes that are classified correctly, in fp32 but for what QuantGr rounds to 8 bits."""
-    operators: int
-    """Operators of the graph, constants not counted."""
+    """Share of test nodes that are classified correctly, in fp32 except products that QuantGr rounds."""
+    operators: int  # operators of the graph, constants not counted
 
 
 def export_model(
@@ -65,29 +59,9 @@ def export_model(
 ) -> Export:
     """Train a workload's model on real data and save it as OpenVINO IR.
 
-    With quantgr the products read FakeQuantize operators and weights of 8 bits, from which a device makes
-    integers; the graph that npusim costs has integers at once.
-
-    Parameters
-    ----------
-    workload : str
-        Name of a workload, or the path of its YAML file.
-    techniques : str
-        Stack of techniques.
-    data : Path, optional
-        Folder with the raw data sets; default: the variable NPUSIM_DATA.
-    output : Path
-        The `.xml` file to write; the weights go to the `.bin` beside it. Weights are stored in fp16 where the
-        workload's precision is fp16, and with quantgr as 8-bit integers.
-    overrides : tuple of str
-        Settings of the workload, such as "workload.hidden=128".
-    recipe : Recipe, optional
-        How to train.
-
-    Returns
-    -------
-    Export
-        Where the file is and how good the model.
+    Weights are stored in fp16 where the workload's precision is fp16. With quantgr, products read
+    FakeQuantize operators and 8-bit weights, of which a device makes integers; the costed graph has integers
+    at once.
 
     Raises
     ------
@@ -115,15 +89,11 @@ def trained_model(
         trained = train(trainable(spec, data, recipe.seed), data, recipe)
     instance.module.load_state_dict(trained.parameters)
     instance.module.eval()
-    converted = _converted(instance, stack)
-    scores = answers_of(converted, instance.inputs)
-    return Model(spec, stack, graph, instance, trained, converted, accuracy(scores, data.y, data.test))
-
-
-def _converted(instance: ModelInstance, stack: Stack) -> Any:
     with one_thread():
         make = quantised if stack.precision is DType.INT8 else convert
-        return make(instance.module, instance.inputs)
+        converted = make(instance.module, instance.inputs)
+    scores = answers_of(converted, instance.inputs)
+    return Model(spec, stack, graph, instance, trained, converted, accuracy(scores, data.y, data.test))
 
 
 def refuse_unexportable(spec: GnnSpec, stack: Stack) -> None:

@@ -90,29 +90,21 @@ def judge(
 
     Parameters
     ----------
-    workloads : sequence of str
-        Names or files of workloads.
     stacks : sequence of Stack or str
         Technique stacks; the baseline `none` always comes first.
     data : Path, optional
         Folder with the raw data sets; default: the variable NPUSIM_DATA.
     seeds : sequence of int
         Seeds, one training each.
-    overrides : settings
-        Settings of the workloads, such as "workload.hidden=128".
     retrain : bool
         Whether to train even where the cache has the parameters.
     recipe : Recipe, optional
         How to train; its seed is not used.
-    tell : callable, optional
-        Progress callback (message, fraction).
 
     Raises
     ------
-    FileError
-        When the raw data is missing.
-    IllegalTechniqueError
-        When no workload allows any stack.
+    FileError, IllegalTechniqueError
+        When the raw data is missing, or no workload allows any stack.
     """
     recipe = recipe or Recipe()
     wanted = list(dict.fromkeys(map(str, map(parse, ("none", *stacks)))))
@@ -181,14 +173,13 @@ def _allowed_stacks(
 
 def _judge_model(model: _Model, stacks: list[str], progress: _Progress) -> list[tuple[str, str, OneSeed]]:
     """Return stack, number format and result of each stack on one model; the first is the baseline."""
-    results = []
-    data = model.data
+    results, data = [], model.data
     baseline = outputs_of(model.instance(parse("none")), "fp32")
+    formats = ("fp32", "fp16") if model.spec.precision == "fp16" else ("fp32",)
     for text in stacks:
         progress.begin(f"{model.name}, seed {model.seed}: {text}", 1)
         stack = parse(text)
         instance = model.instance(stack)
-        formats = ("fp32", "fp16") if model.spec.precision == "fp16" else ("fp32",)
         for numbers in ("int8",) if stack.precision is DType.INT8 else formats:
             scores = outputs_of(instance, numbers)[: data.nodes]
             results.append((text, numbers, _compared(scores, baseline, data.y, data.test, model.seed)))
@@ -290,38 +281,16 @@ def _rounded(value: Any) -> Any:
 
 
 _LEVELS = 256
-_FLOATS = [
-    "Add",
-    "Subtract",
-    "Multiply",
-    "Divide",
-    "Greater",
-    "Maximum",
-    "MaxPool",
-    "ReduceMax",
-    "ReduceSum",
-]
+_FLOATS = ["Add", "Subtract", "Multiply", "Divide", "Greater", "Maximum", "MaxPool", "ReduceMax", "ReduceSum"]
 """Operators that are not rounded: QuantGr rounds products only."""
 
 
 def quantised(module: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
     """Return a module as an `openvino.Model` whose matrix products are rounded to 8 bits.
 
-    Parameters
-    ----------
-    inputs : mapping of str to Tensor
-        Its inputs, which are also the calibration set: a full graph is the whole data set.
-
-    Returns
-    -------
-    openvino.Model
-        Weights as 8-bit integers with a scale per channel, activations through FakeQuantize with one scale
-        per tensor; signed and symmetric.
-
-    Raises
-    ------
-    FileError
-        When NNCF is not installed.
+    The inputs are also the calibration set: a full graph is the whole data set. Weights are 8-bit integers
+    with a scale per channel; activations pass FakeQuantize with a scale per tensor, signed and symmetric. A
+    `FileError` says that NNCF is not installed.
     """
     nncf = _nncf()
     model = convert(module, inputs)
@@ -385,8 +354,7 @@ def _signed(model: Any) -> Any:
     return model
 
 
-_CLOSE = 1e-4
-"""Largest relative difference between a product and the layer's own sum: another order of summation."""
+_CLOSE = 1e-4  # largest relative difference between a product and the layer's own sum
 _MATRIX = "aggregation_matrix"
 
 
@@ -397,12 +365,10 @@ def judge_module(
     inputs: Mapping[str, Any] | None = None,
     mask: Any = None,
 ) -> AccuracyReport:
-    """Compare stacks of techniques on a trained module.
+    """Compare stacks of techniques on a trained module, whose result holds a score per node and class.
 
     Parameters
     ----------
-    module : torch.nn.Module
-        Trained module; its result holds a score per node and class.
     data : data object
         With `y`, the class of each node, and `test_mask`; as `torch_geometric.data.Data`.
     stacks : sequence of Stack or str
@@ -411,11 +377,6 @@ def judge_module(
         Values for `forward`; default: the attributes of `data` that it names.
     mask : tensor of bool, optional
         Nodes whose answers count; default: `data.test_mask`, or all.
-
-    Returns
-    -------
-    AccuracyReport
-        Without a training; with the stacks that the module does not allow.
 
     Raises
     ------
@@ -486,7 +447,7 @@ def form_of(module: nn.Module, inputs: Mapping[str, Any], stack: Stack) -> nn.Mo
         _record(layer)
     with torch.no_grad():
         form(*inputs.values())
-    triangle, compressed = (annotates(stack, one) for one in (Annotation.TRIANGLE, Annotation.COMPRESSED))
+    triangle, compressed = (annotates(stack, kind) for kind in (Annotation.TRIANGLE, Annotation.COMPRESSED))
     for layer in layers:
         matrix = layer.__dict__.pop("recorded_matrix", None)
         layer.__dict__.pop("propagate", None)

@@ -102,8 +102,7 @@ class ModelInstance:
     """A module with its inputs."""
 
     module: nn.Module
-    inputs: Mapping[str, Tensor]
-    """Inputs by name, in the order of `forward`, with real values."""
+    inputs: Mapping[str, Tensor]  # inputs by name, in the order of `forward`, with real values
 
 
 def trainable(spec: GnnSpec, data: GraphData, seed: int) -> nn.Module:

@@ -111,7 +111,37 @@ class _Attention(nn.Module):
             nn.init.xavier_uniform_(weight)
 
 
-class GAT(nn.Module):
+class Network(nn.Module):
+    """Layers with an activation behind all but the last; log-probabilities as the result.
+
+    A subclass computes `prepare` (what all layers read of the graph) and `layer`, and sets `dropouts`, the
+    rates for the inputs of each layer; the trainer applies the first one, `dropout`, to the features.
+    """
+
+    def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
+        """Return log-probabilities [N, classes] for features [N, F] and the view's inputs."""
+        prepared = self.prepare(graph)
+        results: list[Tensor] = []
+        for i, rate in enumerate(self.dropouts):
+            x = self.joined(i, x, results)
+            if i > 0:
+                x = functional.dropout(x, rate, self.training)
+            x = self.layer(i, x, prepared)
+            if i + 1 < len(self.dropouts):
+                x = self.activation(x)
+            results.append(x)
+        return torch.log_softmax(x, dim=1)
+
+    def activation(self, x: Tensor) -> Tensor:
+        """Return the result of the activation between layers."""
+        return torch.relu(x)
+
+    def joined(self, i: int, x: Tensor, results: list[Tensor]) -> Tensor:
+        """Return the input of layer `i`, from the result of the layer before and of all layers."""
+        return x
+
+
+class GAT(Network):
     """Graph attention; with a matrix all pairs are scored and masked.
 
     Parameters
@@ -138,18 +168,11 @@ class GAT(nn.Module):
             _Attention(i, o, heads if n < last else 1) for n, (i, o) in enumerate(widths)
         )
         self.view, self.masking, self.scores, self.dropout = view, masking, scores, dropout
-        self.lowered = LOWERED
+        self.dropouts, self.lowered = (dropout,) * len(widths), LOWERED
 
-    def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
-        """Return log-probabilities [N, classes] for features [N, F] and the view's inputs."""
-        prepared = self.prepare(graph)
-        for number in range(len(self.layers)):
-            if number > 0:  # the features' dropout is the trainer's
-                x = functional.dropout(x, self.dropout, self.training)
-            x = self.layer(number, x, prepared)
-            if number + 1 < len(self.layers):
-                x = functional.elu(x)
-        return torch.log_softmax(x, dim=1)
+    def activation(self, x: Tensor) -> Tensor:
+        """Return the result of the activation between layers."""
+        return functional.elu(x)
 
     def layer(self, i: int, x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
         """Return the result of layer `i` before its activation."""
@@ -235,15 +258,9 @@ def masked_maximum(gathered: Tensor, masks: tuple[Tensor, ...], masking: str) ->
 class SparseMaximum(nn.Module):
     """Maximum over neighbours of features that are not negative and nearly all zeros.
 
-    Only cells in which some neighbour has a non-zero can have a maximum other than 0. Training touches only
-    these: a hundred times fewer than all.
-
-    Parameters
-    ----------
-    places : Tensor
-        Indices of the non-zero features, [2, Z]: rows in ascending order.
-    ends : tuple of Tensor
-        Source and target of each edge, [E] both.
+    Only cells in which some neighbour has a non-zero can have a maximum other than 0: a hundred times fewer
+    than all. `places` are the indices of the non-zero features [2, Z], rows in ascending order; `ends` source
+    and target of each edge [E].
     """
 
     which: Tensor
@@ -275,17 +292,11 @@ class SparseMaximum(nn.Module):
         )
 
 
-class SAGE(nn.Module):
+class SAGE(Network):
     """GraphSAGE: (aggregate(x) W^T + b) + x W_root^T per layer, as in PyTorch Geometric's SAGEConv.
 
-    Parameters
-    ----------
-    view : View
-        The sampled graph; a matrix for the mean only.
-    maximum : bool
-        Whether a layer takes the neighbours' maximum instead of their mean.
-    masking : str
-        How a maximum leaves out missing neighbours, as for `masked_maximum`.
+    `maximum` takes the neighbours' maximum instead of their mean; `masking` leaves out missing neighbours, as
+    for `masked_maximum`. A matrix as the view serves the mean only.
     """
 
     def __init__(
@@ -302,23 +313,18 @@ class SAGE(nn.Module):
         self.root = nn.ModuleList(nn.Linear(i, o, bias=False) for i, o in widths)
         self.view, self.maximum, self.masking = view, maximum, masking
         self.aggregate_first, self.dropout = aggregate_first, dropout
+        self.dropouts = (dropout,) * len(widths)
         self.sparse_maximum: SparseMaximum | None = None
         """Maximum of sparse features; training sets it."""
 
-    def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
-        """Return log-probabilities [N, classes] for features [N, F] and the view's inputs."""
-        prepared = self._prepare(graph)
-        for number, (linear, root) in enumerate(zip(self.neighbours, self.root, strict=True)):
-            if number > 0:  # the features' dropout is the trainer's
-                x = functional.dropout(x, self.dropout, self.training)
-            if self.aggregate_first:
-                mixed = linear(self._aggregate(prepared, x))
-            else:
-                mixed = self._aggregate(prepared, linear(x))
-            x = mixed + root(x)
-            if number + 1 < len(self.root):
-                x = torch.relu(x)
-        return torch.log_softmax(x, dim=1)
+    def layer(self, i: int, x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
+        """Return the result of layer `i` before its activation."""
+        linear = self.neighbours[i]
+        if self.aggregate_first:
+            mixed: Tensor = linear(self._aggregate(prepared, x))
+        else:
+            mixed = self._aggregate(prepared, linear(x))
+        return mixed + self.root[i](x)
 
     def take_sparse(self, features: Tensor) -> None:
         """Prepare the maximum of features with the sparsity of `features` [N, F]."""
@@ -327,7 +333,8 @@ class SAGE(nn.Module):
             nodes, width = features.shape
             self.sparse_maximum = SparseMaximum(features.indices(), ends, (nodes, width))
 
-    def _prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the tensors that every aggregation needs, from the view's inputs."""
         if isinstance(self.view, GraphMatrix):
             return (self.view.matrix(*graph),)
         if isinstance(self.view, GatheredView):
@@ -352,15 +359,11 @@ class SAGE(nn.Module):
         return scatter_rows(messages, prepared[1], x.shape[0]) / prepared[2]
 
 
-class Propagation(nn.Module):
+class Propagation(Network):
     """A network by Eq. 1.
 
     Parameters
     ----------
-    layers : sequence of Layer
-        Channels of each layer and branch.
-    view : View
-        The graph as edges, or as a matrix [N, N].
     mean : bool
         Whether neighbours are averaged; otherwise GCN's weights apply, which the view's matrix holds.
     columns : mapping of (layer, branch) to Tensor, optional
@@ -369,8 +372,6 @@ class Propagation(nn.Module):
         Whether a branch multiplies before it aggregates.
     bias : bool
         Whether branches have a bias, added where they multiply; a dense layer always has one.
-    dropout : float or sequence of float
-        Rate for the inputs of all layers, or of each layer.
     """
 
     def __init__(
@@ -391,7 +392,7 @@ class Propagation(nn.Module):
         self.transform_first, self.bias = transform_first, bias
         self.jumping, self.normalise = jumping, normalise
         self.dropouts = (dropout,) * len(self.plan) if isinstance(dropout, float) else tuple(dropout)
-        self.dropout = self.dropouts[0]  # the trainer applies it to the attributes
+        self.dropout = self.dropouts[0]
         self.layers = nn.ModuleList(
             nn.ModuleList(
                 nn.Linear(branch.inputs, branch.outputs, bias or not layer_propagates(layer))
@@ -403,23 +404,12 @@ class Propagation(nn.Module):
         for (i, b), channels in (columns or {}).items():
             self.register_buffer(f"columns_{i}_{b}", channels)
 
-    def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
-        """Return log-probabilities [N, classes] for features [N, F] and the view's inputs."""
-        prepared = self.prepare(graph)
-        results: list[Tensor] = []
-        for i in range(len(self.plan)):
-            dense = not layer_propagates(self.plan[i])
-            if dense and self.jumping:
-                x = torch.cat(results, dim=1)
-            if dense and self.normalise:
-                x = functional.normalize(x, dim=1)
-            if i > 0:
-                x = functional.dropout(x, self.dropouts[i], self.training)
-            x = self.layer(i, x, prepared)
-            if i + 1 < len(self.plan):
-                x = torch.relu(x)
-            results.append(x)
-        return torch.log_softmax(x, dim=1)
+    def joined(self, i: int, x: Tensor, results: list[Tensor]) -> Tensor:
+        """Return the input of layer `i`: of a dense layer all results so far (jumping), normalised."""
+        if layer_propagates(self.plan[i]):
+            return x
+        x = torch.cat(results, dim=1) if self.jumping else x
+        return functional.normalize(x, dim=1) if self.normalise else x
 
     def layer(self, i: int, x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
         """Return the result of layer `i` before its activation."""

@@ -22,11 +22,9 @@ from npusim.files import read_bounded, read_text
 from npusim.locate import DATA_VARIABLE, dataset_root
 
 DATASETS = ("citeseer", "cora")
-_VALIDATED = 500
-"""Nodes for validation in the public split, the ones after the nodes to train on."""
+_VALIDATED = 500  # nodes for validation in the public split, the ones after the nodes to train on
 _REMEDY = "get them from their publisher again"
-_MOST_ELEMENTS = 1 << 29
-"""Most elements of a matrix; Reddit's features are 140 million."""
+_MOST_ELEMENTS = 1 << 29  # most elements of a matrix; Reddit's features are 140 million
 _MOST_EDGES = 20_000_000
 _FORMAT = re.compile(r"[biuf][1248]")
 _FILE_REMEDY = "get the file from its publisher again"
@@ -38,18 +36,13 @@ class GraphData:
     """One data set in memory."""
 
     name: str
-    x: npt.NDArray[np.float32]
-    """Features [N, F] as published: 1 for each word that a paper contains."""
+    x: npt.NDArray[np.float32]  # features [N, F] as published: 1 for each word that a paper contains
     edge_index: npt.NDArray[np.int64]
     """Directed edges [2, E], source above target, both directions, without duplicates and self-loops."""
-    y: npt.NDArray[np.int64]
-    """Class of each node [N]."""
-    train: npt.NDArray[np.bool_]
-    """Nodes to train on [N]; the public Planetoid split."""
-    valid: npt.NDArray[np.bool_]
-    """Nodes to choose the epoch by [N]."""
-    test: npt.NDArray[np.bool_]
-    """Nodes to report the accuracy of [N]."""
+    y: npt.NDArray[np.int64]  # class of each node [N]
+    train: npt.NDArray[np.bool_]  # nodes to train on [N]; the public Planetoid split
+    valid: npt.NDArray[np.bool_]  # nodes to choose the epoch by [N]
+    test: npt.NDArray[np.bool_]  # nodes to report the accuracy of [N]
 
     @property
     def nodes(self) -> int:
@@ -68,20 +61,10 @@ class GraphData:
 
 
 def read_planetoid(name: str, root: Path | None = None) -> GraphData:
-    """Read a data set from its raw files.
+    """Read a data set ("cora" or "citeseer") from its raw files.
 
-    Parameters
-    ----------
-    name : str
-        "cora" or "citeseer".
-    root : Path, optional
-        Folder that holds `cora/raw/ind.cora.x` and so on (torch_geometric's layout); default: the variable
-        NPUSIM_DATA.
-
-    Returns
-    -------
-    GraphData
-        The data set; Citeseer's 15 test nodes that have no features are rows of zeros.
+    `root` holds `cora/raw/ind.cora.x` and so on (torch_geometric's layout); default: the variable
+    NPUSIM_DATA. Citeseer's 15 test nodes that have no features are rows of zeros.
 
     Raises
     ------

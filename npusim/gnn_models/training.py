@@ -47,31 +47,8 @@ class Trained:
     """Trained parameters, which every form of the model can load, and their accuracy."""
 
     parameters: dict[str, Tensor]
-    valid: float
-    """Share of validation nodes that are classified correctly."""
-    test: float
-    """Share of test nodes that are classified correctly."""
-
-
-def train(
-    model: nn.Module,
-    data: GraphData,
-    recipe: Recipe,
-    tell: Callable[[float], None] | None = None,
-    keep_best: bool = False,
-) -> Trained:
-    """Train a model.
-
-    Parameters
-    ----------
-    tell : callable, optional
-        Progress callback (fraction).
-    keep_best : bool
-        Whether the parameters of the best epoch on the validation nodes are kept, the initial ones included;
-        otherwise those of the last epoch.
-    """
-    with one_thread():
-        return _train(model, data, recipe, tell or (lambda _: None), keep_best)
+    valid: float  # share of validation nodes that are classified correctly
+    test: float  # share of test nodes that are classified correctly
 
 
 @contextmanager
@@ -88,33 +65,42 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-_VALIDATED_EVERY = 5
-"""Epochs between two validations where the best epoch is kept."""
+_VALIDATED_EVERY = 5  # epochs between two validations where the best epoch is kept
 
 
-def _train(
-    model: nn.Module, data: GraphData, recipe: Recipe, tell: Callable[[float], None], keep_best: bool
+@one_thread()
+def train(
+    model: nn.Module,
+    data: GraphData,
+    recipe: Recipe,
+    tell: Callable[[float], None] | None = None,
+    keep_best: bool = False,
 ) -> Trained:
+    """Train a model; `tell` is called with the fraction done.
+
+    With `keep_best`, the parameters of the best epoch on the validation nodes are kept, the initial ones
+    included; otherwise those of the last epoch.
+    """
     features = _Features(data)
-    take_sparse = getattr(model, "take_sparse", None)
-    if take_sparse is not None:
-        take_sparse(features.whole)
+    if hasattr(model, "take_sparse"):
+        model.take_sparse(features.whole)
     graph = tuple(model.view.example.values())
     labels = torch.from_numpy(data.y)
     chosen = torch.from_numpy(np.flatnonzero(data.train))
     optimiser = torch.optim.Adam(model.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay)
     dropout = float(model.dropout)
-    best = (_valid(model, features, graph, data), _state(model)) if keep_best else None
+    best = (_valid(model, features, graph, data), _state(model)) if keep_best else (0.0, {})
     for epoch in range(recipe.epochs):
         model.train()
         optimiser.zero_grad()
         functional.nll_loss(model(features.dropped(dropout), *graph)[chosen], labels[chosen]).backward()
         optimiser.step()
-        tell((epoch + 1) / recipe.epochs)
-        if best is not None and (epoch + 1) % _VALIDATED_EVERY == 0:
+        if tell is not None:
+            tell((epoch + 1) / recipe.epochs)
+        if keep_best and (epoch + 1) % _VALIDATED_EVERY == 0:
             valid = _valid(model, features, graph, data)
             best = (valid, _state(model)) if valid > best[0] else best
-    if best is not None:
+    if keep_best:
         model.load_state_dict(best[1])
     model.eval()
     with torch.no_grad():
@@ -158,8 +144,7 @@ def accuracy(scores: np.ndarray, labels: np.ndarray, nodes: np.ndarray) -> float
 
 
 _FIGURES = ("valid", "test")
-_SOURCES = ("models", "networks", "planetoid", "training", "views")
-"""Modules that decide the result of a training."""
+_SOURCES = ("models", "networks", "planetoid", "training", "views")  # decide the result
 
 
 def cached_training(
@@ -180,8 +165,14 @@ def cached_training(
 
 def _label(spec: GnnSpec, data: GraphData, recipe: Recipe) -> str:
     """Return a hash of everything that decides the result of a training."""
-    network: tuple[object, ...]
-    network = (spec.model, spec.layers, spec.hidden, spec.heads, spec.neighbours, spec.order)
+    network: tuple[object, ...] = (
+        spec.model,
+        spec.layers,
+        spec.hidden,
+        spec.heads,
+        spec.neighbours,
+        spec.order,
+    )
     if spec.model in EQUATION_1:
         network = (*network, spec.power, spec.normalise, str(spec.pruning), str(spec.channels))
     elif spec.pruning is not None:

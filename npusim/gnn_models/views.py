@@ -25,12 +25,7 @@ Weights = npt.NDArray[np.float32]
 class View(nn.Module):
     """Inputs and constants through which a model reads its graph.
 
-    Parameters
-    ----------
-    values : mapping of str to ndarray
-        Inputs in the order of `forward`, after the features.
-    constant : bool
-        Whether the values are constants of the model instead.
+    `values` are inputs in the order of `forward`, after the features, or constants of the model.
     """
 
     def __init__(self, values: Mapping[str, npt.NDArray[Any]], constant: bool = False) -> None:
@@ -256,15 +251,9 @@ def dense_adjacency(
 ) -> Weights:
     """Return the matrix that the host prepares, [capacity, capacity].
 
-    Parameters
-    ----------
-    loops : bool
-        Whether each node has an edge to itself.
-    kind : str
-        `adjacency`, `norm` or `mean`, as for `InGraphMatrix`.
-    padding : str
-        Edges of an added node: `zeros`, none, as in GraNNite's text; `loops`, one to itself, as in its
-        authors' program.
+    `loops` gives each node an edge to itself. `kind` is `adjacency`, `norm` or `mean`, as for
+    `InGraphMatrix`. Edges of an added node, by `padding`: `zeros`, none, as in GraNNite's text; `loops`, one
+    to itself, as in its authors' program.
     """
     size = capacity if capacity is not None else nodes
     matrix = np.zeros((size, size), dtype=np.float32)
@@ -283,21 +272,10 @@ def dense_adjacency(
 def sample_neighbours(
     edge_index: Nodes, nodes: int, count: int, seed: int, capacity: int | None = None
 ) -> tuple[Nodes, Weights]:
-    """Draw up to `count` neighbours of each node without replacement.
+    """Draw up to `count` neighbours of each node without replacement, from edges [2, E] (source, target).
 
-    Parameters
-    ----------
-    edge_index : ndarray
-        Edges [2, E], source above target.
-    capacity : int, optional
-        Nodes the model is compiled for; added nodes have no neighbours.
-
-    Returns
-    -------
-    neighbours : ndarray
-        Node numbers [capacity, count]; the node itself where there is no further neighbour.
-    mask : ndarray
-        1 for a neighbour, 0 for filling [capacity, count]; a node without neighbours counts itself once.
+    Returns node numbers [capacity, count], the node itself where there is no further neighbour, and the mask,
+    1 for a neighbour, 0 for filling [capacity, count]; a node without neighbours counts itself once.
     """
     random = np.random.default_rng(seed)
     order = np.lexsort((random.random(edge_index.shape[1]), edge_index[1]))

@@ -1,18 +1,11 @@
 """The operator graph (an immutable DAG of operators and tensors) and its editor."""
 
-from npusim.graph.difference import GraphDifference, graph_difference, to_dot
-from npusim.graph.editor import Editor
-from npusim.graph.graph import Graph, GraphMeta, GraphStructure
-from npusim.graph.regions import Phase, Region
-
-__all__ = [
-    "Editor",
-    "Graph",
-    "GraphDifference",
-    "GraphMeta",
-    "GraphStructure",
-    "Phase",
-    "Region",
-    "graph_difference",
-    "to_dot",
-]
+from npusim.graph.difference import GraphDifference as GraphDifference
+from npusim.graph.difference import graph_difference as graph_difference
+from npusim.graph.difference import to_dot as to_dot
+from npusim.graph.editor import Editor as Editor
+from npusim.graph.graph import Graph as Graph
+from npusim.graph.graph import GraphMeta as GraphMeta
+from npusim.graph.graph import GraphStructure as GraphStructure
+from npusim.graph.regions import Phase as Phase
+from npusim.graph.regions import Region as Region

@@ -7,7 +7,7 @@ the result, so that calls nest like expressions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from npusim.errors import GraphError, ShapeError
 from npusim.graph.graph import Graph, GraphMeta, GraphStructure
@@ -38,26 +38,39 @@ class Editor:
         self.prepared: dict[str, Graph] = {}
 
     @classmethod
-    def of(cls, graph: Graph) -> Editor:
+    def of(cls, graph: Graph) -> Self:
         """Return an editor that starts from a finished graph."""
         editor = cls(graph.name, graph.structure, graph.techniques, graph.meta)
-        editor.tensors.update(graph.tensors)
-        editor.operators.update(graph.operators)
+        editor._copy(graph)
         editor.outputs.extend(graph.outputs)
-        editor.prepared.update(graph.prepared)
         return editor
+
+    def _copy(self, source: Graph | Editor) -> None:
+        """Take over tensors, operators and prepared graphs."""
+        self.tensors.update(source.tensors)
+        self.operators.update(source.operators)
+        self.prepared.update(source.prepared)
+
+    def unused_name(self, name: str) -> str:
+        """Return the name that an added tensor or operator gets; a subclass may change it."""
+        return name
 
     def input(self, name: str, shape: Sequence[int], dtype: DType = DType.FP16, **fields: Any) -> str:
         """Add an input and return its name; `fields` are fields of `Tensor`."""
-        return self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.INPUT, **fields))
+        return self._source(TensorKind.INPUT, name, shape, dtype, fields)
 
     def constant(self, name: str, shape: Sequence[int], dtype: DType = DType.FP16, **fields: Any) -> str:
         """Add a constant and return its name; `fields` are fields of `Tensor`."""
-        return self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.CONSTANT, **fields))
+        return self._source(TensorKind.CONSTANT, name, shape, dtype, fields)
 
     def state(self, name: str, shape: Sequence[int], dtype: DType = DType.FP16, **fields: Any) -> str:
         """Add a state, which survives an inference, and return its name; `fields` are fields of `Tensor`."""
-        return self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.STATE, **fields))
+        return self._source(TensorKind.STATE, name, shape, dtype, fields)
+
+    def _source(
+        self, kind: TensorKind, name: str, shape: Sequence[int], dtype: DType, fields: dict[str, Any]
+    ) -> str:
+        return self._tensor(Tensor(self.unused_name(name), tuple(shape), dtype, kind, **fields))
 
     def change_tensor(self, name: str, **changes: Any) -> None:
         """Change fields of a tensor (not its name); a new density makes an old block density unknown."""
@@ -84,25 +97,12 @@ class Editor:
         tensor: dict[str, Any] | None = None,
         **attrs: Any,
     ) -> str:
-        """Add an operator with one result and return the result's name.
+        """Add an operator with one result of the same name and return the name.
 
-        Parameters
-        ----------
-        type_ : str
-            OpenVINO operation name.
-        inputs : sequence of str
-            Tensors read.
-        shape, dtype
-            Of the result.
-        name : str
-            Of the operator; its result has the same name.
-        device : str, optional
-            Preferred device.
-        tensor : dict, optional
-            Further fields of the result's `Tensor` (density, role ...).
-        **attrs
-            The operator's settings.
+        `tensor` holds further fields of the result's `Tensor` (density, role ...), `attrs` the operator's
+        settings.
         """
+        name = self.unused_name(name)
         if name in self.operators:
             raise GraphError(f"graph {self.name!r}: two operators are called {name!r}")
         result = self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.ACTIVATION, **(tensor or {})))
@@ -124,18 +124,7 @@ class Editor:
     ) -> str:
         """Add an operator whose type declares a shape rule, and return its result's name.
 
-        Parameters
-        ----------
-        type_ : str
-            OpenVINO operation name.
-        inputs : sequence of str
-            Tensors read.
-        name : str
-            Of the operator and its result.
-        dtype : DType, optional
-            Of the result; None: that of the first operand.
-        **more
-            As for `op`.
+        The result's format is by default that of the first operand; `more` as for `op`.
         """
         rule = op_type(type_).shape
         if rule is None:
@@ -241,9 +230,7 @@ class Editor:
     def part(self, output: str) -> Graph:
         """Return the graph that computes one tensor; the editor does not change."""
         other = Editor(self.name, self.structure, self.techniques, self.meta)
-        other.tensors.update(self.tensors)
-        other.operators.update(self.operators)
-        other.prepared.update(self.prepared)
+        other._copy(self)
         dtype, shape = self.tensors[output].dtype, self.tensors[output].shape
         if not any(output in op.outputs for op in self.operators.values()):  # an input as it comes
             output = other.op("Convert", (output,), shape, dtype, f"{output}/as_it_is")
@@ -261,9 +248,5 @@ class Editor:
             structure=self.structure,
             techniques=techniques if techniques is not None else self.techniques,
             meta=self.meta,
-            prepared=self._needed_parts(),
+            prepared={name: part for name, part in self.prepared.items() if name in self.tensors},
         )
-
-    def _needed_parts(self) -> dict[str, Graph]:
-        """Return the graphs that compute the prepared tensors that are left."""
-        return {name: part for name, part in self.prepared.items() if name in self.tensors}

@@ -106,30 +106,25 @@ class Graph:
 
     Parameters
     ----------
-    name : str
-        What it is called in reports.
     tensors : iterable of Tensor
         Every tensor, inputs and constants too.
     operators : iterable of Operator
         Every operator, in any order.
     outputs : iterable of str
-        Names of the tensors the network returns.
+        Names of the tensors that the network returns.
     structure : GraphStructure, optional
         Statistics of the data graph; None where the network runs on none.
     techniques : str
-        The canonical technique stack that was applied ("none" at first).
-    meta : GraphMeta, optional
-        What is known of the network apart from its operators.
+        The canonical technique stack that was applied.
     prepared : mapping of str to Graph, optional
-        By tensor that a technique put in place of operators, a graph that computes its value (first output)
-        from the original network's inputs and constants.
+        By tensor that a technique put in place of operators, a graph that computes its value (first output).
 
     Raises
     ------
     GraphError
         When names clash, an operator reads or writes an unknown tensor, two operators write one tensor, a
-        tensor that is neither input, constant nor state has no writer, there is a cycle, there is no
-        operator, an output is unknown, or an Assign writes what is no state of its shape.
+        tensor has no writer, there is a cycle or no operator, or an Assign writes what is no state of its
+        shape.
     """
 
     def __init__(
@@ -162,31 +157,28 @@ class Graph:
         for op in operators:
             for name in op.inputs:
                 if name not in self.tensors:
-                    raise GraphError(
-                        f"graph {self.name!r}: operator {op.name!r} reads unknown tensor {name!r}"
-                    )
+                    raise self._error(f"operator {op.name!r} reads unknown tensor {name!r}")
             if op.type == "Assign":
                 self._check_state(op)
         for tensor in self.tensors.values():
             if tensor.kind is TensorKind.ACTIVATION and tensor.name not in self._writer:
-                raise GraphError(
-                    f"graph {self.name!r}: tensor {tensor.name!r} is neither input nor constant, "
-                    "and nothing writes it"
-                )
+                unwritten = f"tensor {tensor.name!r} is neither input nor constant"
+                raise self._error(f"{unwritten}, and nothing writes it")
         for output in self.outputs:
             if output not in self.tensors:
-                raise GraphError(f"graph {self.name!r}: output {output!r} is no tensor of it")
+                raise self._error(f"output {output!r} is no tensor of it")
+
+    def _error(self, problem: str) -> GraphError:
+        return GraphError(f"graph {self.name!r}: {problem}")
 
     def _check_state(self, op: Operator) -> None:
         state = self.tensors.get(op.attrs.get("variable", ""))
         if state is None or state.kind is not TensorKind.STATE:
-            raise GraphError(f"graph {self.name!r}: operator {op.name!r} writes what is no state of it")
+            raise self._error(f"operator {op.name!r} writes what is no state of it")
         shape = self.tensors[op.inputs[0]].shape
         if shape != state.shape and not self.meta.dynamic_shapes:
-            raise GraphError(
-                f"graph {self.name!r}: operator {op.name!r} writes {shape} to the state {state.name!r} of "
-                f"shape {state.shape}"
-            )
+            target = f"the state {state.name!r} of shape {state.shape}"
+            raise self._error(f"operator {op.name!r} writes {shape} to {target}")
 
     def _sorted(self, operators: dict[str, Operator]) -> dict[str, Operator]:
         """Sort by depth, then name: an order that does not depend on the order of arrival."""
@@ -256,19 +248,15 @@ class Graph:
             return tuple(TopologicalSorter(needs).static_order())
         except CycleError as error:
             cycle = " -> ".join(error.args[1][:-1])
-            raise GraphError(f"graph {self.name!r}: parts that need each other's results: {cycle}") from None
+            raise self._error(f"parts that need each other's results: {cycle}") from None
 
     @cached_property
     def passed_between_parts(self) -> frozenset[str]:
         """Tensors that one part writes and another reads: they pass through DRAM."""
         if len(self.parts) == 1:
             return frozenset()
-        return frozenset(
-            t
-            for op in self
-            for t in op.inputs
-            if t in self._writer and self.operators[self._writer[t]].part != op.part
-        )
+        reads = [(t, op.part) for op in self for t in op.inputs if t in self._writer]
+        return frozenset(t for t, part in reads if self.operators[self._writer[t]].part != part)
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.name, [*self.tensors.values()], [*self.operators.values()], self.outputs)
@@ -372,17 +360,25 @@ class Graph:
         return regions(self)
 
     @cached_property
+    def feature_independent(self) -> frozenset[str]:
+        """Names of the tensors that follow from edges and constants."""
+        names = {t.name for t in self.tensors.values() if t.structural or t.kind is TensorKind.CONSTANT}
+        for op in self:
+            if names.issuperset(op.inputs):
+                names.update(op.outputs)
+        return frozenset(names)
+
+    @cached_property
     def structural(self) -> frozenset[str]:
         """Names of the tensors that follow from the data graph's edges and constants alone: preprocessing.
 
         A tensor made only of constants is not counted: it could be folded.
         """
         structural: set[str] = {t.name for t in self.tensors.values() if t.structural}
+        constant = {t.name for t in self.tensors.values() if t.kind is TensorKind.CONSTANT} - structural
         for op in self:
-            producers = [
-                t for t in op.inputs if self.tensors[t].kind is not TensorKind.CONSTANT or t in structural
-            ]
-            if producers and all(t in structural for t in producers):
+            producers = set(op.inputs) - constant
+            if producers and producers <= structural:
                 structural.update(op.outputs)
         return frozenset(structural)
 
@@ -403,8 +399,7 @@ def _writers(graph: str, operators: Iterable[Operator], tensors: Mapping[str, Te
             if tensor not in tensors:
                 raise GraphError(f"graph {graph!r}: operator {op.name!r} writes unknown tensor {tensor!r}")
             if tensor in writer:
-                raise GraphError(
-                    f"graph {graph!r}: both {writer[tensor]!r} and {op.name!r} write tensor {tensor!r}"
-                )
+                both = f"both {writer[tensor]!r} and {op.name!r}"
+                raise GraphError(f"graph {graph!r}: {both} write tensor {tensor!r}")
             writer[tensor] = op.name
     return writer

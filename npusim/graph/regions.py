@@ -25,18 +25,12 @@ PREPROCESS = "preprocess"
 class Phase(StrEnum):
     """What an operator does for its block."""
 
-    PREPROCESSING = "preprocessing"
-    """Follows from the edges (or an attention mask) alone, before any feature is looked at."""
-    ATTENTION = "attention"
-    """Scores of pairs of nodes, pixels or tokens, and their softmax."""
-    AGGREGATION = "aggregation"
-    """Sums, means and maxima over neighbours; over tokens, weighed by their scores."""
-    COMBINATION = "combination"
-    """Products with weights, their biases, and sums of such products, or a GNN's branches side by side."""
-    ACTIVATION = "activation"
-    """Elementwise work and normalisation behind them."""
-    OTHER = "other"
-    """Data that is moved, joined, pooled or resized between them."""
+    PREPROCESSING = "preprocessing"  # follows from the edges, or an attention mask, alone
+    ATTENTION = "attention"  # scores of pairs of nodes, pixels or tokens, and their softmax
+    AGGREGATION = "aggregation"  # sums, means and maxima over neighbours, or over tokens by their scores
+    COMBINATION = "combination"  # products with weights, their biases, and sums or joins of them
+    ACTIVATION = "activation"  # elementwise work and normalisation behind them
+    OTHER = "other"  # data that is moved, joined, pooled or resized between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +38,7 @@ class Region:
     """Where an operator belongs."""
 
     block: str
-    """Block of the network, such as "layer0", "convs.1" or "encoder/layer/3"; the operator's family where
-    nothing is named."""
+    """Block of the network, such as "layer0" or "convs.1"; without a name the operator's family."""
     phase: Phase
 
 
@@ -187,15 +180,16 @@ class _Phases:
 
     def _edge_facts(self) -> frozenset[str]:
         """Return the tensors that follow from the edges: inputs, prepared constants and computed tensors."""
-        found = {
+        edges = {
             t.name
             for t in self.graph.tensors.values()
             if t.structural or (t.kind is not TensorKind.ACTIVATION and t.role in _EDGE_ROLES)
         }
         for op in self.graph:
-            if any(t in found for t in op.inputs) and all(t in found or self._constant(t) for t in op.inputs):
-                found.update(op.outputs)
-        return frozenset(found)
+            others = [t for t in op.inputs if t not in edges]
+            if len(others) < len(op.inputs) and all(map(self._constant, others)):
+                edges.update(op.outputs)
+        return frozenset(edges)
 
     def _constant(self, name: str) -> bool:
         return self.graph.tensors[name].kind is TensorKind.CONSTANT

@@ -57,24 +57,15 @@ ShapeRule = Callable[[dict[str, Any], Sequence[tuple[int, ...]]], tuple[int, ...
 class WorkClass(StrEnum):
     """Classes of work, for fusion and cost models."""
 
-    CONTRACTION = "contraction"
-    """Multiply-accumulates of two operands."""
-    WINDOW = "window"
-    """A value for each window of pixels, channel by channel."""
-    POINTWISE = "pointwise"
-    """Each element of the result from the same element of each operand: it can be fused into another."""
-    ROW_WISE = "row-wise"
-    """Independent rows along an axis."""
-    INDEXED = "indexed"
-    """Rows read or written by index."""
-    MOVE = "move"
-    """Data in another order."""
-    STATE = "state"
-    """The same bytes under another shape or name: no work."""
-    GENERATE = "generate"
-    """Tensors made from shapes or conditions."""
-    COMPOSITE = "composite"
-    """Several classes in one operator; its work rule counts them."""
+    CONTRACTION = "contraction"  # multiply-accumulates of two operands
+    WINDOW = "window"  # a value for each window of pixels, channel by channel
+    POINTWISE = "pointwise"  # element by element: it can be fused into another operator
+    ROW_WISE = "row-wise"  # independent rows along an axis
+    INDEXED = "indexed"  # rows read or written by index
+    MOVE = "move"  # data in another order
+    STATE = "state"  # the same bytes under another shape or name: no work
+    GENERATE = "generate"  # tensors made from shapes or conditions
+    COMPOSITE = "composite"  # several classes in one operator; its work rule counts them
     UNKNOWN = "unknown"
 
 
@@ -133,29 +124,20 @@ _CLASSES = {
 class RowUse(StrEnum):
     """Rows of the operands that a row of the result needs (rows: the first axis longer than 1)."""
 
-    WHOLE = "whole"
-    """All of them."""
-    SAME = "same"
-    """The same row of each operand."""
-    ALONG_AXES = "along_axes"
-    """The same row, unless its axes are those of the rows."""
-    LEFT_OPERAND = "left_operand"
-    """The same row of the first operand, all of the second."""
-    IMAGE = "image"
-    """The same image and channel: windows cross neither."""
-    MADE = "made"
-    """Any rows; results are produced row after row."""
+    WHOLE = "whole"  # all of them
+    SAME = "same"  # the same row of each operand
+    ALONG_AXES = "along_axes"  # the same row, unless its axes are those of the rows
+    LEFT_OPERAND = "left_operand"  # the same row of the first operand, all of the second
+    IMAGE = "image"  # the same image and channel: windows cross neither
+    MADE = "made"  # any rows; results are produced row after row
 
 
 class Int8Use(StrEnum):
     """Support of an operator for 8-bit integers in place of floating-point numbers."""
 
-    MULTIPLIES = "multiplies"
-    """Takes them as both operands of a product."""
-    PASSES = "passes"
-    """Passes them on: moves, picks, compares, or adds and scales in the output stage of the grid."""
-    NEEDS_FLOAT = "needs_float"
-    """Computes in floating point."""
+    MULTIPLIES = "multiplies"  # takes them as both operands of a product
+    PASSES = "passes"  # moves, picks, compares, or adds and scales in the output stage
+    NEEDS_FLOAT = "needs_float"  # computes in floating point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,13 +229,9 @@ class Operator:
     outputs: tuple[str, ...]
     """Tensors that it writes."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    """Settings: `transpose_a`, `transpose_b` (MatMul); `strides`, `pads_begin`, `pads_end`, `dilations`
-    (Convolution, pooling), `kernel` (pooling), `groups`; `axes` (Softmax, Reduce, Gather, Scatter, Concat:
-    non-negative); `order` (Transpose); `reduction` (Scatter: "none", "sum", "max", "mean"); `slope` ...;
-    `variable` (Assign): the state that is written. Other keys have OpenVINO's default."""
+    """Settings by name: `strides`, `kernel`, `axes` (non-negative), `order`, `variable` (Assign) ..."""
     region: str = ""
-    """Path of its part of the network: "layer0/aggregate", "preprocess", or "convs.0.lin" of an imported
-    model; `Graph.regions` derives block and phase from it."""
+    """Path of its part of the network, such as "layer0/aggregate" or "convs.0.lin"."""
     device: str | None = None
     """Preferred device of the SoC ("cpu", "npu", "gpu"). None: the mapping decides."""
     pinned: bool = False

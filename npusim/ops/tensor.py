@@ -56,26 +56,19 @@ _BITS = {dtype.value: int(dtype.value.lstrip("abfilnoptu") or 8) for dtype in DT
 class TensorKind(StrEnum):
     """Where a tensor comes from."""
 
-    INPUT = "input"
-    """Passed by the host for every inference."""
-    CONSTANT = "constant"
-    """Part of the model: weights, biases, a static mask."""
-    ACTIVATION = "activation"
-    """Written by an operator of the graph."""
-    STATE = "state"
-    """Kept between inferences: read (ReadValue), updated, and written back (Assign)."""
+    INPUT = "input"  # passed by the host for every inference
+    CONSTANT = "constant"  # part of the model: weights, biases, a static mask
+    ACTIVATION = "activation"  # written by an operator of the graph
+    STATE = "state"  # kept between inferences: read (ReadValue), updated, and written back (Assign)
 
 
 class Storage(StrEnum):
     """Layout of a tensor in DRAM."""
 
     DENSE = "dense"
-    ZVC = "zvc"
-    """Zero-value compression: a bitmap of one bit per element, then the non-zeros."""
-    TRIANGLE = "triangle"
-    """Lower triangle with the diagonal of a symmetric matrix: n (n + 1) / 2 elements (GraNNite's SymG)."""
-    CSR = "csr"
-    """Compressed rows: non-zeros, their column indices and the start of each row; never unpacked."""
+    ZVC = "zvc"  # zero-value compression: a bitmap of one bit per element, then the non-zeros
+    TRIANGLE = "triangle"  # lower triangle with the diagonal: n (n + 1) / 2 elements (SymG)
+    CSR = "csr"  # compressed rows: non-zeros, their column indices and the start of each row; never unpacked
 
 
 GRANULE = 16
@@ -88,28 +81,20 @@ CSR_INDEX_BYTES = 4
 class Annotation(StrEnum):
     """Requests of techniques other than operators and formats, in words for messages."""
 
-    DEVICE = "a preferred device"
-    """`Operator.device`."""
-    COMPRESSED = "compressed storage"
-    """`Tensor.storage` with zero-value compression."""
-    TRIANGLE = "storage as a triangle"
-    """`Tensor.storage` as a triangle."""
-    RESIDENT = "a tensor that stays in SRAM"
-    """`Tensor.cached`."""
+    DEVICE = "a preferred device"  # `Operator.device`
+    COMPRESSED = "compressed storage"  # `Tensor.storage` with zero-value compression
+    TRIANGLE = "storage as a triangle"  # `Tensor.storage` as a triangle
+    RESIDENT = "a tensor that stays in SRAM"  # `Tensor.cached`
 
 
 class Role(StrEnum):
     """Meaning of a tensor in the network, by which techniques find it."""
 
     NONE = ""
-    EDGES = "edges"
-    """The graph as a list of edges [2, E]: an input, or a constant computed from it."""
-    ADJACENCY = "adjacency"
-    """The graph as a dense 0/1 matrix [N, N]."""
-    NORM = "norm"
-    """The aggregation matrix with its normalisation [N, N]."""
-    MASK = "mask"
-    """The attention mask [N, N] or the neighbour mask of a pooling aggregation."""
+    EDGES = "edges"  # the graph as a list of edges [2, E]: an input, or a constant computed from it
+    ADJACENCY = "adjacency"  # the graph as a dense 0/1 matrix [N, N]
+    NORM = "norm"  # the aggregation matrix with its normalisation [N, N]
+    MASK = "mask"  # the attention mask [N, N] or the neighbour mask of a pooling aggregation
     FEATURES = "features"
     WEIGHT = "weight"
     BIAS = "bias"
@@ -127,8 +112,7 @@ class Tensor:
     density: float = 1.0
     """Share of elements that are not zero, in [0, 1]."""
     block_density: float | None = None
-    """Share of the MAC grid's granules (16 x 16 elements) that hold any non-zero; None: not known, zeros
-    count as independent."""
+    """Share of 16 x 16 granules that hold a non-zero. None: zeros count as independent."""
     symmetric: bool = False
     storage: Storage = Storage.DENSE
     cached: bool = False
@@ -195,18 +179,11 @@ class Tensor:
 
 
 def stored_bytes(elements: int, dtype: DType, storage: Storage, density: float, columns: int) -> float:
-    """Return the bytes in DRAM of a tensor under a storage scheme.
+    """Return the bytes in DRAM of a tensor of a density, whose last axis has a number of columns.
 
     Zero-value compression takes one bit per element and the non-zeros (Cora's norm, fp16: 0.943 MB); a
     triangle n (n + 1) / 2 elements of a square matrix of n columns (GraNNite, section IV-B); compressed rows
     a 32-bit column index per non-zero and a 32-bit start per row.
-
-    Parameters
-    ----------
-    density : float
-        Share of non-zeros.
-    columns : int
-        Length of the last axis.
     """
     if storage is Storage.ZVC:
         return elements / 8 + elements * density * dtype.bytes

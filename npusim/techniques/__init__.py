@@ -1,4 +1,4 @@
-"""GNN techniques (GraNNite and others): rewrites from graph to graph, a file each.
+"""GNN techniques (GraNNite and others): rewrites from graph to graph, one file per idea.
 
 A technique changes operators and annotates storage, residency and device preferences; it asks for no cost.
 
@@ -7,45 +7,24 @@ A technique changes operators and annotates storage, residency and device prefer
 'stagr+quantgr'
 """
 
-from npusim.techniques.aggregation import Rewriting, rewritings
-from npusim.techniques.stack import (
-    BASE,
-    NONE,
-    TECHNIQUES,
-    Stack,
-    StackEntry,
-    apply,
-    completed,
-    get,
-    legal,
-    parse,
-    stacks,
-    technique_names,
-    technique_with,
-    variants,
-)
-from npusim.techniques.technique import EdgeData, NoParameters, Parameters, Stage, Technique
-
-__all__ = [
-    "BASE",
-    "NONE",
-    "TECHNIQUES",
-    "EdgeData",
-    "NoParameters",
-    "Parameters",
-    "Rewriting",
-    "Stack",
-    "StackEntry",
-    "Stage",
-    "Technique",
-    "apply",
-    "completed",
-    "get",
-    "legal",
-    "parse",
-    "rewritings",
-    "stacks",
-    "technique_names",
-    "technique_with",
-    "variants",
-]
+from npusim.techniques.aggregation import Rewriting as Rewriting
+from npusim.techniques.aggregation import rewritings as rewritings
+from npusim.techniques.stack import BASE as BASE
+from npusim.techniques.stack import NONE as NONE
+from npusim.techniques.stack import TECHNIQUES as TECHNIQUES
+from npusim.techniques.stack import Stack as Stack
+from npusim.techniques.stack import StackEntry as StackEntry
+from npusim.techniques.stack import apply as apply
+from npusim.techniques.stack import completed as completed
+from npusim.techniques.stack import get as get
+from npusim.techniques.stack import legal as legal
+from npusim.techniques.stack import parse as parse
+from npusim.techniques.stack import stacks as stacks
+from npusim.techniques.stack import technique_names as technique_names
+from npusim.techniques.stack import technique_with as technique_with
+from npusim.techniques.stack import variants as variants
+from npusim.techniques.technique import EdgeData as EdgeData
+from npusim.techniques.technique import NoParameters as NoParameters
+from npusim.techniques.technique import Parameters as Parameters
+from npusim.techniques.technique import Stage as Stage
+from npusim.techniques.technique import Technique as Technique

@@ -12,28 +12,23 @@ from typing import Any
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Role
 from npusim.ops.tensor import GRANULE
-from npusim.techniques.preprocessing import feature_independent, fresh_name, nodes_of, value_numbers
+from npusim.techniques.preprocessing import Rewriter, nodes_of, value_numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
     """A weighted sum (or mean) over neighbours, with weights that follow from the edges alone."""
 
-    features: str
-    """Tensor [N, F] whose rows are gathered."""
-    result: str
-    """Tensor [N, F] of scaled sums."""
-    sources: str
-    """Node numbers that are gathered, [E] or [N, K]."""
+    features: str  # tensor [N, F] whose rows are gathered
+    result: str  # tensor [N, F] of scaled sums
+    sources: str  # node numbers that are gathered, [E] or [N, K]
     targets: str | None
     """Node numbers that are scattered to. None: row i of `sources` belongs to node i."""
-    weights: tuple[str, ...]
-    """Factors of the gathered rows."""
-    counts: tuple[tuple[str, str], ...]
+    weights: tuple[str, ...] = ()  # factors of the gathered rows
+    counts: tuple[tuple[str, str], ...] = ()
     """Factors and divisors of the sums [N, 1], each as (operator type, tensor)."""
-    mean: bool
-    """Whether the sum is divided by the number of rows."""
-    region: str
+    mean: bool = False  # whether the sum is divided by the number of rows
+    region: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -41,49 +36,47 @@ class Aggregation:
         return (self.sources, self.targets or "", *self.weights, *(t for _, t in self.counts))
 
     @property
-    def scaled(self) -> bool:
-        """Whether the matrix is a norm, not an adjacency."""
-        return bool(self.mean or self.weights or self.counts)
+    def role(self) -> Role:
+        """Role of its matrix: a norm if it is scaled, else an adjacency."""
+        return Role.NORM if self.mean or self.weights or self.counts else Role.ADJACENCY
 
 
 def find_aggregations(graph: Graph) -> tuple[Aggregation, ...]:
     """Return every linear aggregation over gathered rows."""
-    constant = feature_independent(graph)
     reducing = [op for op in graph if op.family in (Family.SCATTER, Family.REDUCE)]
-    return tuple(a for op in reducing if (a := _aggregation(graph, op, constant)) is not None)
+    return tuple(a for op in reducing if (a := _aggregation(graph, op)) is not None)
 
 
-def _aggregation(graph: Graph, op: Operator, constant: frozenset[str]) -> Aggregation | None:
-    start = _scattered(graph, op, constant) if op.family is Family.SCATTER else _reduced(graph, op)
+def _aggregation(graph: Graph, op: Operator) -> Aggregation | None:
+    start = _scattered(graph, op) if op.family is Family.SCATTER else _reduced(graph, op)
     if start is None:
         return None
     summed, targets, mean = start
     weights: list[str] = []
     writer = graph.writer(summed)
     while writer is not None and writer.family is not Family.GATHER:
-        step = _scaling(graph, writer, constant)
+        step = _scaling(graph, writer)
         if step is None or len(graph.readers(writer.outputs[0])) != 1:
             return None
         weights.extend(t for _, t in step[1])
         writer = graph.writer(step[0])
     if writer is None or tuple(writer.attrs.get("axes", (0,))) not in ((0,), (-2,)):
         return None
-    features, sources = writer.inputs[:2]
-    ranks = len(graph.tensors[features].shape), len(graph.tensors[sources].shape)
-    if (
-        features in constant
-        or sources not in constant
-        or ranks[0] != 2
-        or (targets is None and ranks[1] != 2)
-        or (targets is not None and graph.tensors[targets].elements != graph.tensors[sources].elements)
-    ):
+    features, sources = (graph.tensors[name] for name in writer.inputs[:2])
+    constant = graph.feature_independent
+    if features.name in constant or sources.name not in constant or len(features.shape) != 2:
         return None
-    aggregation = Aggregation(features, op.outputs[0], sources, targets, tuple(weights), (), mean, op.region)
-    return _with_counts(graph, aggregation, constant)
+    if len(sources.shape) != 2 if targets is None else graph.tensors[targets].elements != sources.elements:
+        return None
+    aggregation = Aggregation(
+        features.name, op.outputs[0], sources.name, targets, tuple(weights), mean=mean, region=op.region
+    )
+    return _with_counts(graph, aggregation)
 
 
-def _scattered(graph: Graph, op: Operator, constant: frozenset[str]) -> tuple[str, str, bool] | None:
-    reduction = op.attrs.get("reduction")
+def _scattered(graph: Graph, op: Operator) -> tuple[str, str, bool] | None:
+    """Return (rows, targets, is a mean) of a scatter of rows to nodes."""
+    reduction, constant = op.attrs.get("reduction"), graph.feature_independent
     if reduction not in ("sum", "mean") or len(op.inputs) < 3:
         return None
     blank, targets, updates = op.inputs[:3]
@@ -94,12 +87,11 @@ def _scattered(graph: Graph, op: Operator, constant: frozenset[str]) -> tuple[st
 
 def before_broadcast(graph: Graph, index: str) -> str:
     """Return node numbers before they were repeated over the width of the features."""
-    writer = graph.writer(index)
-    while writer is not None and (
-        writer.family in (Family.VIEW, Family.CONVERT) or writer.type in ("Broadcast", "Tile")
+    repeating = (Family.VIEW, Family.CONVERT)
+    while (writer := graph.writer(index)) is not None and (
+        writer.family in repeating or writer.type in ("Broadcast", "Tile")
     ):
         index = writer.inputs[0]
-        writer = graph.writer(index)
     return index
 
 
@@ -111,29 +103,27 @@ def _reduced(graph: Graph, op: Operator) -> tuple[str, None, bool] | None:
     return op.inputs[0], None, op.type == "ReduceMean"
 
 
-def _with_counts(graph: Graph, aggregation: Aggregation, constant: frozenset[str]) -> Aggregation:
+def _with_counts(graph: Graph, aggregation: Aggregation) -> Aggregation:
     """Add operators that scale the sums by the edges alone, such as the division of a mean."""
     while aggregation.result not in graph.outputs:
         readers = graph.readers(aggregation.result)
-        step = _scaling(graph, readers[0], constant) if len(readers) == 1 else None
+        step = _scaling(graph, readers[0]) if len(readers) == 1 else None
         if step is None or not step[1]:
             return aggregation
-        aggregation = replace(
-            aggregation, result=readers[0].outputs[0], counts=(*aggregation.counts, *step[1])
-        )
+        counts = (*aggregation.counts, *step[1])
+        aggregation = replace(aggregation, result=readers[0].outputs[0], counts=counts)
     return aggregation
 
 
-def _scaling(
-    graph: Graph, op: Operator, constant: frozenset[str]
-) -> tuple[str, tuple[tuple[str, str], ...]] | None:
+def _scaling(graph: Graph, op: Operator) -> tuple[str, tuple[tuple[str, str], ...]] | None:
     """Return (tensor, scales) if `op` is a view of rows or scales them by the edges alone; else None."""
     if op.family is Family.VIEW and op.type != "Result":
         shape, source = graph.tensors[op.outputs[0]].shape, graph.tensors[op.inputs[0]].shape
-        same = tuple(d for d in shape if d > 1) == tuple(d for d in source if d > 1)
+        same = [d for d in shape if d > 1] == [d for d in source if d > 1]
         return (op.inputs[0], ()) if same else None
     if op.type not in ("Multiply", "Divide"):
         return None
+    constant = graph.feature_independent
     scales = [t for t in op.inputs if t in constant and graph.tensors[t].shape[-1:] in ((1,), ())]
     scaled = [t for t in op.inputs if t not in constant]
     if len(scales) != 1 or len(scaled) != 1 or (op.type == "Divide" and op.inputs[1] != scales[0]):
@@ -142,10 +132,10 @@ def _scaling(
 
 
 def write_products(
-    editor: Editor,
+    editor: Rewriter,
     graph: Graph,
     aggregations: Iterable[Aggregation],
-    matrix_of: Callable[[Editor, Graph, Aggregation], str],
+    matrix_of: Callable[[Rewriter, Graph, Aggregation], str],
 ) -> None:
     """Replace each aggregation by MatMul(matrix, features); aggregations with equal keys share the matrix."""
     same = value_numbers(graph)
@@ -156,16 +146,15 @@ def write_products(
         if key not in matrices:
             matrices[key] = matrix_of(editor, graph, aggregation)
         editor.region = aggregation.region
-        name = fresh_name(editor, "matmul")
         features = written.get(aggregation.features, aggregation.features)
-        written[aggregation.result] = editor.matmul(matrices[key], features, name)
+        written[aggregation.result] = editor.matmul(matrices[key], features, "matmul")
         editor.rewire(aggregation.result, written[aggregation.result])
 
 
 REGION = "preprocess"
 
 
-def build_matrix(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
+def build_matrix(editor: Rewriter, graph: Graph, aggregation: Aggregation) -> str:
     """Add the operators that compute the matrix [N, N] of an aggregation from the edges; return its name.
 
     They prefer the device of the other preprocessing.
@@ -174,62 +163,57 @@ def build_matrix(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
     device = next((op.device for op in producers if op is not None and op.device), None)
     nodes, sources = graph.tensors[aggregation.result].shape[0], graph.tensors[aggregation.sources]
     dtype = graph.tensors[aggregation.features].dtype
-    role = Role.NORM if aggregation.scaled else Role.ADJACENCY
-    fields = matrix_fields(graph, role, aggregation_density(editor, aggregation))
+    fields = matrix_fields(graph, aggregation.role, aggregation_density(editor, aggregation))
     more: dict[str, Any] = {"device": device, "tensor": fields}
     editor.region = REGION
-    matrix = editor.constant(fresh_name(editor, "blank"), (nodes, nodes), dtype, density=0.0)
-    axes: dict[str, Any] = {"axes": (1,)}
-    index, type_ = aggregation.sources, "ScatterElementsUpdate"
-    if aggregation.targets is not None:  # a weight per edge at (target, source), else K weights in each row
-        index, type_, axes = _pairs(editor, graph, aggregation, device), "ScatterNDUpdate", {}
+    matrix = editor.constant("blank", (nodes, nodes), dtype, density=0.0)
+    suffix, index, axes = _positions(editor, graph, aggregation, device)
     inputs = (matrix, index, _weights(editor, aggregation, sources.shape, dtype))
-    name = fresh_name(editor, "matrix")
-    matrix = editor.op(type_, inputs, (nodes, nodes), dtype, name, reduction="sum", **axes, **more)
+    axes |= {"reduction": "sum"}
+    matrix = editor.op(f"Scatter{suffix}Update", inputs, (nodes, nodes), dtype, "matrix", **axes, **more)
     if aggregation.mean:
-        name = fresh_name(editor, "count")
-        count = editor.reduce("ReduceSum", matrix, (1,), name, keep_dims=True, device=device)
-        matrix = editor.eltwise("Divide", matrix, count, fresh_name(editor, "mean"), **more)
+        count = editor.reduce("ReduceSum", matrix, (1,), "count", keep_dims=True, device=device)
+        matrix = editor.eltwise("Divide", matrix, count, "mean", **more)
     for operation, scale in aggregation.counts:
-        matrix = editor.eltwise(operation, matrix, scale, fresh_name(editor, "scaled"), **more)
+        matrix = editor.eltwise(operation, matrix, scale, "scaled", **more)
     return matrix
 
 
-def edge_values(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
+def edge_values(editor: Rewriter, graph: Graph, aggregation: Aggregation) -> str:
     """Add the operators that compute each edge's value of the matrix; repeated edges share the value."""
     plain = replace(aggregation, weights=(), counts=(), mean=False)
     matrices = [build_matrix(editor, graph, variant) for variant in (aggregation, plain)]
     shape, dtype = graph.tensors[aggregation.sources].shape, graph.tensors[aggregation.features].dtype
-    settings: dict[str, Any] = {"axes": (1,)}
-    index, type_ = aggregation.sources, "GatherElements"
-    if aggregation.targets is not None:
-        index, type_, settings = _pairs(editor, graph, aggregation, None), "GatherND", {}
+    suffix, index, axes = _positions(editor, graph, aggregation)
     values, counts = (
-        editor.op(type_, (matrix, index), shape, dtype, fresh_name(editor, "edge_value"), **settings)
+        editor.op(f"Gather{suffix}", (matrix, index), shape, dtype, "edge_value", **axes)
         for matrix in matrices
     )
-    return editor.eltwise("Divide", values, counts, fresh_name(editor, "edge_norm"))
+    return editor.eltwise("Divide", values, counts, "edge_norm")
 
 
-def _pairs(editor: Editor, graph: Graph, aggregation: Aggregation, device: str | None) -> str:
-    """Join the ends of each edge as (target, source), [E, 2]."""
+def _positions(
+    editor: Rewriter, graph: Graph, aggregation: Aggregation, device: str | None = None
+) -> tuple[str, str, dict[str, Any]]:
+    """Return kind of index, indices and axes that address a matrix by edge, or by K columns of each row."""
     sources = graph.tensors[aggregation.sources]
-    ends, edges = (aggregation.targets or "", aggregation.sources), sources.elements
-    columns = [editor.reshape(t, (edges, 1), fresh_name(editor, "column")) for t in ends]
-    name = fresh_name(editor, "pairs")
-    return editor.op("Concat", columns, (edges, 2), sources.dtype, name, axes=(1,), device=device)
+    if aggregation.targets is None:
+        return "Elements", sources.name, {"axes": (1,)}
+    ends = (aggregation.targets, sources.name)
+    columns = [editor.reshape(t, (sources.elements, 1), "column") for t in ends]
+    shape = (sources.elements, 2)
+    pairs = editor.op("Concat", columns, shape, sources.dtype, "pairs", axes=(1,), device=device)
+    return "ND", pairs, {}
 
 
-def _weights(editor: Editor, aggregation: Aggregation, shape: tuple[int, ...], dtype: DType) -> str:
+def _weights(editor: Rewriter, aggregation: Aggregation, shape: tuple[int, ...], dtype: DType) -> str:
     """Return the edge weights in the shape that the scatter takes; 1 for edges without a weight."""
     if not aggregation.weights:
-        return editor.constant(fresh_name(editor, "ones"), shape, dtype)
+        return editor.constant("ones", shape, dtype)
     weight = aggregation.weights[0]
     for other in aggregation.weights[1:]:
-        weight = editor.eltwise("Multiply", weight, other, fresh_name(editor, "weight"))
-    if editor.tensors[weight].shape == shape:
-        return weight
-    return editor.reshape(weight, shape, fresh_name(editor, "weights"))
+        weight = editor.eltwise("Multiply", weight, other, "weight")
+    return weight if editor.tensors[weight].shape == shape else editor.reshape(weight, shape, "weights")
 
 
 def aggregation_density(graph: Graph | Editor, aggregation: Aggregation) -> float:
@@ -250,16 +234,14 @@ def matrix_fields(
     structure, nodes = graph.structure, nodes_of(graph)
     if structure is not None:
         known = structure.adjacency_density(nodes)
-        if density is None:
-            density = known
+        density = known if density is None else density
         if block_density is None and abs(density - known) <= 1e-3 * known:
             block_density = structure.padded_block_density(GRANULE, nodes)
-    symmetric = role is Role.NORM and graph.meta.model == "gcn"
     return {
         "role": role,
         "density": 1.0 if density is None else density,
         "block_density": block_density,
-        "symmetric": symmetric,
+        "symmetric": role is Role.NORM and graph.meta.model == "gcn",
     }
 
 
@@ -267,16 +249,11 @@ def matrix_fields(
 class EdgeAttention:
     """One attention layer along the edges, of H heads."""
 
-    features: str
-    """Tensor [N, H, F] whose rows are gathered and weighted."""
-    source_scores: str
-    """Tensor [N, H]."""
-    target_scores: str
-    """Tensor [N, H]."""
-    activations: tuple[Operator, ...]
-    """Activations of the sum of the scores, in order."""
-    result: str
-    """Tensor [N, H, F] of weighted sums."""
+    features: str  # tensor [N, H, F] whose rows are gathered and weighted
+    source_scores: str  # tensor [N, H]
+    target_scores: str  # tensor [N, H]
+    activations: tuple[Operator, ...]  # activations of the sum of the scores, in order
+    result: str  # tensor [N, H, F] of weighted sums
     sources: str
     targets: str
     score_region: str
@@ -285,44 +262,39 @@ class EdgeAttention:
 
 def find_edge_attentions(graph: Graph) -> tuple[EdgeAttention, ...]:
     """Return sums over edges whose weights are a softmax of gathered scores."""
-    constant = feature_independent(graph)
     scatters = [op for op in graph if op.family is Family.SCATTER]
-    return tuple(a for op in scatters if (a := _attention(graph, op, constant)) is not None)
+    return tuple(a for op in scatters if (a := _attention(graph, op)) is not None)
 
 
-def _attention(graph: Graph, scatter: Operator, constant: frozenset[str]) -> EdgeAttention | None:
+def _attention(graph: Graph, scatter: Operator) -> EdgeAttention | None:
     sums = scatter.attrs.get("reduction") == "sum" and len(scatter.inputs) >= 3
-    if not sums or scatter.inputs[1] not in constant:
+    if not sums or scatter.inputs[1] not in graph.feature_independent:
         return None
     scale = graph.writer(scatter.inputs[2])
     if scale is None or scale.type != "Multiply":
         return None
     for messages, weights in (scale.inputs, scale.inputs[::-1]):
         gather = graph.writer(messages)
-        exponential = _exponential(graph, weights, constant)
+        exponential = _exponential(graph, weights)
         if gather is None or gather.family is not Family.GATHER or exponential is None:
             continue
-        if len(graph.tensors[gather.inputs[0]].shape) != 3:
-            continue
-        targets = before_broadcast(graph, scatter.inputs[1])
-        return _scored(graph, exponential, gather, scatter, targets)
+        if len(graph.tensors[gather.inputs[0]].shape) == 3:
+            return _scored(graph, exponential, gather, scatter)
     return None
 
 
-def _exponential(graph: Graph, weights: str, constant: frozenset[str]) -> Operator | None:
+def _exponential(graph: Graph, weights: str) -> Operator | None:
     """Return the Exp of a softmax over edges, exp(e - max) / sum, whose quotient is `weights`."""
     op = graph.writer(weights)
     while op is not None and op.family is Family.VIEW:
         op = graph.writer(op.inputs[0])
-    if op is None or op.type != "Divide" or weights in constant:
+    if op is None or op.type != "Divide" or weights in graph.feature_independent:
         return None
-    top = graph.writer(op.inputs[0])
-    return top if top is not None and top.type == "Exp" else None
+    numerator = graph.writer(op.inputs[0])
+    return numerator if numerator is not None and numerator.type == "Exp" else None
 
 
-def _scored(
-    graph: Graph, exponential: Operator, gather: Operator, scatter: Operator, targets: str
-) -> EdgeAttention | None:
+def _scored(graph: Graph, exponential: Operator, gather: Operator, scatter: Operator) -> EdgeAttention | None:
     """Return the attention of a softmax: exponential, minus the maximum, activations, two gathers."""
     op = graph.writer(exponential.inputs[0])
     if op is not None and op.type == "Subtract":
@@ -333,22 +305,29 @@ def _scored(
         op = graph.writer(op.inputs[0])
     if op is None or op.type != "Add":
         return None
-    ends = {}
+    scores = {}
     for name in op.inputs:
         end = graph.writer(name)
         if end is None or end.family is not Family.GATHER:
             return None
-        ends[before_broadcast(graph, end.inputs[1])] = end.inputs[0]
-    sources = before_broadcast(graph, gather.inputs[1])
-    if set(ends) != {sources, targets}:
+        scores[before_broadcast(graph, end.inputs[1])] = end.inputs[0]
+    sources, targets = (before_broadcast(graph, end.inputs[1]) for end in (gather, scatter))
+    if set(scores) != {sources, targets}:
         return None
-    scores, result = (ends[sources], ends[targets]), scatter.outputs[0]
     return EdgeAttention(
-        gather.inputs[0], *scores, tuple(activations), result, sources, targets, op.region, scatter.region
+        features=gather.inputs[0],
+        source_scores=scores[sources],
+        target_scores=scores[targets],
+        activations=tuple(activations),
+        result=scatter.outputs[0],
+        sources=sources,
+        targets=targets,
+        score_region=op.region,
+        sum_region=scatter.region,
     )
 
 
-def write_dense(editor: Editor, attention: EdgeAttention, present: str) -> str:
+def write_dense(editor: Rewriter, attention: EdgeAttention, present: str) -> None:
     """Replace an attention by scores of all pairs, [N, N] or [H, N, N], masked by `present` (boolean)."""
     nodes, heads, width = editor.tensors[attention.features].shape
     stack = (heads,) if heads > 1 else ()
@@ -356,76 +335,56 @@ def write_dense(editor: Editor, attention: EdgeAttention, present: str) -> str:
     editor.region = attention.score_region
     column = _heads_first(editor, attention.target_scores, (*stack, nodes, 1))
     row = _heads_first(editor, attention.source_scores, (*stack, 1, nodes))
-    scores = editor.eltwise("Add", column, row, fresh_name(editor, "add_scores"))
-    for op in attention.activations:
-        inputs = (scores, *op.inputs[1:])
-        shape = editor.tensors[scores].shape
-        name = fresh_name(editor, f"{op.type.lower()}_scores")
-        scores = editor.op(op.type, inputs, shape, dtype, name, **op.attrs)
+    scores = editor.eltwise("Add", column, row, "add_scores")
     shape = editor.tensors[scores].shape
-    low = editor.constant(fresh_name(editor, "minus_infinity"), (), dtype)
-    absent = editor.op("Broadcast", (low,), shape, dtype, fresh_name(editor, "broadcast"))
-    masked = editor.select(present, scores, absent, fresh_name(editor, "select"))
-    weights = editor.unary("Softmax", masked, fresh_name(editor, "softmax"), axes=(len(shape) - 1,))
+    for op in attention.activations:
+        inputs, name = (scores, *op.inputs[1:]), f"{op.type.lower()}_scores"
+        scores = editor.op(op.type, inputs, shape, dtype, name, **op.attrs)
+    low = editor.constant("minus_infinity", (), dtype)
+    absent = editor.op("Broadcast", (low,), shape, dtype, "broadcast")
+    masked = editor.select(present, scores, absent, "select")
+    weights = editor.unary("Softmax", masked, "softmax", axes=(len(shape) - 1,))
     editor.region = attention.sum_region
-    rows = _features(editor, attention.features, (*stack, nodes, width))
-    summed = editor.matmul(weights, rows, fresh_name(editor, "matmul"))
     if heads > 1:
-        shape, name = (nodes, heads, width), fresh_name(editor, "heads_last")
-        summed = editor.op("Transpose", (summed,), shape, dtype, name, order=(1, 0, 2))
+        rows = editor.transpose(attention.features, (1, 0, 2), "features_heads_first")
+        summed = editor.transpose(editor.matmul(weights, rows, "matmul"), (1, 0, 2), "heads_last")
     else:
-        summed = editor.reshape(summed, (nodes, 1, width), fresh_name(editor, "rows"))
+        rows = editor.reshape(attention.features, (nodes, width), "features")
+        summed = editor.reshape(editor.matmul(weights, rows, "matmul"), (nodes, 1, width), "rows")
     editor.rewire(attention.result, summed)
-    return summed
 
 
-def _heads_first(editor: Editor, scores: str, shape: tuple[int, ...]) -> str:
-    nodes, heads = editor.tensors[scores].shape
-    if heads > 1:
-        name, dtype = fresh_name(editor, "heads_first"), editor.tensors[scores].dtype
-        scores = editor.op("Transpose", (scores,), (heads, nodes), dtype, name, order=(1, 0))
-    if editor.tensors[scores].shape == shape:
-        return scores
-    return editor.reshape(scores, shape, fresh_name(editor, "laid_out"))
-
-
-def _features(editor: Editor, features: str, shape: tuple[int, ...]) -> str:
-    if len(shape) == 2:
-        return editor.reshape(features, shape, fresh_name(editor, "features"))
-    name = fresh_name(editor, "features_heads_first")
-    return editor.op("Transpose", (features,), shape, editor.tensors[features].dtype, name, order=(1, 0, 2))
+def _heads_first(editor: Rewriter, scores: str, shape: tuple[int, ...]) -> str:
+    """Return scores [N, H] in a shape whose first axis is the heads."""
+    if editor.tensors[scores].shape[1] > 1:
+        scores = editor.transpose(scores, (1, 0), "heads_first")
+    return scores if editor.tensors[scores].shape == shape else editor.reshape(scores, shape, "laid_out")
 
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
     """A change of the model by its author that makes techniques applicable."""
 
-    operator: str
-    """The operator that prevents them."""
-    region: str
-    """Part of the network that it belongs to."""
-    what: str
-    """The pattern, and what to write instead."""
-    opens: tuple[str, ...]
-    """Techniques that apply after the change."""
+    operator: str  # the operator that prevents them
+    region: str  # part of the network that it belongs to
+    what: str  # the pattern, and what to write instead
+    opens: tuple[str, ...]  # techniques that apply after the change
 
 
 def rewritings(graph: Graph) -> tuple[Rewriting, ...]:
     """Return changes of the model that make techniques applicable, one per operator."""
-    constant = feature_independent(graph)
-    attentions = {attention.result for attention in find_edge_attentions(graph)}
     changes: dict[str, Rewriting] = {}
     for detect, opens in _DETECTORS.items():
         for op in graph:
-            what = detect(graph, op, constant, attentions)
+            what = detect(graph, op)
             if what:
                 changes[op.name] = Rewriting(op.name, op.region, what, opens)
     return tuple(changes.values())
 
 
-def _joint_scores(graph: Graph, op: Operator, constant: frozenset[str], attentions: set[str]) -> str:
+def _joint_scores(graph: Graph, op: Operator) -> str:
     """Return advice for an attention that mixes both ends of an edge before the sum, as GATv2's."""
-    if op.family is not Family.ACTIVATION or not op.outputs or op.outputs[0] in attentions:
+    if op.family is not Family.ACTIVATION or not op.outputs:
         return ""
     added = graph.writer(op.inputs[0])
     ends = [] if added is None or added.type != "Add" else [graph.writer(t) for t in added.inputs]
@@ -443,14 +402,14 @@ def _joint_scores(graph: Graph, op: Operator, constant: frozenset[str], attentio
     )
 
 
-def _scattered_maximum(graph: Graph, op: Operator, constant: frozenset[str], attentions: set[str]) -> str:
+def _scattered_maximum(graph: Graph, op: Operator) -> str:
     """Return advice for a scattered maximum over neighbours, which a DSP computes element by element."""
     if op.family is not Family.SCATTER or op.attrs.get("reduction") != "max":
         return ""
     readers = [reader for name in op.outputs for reader in graph.readers(name)]
     later = [second for first in readers for name in first.outputs for second in graph.readers(name)]
     in_softmax = any(reader.type == "Subtract" for reader in (*readers, *later))
-    if in_softmax or constant.issuperset(op.outputs):
+    if in_softmax or graph.feature_independent.issuperset(op.outputs):
         return ""
     return (
         "a maximum over the edges is scattered; over K sampled neighbours a node, gathered to [N, K, F] and "
@@ -458,10 +417,10 @@ def _scattered_maximum(graph: Graph, op: Operator, constant: frozenset[str], att
     )
 
 
-def _edges_of_features(graph: Graph, op: Operator, constant: frozenset[str], attentions: set[str]) -> str:
+def _edges_of_features(graph: Graph, op: Operator) -> str:
     """Return advice for neighbours that follow from features, such as the k nearest."""
     indices = op.inputs[1] if op.family is Family.GATHER and len(op.inputs) > 1 else ""
-    if not indices or indices in constant or graph.tensors[op.inputs[0]].shape[0] <= 1:
+    if not indices or indices in graph.feature_independent or graph.tensors[op.inputs[0]].shape[0] <= 1:
         return ""
     return (
         "neighbours follow from the features, so that no matrix can be ready before; edges as an input or a "

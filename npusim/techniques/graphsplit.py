@@ -9,6 +9,11 @@ from npusim.techniques.technique import NoParameters, Stage, Technique
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
+    """Let preprocessing prefer the CPU.
+
+    Degrees, scatter, comparison and selection are control flow: slow on the NPU's DSPs, fast on a CPU. They
+    depend on the edges only, so they need nothing from the NPU. Only their result crosses over, once.
+    """
     editor = Editor.of(graph)
     for op in preprocessing_operators(graph):
         editor.change_operator(op.name, device="cpu")
@@ -29,11 +34,6 @@ def _note(graph: Graph) -> str | None:
 GRAPHSPLIT = Technique(
     name="graphsplit",
     summary=("Operators that follow from the edges alone prefer the CPU; the mapping decides by cost."),
-    rationale=(
-        "Degrees, scatter, comparison and selection are control flow: slow on the NPU's DSPs, fast on a "
-        "CPU. They depend on the edges only, so they need nothing from the NPU. Only their result crosses "
-        "over, once."
-    ),
     numerics="The same.",
     rewrite=_rewrite,
     stage=Stage.PREPROCESSING,

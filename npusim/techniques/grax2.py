@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from npusim.graph import Editor, Graph
+from npusim.graph import Graph
 from npusim.ops import Family, Operator
-from npusim.techniques.preprocessing import fresh_name
+from npusim.techniques.preprocessing import Rewriter
 from npusim.techniques.technique import Parameters, Stage, Technique
 
 _LAID_OUT = frozenset({"Broadcast", "Tile"})
@@ -16,35 +16,26 @@ _LAID_OUT = frozenset({"Broadcast", "Tile"})
 class ScoreForm(StrEnum):
     """Ways to write the scores."""
 
-    LITERAL = "literal"
-    """Add the vectors, then broadcast along rows, as in the paper: constant within a row of the softmax."""
-    SOURCE = "source"
-    """The source's score alone, broadcast along columns: except for the kink of LeakyReLU, the target's score
-    shifts a whole row."""
-    RANK2 = "rank2"
-    """[d, 1] [1, s]^T as a product with an inner dimension of 2: exact."""
+    LITERAL = "literal"  # add the vectors, then broadcast along rows, as in the paper
+    SOURCE = "source"  # the source's score alone, broadcast along columns
+    RANK2 = "rank2"  # [d, 1] [1, s]^T as a product with an inner dimension of 2: exact
 
 
 class Grax2Parameters(Parameters):
     """How the scores are written."""
 
     form: ScoreForm = ScoreForm.LITERAL
-    """`literal` (add, then broadcast), `source` (source term only) or `rank2` (exact product of thin
-    matrices)."""
+    """`literal` (add, then broadcast), `source` (source term only) or `rank2` (exact, a thin product)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreSum:
     """One addition of scores [.., N, 1] and [.., 1, N]."""
 
-    column: str
-    """Tensor [.., N, 1]: scores of nodes as targets, the rows of the softmax."""
-    row: str
-    """Tensor [.., 1, N]: scores of nodes as sources, the columns of the softmax."""
-    row_as_column: str | None
-    """The same scores as [.., N, 1], before the transpose; None if there is none."""
-    operator: Operator
-    """The addition; its result is [.., N, N]."""
+    column: str  # tensor [.., N, 1]: scores of nodes as targets, the rows of the softmax
+    row: str  # tensor [.., 1, N]: scores of nodes as sources, the columns of the softmax
+    row_as_column: str | None  # the same scores as [.., N, 1], before the transpose; None if there is none
+    operator: Operator  # the addition; its result is [.., N, N]
 
 
 def find_score_sums(graph: Graph) -> tuple[ScoreSum, ...]:
@@ -59,10 +50,8 @@ def _score_sum(graph: Graph, op: Operator) -> ScoreSum | None:
         return None
     margins = [_before_broadcast(graph, t, shape) for t in op.inputs]
     for column, row in (margins, margins[::-1]):
-        if graph.tensors[column].shape[-2:] == (shape[-1], 1) and graph.tensors[row].shape[-2:] == (
-            1,
-            shape[-1],
-        ):
+        sizes = [graph.tensors[name].shape[-2:] for name in (column, row)]
+        if sizes == [(shape[-1], 1), (1, shape[-1])]:
             return ScoreSum(column, row, _as_column(graph, row), op)
     return None
 
@@ -87,7 +76,14 @@ def _as_column(graph: Graph, name: str) -> str | None:
 
 
 def _rewrite(graph: Graph, parameters: Grax2Parameters) -> Graph:
-    editor = Editor.of(graph)
+    """Write sums of score vectors before their broadcast, or as a rank-2 product.
+
+    GAT adds a column and a row of scores to a square: a transpose, a broadcast and a LeakyReLU on N x N
+    elements. Added before the broadcast, all of that works on vectors (`literal`), but each row of the
+    softmax is constant and attention a plain mean. `source` keeps the term that the softmax does not cancel;
+    `rank2` keeps both and runs the square on the grid as a product.
+    """
+    editor = Rewriter.of(graph)
     for scores in find_score_sums(graph):
         editor.region = scores.operator.region
         if parameters.form is ScoreForm.RANK2:
@@ -98,40 +94,23 @@ def _rewrite(graph: Graph, parameters: Grax2Parameters) -> Graph:
     return editor.finish()
 
 
-def _rank2(editor: Editor, scores: ScoreSum) -> str:
+def _rank2(editor: Rewriter, scores: ScoreSum) -> str:
     column, row = editor.tensors[scores.column], editor.tensors[scores.row]
-    rank = len(column.shape)
-    ones_right = editor.constant(fresh_name(editor, "rank2/ones_right"), column.shape, column.dtype, fill=1.0)
-    ones_below = editor.constant(fresh_name(editor, "rank2/ones_below"), row.shape, row.dtype, fill=1.0)
-    left_shape, right_shape = (*column.shape[:-1], 2), (*row.shape[:-2], 2, row.shape[-1])
-    left = editor.op(
-        "Concat",
-        (column.name, ones_right),
-        left_shape,
-        column.dtype,
-        fresh_name(editor, "rank2/left"),
-        axes=(rank - 1,),
-    )
-    right = editor.op(
-        "Concat",
-        (ones_below, row.name),
-        right_shape,
-        row.dtype,
-        fresh_name(editor, "rank2/right"),
-        axes=(rank - 2,),
-    )
-    return editor.matmul(left, right, fresh_name(editor, "rank2/matmul"), keep_float=True)
+    ones_right = editor.constant("rank2/ones_right", column.shape, column.dtype, fill=1.0)
+    ones_below = editor.constant("rank2/ones_below", row.shape, row.dtype, fill=1.0)
+    left = editor.concat((column.name, ones_right), len(column.shape) - 1, "rank2/left")
+    right = editor.concat((ones_below, row.name), len(row.shape) - 2, "rank2/right")
+    return editor.matmul(left, right, "rank2/matmul", keep_float=True)
 
 
-def _sum(editor: Editor, scores: ScoreSum) -> str:
+def _sum(editor: Rewriter, scores: ScoreSum) -> str:
     upright = scores.row_as_column
     if upright is None:
-        column = editor.tensors[scores.column]
-        upright = editor.reshape(scores.row, column.shape, fresh_name(editor, "grax2/upright"))
-    return editor.eltwise("Add", scores.column, upright, fresh_name(editor, "grax2/add"))
+        upright = editor.reshape(scores.row, editor.tensors[scores.column].shape, "grax2/upright")
+    return editor.eltwise("Add", scores.column, upright, "grax2/add")
 
 
-def _broadcast_after_activations(editor: Editor, graph: Graph, addition: Operator, vector: str) -> None:
+def _broadcast_after_activations(editor: Rewriter, graph: Graph, addition: Operator, vector: str) -> None:
     """Move activations before the broadcast: N elements instead of N x N."""
     full_size = addition.outputs[0]
     small = editor.tensors[vector].shape
@@ -142,15 +121,10 @@ def _broadcast_after_activations(editor: Editor, graph: Graph, addition: Operato
         editor.change_tensor(full_size, shape=small)
         readers = graph.readers(full_size)
     full = graph.tensors[addition.outputs[0]].shape
-    bare = [
-        op
-        for op in readers
-        if not any(graph.tensors[t].shape[-2:] == full[-2:] for t in op.inputs if t != full_size)
-    ]
+    large = {name for name, tensor in graph.tensors.items() if tensor.shape[-2:] == full[-2:]}
+    bare = [op for op in readers if not large.difference({full_size}).intersection(op.inputs)]
     if bare or full_size in graph.outputs:
-        copy = editor.op(
-            "Broadcast", (vector,), full, editor.tensors[vector].dtype, fresh_name(editor, "grax2/broadcast")
-        )
+        copy = editor.op("Broadcast", (vector,), full, editor.tensors[vector].dtype, "grax2/broadcast")
         editor.rewire(vector, copy, only=[op.name for op in bare])
 
 
@@ -158,12 +132,6 @@ GRAX2 = Technique(
     name="grax2",
     summary=(
         "Scores of all pairs from vectors: added before the broadcast, the source alone, or a rank-2 product."
-    ),
-    rationale=(
-        "GAT adds a column and a row of scores to a square: a transpose, a broadcast and a LeakyReLU on N "
-        "x N elements. Added before the broadcast, all of that works on vectors (`literal`), but each row "
-        "of the softmax is constant and attention a plain mean. `source` keeps the term that the softmax "
-        "does not cancel; `rank2` keeps both and runs the square on the grid as a product."
     ),
     numerics="literal: attention is a uniform mean (+0.3 points on Cora, noise); source: 0.0; rank2: exact.",
     rewrite=_rewrite,

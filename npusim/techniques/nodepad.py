@@ -10,7 +10,7 @@ from pydantic import Field
 from npusim.graph import Editor, Graph
 from npusim.ops import Role, Tensor, TensorKind
 from npusim.ops.tensor import GRANULE
-from npusim.techniques.preg import normalised_matrices
+from npusim.techniques.precompute import normalised_matrices
 from npusim.techniques.preprocessing import nodes_of
 from npusim.techniques.technique import EdgeData, Parameters, Stage, Technique
 
@@ -27,10 +27,7 @@ class NodepadParameters(Parameters):
 
 def capacity_of(graph: Graph, parameters: NodepadParameters) -> int:
     """Return the capacity of a graph in nodes."""
-    if parameters.capacity is not None:
-        return parameters.capacity
-    nodes = nodes_of(graph) or 0
-    return -(-nodes // ROUND) * ROUND
+    return parameters.capacity or -(-(nodes_of(graph) or 0) // ROUND) * ROUND
 
 
 def _check(graph: Graph, parameters: NodepadParameters) -> str | None:
@@ -48,9 +45,8 @@ def _check(graph: Graph, parameters: NodepadParameters) -> str | None:
         )
     for tensor in graph.tensors.values():
         if nodes in tensor.shape and tensor.role in (Role.WEIGHT, Role.BIAS):
-            return (
-                f"nodepad cannot tell nodes from channels; {graph.name} has {nodes} of both ({tensor.name})"
-            )
+            both = f"{graph.name} has {nodes} of both ({tensor.name})"
+            return f"nodepad cannot tell nodes from channels; {both}"
     return None
 
 
@@ -88,6 +84,12 @@ def _fields(
 
 
 def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
+    """Resize every dimension that counts nodes to the capacity.
+
+    An NPU runs compiled shapes only. Compiled for a capacity, one binary serves every graph up to that size,
+    without waiting for the compiler. The padding is computed and moved too: (3000 / 2708)^2 is 23 % more norm
+    matrix.
+    """
     nodes, capacity = nodes_of(graph) or 0, capacity_of(graph, parameters)
     editor, lists = Editor.of(graph), _lists(graph, nodes)
     for tensor in graph.tensors.values():
@@ -99,11 +101,6 @@ def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
 NODEPAD = Technique(
     name="nodepad",
     summary="Every dimension that counts nodes becomes the capacity; the added rows are zeros.",
-    rationale=(
-        "An NPU runs compiled shapes only. Compiled for a capacity, one binary serves every graph up to "
-        "that size, without waiting for the compiler. The padding is computed and moved too: (3000 / "
-        "2708)^2 is 23 % more norm matrix."
-    ),
     numerics="The same for the real nodes.",
     rewrite=_rewrite,
     check=_check,

@@ -1,17 +1,20 @@
-"""StaGr and GrAd: precomputed masks and matrices, as constants or as inputs, replace preprocessing."""
+"""StaGr, GrAd and PreG: precomputed masks, matrices and edge weights replace preprocessing."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from npusim.graph import Editor, Graph
-from npusim.ops import DType, Family, Role, Tensor, TensorKind
+from npusim.graph import Graph
+from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import (
     Aggregation,
     EdgeAttention,
     aggregation_density,
     before_broadcast,
     build_matrix,
+    edge_values,
     find_aggregations,
     find_edge_attentions,
     matrix_fields,
@@ -19,13 +22,16 @@ from npusim.techniques.aggregation import (
     write_products,
 )
 from npusim.techniques.preprocessing import (
-    fresh_name,
+    Rewriter,
+    compared,
     is_node_matrix,
     preprocessing_results,
     unique_name,
     value_numbers,
 )
-from npusim.techniques.technique import EdgeData, Stage, Technique
+from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
+
+_NORMALISING = frozenset({"Power", "Sqrt", "Divide"})
 
 
 def can_precompute(graph: Graph, kind: TensorKind) -> bool:
@@ -36,29 +42,22 @@ def can_precompute(graph: Graph, kind: TensorKind) -> bool:
 def precompute(graph: Graph, kind: TensorKind) -> Graph:
     """Return the graph with matrix products for aggregations, and preprocessing as constants or inputs.
 
-    Parameters
-    ----------
-    kind : TensorKind
-        CONSTANT (StaGr) or INPUT (GrAd).
-
-    Notes
-    -----
-    StaGr precomputes the result of a comparison too. GrAd leaves the comparison in the graph, because its
-    input is the matrix of numbers that the host keeps. Equal computations are precomputed once, so that
-    layers share the result (CacheG needs that). An input keeps its name.
+    StaGr (CONSTANT) precomputes the result of a comparison too. GrAd (INPUT) leaves the comparison in the
+    graph, because its input is the matrix of numbers that the host keeps. Equal computations are precomputed
+    once, so that layers share the result (CacheG needs that). An input keeps its name.
     """
     return _precompute_results(_precompute_attentions(precompute_aggregations(graph, kind), kind), kind)
 
 
 def precompute_aggregations(graph: Graph, kind: TensorKind) -> Graph:
     """Return the graph with sums over gathered neighbours as products with constants or inputs."""
-    editor = Editor.of(graph)
+    editor = Rewriter.of(graph)
     write_products(editor, graph, find_aggregations(graph), partial(_matrix_of, kind))
     return editor.finish()
 
 
 def _precompute_attentions(graph: Graph, kind: TensorKind) -> Graph:
-    editor, same = Editor.of(graph), value_numbers(graph)
+    editor, same = Rewriter.of(graph), value_numbers(graph)
     masks: dict[tuple[int, int], str] = {}
     for attention in find_edge_attentions(graph):
         key = (same[attention.sources], same[attention.targets])
@@ -69,7 +68,7 @@ def _precompute_attentions(graph: Graph, kind: TensorKind) -> Graph:
 
 
 def _precompute_results(graph: Graph, kind: TensorKind) -> Graph:
-    editor, same = Editor.of(graph), value_numbers(graph)
+    editor, same = Rewriter.of(graph), value_numbers(graph)
     replacements: dict[int, str] = {}
     final_names: dict[str, str] = {}
     for tensor in _targets(graph, kind):
@@ -79,9 +78,9 @@ def _precompute_results(graph: Graph, kind: TensorKind) -> Graph:
             replacements[key] = unique_name(editor, f"{replacement.name}/precomputed")
             final_names[replacements[key]] = replacement.name
             editor.tensors[replacements[key]] = replacement.with_(name=replacements[key])
-            editor.prepared[replacements[key]] = Editor.of(graph).part(tensor.name)
+            editor.prepared[replacements[key]] = Rewriter.of(graph).part(tensor.name)
         editor.rewire(tensor.name, replacements[key])
-    editor = Editor.of(editor.finish())  # it releases the names of replaced tensors
+    editor = Rewriter.of(editor.finish())  # it releases the names of replaced tensors
     for name, final_name in final_names.items():
         better = unique_name(editor, final_name)
         editor.tensors[better] = editor.tensors[name].with_(name=better)
@@ -95,83 +94,59 @@ def _targets(graph: Graph, kind: TensorKind) -> tuple[Tensor, ...]:
     return tuple(t for t in results if t.kind is not kind)
 
 
-def _matrix_of(kind: TensorKind, editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
-    role = Role.NORM if aggregation.scaled else Role.ADJACENCY
-    nodes, preparing = graph.tensors[aggregation.result].shape[0], Editor.of(graph)
+def _matrix_of(kind: TensorKind, editor: Rewriter, graph: Graph, aggregation: Aggregation) -> str:
+    preparing, density = Rewriter.of(graph), aggregation_density(graph, aggregation)
     dtype = graph.tensors[aggregation.features].dtype
-    fields = matrix_fields(graph, role, aggregation_density(graph, aggregation))
     part = preparing.part(build_matrix(preparing, graph, aggregation))
-    return _add_tensor(editor, role.value, (nodes, nodes), dtype, kind, fields, part)
+    return _add_matrix(editor, part, dtype, kind, matrix_fields(graph, aggregation.role, density))
 
 
-def _mask_of(editor: Editor, graph: Graph, attention: EdgeAttention, kind: TensorKind) -> str:
+def _mask_of(editor: Rewriter, graph: Graph, attention: EdgeAttention, kind: TensorKind) -> str:
     """Return the boolean mask: a constant, or a comparison with an input that the host keeps as numbers."""
-    nodes = graph.tensors[attention.result].shape[0]
-    fields = matrix_fields(graph, Role.MASK, min(1.0, graph.tensors[attention.sources].elements / nodes**2))
-    dtype, preparing = graph.tensors[attention.features].dtype, Editor.of(graph)
-    edges = Aggregation(
-        attention.features, attention.result, attention.sources, attention.targets, (), (), False, ""
-    )
+    edges = Aggregation(attention.features, attention.result, attention.sources, attention.targets)
+    fields = matrix_fields(graph, Role.MASK, aggregation_density(graph, edges))
+    dtype, preparing = graph.tensors[attention.features].dtype, Rewriter.of(graph)
     counts = build_matrix(preparing, graph, edges)
     if kind is TensorKind.CONSTANT:
         present = preparing.part(_positive(preparing, counts, dtype, ""))
-        return _add_tensor(editor, Role.MASK.value, (nodes, nodes), DType.BOOL, kind, fields, present)
-    mask = _add_tensor(editor, Role.MASK.value, (nodes, nodes), dtype, kind, fields, preparing.part(counts))
+        return _add_matrix(editor, present, DType.BOOL, kind, fields)
+    mask = _add_matrix(editor, preparing.part(counts), dtype, kind, fields)
     return _positive(editor, mask, dtype, attention.score_region)
 
 
-def _positive(editor: Editor, matrix: str, dtype: DType, region: str) -> str:
+def _positive(editor: Rewriter, matrix: str, dtype: DType, region: str) -> str:
     editor.region = region
-    zero = editor.constant(fresh_name(editor, "zero"), (1, 1), dtype, density=0.0)
-    return editor.eltwise("Greater", matrix, zero, fresh_name(editor, "greater"))
+    zero = editor.constant("zero", (1, 1), dtype, density=0.0)
+    return editor.eltwise("Greater", matrix, zero, "greater")
 
 
 def _precomputed(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
     """Return the constant or input that replaces a tensor, with its final name."""
-    counted = _density_source(graph, tensor)
-    role = next(
-        (r for r in (tensor.role, counted.role, _role_by_readers(graph, tensor)) if r is not Role.NONE),
-        Role.NONE,
-    )
-    if tensor.dtype is DType.BOOL or _role_by_readers(graph, tensor) is Role.MASK:
+    counted = compared(graph, tensor.name)
+    by_readers = _role_by_readers(graph, tensor)
+    role = tensor.role or counted.role or by_readers  # `Role.NONE` is empty
+    if tensor.dtype is DType.BOOL or by_readers is Role.MASK:
         role = Role.MASK  # an adjacency that no product reads is a mask
     fields: dict[str, object] = {"density": counted.density, "block_density": counted.block_density}
     if is_node_matrix(graph, tensor):
         density = counted.density if counted.density < 1.0 else None
         fields = matrix_fields(graph, role, density, counted.block_density)
         fields["symmetric"] = bool(fields["symmetric"]) or counted.symmetric
-    is_computed = tensor.kind is TensorKind.ACTIVATION
-    plain = before_broadcast(graph, tensor.name).rsplit("/", 1)[-1]
-    name = (role.value or plain) if is_computed else tensor.name
-    return tensor.with_(
-        **{**fields, "role": role, "name": name, "kind": kind, "structural": kind is TensorKind.INPUT}
-    )
+    name = tensor.name
+    if tensor.kind is TensorKind.ACTIVATION:
+        name = role.value or before_broadcast(graph, name).rsplit("/", 1)[-1]
+    fields |= {"role": role, "name": name, "kind": kind, "structural": kind is TensorKind.INPUT}
+    return tensor.with_(**fields)
 
 
-def _add_tensor(
-    editor: Editor,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: DType,
-    kind: TensorKind,
-    fields: dict[str, object],
-    made_by: Graph,
+def _add_matrix(
+    editor: Rewriter, part: Graph, dtype: DType, kind: TensorKind, fields: dict[str, object]
 ) -> str:
-    name = unique_name(editor, name)
-    editor.prepared[name] = made_by
-    if kind is TensorKind.CONSTANT:
-        return editor.constant(name, shape, dtype, **fields)
-    return editor.input(name, shape, dtype, structural=True, **fields)
-
-
-def _density_source(graph: Graph, tensor: Tensor) -> Tensor:
-    """Return the tensor whose zeros are counted: the operand of a comparison with zero, else the tensor."""
-    writer = graph.writer(tensor.name)
-    if writer is not None and writer.family is Family.COMPARE:
-        for operand in graph.inputs_of(writer):
-            if operand.shape == tensor.shape:
-                return operand
-    return tensor
+    """Add a constant or input that is named by its role; `part` computes it."""
+    add = partial(editor.input, structural=True) if kind is TensorKind.INPUT else editor.constant
+    name = add(f"/{fields['role']}", part.tensors[part.outputs[0]].shape, dtype, **fields)
+    editor.prepared[name] = part
+    return name
 
 
 def _role_by_readers(graph: Graph, tensor: Tensor) -> Role:
@@ -183,19 +158,23 @@ def _role_by_readers(graph: Graph, tensor: Tensor) -> Role:
     return Role.NORM if any(op.family in products for op in readers) else Role.MASK
 
 
+def _stagr(graph: Graph, _: NoParameters) -> Graph:
+    """Replace preprocessing by constants.
+
+    In a static graph, everything that follows from the edges is computed once, before the model is compiled.
+    Degrees, scatter and gather disappear; MatMul(norm, h) remains, which suits the MAC grid. The price is a
+    dense N x N constant that each layer fetches, and a new compilation when an edge changes.
+    """
+    return precompute(graph, TensorKind.CONSTANT)
+
+
 STAGR = Technique(
     name="stagr",
     summary=(
         "Aggregation becomes a product with a constant: the norm matrix, attention mask or sampled adjacency."
     ),
-    rationale=(
-        "In a static graph, everything that follows from the edges is computed once, before the model is "
-        "compiled. Degrees, scatter and gather disappear; MatMul(norm, h) remains, which suits the MAC "
-        "grid. The price is a dense N x N constant that each layer fetches, and a new compilation when an "
-        "edge changes."
-    ),
     numerics="The same sums in another order: equal up to rounding.",
-    rewrite=lambda graph, _: precompute(graph, TensorKind.CONSTANT),
+    rewrite=_stagr,
     stage=Stage.PRECOMPUTE,
     needs="tensors that the model computes from the edges alone",
     finds=lambda graph, _: can_precompute(graph, TensorKind.CONSTANT),
@@ -205,23 +184,157 @@ STAGR = Technique(
 )
 
 
+def _grad(graph: Graph, _: NoParameters) -> Graph:
+    """Replace preprocessing by inputs.
+
+    Edges change without a new compilation: the host changes entries of the mask and passes it with the
+    features. The NPU runs the same as under StaGr, but nothing about the mask can be prepared at compile
+    time: a comparison on it stays in the graph, and it has to be passed.
+    """
+    return precompute(graph, TensorKind.INPUT)
+
+
 GRAD = Technique(
     name="grad",
     summary=(
         "The norm matrix, attention mask or sampled adjacency becomes an input, updated by the CPU at run "
         "time."
     ),
-    rationale=(
-        "Edges change without a new compilation: the host changes entries of the mask and passes it with "
-        "the features. The NPU runs the same as under StaGr, but nothing about the mask can be prepared "
-        "at compile time: a comparison on it stays in the graph, and it has to be passed."
-    ),
     numerics="The same sums in another order: equal up to rounding.",
-    rewrite=lambda graph, _: precompute(graph, TensorKind.INPUT),
+    rewrite=_grad,
     stage=Stage.PRECOMPUTE,
     needs="tensors that the model computes from the edges alone",
     finds=lambda graph, _: can_precompute(graph, TensorKind.INPUT),
     excludes={"stagr": "the mask is either a constant or an input"},
     edges=EdgeData.INPUT,
     source="GraNNite, section IV-A",
+)
+
+
+def _normalised(graph: Graph) -> list[Aggregation]:
+    """Return aggregations along edges with normalised weights or sums."""
+    aggregations = find_aggregations(graph)
+    return [a for a in aggregations if a.mean or a.counts or any(_is_normalised(graph, t) for t in a.weights)]
+
+
+def normalised_matrices(graph: Graph) -> list[Tensor]:
+    """Return matrices over the nodes that are normalised in the graph and read by its products."""
+    return [
+        t for t in preprocessing_results(graph) if is_node_matrix(graph, t) and _is_normalised(graph, t.name)
+    ]
+
+
+def _is_normalised(graph: Graph, name: str) -> bool:
+    normalises = any(op.type in _NORMALISING for op in _producers(graph, name))
+    return normalises and graph.tensors[name].dtype.is_float
+
+
+def _producers(graph: Graph, name: str) -> list[Operator]:
+    """Return the operators that a tensor depends on."""
+    seen: dict[str, Operator] = {}
+    waiting = [name]
+    while waiting:
+        op = graph.writer(waiting.pop())
+        if op is not None and op.name not in seen:
+            seen[op.name] = op
+            waiting.extend(op.inputs)
+    return list(seen.values())
+
+
+def _preg(graph: Graph, _: NoParameters) -> Graph:
+    """Scatter normalised edge weights, which arrive as an input.
+
+    GCN divides each edge's weight by the roots of two degrees. They depend on the edges only, so the CPU can
+    compute them once; in a dense matrix the weights replace the ones, and aggregation and normalisation are
+    one product. StaGr and GrAd also take the finished matrix; after PreG they precompute what it leaves.
+    """
+    editor, same = Rewriter.of(graph), value_numbers(graph)
+    ready: dict[int, str] = {}
+    write_products(editor, graph, _normalised(graph), _matrix_of_ready)
+    for tensor in normalised_matrices(graph):
+        key = same[tensor.name]
+        if key not in ready:
+            scatter = _matrix_scatter(graph, tensor)
+            if scatter is None:
+                ready[key] = _arrive(editor, graph, tensor)
+            else:
+                ready[key] = _scatter_ready(editor, graph, tensor, scatter)
+        editor.rewire(tensor.name, ready[key])
+    return editor.finish()
+
+
+def _matrix_of_ready(editor: Rewriter, graph: Graph, aggregation: Aggregation) -> str:
+    """Add the matrix of normalised edge weights, an input."""
+    sources, dtype = graph.tensors[aggregation.sources], graph.tensors[aggregation.features].dtype
+    present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
+    values = editor.input("/edge_norm", sources.shape, dtype, structural=True, density=present)
+    preparing = Rewriter.of(graph)
+    editor.prepared[values] = preparing.part(edge_values(preparing, graph, aggregation))
+    return build_matrix(editor, graph, replace(aggregation, weights=(values,), counts=(), mean=False))
+
+
+def _matrix_scatter(graph: Graph, matrix: Tensor) -> Operator | None:
+    """Return the scatter that writes the edges into a matrix of that shape; None if there is none."""
+    scatters = [op for op in _producers(graph, matrix.name) if op.family is Family.SCATTER]
+    return next((op for op in scatters if graph.tensors[op.outputs[0]].elements == matrix.elements), None)
+
+
+def _arrive(editor: Rewriter, graph: Graph, tensor: Tensor) -> str:
+    """Replace the tensor by an input that the CPU computes."""
+    name = unique_name(editor, tensor.role.value or tensor.name.rsplit("/", 1)[-1])
+    editor.prepared[name] = Rewriter.of(graph).part(tensor.name)
+    editor.tensors[name] = tensor.with_(name=name, kind=TensorKind.INPUT, structural=True)
+    return name
+
+
+def _scatter_ready(editor: Rewriter, graph: Graph, matrix: Tensor, scatter: Operator) -> str:
+    """Scatter normalised weights instead of ones; the result is the norm matrix."""
+    updates, blank = graph.tensors[scatter.inputs[2]], graph.tensors[scatter.outputs[0]]
+    values = editor.input("/edge_norm", updates.shape, matrix.dtype, structural=True)
+    preparing = Rewriter.of(graph)
+    editor.prepared[values] = preparing.part(_values_at(preparing, matrix, scatter, updates))
+    name = unique_name(editor, f"{scatter.name}_norm")
+    inputs = (*scatter.inputs[:2], values, *scatter.inputs[3:])
+    role = matrix.role if matrix.role is not Role.NONE else Role.NORM
+    result = matrix.with_(name=name, role=role, kind=TensorKind.ACTIVATION, shape=blank.shape)
+    editor.add_operator(scatter.with_(name=name, inputs=inputs, outputs=(name,)), [result])
+    if blank.shape == matrix.shape:
+        return name
+    editor.region = scatter.region
+    fields = {"role": role, "density": matrix.density, "block_density": matrix.block_density}
+    fields |= {"symmetric": matrix.symmetric}
+    flat, name = name, f"/{scatter.name}_norm_matrix"
+    return editor.reshape(flat, matrix.shape, name, device=scatter.device, tensor=fields)
+
+
+def _values_at(editor: Rewriter, matrix: Tensor, scatter: Operator, updates: Tensor) -> str:
+    """Gather the matrix where a scatter writes; several writes to one element share its value."""
+    blank, index = scatter.inputs[:2]
+    shape, dtype = editor.tensors[blank].shape, matrix.dtype
+    ones = editor.constant("/ones", updates.shape, dtype, fill=1.0)
+    count = unique_name(editor, f"{scatter.name}_count")
+    tensor = editor.tensors[scatter.outputs[0]].with_(name=count)
+    editor.add_operator(scatter.with_(name=count, inputs=(blank, index, ones), outputs=(count,)), [tensor])
+    whole = matrix.name
+    if matrix.shape != shape:
+        whole = editor.reshape(matrix.name, shape, f"/{matrix.name}/flat")
+    type_ = "GatherND" if scatter.type == "ScatterNDUpdate" else "GatherElements"
+    axes: dict[str, Any] = {"axes": scatter.attrs["axes"]} if "axes" in scatter.attrs else {}
+    name = f"/{scatter.name}_at"
+    sums, counts = (
+        editor.op(type_, (dense, index), updates.shape, dtype, name, **axes) for dense in (whole, count)
+    )
+    return editor.eltwise("Divide", sums, counts, "/edge_norm_value")
+
+
+PREG = Technique(
+    name="preg",
+    summary="Normalised edge weights come from the CPU: degrees, roots and divisions leave the graph.",
+    numerics="The same.",
+    rewrite=_preg,
+    stage=Stage.PREPROCESSING,
+    needs="a degree normalisation (root, power or quotient) that the model computes from the edges alone",
+    finds=lambda graph, _: _normalised(graph) or normalised_matrices(graph),
+    edges=EdgeData.WEIGHTS,
+    source="GraNNite, section IV-B",
 )

@@ -1,13 +1,12 @@
-"""Preprocessing of a GNN: what follows from its edges alone, stored tensors, and masks."""
+"""Preprocessing of a GNN: what follows from its edges alone, value numbers, and stored tensors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Container
 
 from npusim.graph import Editor, Graph
 from npusim.graph.regions import preprocessing
-from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
+from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 
 MATRIX_ROLES = frozenset({Role.ADJACENCY, Role.NORM, Role.MASK})
 
@@ -46,30 +45,18 @@ def preprocessing_results(graph: Graph, *, before_comparison: bool = False) -> t
     for op in compute_operators(graph):
         for name in op.inputs:
             if name in structural:
-                tensor = graph.tensors[_compared(graph, name)] if before_comparison else graph.tensors[name]
+                tensor = compared(graph, name, structural) if before_comparison else graph.tensors[name]
                 results.setdefault(tensor.name, tensor)
     return tuple(results.values())
 
 
-def feature_independent(graph: Graph) -> frozenset[str]:
-    """Return the names of the tensors that follow from edges and constants."""
-    names = {t.name for t in graph.tensors.values() if t.structural or t.kind is TensorKind.CONSTANT}
-    for op in graph:
-        if names.issuperset(op.inputs):
-            names.update(op.outputs)
-    return frozenset(names)
-
-
-def _compared(graph: Graph, name: str) -> str:
-    """Return the floating matrix whose comparison a boolean one is, or the tensor itself."""
-    writer = graph.writer(name)
+def compared(graph: Graph, name: str, among: Container[str] | None = None) -> Tensor:
+    """Return the numbers (of some tensors) whose comparison a boolean tensor is, or the tensor itself."""
+    writer, tensor = graph.writer(name), graph.tensors[name]
     if writer is None or writer.family is not Family.COMPARE:
-        return name
-    shape = graph.tensors[name].shape
-    for operand in writer.inputs:
-        if operand in graph.structural and graph.tensors[operand].shape == shape:
-            return operand
-    return name
+        return tensor
+    operands = (o for o in graph.inputs_of(writer) if among is None or o.name in among)
+    return next((operand for operand in operands if operand.shape == tensor.shape), tensor)
 
 
 def value_numbers(graph: Graph) -> dict[str, int]:
@@ -109,9 +96,12 @@ def unique_name(editor: Editor, wanted: str) -> str:
     return name
 
 
-def fresh_name(editor: Editor, name: str) -> str:
-    """Return an unused name for an operator or tensor of the editor's region."""
-    return unique_name(editor, f"{editor.region}/{name}")
+class Rewriter(Editor):
+    """An editor that makes names unique: relative to its region, or absolute with a slash in front."""
+
+    def unused_name(self, name: str) -> str:
+        """Return the first unused of `name`, `name_1` ... in the region."""
+        return unique_name(self, name if name.startswith("/") else f"{self.region}/{name}")
 
 
 def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:
@@ -125,131 +115,3 @@ def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:
         if source.kind in (TensorKind.CONSTANT, TensorKind.INPUT):
             stored.append(tensor)
     return tuple(stored)
-
-
-@dataclass(frozen=True, slots=True)
-class Masking:
-    """A replacement of the values of absent edges by a large negative number."""
-
-    values: str
-    """Masked tensor: attention scores [N, N], or features of neighbours [N, K, F]."""
-    result: str
-    """Tensor of masked values."""
-    mask: str
-    """The mask, boolean or 0/1."""
-    negative: str | None
-    """The additive mask of a masking by Multiply and Add."""
-    operator: Operator
-    """The operator that writes `result`: Select or Add."""
-    first: Operator
-    """The operator that reads `values`: Select or Multiply."""
-
-    @property
-    def selects(self) -> bool:
-        """Whether it is written as a Select."""
-        return self.operator.family is Family.SELECT
-
-
-def find_maskings(graph: Graph) -> tuple[Masking, ...]:
-    """Return every masking: a choice between values and constants that depends on edges alone."""
-    constant, maskings = feature_independent(graph), []
-    for op in graph:
-        find = _selecting if op.family is Family.SELECT else _multiplying
-        masking = find(graph, op, constant)
-        if masking is not None:
-            maskings.append(masking)
-    return tuple(maskings)
-
-
-def _selecting(graph: Graph, op: Operator, constant: frozenset[str]) -> Masking | None:
-    condition, values, otherwise = op.inputs[:3]
-    if (
-        values in constant
-        or condition not in constant
-        or otherwise not in constant
-        or not _masks_nodes(graph, condition)
-    ):
-        return None
-    return Masking(values, op.outputs[0], condition, None, op, op)
-
-
-def _multiplying(graph: Graph, op: Operator, constant: frozenset[str]) -> Masking | None:
-    if op.type != "Add":
-        return None
-    for product, negative in (op.inputs, op.inputs[::-1]):
-        writer = graph.writer(product)
-        if writer is None or writer.type != "Multiply" or len(graph.readers(product)) != 1:
-            continue
-        if negative not in constant or not _masks_nodes(graph, negative):
-            continue
-        for values, mask in (writer.inputs, writer.inputs[::-1]):
-            if mask in constant and values not in constant and _masks_nodes(graph, mask):
-                return Masking(values, op.outputs[0], mask, negative, op, writer)
-    return None
-
-
-def _masks_nodes(graph: Graph, name: str) -> bool:
-    """Return whether a mask is about pairs of nodes: two dimensions are not 1."""
-    return sum(d > 1 for d in graph.tensors[name].shape) >= 2
-
-
-def mask_pair(
-    editor: Editor, graph: Graph, masking: Masking, pairs: dict[str, tuple[str, str]], dtype: DType
-) -> tuple[str, str]:
-    """Return the names of the 0/1 mask and of the additive mask (0 and -1e4) that replace a condition.
-
-    They are constants for a constant mask (StaGr), inputs for an input (GrAd), else computed in the graph.
-    `pairs` holds the pair of each mask, which layers share.
-    """
-    mask = _numeric(graph, masking.mask)
-    if mask.name not in pairs:
-        build = _computed if mask.kind is TensorKind.ACTIVATION else _prepared
-        pairs[mask.name] = build(editor, graph, mask, dtype)
-    return pairs[mask.name]
-
-
-def _numeric(graph: Graph, mask: str) -> Tensor:
-    """Return the 0/1 matrix of a comparison with a constant, or the mask itself."""
-    writer = graph.writer(mask)
-    if writer is not None and writer.family is Family.COMPARE:
-        for name in writer.inputs:
-            if graph.tensors[name].shape == graph.tensors[mask].shape:
-                return graph.tensors[name]
-    return graph.tensors[mask]
-
-
-def _prepared(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
-    same = {"dtype": dtype, "role": Role.MASK}
-    present, preparing = mask.name, Editor.of(graph)
-    parts = [preparing.part(name) for name in _computed(preparing, graph, mask, dtype)]
-    if not mask.dtype.is_float:
-        present = unique_name(editor, f"{mask.name}_present")
-        editor.tensors[present] = mask.with_(name=present, **same)
-        editor.prepared[present] = parts[0]
-    absent = unique_name(editor, f"{mask.name}_negative")
-    editor.tensors[absent] = mask.with_(name=absent, density=1.0 - mask.density, block_density=None, **same)
-    editor.prepared[absent] = parts[1]
-    return present, absent
-
-
-def _computed(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
-    """Add the additive mask as 1e4 mask - 1e4, OpenVINO's form of (mask - 1) 1e4."""
-    writer = graph.writer(mask.name)
-    editor.region = writer.region if writer is not None else ""
-    more: dict[str, Any] = {"device": writer.device if writer is not None else None}
-    one = (1,) * len(mask.shape)
-    kept = {"role": Role.MASK, "density": mask.density, "block_density": mask.block_density}
-    fields = {**kept, "symmetric": mask.symmetric}
-    present = mask.name
-    if not mask.dtype.is_float:
-        name = fresh_name(editor, "mask_present")
-        present = editor.op("Convert", (present,), mask.shape, dtype, name, tensor=fields, **more)
-    scale = editor.constant(fresh_name(editor, "lowering"), one, dtype)
-    offset = editor.constant(fresh_name(editor, "minus_lowering"), one, dtype)
-    scaled = editor.eltwise(
-        "Multiply", present, scale, fresh_name(editor, "mask_scaled"), tensor=fields, **more
-    )
-    fields |= {"density": 1.0 - mask.density, "block_density": None}
-    return present, editor.eltwise(
-        "Add", scaled, offset, fresh_name(editor, "mask_negative"), tensor=fields, **more
-    )

@@ -14,12 +14,9 @@ from npusim.techniques.technique import Parameters, Stage, Technique
 class InputConversion(StrEnum):
     """How inputs of quantised operators reach the NPU."""
 
-    INT8 = "int8"
-    """The host stores them in 8 bits; the scales are static, so it writes integers at once."""
-    CPU = "cpu"
-    """They are floating point, and the CPU converts them at each inference."""
-    NPU = "npu"
-    """They are floating point, and the NPU converts them at each inference."""
+    INT8 = "int8"  # the host stores them in 8 bits; the scales are static, so it writes integers at once
+    CPU = "cpu"  # they are floating point, and the CPU converts them at each inference
+    NPU = "npu"  # they are floating point, and the NPU converts them at each inference
 
 
 class QuantgrParameters(Parameters):
@@ -30,6 +27,12 @@ class QuantgrParameters(Parameters):
 
 
 def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
+    """Hold operands of products in 8 bits, with conversions where floating-point results enter.
+
+    In 8 bits the grid does twice the multiplications per cycle and reads half the bytes, which matters for
+    products bound by memory. Scales are fixed beforehand and symmetric, so rounding happens where a result is
+    stored. Operators of DSPs stay floating, with a Convert where their result enters a product.
+    """
     editor = Editor.of(graph)
     able = int8_tensors(graph)
     host = None if parameters.inputs is InputConversion.NPU else "cpu"
@@ -54,11 +57,12 @@ def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
 def _convert(editor: Editor, graph: Graph, name: str, readers: list[Operator], device: str | None) -> None:
     """Add a Convert between a floating tensor and its quantised readers."""
     tensor, writer = graph.tensors[name], graph.writer(name)
-    beside = writer if writer is not None else readers[0]
+    neighbour = writer if writer is not None else readers[0]
     rounded = unique_name(editor, f"{name}/int8")
     result = tensor.with_(name=rounded, dtype=DType.INT8, kind=TensorKind.ACTIVATION, structural=False)
-    rounding = Operator(rounded, "Convert", (name,), (rounded,), {}, beside.region, device, part=beside.part)
-    editor.add_operator(rounding, [result])
+    region, part = neighbour.region, neighbour.part
+    convert = Operator(rounded, "Convert", (name,), (rounded,), {}, region, device, part=part)
+    editor.add_operator(convert, [result])
     editor.rewire(name, rounded, only=[op.name for op in readers])
 
 
@@ -111,61 +115,46 @@ def int8_tensors(graph: Graph) -> frozenset[str]:
 def _may_be_int8(graph: Graph, tensor: Tensor, products: set[str]) -> bool:
     if not tensor.dtype.is_float or tensor.kind is TensorKind.CONSTANT or tensor.name in graph.outputs:
         return False
-    if not graph.readers(tensor.name):
-        return False
     writer = graph.writer(tensor.name)
-    if writer is None:
-        return True
-    return tensor.name not in graph.structural and (
-        writer.name in products or writer.traits.int8 is Int8Use.PASSES
-    )
+    if writer is None or not graph.readers(tensor.name):
+        return bool(graph.readers(tensor.name))
+    stores = writer.name in products or writer.traits.int8 is Int8Use.PASSES
+    return stores and tensor.name not in graph.structural
 
 
 def _stays_int8(graph: Graph, name: str, able: set[str], products: set[str]) -> bool:
     if not all(_accepts_int8(graph, op, name, able, products) for op in graph.readers(name)):
         return False
     writer = graph.writer(name)
-    if writer is None or writer.name in products:
+    # The output stage of the grid clips and rounds a Relu at once.
+    if writer is None or writer.name in products or writer.type == "Relu":
         return True
-    if writer.type == "Relu":  # the output stage of the grid clips and rounds at once
+    return all(_is_source(writer, graph.tensors[t], able) for t in writer.inputs)
+
+
+def _is_source(op: Operator, tensor: Tensor, able: set[str]) -> bool:
+    """Whether an operand is an integer, or a constant that can be rounded to 8 bits."""
+    if tensor.name in able or not tensor.dtype.is_float:
         return True
-    return all(_is_source(graph, writer, t, able) for t in writer.inputs)
-
-
-def _is_source(graph: Graph, op: Operator, name: str, able: set[str]) -> bool:
-    tensor = graph.tensors[name]
-    if name in able or not tensor.dtype.is_float:
-        return True
-    return tensor.kind is TensorKind.CONSTANT and not _is_additive_mask(op, tensor)
-
-
-def _is_additive_mask(op: Operator, tensor: Tensor) -> bool:
-    """Return whether the range of a constant exceeds the other operand: the -1e4 of an attention mask."""
-    return op.type == "Add" and tensor.role is Role.MASK
+    # The -1e4 of an attention mask exceeds the range of the other operand.
+    is_additive_mask = op.type == "Add" and tensor.role is Role.MASK
+    return tensor.kind is TensorKind.CONSTANT and not is_additive_mask
 
 
 def _accepts_int8(graph: Graph, op: Operator, name: str, able: set[str], products: set[str]) -> bool:
     if op.name in products:
         return name in op.inputs[:2]
-    if op.traits.int8 is not Int8Use.PASSES:
+    is_index = op.family is Family.GATHER and op.inputs[0] != name
+    is_condition = op.family is Family.SELECT and op.inputs[0] == name
+    if op.traits.int8 is not Int8Use.PASSES or is_index or is_condition:
         return False
-    if op.family is Family.GATHER and op.inputs[0] != name:
-        return False
-    if op.family is Family.SELECT and op.inputs[0] == name:
-        return False
-    return set(op.outputs) <= able
+    return able.issuperset(op.outputs)
 
 
 QUANTGR = Technique(
     name="quantgr",
     summary=(
         "Weights, activations and masks of products become 8-bit integers; operators of DSPs stay floating."
-    ),
-    rationale=(
-        "In 8 bits the grid does twice the multiplications per cycle and reads half the bytes, which "
-        "matters for products bound by memory. Scales are fixed beforehand and symmetric, so rounding "
-        "happens where a result is stored. Operators of DSPs stay floating, with a Convert where their "
-        "result enters a product."
     ),
     numerics=(
         "Rounding to 255 levels: about 0.1 points on Cora; a padded row with a self-loop would double "

@@ -19,14 +19,11 @@ from npusim.graph import Editor, Graph
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.plugins import Registry
-from npusim.techniques.effop import EFFOP
 from npusim.techniques.graphsplit import GRAPHSPLIT
-from npusim.techniques.grax1 import GRAX1
 from npusim.techniques.grax2 import GRAX2
-from npusim.techniques.grax3 import GRAX3
+from npusim.techniques.masking import EFFOP, GRAX1, GRAX3
 from npusim.techniques.nodepad import NODEPAD
-from npusim.techniques.precompute import GRAD, STAGR
-from npusim.techniques.preg import PREG
+from npusim.techniques.precompute import GRAD, PREG, STAGR
 from npusim.techniques.quantgr import QUANTGR
 from npusim.techniques.storage import CACHEG, GRASP, SYMG
 from npusim.techniques.technique import Parameters, Technique
@@ -107,13 +104,17 @@ class Stack:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of its techniques, in order."""
-        return tuple(entry.technique.name for entry in self.entries)
+        return tuple(entry.technique.name for entry in self)
 
     @property
     def precision(self) -> DType | None:
         """Number format of products afterwards. None: that of the graph."""
-        formats = [entry.technique.precision for entry in self.entries if entry.technique.precision]
-        return formats[-1] if formats else None
+        return next((e.technique.precision for e in self.entries[::-1] if e.technique.precision), None)
+
+    @property
+    def gives_matrix(self) -> bool:
+        """Whether the aggregation receives a matrix, or its weights, from outside the graph."""
+        return any(entry.technique.gives_matrix for entry in self)
 
     def to_data(self) -> list[str | dict[str, dict[str, Any]]]:
         """Return the stack as in YAML and JSON: names, and mappings from name to settings."""
@@ -126,11 +127,8 @@ class Stack:
 def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
     """Return a technique stack in its order of application.
 
-    Parameters
-    ----------
-    what : Stack, str, sequence or None
-        The text of a stack; or a list, as in YAML and JSON, of texts and of mappings from the name of a
-        technique to its settings. None, an empty text or list and "none" are the empty stack.
+    A stack is a text, or a list, as in YAML and JSON, of texts and of mappings from the name of a technique
+    to its settings. None, an empty text or list and "none" are the empty stack.
 
     Raises
     ------
@@ -145,8 +143,6 @@ def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
     'grad+nodepad:capacity=3000+grax2:form=rank2'
     >>> str(parse(["symg", {"nodepad": {"capacity": 3000}}]))
     'nodepad:capacity=3000+symg'
-    >>> str(parse(""))
-    'none'
     """
     if isinstance(what, Stack):
         return what
@@ -155,11 +151,11 @@ def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
         items.extend(item.split("+") if isinstance(item, str) else [item])
     items = [item for item in items if not _is_empty(item)]
     entries = [_from_mapping(item) if isinstance(item, Mapping) else _from_text(item) for item in items]
-    names = [entry.technique.name for entry in entries]
+    names, order = [entry.technique.name for entry in entries], technique_names()
     for name in names:
         if names.count(name) > 1:
             raise IllegalTechniqueError(name, "stands twice in the stack")
-    return Stack(tuple(sorted(entries, key=lambda entry: technique_names().index(entry.technique.name))))
+    return Stack(tuple(sorted(entries, key=lambda entry: order.index(entry.technique.name))))
 
 
 def _is_empty(item: Any) -> bool:
@@ -216,23 +212,9 @@ def _step(name: str, settings: Mapping[str, Any]) -> StackEntry:
 def apply(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> Graph:
     """Return the graph rewritten by a stack of techniques; the original does not change.
 
-    Parameters
-    ----------
-    graph : Graph
-        Any graph. After earlier techniques it takes those that come later in the order.
-    stack : Stack, str or sequence
-        The stack, such as "stagr+quantgr" or ["stagr", "quantgr"].
-
-    Returns
-    -------
-    Graph
-        With `techniques` set to the canonical text of everything applied to it. For the empty stack, the
-        graph itself.
-
-    Raises
-    ------
-    IllegalTechniqueError
-        If a technique does not fit the graph or another one of the stack.
+    `Graph.techniques` is then the canonical text of everything applied to it. After earlier techniques, a
+    graph takes those that come later in the order. An `IllegalTechniqueError` says that a technique does not
+    fit the graph or another one of the stack.
     """
     entries = parse(stack)
     rewritten, reason = _apply_legal(graph, entries)
@@ -252,16 +234,11 @@ def _apply_legal(graph: Graph, entries: Stack) -> tuple[Graph, str | None]:
         reason = _illegal_because(graph, entry, entries)
         if reason is not None:
             return graph, reason
-        graph = _applied(graph, entry)
+        name, applied = entry.technique.name, Stack((*parse(graph.techniques).entries, entry))
+        with TECHNIQUES.blamed(name, f"technique `{name}` cannot rewrite {graph.name}"):
+            rewritten = entry.technique.rewrite(graph, entry.parameters)
+            graph = Editor.of(rewritten).finish(techniques=str(applied))
     return graph, None
-
-
-def _applied(graph: Graph, entry: StackEntry) -> Graph:
-    before = parse(graph.techniques)
-    name = entry.technique.name
-    with TECHNIQUES.blamed(name, f"technique `{name}` cannot rewrite {graph.name}"):
-        rewritten = entry.technique.rewrite(graph, entry.parameters)
-        return Editor.of(rewritten).finish(techniques=str(Stack((*before.entries, entry))))
 
 
 def _illegal_because(graph: Graph, entry: StackEntry, entries: Stack) -> str | None:
@@ -344,29 +321,22 @@ def completed(graph: Graph, which: str) -> tuple[tuple[Stack, ...], str | None]:
     """
     judged = variants(graph, which)
     chosen = tuple(stack for stack, _ in judged)
-    completable = [stack for stack, reason in judged if reason is not None and _legal_on_base(graph, stack)]
-    empty = parse(None)
-    if which in stacks() or not completable:
-        return ((empty, *chosen) if len(chosen) == 1 and which not in stacks() else chosen), None
-    base = parse(BASE)
-    stacked = tuple(stack if not len(stack) else _on(base, stack) for stack in chosen)
-    first = (empty,) if len(chosen) == 1 else ()
-    if len(chosen) == 1 or chosen[0] is completable[0]:
-        stacked = (*first, base, *stacked)
+    if which in stacks():
+        return chosen, None
+    first = (Stack(),) if len(chosen) == 1 else ()
+    on_base = [stack if stack.gives_matrix else parse([BASE, *stack.to_data()]) for stack in chosen]
+    completable = [
+        stack
+        for (stack, reason), other in zip(judged, on_base, strict=True)
+        if reason is not None and other is not stack and legal(graph, other) is None
+    ]
+    if not completable:
+        return (*first, *chosen), None
+    stacked = [other if len(stack) else stack for stack, other in zip(chosen, on_base, strict=True)]
+    if first or chosen[0] is completable[0]:
+        stacked = [*first, parse(BASE), *stacked]
     names = " and ".join(dict.fromkeys(str(stack) for stack in completable[:2]))
     more = " and others" if len(completable) > 2 else ""
-    stacked = tuple({str(stack): stack for stack in stacked}.values())
     verb = "needs" if len(completable) == 1 else "need"
-    return stacked, f"{names}{more} {verb} a matrix: {BASE} added to every stack"
-
-
-def _legal_on_base(graph: Graph, stack: Stack) -> bool:
-    return not _gives_matrix(stack) and legal(graph, _on(parse(BASE), stack)) is None
-
-
-def _on(base: Stack, stack: Stack) -> Stack:
-    return stack if _gives_matrix(stack) else parse([*base.to_data(), *stack.to_data()])
-
-
-def _gives_matrix(stack: Stack) -> bool:
-    return any(entry.technique.gives_matrix for entry in stack)
+    unique = tuple({str(stack): stack for stack in stacked}.values())
+    return unique, f"{names}{more} {verb} a matrix: {BASE} added to every stack"

@@ -6,7 +6,6 @@ CacheG keeps a matrix that several layers read in SRAM.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from npusim.graph import Editor, Graph
@@ -18,7 +17,7 @@ from npusim.techniques.preprocessing import (
     preprocessing_results,
     stored_tensors,
 )
-from npusim.techniques.technique import NPU_MEMORY_ONLY, Parameters, Stage, Technique
+from npusim.techniques.technique import NPU_MEMORY_ONLY, NoParameters, Parameters, Stage, Technique
 
 _STAGR_OR_GRAD = "stagr or grad makes one"
 
@@ -34,27 +33,22 @@ class GraspParameters(Parameters):
     """Weights and every other constant."""
 
 
-def _annotating(tensors: Callable[[Graph, Any], list[Tensor]], **annotation: Any) -> Callable[..., Graph]:
-    """Return a rewrite that changes fields of some tensors."""
-
-    def rewrite(graph: Graph, parameters: Any) -> Graph:
-        editor = Editor.of(graph)
-        for tensor in tensors(graph, parameters):
-            editor.change_tensor(tensor.name, **annotation)
-        return editor.finish()
-
-    return rewrite
+def _annotated(graph: Graph, tensors: list[Tensor], **annotation: Any) -> Graph:
+    editor = Editor.of(graph)
+    for tensor in tensors:
+        editor.change_tensor(tensor.name, **annotation)
+    return editor.finish()
 
 
 def _compressible(graph: Graph, parameters: GraspParameters) -> list[Tensor]:
     """Return stored tensors that zero-value compression makes smaller."""
-    tensors = []
-    for tensor in stored_tensors(graph):
-        columns = tensor.shape[-1] if tensor.shape else 1
-        packed = stored_bytes(tensor.elements, tensor.dtype, Storage.ZVC, tensor.density, columns)
-        if packed < tensor.stored_bytes and _is_selected(tensor, parameters):
-            tensors.append(tensor)
-    return tensors
+    chosen = [tensor for tensor in stored_tensors(graph) if _is_selected(tensor, parameters)]
+    return [t for t in chosen if _compressed_bytes(t) < t.stored_bytes]
+
+
+def _compressed_bytes(tensor: Tensor) -> float:
+    columns = tensor.shape[-1] if tensor.shape else 1
+    return stored_bytes(tensor.elements, tensor.dtype, Storage.ZVC, tensor.density, columns)
 
 
 def _is_selected(tensor: Tensor, parameters: GraspParameters) -> bool:
@@ -83,19 +77,24 @@ def _hint_of_shared(graph: Graph) -> str:
     return _STAGR_OR_GRAD if in_graph or find_aggregations(graph) or find_edge_attentions(graph) else ""
 
 
+def _grasp(graph: Graph, parameters: GraspParameters) -> Graph:
+    """Store sparse tensors with zero-value compression.
+
+    Cora's norm matrix is 99.8 % zeros: 0.94 MB instead of 14.7 MB, nearly all of it the bitmap. The machine
+    decides what that saves: traffic if its DMA can decompress the operand, multiplications by the granules
+    and balance of its grid.
+    """
+    return _annotated(graph, _compressible(graph, parameters), storage=Storage.ZVC)
+
+
 GRASP = Technique(
     name="grasp",
     summary=(
         "Sparse constants and inputs are stored with zero-value compression: one bit per element, then "
         "non-zeros."
     ),
-    rationale=(
-        "Cora's norm matrix is 99.8 % zeros: 0.94 MB instead of 14.7 MB, nearly all of it the bitmap. The "
-        "machine decides what that saves: traffic if its DMA can decompress the operand, multiplications "
-        "by the granules and balance of its grid."
-    ),
     numerics="The same.",
-    rewrite=_annotating(_compressible, storage=Storage.ZVC),
+    rewrite=_grasp,
     stage=Stage.STORAGE,
     needs="a constant or input that zero-value compression makes smaller",
     finds=_compressible,
@@ -108,20 +107,25 @@ GRASP = Technique(
     source="GraNNite, section IV-B",
 )
 
+
+def _symg(graph: Graph, _: NoParameters) -> Graph:
+    """Store symmetric norm matrices as triangles.
+
+    GCN's norm is symmetric, so half of it suffices and half of the traffic is saved. The grid uses each block
+    twice, straight and transposed. If the DMA can decompress the operand, zero-value compression of so sparse
+    a matrix saves more. After GraSp, the norm is a triangle and all else is compressed.
+    """
+    return _annotated(graph, _symmetric(graph), storage=Storage.TRIANGLE)
+
+
 SYMG = Technique(
     name="symg",
     summary=(
         "The symmetric norm matrix is stored and moved as a triangle with its diagonal: n (n + 1) / 2 "
         "elements."
     ),
-    rationale=(
-        "GCN's norm is symmetric, so half of it suffices and half of the traffic is saved. The grid uses "
-        "each block twice, straight and transposed. If the DMA can decompress the operand, zero-value "
-        "compression of so sparse a matrix saves more. After GraSp, the norm is a triangle and all else "
-        "is compressed."
-    ),
     numerics="The same.",
-    rewrite=_annotating(_symmetric, storage=Storage.TRIANGLE),
+    rewrite=_symg,
     stage=Stage.STORAGE,
     needs="a symmetric constant or input norm matrix",
     finds=_symmetric,
@@ -132,15 +136,21 @@ SYMG = Technique(
     source="GraNNite, section IV-B",
 )
 
+
+def _cacheg(graph: Graph, _: NoParameters) -> Graph:
+    """Mark node matrices that several operators read to stay in SRAM.
+
+    Both layers multiply by the same norm matrix. In SRAM it is fetched once; as much as fits stays, the rest
+    is streamed again. Tiles of all other tensors lose the SRAM that it takes.
+    """
+    return _annotated(graph, _shared(graph), cached=True)
+
+
 CACHEG = Technique(
     name="cacheg",
     summary="A node matrix (constant or input) that two or more operators read is marked to stay in SRAM.",
-    rationale=(
-        "Both layers multiply by the same norm matrix. In SRAM it is fetched once; as much as fits stays, "
-        "the rest is streamed again. Tiles of all other tensors lose the SRAM that it takes."
-    ),
     numerics="The same.",
-    rewrite=_annotating(_shared, cached=True),
+    rewrite=_cacheg,
     stage=Stage.STORAGE,
     needs="a constant or input matrix over the nodes that two or more operators read",
     finds=_shared,

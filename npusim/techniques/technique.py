@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -29,33 +30,22 @@ class NoParameters(Parameters):
 class Stage(IntEnum):
     """When a stack applies a technique; within a stage in order of registration."""
 
-    PREPROCESSING = 1
-    """Places or simplifies preprocessing (GraphSplit, PreG)."""
-    PRECOMPUTE = 2
-    """Replaces preprocessing (StaGr, GrAd)."""
-    SHAPES = 3
-    """Resizes the rest (NodePad)."""
-    OPERATORS = 4
-    """Rewrites operators with prepared masks (EffOp, GrAx)."""
-    PRECISION = 5
-    """Changes number formats (QuantGr)."""
-    STORAGE = 6
-    """Annotates storage (GraSp, SymG) and residency (CacheG)."""
+    PREPROCESSING = 1  # places or simplifies preprocessing (GraphSplit, PreG)
+    PRECOMPUTE = 2  # replaces preprocessing (StaGr, GrAd)
+    SHAPES = 3  # resizes the rest (NodePad)
+    OPERATORS = 4  # rewrites operators with prepared masks (EffOp, GrAx)
+    PRECISION = 5  # changes number formats (QuantGr)
+    STORAGE = 6  # annotates storage (GraSp, SymG) and residency (CacheG)
 
 
 class EdgeData(StrEnum):
     """How the model receives preprocessing, if a technique changes that."""
 
-    IN_GRAPH = "in_graph"
-    """As a matrix that the graph computes (EffOp)."""
-    WEIGHTS = "weights"
-    """As an input of normalised edge weights (PreG)."""
-    CONSTANT = "constant"
-    """As a constant: another data graph is another model (StaGr)."""
-    INPUT = "input"
-    """As an input that the host updates (GrAd)."""
-    CAPACITY = "capacity"
-    """With `capacity` for more nodes (NodePad)."""
+    IN_GRAPH = "in_graph"  # as a matrix that the graph computes (EffOp)
+    WEIGHTS = "weights"  # as an input of normalised edge weights (PreG)
+    CONSTANT = "constant"  # as a constant: another data graph is another model (StaGr)
+    INPUT = "input"  # as an input that the host updates (GrAd)
+    CAPACITY = "capacity"  # with `capacity` for more nodes (NodePad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +58,6 @@ class Technique:
     name: str
     summary: str
     """One sentence: what it rewrites."""
-    rationale: str
-    """Benefit and cost, for reports and lessons."""
     numerics: str
     """Its effect on the results."""
     rewrite: Callable[[Graph, Any], Graph]
@@ -94,6 +82,8 @@ class Technique:
     """How the model receives preprocessing. None: as before."""
     precision: DType | None = None
     """Number format of products afterwards. None: as before."""
+    rationale: str = ""
+    """Benefit and cost; default: the docstring of `rewrite` below its first line."""
     what_if: str = ""
     """Why it does not exist yet, such as "no compiler offers it today"; empty: it exists."""
     host_note: str = ""
@@ -104,6 +94,10 @@ class Technique:
     """Returns the forms of "masking" and "scores" of a PyTorch model, from the parameters."""
     source: str = ""
     """Publication that defines it."""
+
+    def __post_init__(self) -> None:
+        text = (inspect.getdoc(self.rewrite) or "").partition("\n\n")[2]
+        object.__setattr__(self, "rationale", self.rationale or " ".join(text.split()))
 
     @property
     def gives_matrix(self) -> bool:
