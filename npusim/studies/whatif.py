@@ -12,17 +12,10 @@ from npusim.mapping import Mapped
 from npusim.metrics import METRICS
 from npusim.scenario import Scenario
 from npusim.studies.comparison import RestsOn, Skipped, Untouched, Variant, WhatIf
+from npusim.studies.document_head import head_of
 from npusim.studies.elasticity import elasticities
 from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of, rests_on
-from npusim.studies.verdict import (
-    advice_of,
-    conclusion_of,
-    dominator_of,
-    forms_note,
-    notes_of,
-    single_numbers,
-    uncertain_gains,
-)
+from npusim.studies.verdict import advice_of, conclusion_of, dominator_of, notes_of, uncertain_gains
 from npusim.techniques import NONE, parse
 
 
@@ -39,13 +32,11 @@ def whatif(
     Parameters
     ----------
     scenario : Scenario
-        Its own techniques are not looked at.
+        Its own techniques are ignored.
     stacks : sequence of str
         Technique stacks; the first that can be applied is the baseline.
-    samples : int
-        Machines drawn from the data sheet's uncertainties for the intervals; 0: no intervals.
-    seed : int
-        Seed of these draws.
+    samples, seed : int
+        Machines drawn from the data sheet's uncertainties for the intervals (0: none), and their seed.
     alone : bool
         Stacks alone: neither the untouched network on each device nor what more of the machine would save.
 
@@ -54,15 +45,21 @@ def whatif(
     IllegalTechniqueError
         When no stack can be applied; the message gives the first reason.
     InfeasibleError
-        When those that can be applied do not fit into the SRAM; the first is told.
+        When those that can be applied do not fit into the SRAM; the message names the first.
 
     Examples
     --------
     >>> whatif(Scenario("gcn-cora"), ["stagr", "stagr+symg"], samples=0).variants[1].step_from
     'stagr'
     """
-    result = compared(scenario, stacks, samples=samples, seed=seed, alone=alone)[0]
-    return result if alone else _with_advice(result, scenario)
+    result, _ = compared(scenario, stacks, samples=samples, seed=seed, alone=alone)
+    if alone:
+        return result
+    best = max(result.variants, key=lambda variant: variant.throughput_per_s)
+    on_best = scenario.with_(techniques=best.techniques)
+    tried = elasticities(on_best, estimate)
+    advice = advice_of(tried, _rate_in_flight(on_best), best.throughput_per_s)
+    return result.model_copy(update={"tried": tried, "conclusion": f"{result.conclusion} {advice}".strip()})
 
 
 def compared(
@@ -73,22 +70,19 @@ def compared(
     mapped, skipped = _mapped(scenario, stacks)
     hosts = {} if alone else _on_devices(scenario)
     graphs = [*mapped, *hosts.values()]
-    estimates = [mapped_estimate(one) for one in mapped]
+    estimates = [mapped_estimate(graph) for graph in graphs]
+    base, of_stacks = estimates[0], estimates[: len(mapped)]
     draws = draw(graphs, samples, seed) if samples else None
-    base = estimates[0]
-    rests = [None if draws is None else rests_on(one, draws, i) for i, one in enumerate(graphs)]
-    variants = [_variant(i, estimates, draws, rests[i]) for i in range(len(estimates))]
+    rests = [None if draws is None else rests_on(graph, draws, i) for i, graph in enumerate(graphs)]
+    variants = [_variant(i, of_stacks, draws, rests[i]) for i in range(len(mapped))]
     devices = [
-        _untouched(device, mapped_estimate(one), i, base, draws, rests[i])
-        for i, (device, one) in enumerate(hosts.items(), len(mapped))
+        _untouched(device, i, estimates, draws, rests[i]) for i, device in enumerate(hosts, len(mapped))
     ]
-    notes = [*forms_note(base.techniques, devices), *single_numbers(variants, devices)]
-    notes += notes_of(scenario.baseline, scenario.machine, estimates)
+    notes = notes_of(scenario, of_stacks, variants, devices)
     if draws is not None:
         notes += [method_of(scenario.machine, samples, seed), *uncertain_gains(variants)]
-    fields = {name: getattr(base, name) for name in WhatIf.model_fields if name in _OF_RUN}
     result = WhatIf(
-        **fields,
+        **head_of(base),
         baseline=base.techniques,
         devices=devices,
         over={},
@@ -99,19 +93,6 @@ def compared(
         conclusion=conclusion_of(variants, devices),
     )
     return result, draws
-
-
-_OF_RUN = ("workload", "soc", "hint", "requests", "tiles", "npu_tiles", "contexts")
-"""Fields that a comparison takes from its baseline's estimate."""
-
-
-def _with_advice(result: WhatIf, scenario: Scenario) -> WhatIf:
-    """Return a comparison with what more of the machine saves: the best stack is run on each such machine."""
-    best = max(result.variants, key=lambda variant: variant.throughput_per_s)
-    on_best = scenario.with_(techniques=best.techniques)
-    tried = elasticities(on_best, estimate)
-    told = advice_of(tried, _rate_in_flight(on_best), best.throughput_per_s)
-    return result.model_copy(update={"tried": tried, "conclusion": f"{result.conclusion} {told}".strip()})
 
 
 def _mapped(scenario: Scenario, stacks: Sequence[str]) -> tuple[list[Mapped], list[Skipped]]:
@@ -134,48 +115,44 @@ def _mapped(scenario: Scenario, stacks: Sequence[str]) -> tuple[list[Mapped], li
 
 def _on_devices(scenario: Scenario) -> dict[str, Mapped]:
     """Map the network without techniques to each device that can run it, the NPU last."""
-    found = {}
-    soc = scenario.machine
-    for device in (*soc.hosts, *soc.array_devices):
+    mapped = {}
+    for device in (*scenario.machine.hosts, *scenario.machine.array_devices):
         with suppress(NpusimError):
-            found[device] = scenario.with_(techniques=NONE, device=device).mapped
-    return found
+            mapped[device] = scenario.with_(techniques=NONE, device=device).mapped
+    return mapped
 
 
 def _rate_in_flight(scenario: Scenario) -> float | None:
     """Return the inferences per second by the throughput hint; None where several are in flight anyway."""
     if scenario.run.requests > 1 or scenario.requests is not None:
         return None
-    try:
-        several = scenario.with_(hint="throughput")
+    several = scenario.with_(hint="throughput")
+    with suppress(InfeasibleError):
         return float(several.mapped.total["throughput_per_s"]) if several.run.requests > 1 else None
-    except InfeasibleError:
-        return None
+    return None
 
 
 def step_from(stacks: Sequence[str], i: int) -> int | None:
     """Return the earlier stack that the i-th extends: its largest part, without what is last."""
-    mine = parse(stacks[i])
-    order = {str(step): place for place, step in enumerate(mine)}
-    best: tuple[int, int] | None = None
-    found = None
-    for j in range(i):
-        part = set(map(str, parse(stacks[j])))
-        if part < set(order):
-            rank = (len(part), min(order[step] for step in set(order) - part))
-            if best is None or rank > best:
-                best, found = rank, j
-    return found
+    order = {str(step): place for place, step in enumerate(parse(stacks[i]))}
+    parts = [set(map(str, parse(stack))) for stack in stacks[:i]]
+    ranks = [
+        (len(part), min(order[step] for step in set(order) - part), -j)
+        for j, part in enumerate(parts)
+        if part < set(order)
+    ]
+    return -max(ranks)[2] if ranks else None
 
 
 def _untouched(
-    device: str, e: Estimate, i: int, base: Estimate, draws: Draws | None, rests: RestsOn | None
+    device: str, i: int, estimates: Sequence[Estimate], draws: Draws | None, rests: RestsOn | None
 ) -> Untouched:
+    e = estimates[i]
     return Untouched(
         device=device,
         **{name: getattr(e, name) for name in METRICS if name in Untouched.model_fields},
         latency_interval_s=None if draws is None else draws.latency_interval(i),
-        speedup_throughput=e.throughput_per_s / base.throughput_per_s,
+        speedup_throughput=e.throughput_per_s / estimates[0].throughput_per_s,
         speedup_interval=None if draws is None else draws.speedup_interval(i, 0),
         bound=e.bound,
         rests_on=rests,
