@@ -16,8 +16,8 @@ from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.graph import Phase
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
-from npusim.studies.comparison import Interval, Variant
-from npusim.studies.document_head import OnMachine, RunConditions, head_of
+from npusim.studies.comparison import Variant
+from npusim.studies.document_head import Interval, OnMachine, RunConditions, head_of
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, Draws
 from npusim.studies.whatif import compared

@@ -8,26 +8,8 @@ from pydantic import Field
 
 from npusim.documents import Part
 from npusim.engines.estimate import Compilation
-from npusim.studies.document_head import OnMachine, RunConditions
+from npusim.studies.document_head import Interval, OnMachine, RestsOn, RunConditions
 from npusim.studies.elasticity import Elasticity
-
-Interval = tuple[float, float]
-"""A 90 % interval that follows from the uncertainties of the data sheet."""
-
-
-class RestsOn(Part):
-    """The one uncertain number that more than half of a time is made of."""
-
-    number: str
-    """Its path in the data sheet."""
-    value: str
-    """Its value with unit."""
-    uncertainty: float
-    """Its relative standard deviation."""
-    source: str
-    """Where it comes from."""
-    share: float
-    """Relative change of the time for that of the number, without sign: 0.5 to about 1."""
 
 
 class Variant(Part):

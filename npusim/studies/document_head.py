@@ -1,4 +1,4 @@
-"""Fields that the documents of several studies share: network, machine, stack, and how the network runs.
+"""Parts that the documents of several studies share: network, machine, stack, run conditions, intervals.
 
 JSON keeps the order of the fields: those of base classes first, the last base class before the others.
 """
@@ -10,6 +10,25 @@ from typing import Any
 from pydantic import Field
 
 from npusim.documents import Document, Part
+
+
+Interval = tuple[float, float]
+"""A 90 % interval that follows from the uncertainties of the data sheet."""
+
+
+class RestsOn(Part):
+    """The one uncertain number that more than half of a time is made of."""
+
+    number: str
+    """Its path in the data sheet."""
+    value: str
+    """Its value with unit."""
+    uncertainty: float
+    """Its relative standard deviation."""
+    source: str
+    """Where it comes from."""
+    share: float
+    """Relative change of the time for that of the number, without sign: 0.5 to about 1."""
 
 
 class OnMachine(Document):

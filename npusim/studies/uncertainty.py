@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from npusim.arch.soc import OTHER_OPERATORS
 from npusim.config import SET_BY_YOU, valid_paths
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
+from npusim.studies.document_head import RestsOn
 from npusim.studies.perturbation import (
     Uncertain,
     evaluated,
@@ -38,17 +39,6 @@ from npusim.studies.perturbation import (
     with_library,
 )
 
-if TYPE_CHECKING:
-    from npusim.studies.comparison import RestsOn
-
-METHOD = (
-    "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}); what the "
-    "equations leave out is not in them"
-)
-METHOD_CALIBRATED = (
-    "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}), with the "
-    "error of the equations as measured on {chip}"
-)
 SAMPLES = 128
 """Machines that are drawn."""
 _TELLING = 0.05
@@ -104,15 +94,19 @@ class Draws:
 
 def method_of(soc: Soc, samples: int, seed: int) -> str:
     """Return how intervals of a SoC were found and what they rest on, in a sentence."""
-    chosen = [
-        path for path, number in valid_paths(soc).items() if getattr(number, "source", "") == SET_BY_YOU
-    ]
-    rests_on = f"; as you set them, without error: {', '.join(chosen)}" if chosen else ""
-    if soc.calibration is None:
-        return METHOD.format(samples=samples, seed=seed) + rests_on
-    refitted = [path for path in chosen if path in soc.calibration.parameters]
-    rests_on += " (the calibration was fitted with other values)" if refitted else ""
-    return METHOD_CALIBRATED.format(samples=samples, seed=seed, chip=soc.calibration.chip) + rests_on
+    method = f"90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed})"
+    method += (
+        "; what the equations leave out is not in them"
+        if soc.calibration is None
+        else f", with the error of the equations as measured on {soc.calibration.chip}"
+    )
+    numbers = valid_paths(soc).items()
+    chosen = [path for path, number in numbers if getattr(number, "source", "") == SET_BY_YOU]
+    if chosen:
+        method += f"; as you set them, without error: {', '.join(chosen)}"
+    if soc.calibration is not None and not {*chosen}.isdisjoint(soc.calibration.parameters):
+        method += " (the calibration was fitted with other values)"
+    return method
 
 
 def with_interval(found: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
@@ -159,21 +153,19 @@ def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
     """
     soc, _ = with_library(mapped.soc, [mapped])
     numbers = {number.name: number for number in draws.numbers if number.path[0] != EQUATIONS}
-    found: list[tuple[float, Uncertain]] = []
+    shares: list[tuple[float, Uncertain]] = []
     for name in draws.latency_sources(i):
         if name in numbers and not numbers[name].whole:
             raised = moved(soc, {numbers[name].path: numbers[name].value * (1.0 + _RAISED)})
             arch = mapped.run.row(raised)
             ratio = float(evaluated(mapped, raised, arch)["latency_s"] / mapped.total["latency_s"])
-            found.append((abs(np.log(ratio) / np.log1p(_RAISED)), numbers[name]))
-    share, number = max(found, key=lambda pair: pair[0], default=(0.0, None))
+            shares.append((abs(np.log(ratio) / np.log1p(_RAISED)), numbers[name]))
+    share, number = max(shares, key=lambda pair: pair[0], default=(0.0, None))
     if number is None or share <= _HALF or number.sigma < _WELL_KNOWN:
         return None
     stated, kernel = number_at(soc, number.path), number_at(soc, number.path[:-1])
     texts = (getattr(stated, "source", ""), getattr(stated, "note", ""), getattr(kernel, "source", ""))
     source = "; ".join(filter(None, texts))
-    from npusim.studies.comparison import RestsOn  # documents of comparisons, which an estimate needs not
-
     uncertainty = float(stated.uncertainty or 0.0)
     return RestsOn(number=number.name, value=stated.text, uncertainty=uncertainty, source=source, share=share)
 

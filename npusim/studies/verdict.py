@@ -11,7 +11,8 @@ from npusim.engines.estimate import Estimate
 from npusim.ops import Annotation, Role, Storage, stored_bytes
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
-from npusim.studies.comparison import RestsOn, Untouched, Variant
+from npusim.studies.comparison import Untouched, Variant
+from npusim.studies.document_head import RestsOn
 from npusim.studies.elasticity import Elasticity
 from npusim.techniques import BASE, NONE, apply, get, parse, technique_names, technique_with
 

@@ -11,8 +11,8 @@ from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS
 from npusim.scenario import Scenario
-from npusim.studies.comparison import RestsOn, Skipped, Untouched, Variant, WhatIf
-from npusim.studies.document_head import head_of
+from npusim.studies.comparison import Skipped, Untouched, Variant, WhatIf
+from npusim.studies.document_head import RestsOn, head_of
 from npusim.studies.elasticity import elasticities
 from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of, rests_on
 from npusim.studies.verdict import advice_of, conclusion_of, dominator_of, notes_of, uncertain_gains
