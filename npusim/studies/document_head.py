@@ -11,7 +11,6 @@ from pydantic import Field
 
 from npusim.documents import Document, Part
 
-
 Interval = tuple[float, float]
 """A 90 % interval that follows from the uncertainties of the data sheet."""
 

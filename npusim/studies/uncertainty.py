@@ -109,13 +109,12 @@ def method_of(soc: Soc, samples: int, seed: int) -> str:
     return method
 
 
-def with_interval(found: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
+def with_interval(estimate: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
     """Return an estimate with the 90 % interval of its latency; see `npusim.studies.uncertainty`."""
     bounds = draw([mapped], samples, seed).latency_interval(0)
-    notes = [*found.provenance["notes"], method_of(mapped.soc, samples, seed)]
-    return found.model_copy(
-        update={"latency_interval_s": bounds, "provenance": {**found.provenance, "notes": notes}}
-    )
+    notes = [*estimate.provenance["notes"], method_of(mapped.soc, samples, seed)]
+    provenance = {**estimate.provenance, "notes": notes}
+    return estimate.model_copy(update={"latency_interval_s": bounds, "provenance": provenance})
 
 
 def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Draws:
@@ -135,11 +134,11 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
         machine = sampled(soc, numbers[:known], normals[s, :known])
         factors = np.exp(shares @ (sigma * normals[s, known:]))
         archs: dict[tuple[int, int], Any] = {}
-        for i, one in enumerate(mapped):
-            run, key = one.run, (one.run.tiles, one.run.requests)
+        for i, graph in enumerate(mapped):
+            key = (graph.run.tiles, graph.run.requests)
             if key not in archs:
-                archs[key] = run.row(machine)
-            total = evaluated(one, machine, archs[key])
+                archs[key] = graph.run.row(machine)
+            total = evaluated(graph, machine, archs[key])
             latency[i, s] = total["latency_s"] * factors[i]
             interval[i, s] = factors[i] / total["throughput_per_s"]
     return Draws(latency, interval, numbers, normals)
@@ -176,23 +175,20 @@ def _model_errors(calibration: Calibration, mapped: Sequence[Mapped]) -> tuple[l
     Operators of one type err together, different types independently: what the equation of a type leaves out
     is left out wherever it is used.
     """
-    times: list[dict[str, float]] = []
-    for one in mapped:
-        found: dict[str, float] = {}
-        total = max(float(one.total["latency_s"]), float(one.results["latency_s"].sum()))
-        for group, result in zip(one.decisions.groups, one.results, strict=True):
-            device = one.soc.devices.get(group.device)
-            if device is not None and device.kind == calibration.device and total > 0.0:
-                kind = one.graph.operators[group.main].type
+    shares: list[dict[str, float]] = []
+    for graph in mapped:
+        by_type: dict[str, float] = {}
+        total_s = max(float(graph.total["latency_s"]), float(graph.results["latency_s"].sum()))
+        for group, result in zip(graph.decisions.groups, graph.results, strict=True):
+            device = graph.soc.devices.get(group.device)
+            if device is not None and device.kind == calibration.device and total_s > 0.0:
+                kind = graph.graph.operators[group.main].type
                 kind = kind if kind in calibration.model_error else OTHER_OPERATORS
-                found[kind] = found.get(kind, 0.0) + float(result["latency_s"]) / total
-        times.append(found)
-    types = sorted({kind for found in times for kind in found})
-    errors = [
-        Uncertain((EQUATIONS, kind), 1.0, calibration.model_error[kind], float("inf"), False)
-        for kind in types
-    ]
-    return errors, np.array([[found.get(kind, 0.0) for kind in types] for found in times])
+                by_type[kind] = by_type.get(kind, 0.0) + float(result["latency_s"]) / total_s
+        shares.append(by_type)
+    types, sigma = sorted(set().union(*shares)), calibration.model_error
+    errors = [Uncertain((EQUATIONS, kind), 1.0, sigma[kind], float("inf"), False) for kind in types]
+    return errors, np.array([[by_type.get(kind, 0.0) for kind in types] for by_type in shares])
 
 
 def _correlate(normals: Any, numbers: Sequence[Uncertain], calibration: Calibration) -> None:

@@ -10,7 +10,6 @@ from npusim.documents import Part
 from npusim.studies.document_head import UnderStack
 from npusim.studies.stream.stored import StoredFeatures
 
-
 Way = Literal["recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"]
 """Ways to keep up with the updates; see `Strategy`."""
 

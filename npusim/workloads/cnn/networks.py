@@ -28,7 +28,7 @@ def _classified(net: Network, x: str, classes: int) -> Graph:
 
 
 def _bottleneck(net: Network, x: str, width: int, stride: int, name: str) -> str:
-    """Three convolutions beside a shortcut, which is a convolution where the shape changes."""
+    """Add three convolutions and a shortcut, which is a convolution where the shape changes."""
     shortcut = x
     if net.shape(x)[1] != 4 * width:
         shortcut = net.convolution(x, 4 * width, f"{name}/shortcut", 1, stride)
@@ -306,31 +306,36 @@ def _yolo_bottleneck(net: Network, x: str, hidden: int, name: str, shortcut: boo
 def _c2f(net: Network, x: str, width: int, name: str, depth: int, shortcut: bool) -> str:
     """Two branches and the result of every bottleneck along the second, joined."""
     half = width // 2
-    parts = net.split(net.rounded(_conv(net, x, width, f"{name}/conv1")), (half, half), f"{name}/split")
+    parts = _halves(net, x, half, name)
     for i in range(depth):
         parts.append(_yolo_bottleneck(net, parts[-1], half, f"{name}/block{i}", shortcut))
     return _conv(net, net.concat(parts, f"{name}/concat"), width, f"{name}/conv2")
 
 
+def _halves(net: Network, x: str, width: int, name: str) -> list[str]:
+    """Return two branches of a width, by a convolution and a split."""
+    return net.split(net.rounded(_conv(net, x, 2 * width, f"{name}/conv1")), (width, width), f"{name}/split")
+
+
 def _c3k2(net: Network, x: str, width: int, name: str, nested: bool, share: float = 0.5) -> str:
     """C2f of one inner block, a bottleneck or a C3 of two; `share` of the width is each branch's."""
     part = int(width * share)
-    parts = net.split(net.rounded(_conv(net, x, 2 * part, f"{name}/conv1")), (part, part), f"{name}/split")
+    parts = _halves(net, x, part, name)
     inner = f"{name}/block0"
     if nested:
         half = part // 2
         y = _conv(net, parts[1], half, f"{inner}/conv1")
         for i in range(2):
             y = _yolo_bottleneck(net, y, half, f"{inner}/block{i}", True)
-        beside = _conv(net, parts[1], half, f"{inner}/conv2")
-        y = _conv(net, net.concat((y, beside), f"{inner}/concat"), part, f"{inner}/conv3")
+        shortcut = _conv(net, parts[1], half, f"{inner}/conv2")
+        y = _conv(net, net.concat((y, shortcut), f"{inner}/concat"), part, f"{inner}/conv3")
     else:
         y = _yolo_bottleneck(net, parts[1], part // 2, inner, True)
     return _conv(net, net.concat((*parts, y), f"{name}/concat"), width, f"{name}/conv2")
 
 
 def _pooled(net: Network, x: str, width: int, name: str) -> str:
-    """SPPF: a map beside its maxima over windows of 5, 9 and 13, pooled one after another."""
+    """SPPF: join a map and its maxima over windows of 5, 9 and 13, pooled one after another."""
     parts = [net.rounded(_conv(net, x, net.shape(x)[1] // 2, f"{name}/conv1"))]
     for i in range(3):
         parts.append(net.max_pool(parts[-1], f"{name}/pool{i}", 5, 1))
@@ -347,7 +352,7 @@ def _above(net: Network, x: str, finer: str, name: str) -> str:
 def _attended(net: Network, x: str, name: str) -> str:
     """C2PSA: half of the channels pass through attention over pixels and a feed-forward block."""
     half = net.shape(x)[1] // 2
-    kept, x = net.split(net.rounded(_conv(net, x, 2 * half, f"{name}/conv1")), (half, half), f"{name}/split")
+    kept, x = _halves(net, x, half, name)
     x = net.add(x, _pixel_attention(net, x, f"{name}/attention"), f"{name}/add")
     y = net.convolution(_conv(net, x, 2 * half, f"{name}/feed1"), half, f"{name}/feed2")
     x = net.add(x, y, f"{name}/feed_add")

@@ -39,15 +39,6 @@ class ListedEdges(Section):
     """Where the list stands, and why it is read so."""
 
 
-class SourcedShare(Section):
-    """A share with its source."""
-
-    value: Share
-    """The share, in [0, 1]."""
-    source: str
-    """Where it comes from."""
-
-
 class SourcedRatio(Section):
     """A positive number with its source."""
 
@@ -55,6 +46,13 @@ class SourcedRatio(Section):
     """The number."""
     source: str
     """Where it comes from."""
+
+
+class SourcedShare(SourcedRatio):
+    """A share with its source."""
+
+    value: Share
+    """The share, in [0, 1]."""
 
 
 class DatasetStatistics(Section):
@@ -134,7 +132,7 @@ class DatasetStatistics(Section):
         """Return the statistics as the graph carries them."""
         stated = {field.name: getattr(self, field.name) for field in fields(GraphStructure)}
         values: dict[str, Any] = {
-            name: value.value if isinstance(value, SourcedShare | SourcedRatio) else copy(value)
+            name: value.value if isinstance(value, SourcedRatio) else copy(value)
             for name, value in stated.items()
             if value is not None
         }
