@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -26,13 +26,20 @@ from npusim.mapping import (
 )
 from npusim.scenario import Scenario
 from npusim.studies.chain import Chain, ChainOnDevices, chain_of
-from npusim.studies.evolved_mapping import Budget, Genes, hypervolume, pareto, searched
+from npusim.studies.evolved_mapping import Budget, Genes, SearchMethod, hypervolume, pareto, searched
 from npusim.studies.map_front_document import AloneOn, MapFront, PlacedChain
 from npusim.studies.mapping_letters import letters_of, placement_of, written
 from npusim.studies.placed_units import PlacedUnits, coarser_start, placed_units
 
 OperatingPoints = Mapping[str, str]
 """Operating point of each device that has been set; the others are as in the data sheet."""
+_LIMITS: dict[str, Callable[[ChainProblem, Any], Limit]] = {
+    "latency_s": latency_limit,
+    "energy_j": energy_limit,
+    "power_w": power_limit,
+    "transitions": transitions_limit,
+}
+"""Limits of a chain by field of `Limits`."""
 _BEYOND = 1.001
 """Latency and energy up to which hypervolumes count, over those of the worst device alone."""
 
@@ -50,15 +57,14 @@ class Limits:
 
     def of(self, problem: ChainProblem) -> list[Limit]:
         """Return the limits of a problem."""
-        amounts: list[tuple[float | None, Callable[[ChainProblem, Any], Limit]]] = [
-            (self.latency_s, latency_limit),
-            (self.energy_j, energy_limit),
-            (self.power_w, power_limit),
-            (self.transitions, transitions_limit),
-        ]
-        limits = [limit(problem, most) for most, limit in amounts if most is not None]
+        limits = [_LIMITS[name](problem, most) for name, most in self._amounts().items()]
         shares = self._known_shares(problem.units)
         return [*limits, *(share_limit(problem, problem.units[i], share) for i, share in shares)]
+
+    def _amounts(self) -> dict[str, float]:
+        """Return the limits other than shares that are set."""
+        values = {name: getattr(self, name) for name in _LIMITS}
+        return {name: value for name, value in values.items() if value is not None}
 
     def kept(self, values: Any, placements: Any, units: Sequence[str]) -> Any:
         """Return which placements keep the limits, array of bool; see `ChainProblem.evaluate`."""
@@ -83,9 +89,8 @@ class Limits:
     @property
     def named(self) -> dict[str, float]:
         """The limits by name, in SI units."""
-        amounts = {name: value for name, value in asdict(self).items() if name != "shares"}
         shares = {f"share of {device}": share for device, share in self.shares.items()}
-        return {name: float(value) for name, value in amounts.items() if value is not None} | shares
+        return {name: float(value) for name, value in self._amounts().items()} | shares
 
 
 def map_front(
@@ -141,6 +146,7 @@ def map_front(
     budget, chosen = budget or Budget(), devices_of(scenario.machine, devices)
     chain = _chain(scenario.graph, method, granularity)
     exact = chain is not None and method in (None, "exact")
+    search: SearchMethod = "random" if method == "random" else "nsga2"
     if operating_points and not exact:
         raise NpusimError("operating points are tried with exact fronts of chains of blocks alone")
     combinations = list(combinations_of(scenario.machine, chosen)) if operating_points else [{}]
@@ -158,7 +164,7 @@ def map_front(
             problems.append((points, on_devices.problem(machine) if points else problem))
         placements = study.exact(problems)
     else:
-        placements, share = study.searched("random" if method == "random" else "nsga2")
+        placements, share = study.searched(search)
     alone = study.alone()
     front = [placements[i] for i in pareto(_values(placements))]
     given = [study.requested(mapping, at, points) for points, at in problems if mapping and operating_points]
@@ -174,7 +180,7 @@ def map_front(
         alone=alone,
         points=front,
         granularity=granularity,
-        method="exact" if exact else "random" if method == "random" else "nsga2",
+        method="exact" if exact else search,
         evaluations=None if exact else budget.evaluations,
         hypervolume_share=share,
         chosen=_least_product(front, alone, exponents),
@@ -228,7 +234,7 @@ class _Study:
             raise refused[0]
         return placements
 
-    def searched(self, method: Literal["nsga2", "random"]) -> tuple[list[PlacedChain], float | None]:
+    def searched(self, method: SearchMethod) -> tuple[list[PlacedChain], float | None]:
         """Return what a search finds, and its hypervolume over that of the exact front if there is one."""
         problem, start, share = self.problem, None, None
 
