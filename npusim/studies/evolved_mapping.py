@@ -34,7 +34,7 @@ class Budget:
     evaluations: int = 5000
     population: int = 200
     mutation: float = 0.4
-    """Share of children of which one block or more goes to another unit."""
+    """Share of children with one block or more on another unit."""
     crossover: float = 0.8
     """Share of pairs that exchange units of blocks."""
     seed: int = 0
@@ -42,7 +42,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Evolved:
-    """Placements found, by rising latency: none beats another in both."""
+    """Non-dominated placements, by rising latency."""
 
     values: Any
     """Latency (s) and energy (J), shape (placements, 2)."""

@@ -1,17 +1,4 @@
-"""Intervals: the estimate made again on many machines that the data sheet's uncertainties allow.
-
-Every number of the data sheet that states an uncertainty (a relative standard deviation) is drawn
-log-normally around its value, clipped to what its kind allows: memory, clocks, the fitted terms of grid and
-DMA, DSP kernels, the rate of transposed reads. The draws are a Latin hypercube with a seed, the same for all
-stacks, so that what two stacks share cancels in their ratio. Decisions (fusion, residency, placement) stay
-those of the data sheet: a compiler would not know better either; the tiling is searched again.
-
-Where the data sheet was fitted to measurements (`Soc.calibration`), errors of fitted numbers are drawn
-together, as the fit found them, and what the equations leave out is drawn too: each type of operator on the
-measured device errs by a factor of its own, as wide as operators that were held out of the fit were missed.
-Elsewhere numbers are drawn independently of each other, although some are correlated, so an interval is
-rather too wide than too narrow; and what the equations leave out is not in it.
-"""
+"""Intervals: the estimate repeated on many machines that the data sheet's uncertainties allow."""
 
 from __future__ import annotations
 
@@ -110,7 +97,7 @@ def method_of(soc: Soc, samples: int, seed: int) -> str:
 
 
 def with_interval(estimate: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
-    """Return an estimate with the 90 % interval of its latency; see `npusim.studies.uncertainty`."""
+    """Return an estimate with the 90 % interval of its latency, as `draw` finds it."""
     bounds = draw([mapped], samples, seed).latency_interval(0)
     notes = [*estimate.provenance["notes"], method_of(mapped.soc, samples, seed)]
     provenance = {**estimate.provenance, "notes": notes}
@@ -118,7 +105,18 @@ def with_interval(estimate: Estimate, mapped: Mapped, samples: int = SAMPLES, se
 
 
 def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Draws:
-    """Evaluate mapped graphs on machines that the data sheet would allow too."""
+    """Evaluate mapped graphs on machines that the data sheet would allow too.
+
+    Each number with an uncertainty (a relative standard deviation) is drawn log-normally around its value,
+    clipped to what its kind allows. The draws are a Latin hypercube, the same for all graphs, so that what
+    two stacks share cancels in their ratio. Decisions (fusion, residency, placement) stay as mapped; the
+    tiling is searched again.
+
+    If the data sheet was fitted to measurements (`Soc.calibration`), fitted numbers are drawn with the
+    correlations of the fit, and each type of operator errs by a factor of its own, as wide as the errors on
+    operators held out of the fit. Otherwise numbers are drawn independently, so an interval is rather too
+    wide than too narrow, and the errors of the equations are not in it.
+    """
     soc, used = with_library(mapped[0].soc, mapped)
     numbers, shares = uncertain_numbers(soc, used), np.zeros((len(mapped), 0))
     known = len(numbers)

@@ -1,9 +1,7 @@
 """Layers of convolutional networks and transformers as OpenVINO's conversion makes them.
 
 Images are NCHW, batch normalisation is folded into weights and biases, and bias and activation are operators
-of their own: the mapping decides what is fused into a convolution. A network quantised to 8 bits multiplies
-bytes. A result stays in bytes if the grid can apply its bias and activation to the accumulators. Otherwise a
-FakeQuantize rounds the floating-point result where a reader needs bytes.
+of their own: the mapping decides what is fused into a convolution.
 """
 
 from __future__ import annotations
@@ -23,6 +21,9 @@ _IN_BYTES = frozenset({"", "Relu", "PRelu", "Clamp"})
 
 class Network:
     """A network under construction, in floating point or quantised.
+
+    A quantised network multiplies bytes. A result stays in bytes if the grid can apply its bias and
+    activation to the accumulators; otherwise a FakeQuantize rounds it where a reader needs bytes.
 
     Parameters
     ----------

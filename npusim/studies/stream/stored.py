@@ -1,8 +1,8 @@
 """Batched inference with hidden features stored from earlier batches (GCNP, section 3.3.2).
 
-Batches are drawn from the test nodes until all are answered. Hidden features of training and validation nodes
-are there beforehand, those of each batch's roots are stored as far as is asked for, and dropped once they are
-too old; neighbours of roots whose features are stored need no neighbours of their own.
+Batches are drawn from the test nodes until all are answered. Features of training and validation nodes are
+stored beforehand, those of visited roots up to an age limit. A neighbour with stored features needs no
+further neighbours.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class StoredFeatures(Part):
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """What is asked about stored features."""
+    """Batch sizes and limits of a study of stored features."""
 
     roots: Sequence[int]
     """Batch sizes."""
@@ -153,7 +153,7 @@ Runner = Callable[[GnnSpec, StorePlan, list[StoredBatches]], StoredFeatures]
 
 
 def stored_features(scenario: Scenario, plan: StorePlan, run: Runner | None = None) -> StoredFeatures:
-    """Predict, and count where a runner is given, what stored hidden features save.
+    """Return what stored hidden features save: predicted, and counted on real data if a runner is given.
 
     Parameters
     ----------

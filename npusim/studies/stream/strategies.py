@@ -235,6 +235,6 @@ class Course:
 
 
 def _held(size: Size, capacity: int) -> Size:
-    """Return a graph of some size as far as a capacity holds it."""
+    """Return a size cut to a capacity."""
     nodes = min(size.nodes, capacity)
     return Size(nodes, min(size.edges, nodes * (nodes - 1) // 2))

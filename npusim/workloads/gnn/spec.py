@@ -164,7 +164,7 @@ class Batch(Section):
     roots: Roots
     """Target nodes of a batch."""
     hop2: Neighbours = 32
-    """Neighbours taken of a node that is no root, at most; of a root all are."""
+    """Most neighbours sampled of a node that is no root; a root keeps all."""
     stored: Annotated[float, Field(ge=0.0, le=1.0)] | Literal["visited", "training"] = 0.0
     """Share of the roots' neighbours with stored hidden features, or whose share the data set states."""
     counted: Literal["each", "distinct"] = "each"
