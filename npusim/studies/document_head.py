@@ -1,4 +1,4 @@
-"""Parts that the documents of several studies share: network, machine, stack, run conditions, intervals.
+"""Parts that several documents share: network, machine, stack, run conditions, intervals.
 
 JSON keeps the order of the fields: those of base classes first, the last base class before the others.
 """

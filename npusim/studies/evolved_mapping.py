@@ -1,4 +1,4 @@
-"""Placements by evolution or at random: for graphs that are no chains, and to compare with exact fronts.
+"""Placements by evolution or at random: for graphs that are no chains, and to check exact fronts.
 
 MaGNAS's inner search (section 4.3.2): NSGA-II over a genome with a gene for each block, the unit that runs
 it. Source of the defaults: section 4.3.2 (mutation 0.4, crossover 0.8) and 5.1.3 (population 200).

@@ -10,7 +10,9 @@ from npusim.documents import Part
 from npusim.studies.document_head import UnderStack
 from npusim.studies.stream.stored import StoredFeatures
 
-Way = Literal["recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"]
+StrategyName = Literal[
+    "recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"
+]
 """Ways to keep up with the updates; see `Strategy`."""
 
 
@@ -23,7 +25,7 @@ class Strategy(Part):
     graph is run; mini-batches: compiled for a batch of nodes, edges between batches are lost.
     """
 
-    name: Way
+    name: StrategyName
     """Which way it is."""
     techniques: str
     """Canonical technique stack at the start."""

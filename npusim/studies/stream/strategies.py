@@ -13,7 +13,7 @@ from npusim.graph import Graph, GraphStructure
 from npusim.mapping import map_graph
 from npusim.ops import Family, TensorKind
 from npusim.scenario import Scenario
-from npusim.studies.stream.document import Strategy, Way
+from npusim.studies.stream.document import Strategy, StrategyName
 from npusim.studies.stream.masks import MaskKeeper
 from npusim.studies.stream.updates import Size
 from npusim.techniques import EdgeData, apply, parse, technique_with
@@ -112,7 +112,11 @@ class Costs:
     """Inferences after each update."""
 
     def strategy(
-        self, name: Way, techniques: str, nodes: Sequence[int], batches: BatchJudgement = BatchJudgement(0.0)
+        self,
+        name: StrategyName,
+        techniques: str,
+        nodes: Sequence[int],
+        batches: BatchJudgement = BatchJudgement(0.0),
     ) -> Strategy:
         """Return the totals; `nodes` are those that it is compiled for at the start."""
         updates = len(self.compile_s) - 1
