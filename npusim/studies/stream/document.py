@@ -10,9 +10,7 @@ from npusim.documents import Part
 from npusim.studies.document_head import UnderStack
 from npusim.studies.stream.stored import StoredFeatures
 
-StrategyName = Literal[
-    "recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"
-]
+Name = Literal["recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"]
 """Ways to keep up with the updates; see `Strategy`."""
 
 
@@ -25,7 +23,7 @@ class Strategy(Part):
     graph is run; mini-batches: compiled for a batch of nodes, edges between batches are lost.
     """
 
-    name: StrategyName
+    name: Name
     """Which way it is."""
     techniques: str
     """Canonical technique stack at the start."""

@@ -13,7 +13,7 @@ from npusim.graph import Graph, GraphStructure
 from npusim.mapping import map_graph
 from npusim.ops import Family, TensorKind
 from npusim.scenario import Scenario
-from npusim.studies.stream.document import Strategy, StrategyName
+from npusim.studies.stream.document import Name, Strategy
 from npusim.studies.stream.masks import MaskKeeper
 from npusim.studies.stream.updates import Size
 from npusim.techniques import EdgeData, apply, parse, technique_with
@@ -113,7 +113,7 @@ class Costs:
 
     def strategy(
         self,
-        name: StrategyName,
+        name: Name,
         techniques: str,
         nodes: Sequence[int],
         batches: BatchJudgement = BatchJudgement(0.0),
