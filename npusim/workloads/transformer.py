@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,38 +13,19 @@ from npusim.units import refuse
 from npusim.workloads.network import Network
 from npusim.workloads.spec import WorkloadKind, WorkloadSpec, default_of_model
 
-TransformerModel = Literal["bert-base", "bert-large", "vit"]
-
-
-class _Sizes(NamedTuple):
-    """Defaults of a model."""
-
-    layers: int
-    hidden: int
-    heads: int
-    sequence: int
-    vocabulary: int
-    outputs: int
-
-
-_SIZES: dict[str, _Sizes] = {
-    "bert-base": _Sizes(12, 768, 12, 128, 28996, 2),
-    "bert-large": _Sizes(24, 1024, 16, 384, 30522, 2),
-    "vit": _Sizes(12, 768, 12, 197, 0, 1000),
-}
 _POSITIONS = 512
 """Longest sequence that BERT has position embeddings for."""
 
 
-def _of_model(key: str) -> Any:
-    return default_of_model({model: getattr(sizes, key) for model, sizes in _SIZES.items()})
+def _of_model(bert_base: int, bert_large: int, vit: int) -> Any:
+    return default_of_model({"bert-base": bert_base, "bert-large": bert_large, "vit": vit})
 
 
 def _tokens(data: dict[str, Any]) -> int:
     """Return the default of `sequence`: of vit, its patches and one token of the class."""
-    if data["model"] != "vit":
-        return _SIZES[data["model"]].sequence
-    return int((data["image"] // data["patch"]) ** 2 + 1)
+    if data["model"] == "vit":
+        return int((data["image"] // data["patch"]) ** 2 + 1)
+    return 384 if data["model"] == "bert-large" else 128
 
 
 class TransformerSpec(WorkloadSpec):
@@ -52,17 +33,17 @@ class TransformerSpec(WorkloadSpec):
 
     kind: Literal["transformer"]
     """Transformers."""
-    model: TransformerModel
+    model: Literal["bert-base", "bert-large", "vit"]
     """The network: bert-base and bert-large score tokens as answers to a question; vit classifies images."""
     precision: Literal["fp16", "bf16", "fp32", "int8"] = "fp16"
     """Format of its tensors; `int8`: products multiply bytes, softmax, GELU and normalisations stay fp16."""
     batch: Annotated[int, Field(ge=1, le=1024)] = 1
     """Texts or images of one inference."""
-    layers: Annotated[int, Field(ge=1, le=200)] = _of_model("layers")
+    layers: Annotated[int, Field(ge=1, le=200)] = _of_model(12, 24, 12)
     """Layers. Default: 12, bert-large 24."""
-    hidden: Annotated[int, Field(ge=1, le=65536)] = _of_model("hidden")
+    hidden: Annotated[int, Field(ge=1, le=65536)] = _of_model(768, 1024, 768)
     """Features of a token; the feed-forward network is four times as wide. Default: 768, bert-large 1024."""
-    heads: Annotated[int, Field(ge=1, le=1024)] = _of_model("heads")
+    heads: Annotated[int, Field(ge=1, le=1024)] = _of_model(12, 16, 12)
     """Attention heads. Default: 12, bert-large 16."""
     image: Annotated[int, Field(ge=1, le=8192)] = 224
     """Height and width of vit's images."""
@@ -70,9 +51,9 @@ class TransformerSpec(WorkloadSpec):
     """Height and width of vit's patches."""
     sequence: Annotated[int, Field(ge=1, le=65536, validate_default=True, default_factory=_tokens)]
     """Tokens of a text. Default: 128, bert-large 384; of vit its patches and one token of the class, 197."""
-    vocabulary: Annotated[int, Field(ge=0, le=10_000_000)] = _of_model("vocabulary")
+    vocabulary: Annotated[int, Field(ge=0, le=10_000_000)] = _of_model(28996, 30522, 0)
     """Rows of the table of word embeddings. Default: 28996 (bert-base), 30522 (bert-large); vit has none."""
-    outputs: Annotated[int, Field(ge=1, le=100_000)] = _of_model("outputs")
+    outputs: Annotated[int, Field(ge=1, le=100_000)] = _of_model(2, 2, 1000)
     """Scores of a token (bert, default 2: start and end of the answer) or of an image (vit, 1000 classes)."""
 
     @model_validator(mode="after")
