@@ -9,7 +9,7 @@ import npusim
 from npusim.arch import Soc
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
-from npusim.workloads.gnn import GnnSpec, build_gnn
+from npusim.workloads import GnnSpec, build_gnn
 
 
 @cache

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict
+from typing import Any, Literal
 
 from pydantic import Field
 
-from npusim.documents import Document, Part
+from npusim.documents import Part
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import InfeasibleError
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.graph import Phase
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
-from npusim.studies.comparison import Interval, Variant
+from npusim.studies.comparison import Variant
+from npusim.studies.document_head import Interval, OnMachine, RunConditions, head_of
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, Draws
 from npusim.studies.whatif import compared
-from npusim.techniques import NONE, Technique, get, legal, parse, rewritings, technique_names
+from npusim.techniques import NONE, Stack, Technique, get, legal, parse, rewritings, technique_names
 
 KEEP_ANSWERS = 0.95
-"""Least share of answers that the stack to try keeps, unless told otherwise."""
-Verdict = Literal["gains", "no gain", "instead", "refused"]
+"""Least share of answers that the stack to try keeps by default."""
+_VERDICTS = ("gains", "no gain", "instead", "refused")
+"""Verdicts in the order of the table."""
 
 
 class TechniqueAdvice(Part):
-    """One technique on a network."""
+    """One technique on a network.
+
+    `gains`; `no gain`: it applies and saves nothing; `instead`: only in place of a technique of the best
+    stack; `refused`: the network holds nothing that it works on.
+    """
 
     technique: str
     """Technique, with settings where they are not its own."""
-    verdict: Verdict
-    """`gains`; `no gain`: it applies and saves nothing; `instead`: only in place of one that is taken;
-    `refused`: the network holds nothing that it works on."""
+    verdict: Literal["gains", "no gain", "instead", "refused"]
+    """Whether it pays."""
     stack: str | None
     """Stack in which it was tried: the best that may hold it; null where it is refused."""
     gain: float | None
@@ -82,31 +88,15 @@ class Agreement(Part):
     largest_output: float
     """Largest magnitude of an output of the original."""
     same_answers: float
-    """Share of rows whose largest output stands in the same column; of a single column, that is the same to
-    1 % of the largest."""
+    """Share of rows whose largest output is in the same column; of a single column: is within 1 %."""
     same_answers_fp16: float | None
     """The same share for the stack without its 8-bit techniques; null where it has none."""
 
 
-class Advice(Document):
+class Advice(RunConditions, OnMachine):
     """What techniques would do for a network, and the stack to try."""
 
     schema_: Literal["npusim.advise/1"] = Field("npusim.advise/1", alias="schema")
-    """Version of this document."""
-    workload: str
-    """Name of the network."""
-    soc: str
-    """Name of the SoC."""
-    hint: str
-    """Performance hint: latency or throughput."""
-    requests: int
-    """Inferences in flight."""
-    tiles: int
-    """NPU tiles that an inference uses."""
-    npu_tiles: int
-    """Tiles of the NPU; 0 without one."""
-    contexts: int
-    """Inferences that the NPU works on side by side."""
     techniques: list[TechniqueAdvice]
     """Every technique, those that gain most first."""
     rewritings: list[RewritingAdvice]
@@ -116,10 +106,9 @@ class Advice(Document):
     today: Variant
     """The stack to try: best of what a model file can hold."""
     with_compiler: Variant
-    """Best of all stacks, those included that need a compiler's help."""
+    """Best of all stacks, also of those that need a compiler's help."""
     agreement: list[Agreement]
-    """Answers of the stacks that were tried, fastest first, up to the one to try; empty where the network's
-    numbers are not known, or no file can hold the network."""
+    """Answers of the stacks that were compared, fastest first, up to the one to try; may be empty."""
     file: str | None = None
     """File that holds the network under the stack to try; null where none was asked for."""
     notes: list[str]
@@ -141,7 +130,7 @@ def advise(
     Parameters
     ----------
     scenario : Scenario
-        Its own techniques are not looked at.
+        Its own techniques are ignored.
     judge : callable, optional
         Returns how the answers of a stack agree with the original's, where the network's numbers are known;
         raises an UnwritableError for a stack that no file can hold.
@@ -157,56 +146,49 @@ def advise(
     """
     today, every = fitting_stacks(scenario, usable=_runs_today), fitting_stacks(scenario)
     grown = [every.stacks[-1], today.stacks[-1], every.stacks[0], NONE]
-    tried = {name: _tried(scenario, name, grown) for name in technique_names()}
-    asked = [NONE, *today.stacks, *every.stacks]
+    tried = {name: _stack_with(scenario, name, grown) for name in technique_names()}
+    stacks = [NONE, *today.stacks, *every.stacks]
     for name, stack in tried.items():
-        if stack is not None:
-            asked += [_without(stack, name), stack]
-    told, draws = compared(scenario, list(dict.fromkeys(asked)), samples=samples, seed=seed)
-    found = {variant.techniques: variant for variant in told.variants}
-    usable = [found[stack] for stack in dict.fromkeys((NONE, *today.stacks)) if stack in found]
-    best_today, judged, unwritable = _keeping(sorted(usable, key=_time), judge, keep_answers)
-    best = min((best_today, *(found[s] for s in every.stacks if s in found)), key=_time)
-    of_gains = _Gains(found, draws)
-    techniques = [_advice(scenario, name, stack, of_gains, best) for name, stack in tried.items()]
-    rank = {"gains": 0, "no gain": 1, "instead": 2, "refused": 3}
+        stacks += [] if stack is None else [_without(stack, name), stack]
+    comparison, draws = compared(scenario, list(dict.fromkeys(stacks)), samples=samples, seed=seed)
+    variants = {variant.techniques: variant for variant in comparison.variants}
+    usable = [variants[stack] for stack in dict.fromkeys((NONE, *today.stacks)) if stack in variants]
+    best_today, agreement, unwritable = _keeping(sorted(usable, key=_time), judge, keep_answers)
+    best = min((best_today, *(variants[s] for s in every.stacks if s in variants)), key=_time)
+    techniques = [_advice(scenario, name, stack, variants, draws, best) for name, stack in tried.items()]
     return Advice(
-        **{key: getattr(told, key) for key in _HEAD},
-        techniques=sorted(techniques, key=lambda one: (rank[one.verdict], -(one.gain or 0.0))),
+        **head_of(comparison),
+        techniques=sorted(techniques, key=lambda t: (_VERDICTS.index(t.verdict), -(t.gain or 0.0))),
         rewritings=_rewritings(scenario),
-        as_it_is=found[NONE],
+        as_it_is=variants[NONE],
         today=best_today,
         with_compiler=best,
-        agreement=judged,
-        notes=[*told.notes, *unwritable],
-        conclusion=_conclusion(found[NONE], best_today, best),
+        agreement=agreement,
+        notes=[*comparison.notes, *unwritable],
+        conclusion=_conclusion(variants[NONE], best_today, best),
     )
-
-
-_HEAD = ("workload", "soc", "hint", "requests", "tiles", "npu_tiles", "contexts")
 
 
 def _keeping(
     variants: Sequence[Variant], judge: Callable[[str], Agreement] | None, least: float
 ) -> tuple[Variant, list[Agreement], list[str]]:
-    """Return the first variant that keeps enough answers, the judgements, and a note if there is none.
+    """Return the first variant that keeps enough answers, the agreements up to it, and notes.
 
-    Without a judgement it is the first variant. Where none keeps enough it is the network without techniques,
-    judged last.
+    Without a judge it is the first variant. If none keeps enough, it is the network without techniques.
     """
-    judged: list[Agreement] = []
-    if judge is None:
-        return variants[0], judged, []
+    agreement: list[Agreement] = []
     reasons: list[str] = []
-    for variant in sorted(variants, key=lambda one: one.techniques == NONE):
+    if judge is None:
+        return variants[0], agreement, reasons
+    for variant in sorted(variants, key=lambda v: v.techniques == NONE):
         try:
-            judged.append(judge(variant.techniques))
+            agreement.append(judge(variant.techniques))
         except UnwritableError as error:
             reasons.append(f"answers of {variant.techniques} were not compared: {error}")
             continue
-        if judged[-1].same_answers >= least:
+        if agreement[-1].same_answers >= least:
             break
-    return (variant, judged, reasons) if judged else (variants[0], judged, reasons[:1])
+    return (variant, agreement, reasons) if agreement else (variants[0], agreement, reasons[:1])
 
 
 def _runs_today(technique: Technique) -> bool:
@@ -218,93 +200,87 @@ def _time(variant: Variant) -> float:
 
 
 def _without(stack: str, name: str) -> str:
-    return str(parse([one for one in parse(stack).to_data() if _name(one) != name]))
+    return str(Stack(tuple(entry for entry in parse(stack) if entry.technique.name != name)))
 
 
-def _name(entry: object) -> str:
-    return next(iter(entry)) if isinstance(entry, dict) else str(entry)
-
-
-def _tried(scenario: Scenario, name: str, stacks: Sequence[str]) -> str | None:
+def _stack_with(scenario: Scenario, name: str, stacks: Sequence[str]) -> str | None:
     """Return the first stack that is legal with a technique and without it; None: there is none."""
     graph = scenario.baseline
-    for stack in stacks:
-        present = parse(stack)
-        whole = present if name in present.names else parse([*present.to_data(), name])
+    for stack in map(parse, stacks):
+        whole = stack if name in stack.names else parse([*stack.to_data(), name])
         if legal(graph, whole) is None and legal(graph, _without(str(whole), name)) is None:
             return str(whole)
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Gains:
-    """Variants of a comparison by stack, and the machines that were drawn for them."""
-
-    found: dict[str, Variant]
-    draws: Draws | None
-
-    def of(self, stack: str, before: str) -> tuple[float, Interval | None]:
-        """Return the throughput of a stack over that of another, and its 90 % interval."""
-        place = list(self.found).index
-        gain = self.found[stack].throughput_per_s / self.found[before].throughput_per_s
-        if self.draws is None:
-            return gain, None
-        return gain, self.draws.speedup_interval(place(stack), place(before))
-
-
 def _advice(
-    scenario: Scenario, name: str, stack: str | None, gains: _Gains, best: Variant
+    scenario: Scenario,
+    name: str,
+    stack: str | None,
+    variants: dict[str, Variant],
+    draws: Draws | None,
+    best: Variant,
 ) -> TechniqueAdvice:
+    """Return what a technique gives in a stack, over the same stack without it."""
     technique = get(name)
-    runs = _runs_today(technique)
-    reason = "" if runs else technique.what_if or "only a compiler can do it: no model file can ask for it"
-    if stack is None or not {stack, _without(stack, name)} <= set(gains.found):
+    about: dict[str, Any] = {
+        "technique": name,
+        "today": _runs_today(technique),
+        "numerics": technique.numerics,
+    }
+    if stack is None or not {stack, _without(stack, name)} <= set(variants):
+        reason = legal(scenario.baseline, name) or "it does not fit into SRAM"
         return TechniqueAdvice(
-            technique=name, verdict="refused", stack=None, gain=None, gain_interval=None, today=runs,
-            numerics=technique.numerics, reason=legal(scenario.baseline, name) or "it does not fit into SRAM",
-        )  # fmt: skip
-    gain, interval = gains.of(stack, _without(stack, name))
-    verdict: Verdict = "gains" if gain > 1.0 + LEAST_GAIN else "no gain"
-    if set(technique.excludes) & set(parse(best.techniques).names):
-        verdict = "instead"
+            **about, verdict="refused", stack=None, gain=None, gain_interval=None, reason=reason
+        )
+    reason = technique.what_if or "only a compiler can do it: no model file can ask for it"
+    before = _without(stack, name)
+    gain, place = variants[stack].throughput_per_s / variants[before].throughput_per_s, list(variants).index
+    excluded = set(technique.excludes) & set(parse(best.techniques).names)
     return TechniqueAdvice(
-        technique=name, verdict=verdict, stack=stack, gain=gain,
-        gain_interval=interval, today=runs, numerics=technique.numerics, reason=reason,
-    )  # fmt: skip
+        **about,
+        verdict="instead" if excluded else "gains" if gain > 1.0 + LEAST_GAIN else "no gain",
+        stack=stack,
+        gain=gain,
+        gain_interval=None if draws is None else draws.speedup_interval(place(stack), place(before)),
+        reason="" if about["today"] else reason,
+    )
 
 
 def _rewritings(scenario: Scenario) -> list[RewritingAdvice]:
+    """Return the changes that open the network to techniques, the costliest part of it first."""
     try:
         plain = mapped_estimate(scenario.with_(techniques=NONE).mapped)
     except InfeasibleError:
         return []
     rows = {name: row for row in plain.operators for name in (row.name, *row.fused)}
-    regions: dict[tuple[str, str], float] = {}
+    regions: dict[tuple[str, str], float] = defaultdict(float)
     for row in plain.operators:
-        regions[row.block, row.phase] = regions.get((row.block, row.phase), 0.0) + row.latency_s
-    found = [
-        RewritingAdvice(
-            operator=one.operator, region=one.region, what=one.what, opens=list(one.opens),
-            share=rows[one.operator].latency_s / plain.latency_s,
-            block=rows[one.operator].block, phase=rows[one.operator].phase,
-            region_share=regions[rows[one.operator].block, rows[one.operator].phase] / plain.latency_s,
-        )
-        for one in rewritings(scenario.baseline)
-        if one.operator in rows
-    ]  # fmt: skip
-    return sorted(found, key=lambda one: -one.region_share)
+        regions[row.block, row.phase] += row.latency_s
+    advice = []
+    for rewriting in rewritings(scenario.baseline):
+        if rewriting.operator in rows:
+            row = rows[rewriting.operator]
+            advice.append(
+                RewritingAdvice(
+                    **asdict(rewriting),
+                    share=row.latency_s / plain.latency_s,
+                    block=row.block,
+                    phase=row.phase,
+                    region_share=regions[row.block, row.phase] / plain.latency_s,
+                )
+            )
+    return sorted(advice, key=lambda each: -each.region_share)
 
 
 def _conclusion(plain: Variant, today: Variant, best: Variant) -> str:
-    if today.techniques == NONE:
-        text = "No technique that runs today makes it faster"
-    else:
-        gain, interval = today.throughput_per_s / plain.throughput_per_s, today.speedup_interval
-        told = factor(gain, last_digit(interval))
-        text = f"Try {today.techniques}: {told} the throughput of the network as it is"
-        if interval is not None:
-            text += f" (90 %: {factors(interval)})"
+    text = "No technique that runs today makes it faster"
+    if today.techniques != NONE:
+        interval = today.speedup_interval
+        gain = factor(today.throughput_per_s / plain.throughput_per_s, last_digit(interval))
+        text = f"Try {today.techniques}: {gain} the throughput of the network as it is"
+        text += f" (90 %: {factors(interval)})" if interval is not None else ""
     if best.techniques != today.techniques:
         more = best.throughput_per_s / today.throughput_per_s
         text += f"; with a compiler's help {best.techniques} would give {more:.3g} times that"
-    return text + "."
+    return f"{text}."

@@ -26,22 +26,15 @@ class Chain:
 
 
 def chain_of(graph: Graph) -> Chain:
-    """Return the blocks of a network that is a chain of them.
-
-    Raises
-    ------
-    NpusimError
-        Where a block reads from another one than that before it.
-    """
-    number: dict[str, int] = {}
-    of: dict[str, int] = {}
+    """Return the blocks of a network; an `NpusimError` where one reads from another than the previous."""
+    block_of = {op.name: graph.regions[op.name].block for op in graph}
+    blocks = tuple(dict.fromkeys(block_of.values()))
+    number = {block: i for i, block in enumerate(blocks)}
+    handed_bytes = [0.0] * len(blocks)
     for op in graph:
-        of[op.name] = number.setdefault(graph.regions[op.name].block, len(number))
-    blocks, handed = tuple(number), dict.fromkeys(range(len(number) - 1), 0.0)
-    for op in graph:
-        here = of[op.name]
+        here = number[block_of[op.name]]
         for name in op.outputs:
-            readers = {of[reader.name] for reader in graph.readers(name)} - {here}
+            readers = {number[block_of[reader.name]] for reader in graph.readers(name)} - {here}
             if readers - {here + 1}:
                 other = blocks[max(readers - {here + 1})]
                 raise NpusimError(
@@ -49,8 +42,8 @@ def chain_of(graph: Graph) -> Chain:
                     "which is not the block before it; two objectives are for chains, one is for all networks"
                 )
             if readers:
-                handed[here] += graph.tensors[name].bytes
-    return Chain(blocks, tuple(handed.values()))
+                handed_bytes[here] += graph.tensors[name].bytes
+    return Chain(blocks, tuple(handed_bytes[:-1]))
 
 
 @dataclass(frozen=True)
@@ -94,25 +87,17 @@ class BlockCosts:
 
 
 class ChainOnDevices:
-    """A chain of blocks on devices, for machines that differ in clocks and voltages.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The network, and one of these machines.
-    chain : Chain
-        Its blocks.
-    devices : sequence of str
-    """
+    """A chain of blocks on devices, for machines that differ in clocks and voltages."""
 
     def __init__(self, scenario: Scenario, chain: Chain, devices: Sequence[str]) -> None:
+        """Prepare the network of a scenario, whose machine is one of these, on each device."""
         self._chain, self._devices = chain, tuple(devices)
         self._prepared: dict[str, PreparedGraph] = {}
         self._refused: list[InfeasibleError] = []
         for device in devices:
-            one = scenario.with_(device=device)
+            alone = scenario.with_(device=device)
             try:
-                self._prepared[device] = prepared(one.graph, one.machine, one.run)
+                self._prepared[device] = prepared(alone.graph, alone.machine, alone.run)
             except InfeasibleError as error:
                 self._refused.append(error)
 
@@ -126,9 +111,9 @@ class ChainOnDevices:
         """
         mapped: dict[str, Mapped | None] = dict.fromkeys(self._devices)
         refused = list(self._refused)
-        for device, one in self._prepared.items():
+        for device, graph in self._prepared.items():
             try:
-                mapped[device] = one.on(soc)
+                mapped[device] = graph.on(soc)
             except InfeasibleError as error:
                 refused.append(error)
         if not any(mapped.values()):
@@ -141,13 +126,7 @@ class ChainOnDevices:
 
 
 def chain_problem(scenario: Scenario, chain: Chain, devices: Sequence[str]) -> ChainProblem:
-    """Return the costs of a chain's blocks on devices, and of handing results from device to device.
-
-    Raises
-    ------
-    InfeasibleError
-        Where none of the devices can run the network.
-    """
+    """Return the costs of a chain's blocks and transfers; errors as for `ChainOnDevices.costs`."""
     return ChainOnDevices(scenario, chain, devices).problem(scenario.machine)
 
 
@@ -156,11 +135,13 @@ def costs_of_mapped(mapped: Mapping[str, Mapped | None], chain: Chain, soc: Soc)
     shape = (len(chain.blocks), len(mapped))
     time_s, energy_j = np.full(shape, np.inf), np.full(shape, np.inf)
     launch_s = np.zeros(len(mapped))
-    for d, (device, one) in enumerate(mapped.items()):
-        if one is not None:
-            launch_s[d] = float(one.arch[device]["launch_s"])
-            time_s[:, d], energy_j[:, d] = _on_one(one, chain)
-    byte_s = np.array([_seconds_per_byte(soc, device) for device in mapped])
+    byte_s = np.zeros(len(mapped))
+    for d, (device, alone) in enumerate(mapped.items()):
+        bandwidth = soc.hosts[device].dram_bandwidth if device in soc.hosts else soc.dram.bandwidth
+        byte_s[d] = 1.0 / (float(bandwidth) * soc.dram.clock_ratio)
+        if alone is not None:
+            launch_s[d] = float(alone.arch[device]["launch_s"])
+            time_s[:, d], energy_j[:, d] = _on_one(alone, chain)
     byte_j = float(soc.technology.energy.dram) if soc.technology is not None else 0.0
     passing = Passing(launch_s, byte_s, soc.idle_w, byte_j * soc.dram.voltage_ratio**2)
     return BlockCosts(time_s, energy_j, passing)
@@ -182,9 +163,3 @@ def _on_one(mapped: Mapped, chain: Chain) -> tuple[Any, Any]:
     time_s = np.bincount(block, results["critical_s"] + launches_s, count)
     energy_j = np.bincount(block, results["energy_j"] + static_j, count)
     return time_s, energy_j + float(arch.shared["idle_w"]) * time_s
-
-
-def _seconds_per_byte(soc: Soc, device: str) -> float:
-    """Return the time of a byte between a device and DRAM, at its clock."""
-    bandwidth = soc.hosts[device].dram_bandwidth if device in soc.hosts else soc.dram.bandwidth
-    return 1.0 / (float(bandwidth) * soc.dram.clock_ratio)

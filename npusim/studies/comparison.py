@@ -6,27 +6,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from npusim.documents import Document, Part
+from npusim.documents import Part
 from npusim.engines.estimate import Compilation
+from npusim.studies.document_head import Interval, OnMachine, RestsOn, RunConditions
 from npusim.studies.elasticity import Elasticity
-
-Interval = tuple[float, float]
-"""A 90 % interval that follows from the uncertainties of the data sheet."""
-
-
-class RestsOn(Part):
-    """The one uncertain number that more than half of a time is made of."""
-
-    number: str
-    """Its path in the data sheet."""
-    value: str
-    """Its value with unit."""
-    uncertainty: float
-    """Its relative standard deviation."""
-    source: str
-    """Where it comes from."""
-    share: float
-    """Relative change of the time for that of the number, without sign: 0.5 to about 1."""
 
 
 class Variant(Part):
@@ -35,9 +18,7 @@ class Variant(Part):
     techniques: str
     """Canonical technique stack."""
     stack: str
-    """The stack as compared across points: `techniques` without the quantgr that workload.precision=int8
-    adds.
-    """
+    """The stack as compared across points: without the quantgr that workload.precision=int8 adds."""
     at: dict[str, str]
     """Settings of the point; empty where there is only one."""
     latency_s: float
@@ -55,9 +36,9 @@ class Variant(Part):
     speedup_throughput: float
     """Throughput of this stack over that of the baseline."""
     speedup_interval: Interval | None
-    """90 % interval of the speed-up in throughput (with one request in flight: of that in latency too)."""
+    """90 % interval of the speed-up in throughput (with one request in flight: in latency too)."""
     speedup_uncertain_by: dict[str, float]
-    """Numbers of the data sheet that the interval comes from, each with its share of the variance."""
+    """Share of the interval's variance by number of the data sheet."""
     latency_interval_s: Interval | None
     """90 % interval of the latency, in s."""
     rests_on: RestsOn | None = None
@@ -69,7 +50,7 @@ class Variant(Part):
     step_interval: Interval | None
     """90 % interval of `step_speedup`; what both stacks share cancels."""
     step_uncertain_by: dict[str, float]
-    """As `speedup_uncertain_by`, for the step."""
+    """Share of the variance of `step_interval` by number of the data sheet."""
     bound: str
     """Unit that is busy the largest share of the time."""
     launches: int = 1
@@ -79,11 +60,9 @@ class Variant(Part):
     kept_in_sram: dict[str, float]
     """Share of each tensor that cacheg keeps in SRAM across layers."""
     dominated_by: str | None
-    """A stack with the same results that is at least as good in time, energy and DRAM traffic and better in
-    one, without merely adding to this one; or null."""
+    """A stack with the same results that dominates it in time, energy and DRAM traffic; null: none."""
     accuracy: float | None = None
-    """Share of the test nodes that the trained model classifies correctly with this stack, in the numbers
-    that the machine computes in; null where it was not asked for."""
+    """Share of test nodes that the trained model classifies correctly; null where it was not asked for."""
 
 
 class Untouched(Part):
@@ -139,27 +118,12 @@ class Crossover(Part):
     """Value at which they are equally fast, by bisection; null for an axis without numbers."""
 
 
-class WhatIf(Document):
+class WhatIf(RunConditions, OnMachine):
     """A comparison of technique stacks on one workload and one SoC."""
 
     MAIN_TABLE: ClassVar[str] = "variants"
 
     schema_: Literal["npusim.whatif/1"] = Field("npusim.whatif/1", alias="schema")
-    """Version of this document."""
-    workload: str
-    """Name of the network."""
-    soc: str
-    """Name of the SoC."""
-    hint: str
-    """Performance hint: latency or throughput."""
-    requests: int
-    """Inferences in flight."""
-    tiles: int
-    """NPU tiles that an inference uses."""
-    npu_tiles: int
-    """Tiles of the NPU; 0 without one."""
-    contexts: int
-    """Inferences that the NPU works on side by side, each on tiles of its own."""
     baseline: str
     """Stack that speed-ups refer to."""
     devices: list[Untouched] = Field(default_factory=list)
@@ -188,5 +152,4 @@ class WhatIf(Document):
     @property
     def points(self) -> list[dict[str, str]]:
         """The points, in order; one without settings where nothing was varied."""
-        found = {tuple(variant.at.items()): variant.at for variant in self.variants}
-        return list(found.values())
+        return list({tuple(variant.at.items()): variant.at for variant in self.variants}.values())

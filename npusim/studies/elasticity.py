@@ -5,10 +5,10 @@ The network is mapped and estimated again on each slightly better machine; no fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
-from typing import Any
+from operator import attrgetter
 
 from npusim.arch import with_overrides
 from npusim.config import SET_BY_STUDY, parse_override
@@ -44,37 +44,27 @@ class Elasticity(Part):
 
 
 _UNITS = {"GB/s": 1e9, "MHz": 1e6, "KiB": 1024.0, "us": 1e-6}
-_DRAM = ("DRAM bandwidth", "dram.bandwidth", "GB/s", lambda soc: soc.dram.bandwidth)
-_CPU = (
-    ("CPU clock", "cpu.clock", "MHz", lambda soc: soc.cpu.clock),
-    ("DRAM bandwidth of the CPU", "cpu.dram_bandwidth", "GB/s", lambda soc: soc.cpu.dram_bandwidth),
+_DRAM = ("DRAM bandwidth", "dram.bandwidth", "GB/s")
+_CPU = (("CPU clock", "cpu.clock", "MHz"), ("DRAM bandwidth of the CPU", "cpu.dram_bandwidth", "GB/s"))
+_NPU = (
+    ("DPU clock", "npu.dpu.clock", "MHz"),
+    ("clock of DSPs and DMA", "npu.vpu_clock", "MHz"),
+    ("SRAM of a tile", "npu.sram.per_tile", "KiB"),
 )
-_PARTS = (
-    ("DPU clock", "npu.dpu.clock", "MHz", lambda soc: soc.npu.dpu.clock),
-    ("clock of DSPs and DMA", "npu.vpu_clock", "MHz", lambda soc: soc.npu.vpu_clock),
-    ("SRAM of a tile", "npu.sram.per_tile", "KiB", lambda soc: soc.npu.sram.per_tile),
-)
-_PIECES = (
-    ("DSPs of a tile", "npu.dsp.per_tile", lambda soc: soc.npu.dsp.per_tile),
-    ("DMA engines", "npu.dma.engines", lambda soc: soc.npu.dma.engines),
-)
+"""Resource, setting and unit of what can be had in parts."""
+_COUNTS = (("DSPs of a tile", "npu.dsp.per_tile"), ("DMA engines", "npu.dma.engines"))
+"""Resource and setting of what can be had one by one."""
 
 
 def elasticities(scenario: Scenario, engine: Engine) -> list[Elasticity]:
-    """Try a little more of each resource.
-
-    Returns
-    -------
-    list of Elasticity
-        The most helpful first.
-    """
+    """Simulate the network with a little more of each resource, and return the most helpful first."""
     before = _seconds(engine(scenario))
-    found = []
-    for words, setting, more, changed in _changes(scenario):
+    rows = []
+    for resource, setting, more, changed in _changes(scenario):
         after = _seconds(engine(changed))
         gain = 1.0 - after / before if before else 0.0
-        found.append(Elasticity(resource=words, setting=setting, more=more, seconds=after, gain=gain))
-    return sorted(found, key=lambda e: (-e.elasticity, e.resource))
+        rows.append(Elasticity(resource=resource, setting=setting, more=more, seconds=after, gain=gain))
+    return sorted(rows, key=lambda row: (-row.elasticity, row.resource))
 
 
 def _seconds(estimate: Estimate) -> float:
@@ -83,44 +73,40 @@ def _seconds(estimate: Estimate) -> float:
     return 1.0 / estimate.throughput_per_s if estimate.throughput_per_s < inf else 0.0
 
 
-def _changes(scenario: Scenario) -> list[tuple[str, str, float, Scenario]]:
-    """List (words, setting, relative change, scenario) of every change that the machine allows."""
+def _changes(scenario: Scenario) -> Iterator[tuple[str, str, float, Scenario]]:
+    """Yield (resource, setting, relative change, scenario) of every change that the machine allows."""
     soc, run = scenario.machine, scenario.run
     # What the hint chose stays, so that the machine alone changes.
     fixed = scenario.with_(requests=run.requests, tiles=run.tiles or None)
-    found: list[tuple[str, str, float, Scenario]] = []
 
-    def add(words: str, path: str, text: str, more: float, on: Scenario = fixed) -> None:
+    def changed(path: str, text: str, on: Scenario = fixed) -> tuple[str, Scenario]:
         kind, _, number = path.partition(".")
         path = f"{soc.named(kind) or kind}.{number}"
         setting = replace(parse_override(f"{path}={text}"), source=SET_BY_STUDY)
-        found.append((words, setting.origin, more, on.on(with_overrides(soc, [setting]))))
+        return setting.origin, on.on(with_overrides(soc, [setting]))
 
-    parts: list[tuple[str, str, str, Callable[[Any], Any]]] = [_DRAM]
-    devices = {op.device for op in scenario.graph} | {run.device}
-    if not soc.has("npu"):
-        parts += _CPU if soc.has("cpu") else ()
-    elif "cpu" in devices and soc.has("cpu"):
-        parts.append(_CPU[0])
-    parts += _PARTS if soc.has("npu") else ()
-    for words, path, unit, value in parts:
-        add(words, path, _text(float(value(soc)) * (1.0 + STEP), unit), STEP)
-    if not soc.has("npu"):
-        return found
-    for words, path, value in _PIECES:
-        count = int(value(soc))
-        add(words, path, str(count + 1), 1.0 / count)
-    shorter = float(soc.npu.launch_overhead) * (1.0 - STEP)
-    if run.requests == 1 and shorter > 0.0:
-        add("shorter launch", "npu.launch_overhead", _text(shorter, "us"), STEP)
+    def scaled(path: str, unit: str, factor: float) -> tuple[str, Scenario]:
+        """Change a quantity, written in a unit as one would type it."""
+        return changed(path, f"{float(attrgetter(path)(soc)) * factor / _UNITS[unit]:.6g}{unit}")
+
+    has_npu = soc.has("npu")
+    uses_cpu = "cpu" in {op.device for op in scenario.graph} | {run.device}
+    of_cpu = _CPU if not has_npu else _CPU[:1] if uses_cpu else ()
+    for resource, path, unit in (_DRAM, *(of_cpu if soc.has("cpu") else ()), *(_NPU if has_npu else ())):
+        setting, machine = scaled(path, unit, 1.0 + STEP)
+        yield resource, setting, STEP, machine
+    if not has_npu:
+        return
+    for resource, path in _COUNTS:
+        count = int(attrgetter(path)(soc))
+        setting, machine = changed(path, str(count + 1))
+        yield resource, setting, 1.0 / count, machine
+    if run.requests == 1 and float(soc.npu.launch_overhead) * (1.0 - STEP) > 0.0:
+        setting, machine = scaled("npu.launch_overhead", "us", 1.0 - STEP)
+        yield "shorter launch", setting, STEP, machine
     wider = fixed.with_(tiles=run.tiles + 1)
     if run.tiles < int(soc.npu.tiles):
-        found.append(("tiles", f"--tiles {run.tiles + 1}", 1.0 / run.tiles, wider))
+        yield "tiles", f"--tiles {run.tiles + 1}", 1.0 / run.tiles, wider
     elif run.requests == 1:
-        add("tiles", "npu.tiles", str(run.tiles + 1), 1.0 / run.tiles, wider)
-    return found
-
-
-def _text(value: float, unit: str) -> str:
-    """A quantity as one would type it."""
-    return f"{value / _UNITS[unit]:.6g}{unit}"
+        setting, machine = changed("npu.tiles", str(run.tiles + 1), wider)
+        yield "tiles", setting, 1.0 / run.tiles, machine

@@ -1,4 +1,4 @@
-"""Placements by evolution or at random: for graphs that are no chains, and beside exact fronts.
+"""Placements by evolution or at random: for graphs that are no chains, and to check exact fronts.
 
 MaGNAS's inner search (section 4.3.2): NSGA-II over a genome with a gene for each block, the unit that runs
 it. Source of the defaults: section 4.3.2 (mutation 0.4, crossover 0.8) and 5.1.3 (population 200).
@@ -34,7 +34,7 @@ class Budget:
     evaluations: int = 5000
     population: int = 200
     mutation: float = 0.4
-    """Share of children of which one block or more goes to another unit."""
+    """Share of children with one block or more on another unit."""
     crossover: float = 0.8
     """Share of pairs that exchange units of blocks."""
     seed: int = 0
@@ -42,7 +42,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Evolved:
-    """Placements found, by rising latency: none beats another in both."""
+    """Non-dominated placements, by rising latency."""
 
     values: Any
     """Latency (s) and energy (J), shape (placements, 2)."""
@@ -59,28 +59,24 @@ def searched(genes: Genes, method: SearchMethod, budget: Budget, first: Any = No
         Placements that it starts with.
     """
     random = np.random.default_rng(budget.seed)
-    start = np.empty((0, len(genes.allowed)), np.int64) if first is None else first
-    kept, values = start, genes.evaluate(start) if len(start) else np.empty((0, 2))
-    best, best_values = _better(kept, values)
-    done = len(start)
-    while done < budget.evaluations:
-        count = min(budget.population, budget.evaluations - done)
+    kept = np.empty((0, len(genes.allowed)), np.int64) if first is None else first
+    values = genes.evaluate(kept) if len(kept) else np.empty((0, 2))
+    best = pareto(values)
+    best, best_values, evaluated = kept[best], values[best], len(kept)
+    while evaluated < budget.evaluations:
+        count = min(budget.population, budget.evaluations - evaluated)
         if method == "random" or len(kept) < 2:
             points = _drawn(genes.allowed, count, random)
         else:
-            points = _children(genes.allowed, kept, values, count, budget, random)
-        done += count
-        found = genes.evaluate(points)
-        best, best_values = _better(np.concatenate([best, points]), np.concatenate([best_values, found]))
-        kept, values = np.concatenate([kept, points]), np.concatenate([values, found])
+            points = _children(genes.allowed, kept, count, budget, random)
+        evaluated += count
+        new = genes.evaluate(points)
+        best, best_values = np.concatenate([best, points]), np.concatenate([best_values, new])
+        order = pareto(best_values)
+        best, best_values = best[order], best_values[order]
+        kept, values = np.concatenate([kept, points]), np.concatenate([values, new])
         kept, values = _survivors(kept, values, budget.population)
     return Evolved(best_values, best)
-
-
-def _better(points: Any, values: Any) -> tuple[Any, Any]:
-    """Return the placements that none beats, by rising latency."""
-    order = _pareto(values)
-    return points[order], values[order]
 
 
 def _drawn(allowed: Any, count: int, random: np.random.Generator) -> Any:
@@ -89,24 +85,21 @@ def _drawn(allowed: Any, count: int, random: np.random.Generator) -> Any:
     return (random.random((count, len(allowed), 1)) > chance.cumsum(1)[None, :, :-1]).sum(2)
 
 
-def _children(
-    allowed: Any, kept: Any, values: Any, count: int, budget: Budget, random: np.random.Generator
-) -> Any:
-    """Return children of parents that won tournaments of two."""
+def _children(allowed: Any, kept: Any, count: int, budget: Budget, random: np.random.Generator) -> Any:
+    """Return children of parents that won tournaments of two; survivors stand best first."""
     drawn = random.integers(0, len(kept), (2, 2 * count))
-    rank = np.arange(len(kept))  # survivors stand best first
-    parents = kept[np.where(rank[drawn[0]] < rank[drawn[1]], drawn[0], drawn[1])].reshape(2, count, -1)
+    parents = kept[drawn.min(0)].reshape(2, count, -1)
     blocks = kept.shape[1]
-    takes = (random.random((count, 1)) < budget.crossover) & (random.random((count, blocks)) < 0.5)
-    found = np.where(takes, parents[1], parents[0])
+    crosses = (random.random((count, 1)) < budget.crossover) & (random.random((count, blocks)) < 0.5)
+    children = np.where(crosses, parents[1], parents[0])
     mutates = random.random((count, 1)) < budget.mutation
     flips = mutates & (random.random((count, blocks)) < 1.0 / blocks)
     flips[np.arange(count), random.integers(0, blocks, count)] |= mutates[:, 0]
-    return np.where(flips, _drawn(allowed, count, random), found)
+    return np.where(flips, _drawn(allowed, count, random), children)
 
 
 def _survivors(points: Any, values: Any, population: int) -> tuple[Any, Any]:
-    """Return the best of some placements, each once: by fronts, within a front those with most room."""
+    """Return the best of some placements, each once: by fronts, within a front by crowding distance."""
     points, first = np.unique(points, axis=0, return_index=True)
     values = values[first]
     good = np.isfinite(values).all(1)
@@ -123,8 +116,8 @@ def _survivors(points: Any, values: Any, population: int) -> tuple[Any, Any]:
     return points[order[:population]], values[order[:population]]
 
 
-def _pareto(values: Any) -> Any:
-    """Return places of what none beats, by rising latency."""
+def pareto(values: Any) -> Any:
+    """Return the numbers of the non-dominated rows of (latency, energy), by rising latency."""
     order = np.lexsort((values[:, 1], values[:, 0]))
     energy = values[order, 1]
     before = np.concatenate(([np.inf], np.minimum.accumulate(energy)[:-1]))
@@ -142,6 +135,6 @@ def hypervolume(values: Any, worst: Any) -> float:
     inside = values[(values < worst).all(1)]
     if not len(inside):
         return 0.0
-    inside = inside[_pareto(inside)]
+    inside = inside[pareto(inside)]
     right = np.append(inside[1:, 0], worst[0])
     return float(((right - inside[:, 0]) * (worst[1] - inside[:, 1])).sum())

@@ -25,25 +25,12 @@ class FittingStacks:
     """What else there is, by reason, in a sentence; empty where nothing is left."""
 
 
-@dataclass
-class _Times:
-    """Times between two inferences by stack, each found once."""
-
-    scenario: Scenario
-    names: tuple[str, ...]
-    """Techniques to choose from."""
-    known: dict[str, float] = field(default_factory=dict)
-
-    def of(self, stack: Stack) -> float:
-        """Return the time of a stack (s); infinite where it is illegal or does not fit into SRAM."""
-        name = str(stack)
-        if name not in self.known:
-            try:
-                total = self.scenario.with_(techniques=name).mapped.total
-                self.known[name] = 1.0 / float(total["throughput_per_s"])
-            except (IllegalTechniqueError, InfeasibleError):
-                self.known[name] = inf
-        return self.known[name]
+def interval_s(scenario: Scenario, stack: Stack | str) -> float:
+    """Return the time between two inferences (s); infinite where a stack is illegal or does not fit."""
+    try:
+        return 1.0 / float(scenario.with_(techniques=str(stack)).mapped.total["throughput_per_s"])
+    except (IllegalTechniqueError, InfeasibleError):
+        return inf
 
 
 def fitting_stacks(
@@ -59,7 +46,7 @@ def fitting_stacks(
     Parameters
     ----------
     scenario : Scenario
-        Its own techniques are not looked at.
+        Its own techniques are ignored.
     usable : callable, optional
         Which techniques to choose from; all by default.
 
@@ -68,97 +55,102 @@ def fitting_stacks(
     >>> fitting_stacks(Scenario("resnet-50")).stacks
     ('none', 'quantgr')
     """
-    times = _Times(scenario, tuple(name for name in technique_names() if usable(get(name))))
-    base = _baseline(times)
-    grown = [base]
-    while (following := _grown(times, grown[-1])) is not None:
-        grown.append(following)
-    alone = [_with(base, option) for name in times.names for option in _options(name)]
-    single = [stack for stack in alone if stack is not None and _gains(times, stack, base)]
-    single = list({stack.names: stack for stack in sorted(single, key=times.of, reverse=True)}.values())
-    chosen = [base, *sorted(single, key=times.of), *grown[1:]]
-    shown = dict.fromkeys(map(str, chosen))
-    return FittingStacks(tuple(shown), _left_out(times, base, chosen))
+    return _Search(scenario, [get(name) for name in technique_names() if usable(get(name))]).result()
 
 
-def _baseline(times: _Times) -> Stack:
-    graph, empty = times.scenario.baseline, parse(None)
-    if legal(graph, BASE) is None and times.of(parse(BASE)) < inf:
-        return parse(BASE)
-    today = [get(name) for name in times.names]
-    options = [parse(t.name) for t in today if t.exact and not t.compiler_only and not t.what_if]
-    best = min(options, key=times.of, default=empty)
-    return best if _gains(times, best, empty) else empty
+@dataclass
+class _Search:
+    """The greedy search; each stack is mapped once."""
+
+    scenario: Scenario
+    techniques: list[Technique]
+    """Techniques to choose from."""
+    times: dict[str, float] = field(default_factory=dict)
+
+    def result(self) -> FittingStacks:
+        """Return the baseline, techniques that gain on it alone, and the stacks up to the best."""
+        base = self._baseline()
+        grown = [base]
+        while (following := self._grown(grown[-1])) is not None:
+            grown.append(following)
+        alone = [_with(base, option) for technique in self.techniques for option in _options(technique)]
+        gaining = [stack for stack in alone if stack is not None and self._gains(stack, base)]
+        fastest = {stack.names: stack for stack in sorted(gaining, key=self._time, reverse=True)}
+        chosen = [base, *sorted(fastest.values(), key=self._time), *grown[1:]]
+        return FittingStacks(tuple(dict.fromkeys(map(str, chosen))), self._left_out(base, chosen))
+
+    def _time(self, stack: Stack) -> float:
+        name = str(stack)
+        if name not in self.times:
+            self.times[name] = interval_s(self.scenario, name)
+        return self.times[name]
+
+    def _gains(self, stack: Stack, before: Stack) -> bool:
+        return self._time(stack) < (1.0 - LEAST_GAIN) * self._time(before)
+
+    def _baseline(self) -> Stack:
+        base, empty = parse(BASE), parse(None)
+        if legal(self.scenario.baseline, base) is None and self._time(base) < inf:
+            return base
+        today = [t for t in self.techniques if t.exact and not t.compiler_only and not t.what_if]
+        best = min((parse(t.name) for t in today), key=self._time, default=empty)
+        return best if self._gains(best, empty) else empty
+
+    def _grown(self, stack: Stack) -> Stack | None:
+        """Return the stack with the technique that saves most on it, or None where none saves enough."""
+        candidates: list[tuple[str, Stack]] = []
+        illegal: list[str] = []
+        for option in (option for technique in self.techniques for option in _options(technique)):
+            candidate = _with(stack, option)
+            if candidate is not None and self._time(candidate) < inf:
+                candidates.append((option, candidate))
+            elif candidate is not None:
+                illegal.append(option)
+        for option in illegal:
+            # It may need another one first: a rewritten operator, a ready-made mask.
+            for helper in [helper for helper, _ in candidates if _rewrites(helper)]:
+                both = _with(stack, helper, option) if _name(helper) != _name(option) else None
+                if both is not None and legal(self.scenario.baseline, both) is None:
+                    candidates.append((option, both))
+        best = min((candidate for _, candidate in candidates), key=self._time, default=stack)
+        return best if self._gains(best, stack) else None
+
+    def _left_out(self, base: Stack, chosen: list[Stack]) -> str:
+        """Return which techniques no stack has, by reason."""
+        used = {name for stack in chosen for name in stack.names}
+        reasons: dict[str, list[str]] = {}
+        for name in (technique.name for technique in self.techniques if technique.name not in used):
+            alone = _with(base, name)
+            reason = f"instead of {base}"
+            if alone is not None:
+                reason = "no gain" if self._time(alone) < inf else "do not apply"
+            reasons.setdefault(reason, []).append(name)
+        return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
 
 
-def _gains(times: _Times, stack: Stack, before: Stack) -> bool:
-    return times.of(stack) < (1.0 - LEAST_GAIN) * times.of(before)
-
-
-def _options(name: str) -> Iterator[str]:
+def _options(technique: Technique) -> Iterator[str]:
     """Yield a technique as it is by default, then in its other forms."""
-    yield name
-    technique = get(name)
+    yield technique.name
     for key, info in technique.parameters.model_fields.items() if technique.forms is not None else ():
         if isinstance(info.default, Enum):
             for choice in type(info.default):
                 if choice is not info.default:
-                    yield f"{name}:{key}={choice.value}"
-
-
-def _with(stack: Stack, *options: str) -> Stack | None:
-    """Return a stack with more techniques; None where one stands in it already or excludes another."""
-    names = {option.partition(":")[0] for option in options}
-    present = {*stack.names, *names}
-    if names & set(stack.names) or any(present & set(get(name).excludes) for name in present):
-        return None
-    return parse([*stack.to_data(), *options])
-
-
-def _grown(times: _Times, stack: Stack) -> Stack | None:
-    """Return the stack with the technique that saves most on it, or None where none saves enough."""
-    graph = times.scenario.baseline
-    found: list[tuple[str, Stack]] = []
-    illegal: list[tuple[str, Stack]] = []
-    for name in times.names:
-        for option in _options(name):
-            candidate = _with(stack, option)
-            if candidate is not None:
-                (found if times.of(candidate) < inf else illegal).append((option, candidate))
-    for option, _ in illegal:
-        # It may need another one first: a rewritten operator, a ready-made mask.
-        for helper, _ in list(found):
-            both = (
-                _with(stack, helper, option) if _rewrites(helper) and _name(helper) != _name(option) else None
-            )
-            if both is not None and legal(graph, both) is None:
-                found.append((option, both))
-    best = min((candidate for _, candidate in found), key=times.of, default=stack)
-    return best if _gains(times, best, stack) else None
+                    yield f"{technique.name}:{key}={choice.value}"
 
 
 def _name(option: str) -> str:
     return option.partition(":")[0]
 
 
+def _with(stack: Stack, *options: str) -> Stack | None:
+    """Return a stack with more techniques; None where it has one already or one excludes another."""
+    names = set(map(_name, options))
+    present = {*stack.names, *names}
+    if names & set(stack.names) or any(present & set(get(name).excludes) for name in present):
+        return None
+    return parse([*stack.to_data(), *options])
+
+
 def _rewrites(option: str) -> bool:
-    technique: Technique = get(_name(option))
+    technique = get(_name(option))
     return technique.annotation is None and technique.precision is None
-
-
-def _left_out(times: _Times, base: Stack, chosen: list[Stack]) -> str:
-    """Return which techniques no stack has, by reason."""
-    used = {name for stack in chosen for name in stack.names}
-    reasons: dict[str, list[str]] = {}
-    for name in times.names:
-        if name in used:
-            continue
-        alone = _with(base, name)
-        if alone is None:
-            reason = f"instead of {base}"
-        elif times.of(alone) < inf:
-            reason = "no gain"
-        else:
-            reason = "do not apply"
-        reasons.setdefault(reason, []).append(name)
-    return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())

@@ -25,14 +25,21 @@ from npusim.mapping import (
     transitions_limit,
 )
 from npusim.scenario import Scenario
-from npusim.studies.chain import Chain, ChainOnDevices, chain_of, chain_problem
-from npusim.studies.evolved_mapping import Budget, Genes, SearchMethod, hypervolume, searched
+from npusim.studies.chain import Chain, ChainOnDevices, chain_of
+from npusim.studies.evolved_mapping import Budget, Genes, SearchMethod, hypervolume, pareto, searched
 from npusim.studies.map_front_document import AloneOn, MapFront, PlacedChain
 from npusim.studies.mapping_letters import letters_of, placement_of, written
 from npusim.studies.placed_units import PlacedUnits, coarser_start, placed_units
 
-_AtPoints = tuple[Mapping[str, str], ChainProblem]
-"""Operating points, and a chain under them."""
+OperatingPoints = Mapping[str, str]
+"""Operating point of each device that has been set; the others are as in the data sheet."""
+_LIMITS: dict[str, Callable[[ChainProblem, Any], Limit]] = {
+    "latency_s": latency_limit,
+    "energy_j": energy_limit,
+    "power_w": power_limit,
+    "transitions": transitions_limit,
+}
+"""Limits of a chain by field of `Limits`."""
 _BEYOND = 1.001
 """Latency and energy up to which hypervolumes count, over those of the worst device alone."""
 
@@ -46,40 +53,44 @@ class Limits:
     power_w: float | None = None
     transitions: int | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
+    """Share of the blocks that a device may run, by its name."""
 
     def of(self, problem: ChainProblem) -> list[Limit]:
         """Return the limits of a problem."""
-        made: list[tuple[float | None, Callable[[ChainProblem, Any], Limit]]] = [
-            (self.latency_s, latency_limit),
-            (self.energy_j, energy_limit),
-            (self.power_w, power_limit),
-            (self.transitions, transitions_limit),
-        ]
-        found = [make(problem, most) for most, make in made if most is not None]
-        for device, share in self.shares.items():
-            if device not in problem.units:
-                raise UnknownNameError("device to limit", device, problem.units)
-            found.append(share_limit(problem, device, share))
-        return found
+        limits = [_LIMITS[name](problem, most) for name, most in self._amounts().items()]
+        shares = self._known_shares(problem.units)
+        return [*limits, *(share_limit(problem, problem.units[i], share) for i, share in shares)]
+
+    def _amounts(self) -> dict[str, float]:
+        """Return the limits other than shares that are set."""
+        values = {name: getattr(self, name) for name in _LIMITS}
+        return {name: value for name, value in values.items() if value is not None}
 
     def kept(self, values: Any, placements: Any, units: Sequence[str]) -> Any:
         """Return which placements keep the limits, array of bool; see `ChainProblem.evaluate`."""
         latency_s, energy_j = values.T
         moves = (placements[:, 1:] != placements[:, :-1]).sum(1)
+        most_j = None if self.power_w is None else self.power_w * latency_s
+        amounts = [(latency_s, self.latency_s), (energy_j, self.energy_j)]
+        amounts += [(moves, self.transitions), (energy_j, most_j)]
+        amounts += [((placements == i).mean(1), share) for i, share in self._known_shares(units)]
         kept = np.isfinite(latency_s)
-        for amount, most in (
-            (latency_s, self.latency_s),
-            (energy_j, self.energy_j),
-            (moves, self.transitions),
-        ):
+        for amount, most in amounts:
             kept = kept if most is None else kept & (amount <= most)
-        if self.power_w is not None:
-            kept = kept & (energy_j <= self.power_w * latency_s)
-        for device, share in self.shares.items():
+        return kept
+
+    def _known_shares(self, units: Sequence[str]) -> list[tuple[int, float]]:
+        """Return the number of each device with a limited share, and the share."""
+        for device in self.shares:
             if device not in units:
                 raise UnknownNameError("device to limit", device, units)
-            kept = kept & ((placements == list(units).index(device)).mean(1) <= share)
-        return kept
+        return [(list(units).index(device), share) for device, share in self.shares.items()]
+
+    @property
+    def named(self) -> dict[str, float]:
+        """The limits by name, in SI units."""
+        shares = {f"share of {device}": share for device, share in self.shares.items()}
+        return {name: float(value) for name, value in self._amounts().items()} | shares
 
 
 def map_front(
@@ -110,7 +121,7 @@ def map_front(
     exponents : tuple of float
         See `fitness`.
     mapping : str, optional
-        A placement to cost beside the front, as `PlacedChain.mapping` is written.
+        A placement to cost too, as `PlacedChain.mapping` is written.
     method : {"exact", "nsga2", "random"}, optional
         None: exact for chains of blocks, else NSGA-II.
     granularity : {"block", "layer", "operator"}
@@ -132,56 +143,51 @@ def map_front(
     """
     if scenario.run.requests > 1:
         raise NpusimError("several objectives are for one inference at a time; use the latency hint")
-    limits, budget = limits or Limits(), budget or Budget()
-    chosen, chain = devices_of(scenario.machine, devices), _chain(scenario.graph, method, granularity)
+    budget, chosen = budget or Budget(), devices_of(scenario.machine, devices)
+    chain = _chain(scenario.graph, method, granularity)
     exact = chain is not None and method in (None, "exact")
+    search: SearchMethod = "random" if method == "random" else "nsga2"
     if operating_points and not exact:
         raise NpusimError("operating points are tried with exact fronts of chains of blocks alone")
     combinations = list(combinations_of(scenario.machine, chosen)) if operating_points else [{}]
-    first = chain_problem(scenario, chain, chosen) if chain else placed_units(scenario, chosen, granularity)
-    made, share, problems = _Made(first, letters_of(chosen), mapping), None, list[_AtPoints]()
-    how: SearchMethod = "random" if method == "random" else "nsga2"
-    if exact and chain is not None and isinstance(first, ChainProblem):
-        problems = list(_problems(scenario, chain, first, combinations, tell))
-        points = _points(problems, made, limits)
+    share, problems = None, list[tuple[OperatingPoints, ChainProblem]]()
+    if chain is not None:
+        on_devices = ChainOnDevices(scenario, chain, chosen)
+        problem: ChainProblem | PlacedUnits = on_devices.problem(scenario.machine)
     else:
-        points, share = _searched(scenario, made, limits, how, budget, granularity)
-    return _document(
-        scenario, made, points, limits, exponents, problems if operating_points else (),
-        granularity=granularity, settings=len(combinations), hypervolume_share=share,
-        placements=float(len(chosen)) ** len(first.blocks) * len(combinations),
-        method="exact" if exact else how, evaluations=None if exact else budget.evaluations,
-    )  # fmt: skip
-
-
-def _document(
-    scenario: Scenario,
-    made: _Made,
-    points: Sequence[PlacedChain],
-    limits: Limits,
-    exponents: tuple[float, float],
-    problems: Sequence[_AtPoints],
-    **told: Any,
-) -> MapFront:
-    """Return the document of all placements that were found, and of the one that was asked for."""
-    front, alone = _not_beaten(points), _alone(made.problem)
-    given = made.asked(made.problem, {})
-    at_points = [one for named, problem in problems if (one := made.asked(problem, named))]
+        problem = placed_units(scenario, chosen, granularity)
+    study = _Study(scenario, problem, limits or Limits(), granularity, budget)
+    if exact and isinstance(problem, ChainProblem):
+        for done, points in enumerate(combinations):
+            tell(done, len(combinations))
+            machine = at_points(scenario.machine, points)
+            problems.append((points, on_devices.problem(machine) if points else problem))
+        placements = study.exact(problems)
+    else:
+        placements, share = study.searched(search)
+    alone = study.alone()
+    front = [placements[i] for i in pareto(_values(placements))]
+    given = [study.requested(mapping, at, points) for points, at in problems if mapping and operating_points]
     return MapFront(
         workload=scenario.graph.name,
         soc=scenario.machine.name,
         techniques=scenario.graph.techniques,
-        devices=dict(made.letters),
-        blocks=list(made.problem.blocks),
-        limits=_told(limits),
+        devices=study.letters,
+        blocks=list(problem.blocks),
+        placements=float(len(chosen)) ** len(problem.blocks) * len(combinations),
+        settings=len(combinations),
+        limits=study.limits.named,
         alone=alone,
         points=front,
-        chosen=_chosen(front, alone, exponents),
-        given=given,
-        given_points=at_points,
-        given_chosen=_chosen(at_points, alone, exponents) if at_points else None,
+        granularity=granularity,
+        method="exact" if exact else search,
+        evaluations=None if exact else budget.evaluations,
+        hypervolume_share=share,
+        chosen=_least_product(front, alone, exponents),
         exponents=exponents,
-        **told,
+        given=study.requested(mapping, problem, {}) if mapping is not None else None,
+        given_points=given,
+        given_chosen=_least_product(given, alone, exponents) if given else None,
     )
 
 
@@ -199,50 +205,60 @@ def _chain(graph: Graph, method: str | None, granularity: Granularity) -> Chain 
         return None
 
 
-def _searched(
-    scenario: Scenario,
-    made: _Made,
-    limits: Limits,
-    method: SearchMethod,
-    budget: Budget,
-    granularity: Granularity,
-) -> tuple[list[PlacedChain], float | None]:
-    """Return what a search finds, and its hypervolume over that of the exact front where there is one."""
-    problem = made.problem
-
-    def values(placements: Any) -> Any:
-        found = problem.evaluate(placements)
-        found[~limits.kept(found, placements, problem.units)] = np.inf
-        return found
-
-    start = None
-    if isinstance(problem, PlacedUnits) and method == "nsga2" and granularity != "block":
-        start = coarser_start(scenario, problem, granularity, budget)
-    found = searched(Genes(problem.allowed, values), method, budget, start)
-    if not len(found.placements):
-        raise InfeasibleError(f"none of {budget.evaluations} placements searched keeps all limits")
-    share = None
-    if isinstance(problem, ChainProblem):
-        best = chain_front(problem, limits.of(problem))
-        exact = np.stack([best.latency_s, best.energy_j], -1)
-        worst = np.array([(one.latency_s, one.energy_j) for one in _alone(problem)]).max(0)
-        worst = np.maximum(worst, exact.max(0)) * _BEYOND
-        share = hypervolume(found.values, worst) / hypervolume(exact, worst)
-    return [made.placed(problem, one, {}) for one in found.placements], share
-
-
 @dataclass(frozen=True)
-class _Made:
-    """Makes rows of the document."""
+class _Study:
+    """A network whose blocks are placed, and the limits of the placements."""
 
+    scenario: Scenario
     problem: ChainProblem | PlacedUnits
-    letters: Mapping[str, str]
-    mapping: str | None
-    """The placement asked for."""
+    limits: Limits
+    granularity: Granularity
+    budget: Budget
+
+    @property
+    def letters(self) -> dict[str, str]:
+        """Letter of each device in mappings."""
+        return letters_of(self.problem.units)
+
+    def exact(self, problems: Sequence[tuple[OperatingPoints, ChainProblem]]) -> list[PlacedChain]:
+        """Return the exact fronts under all combinations of operating points, one behind the other."""
+        placements: list[PlacedChain] = []
+        refused: list[InfeasibleError] = []
+        for points, problem in problems:
+            try:
+                front = chain_front(problem, self.limits.of(problem))
+                placements += [self.placed(problem, placement, points) for placement in front.placements]
+            except InfeasibleError as error:
+                refused.append(error)
+        if not placements:
+            raise refused[0]
+        return placements
+
+    def searched(self, method: SearchMethod) -> tuple[list[PlacedChain], float | None]:
+        """Return what a search finds, and its hypervolume over that of the exact front if there is one."""
+        problem, start, share = self.problem, None, None
+
+        def within_limits(placements: Any) -> Any:
+            values = problem.evaluate(placements)
+            values[~self.limits.kept(values, placements, problem.units)] = np.inf
+            return values
+
+        if isinstance(problem, PlacedUnits) and method == "nsga2" and self.granularity != "block":
+            start = coarser_start(self.scenario, problem, self.granularity, self.budget)
+        best = searched(Genes(problem.allowed, within_limits), method, self.budget, start)
+        if not len(best.placements):
+            raise InfeasibleError(f"none of {self.budget.evaluations} placements searched keeps all limits")
+        if isinstance(problem, ChainProblem):
+            front = chain_front(problem, self.limits.of(problem))
+            exact = np.stack([front.latency_s, front.energy_j], -1)
+            worst = np.maximum(_values(self.alone()).max(0), exact.max(0)) * _BEYOND
+            share = hypervolume(best.values, worst) / hypervolume(exact, worst)
+        return [self.placed(problem, placement, {}) for placement in best.placements], share
 
     def placed(
-        self, problem: ChainProblem | PlacedUnits, placement: np.ndarray, points: Mapping[str, str]
+        self, problem: ChainProblem | PlacedUnits, placement: np.ndarray, points: OperatingPoints
     ) -> PlacedChain:
+        """Return a placement with its figures as a row of the document."""
         latency_s, energy_j = (float(x) for x in problem.evaluate(placement[None])[0])
         units = [problem.units[u] for u in placement]
         counts = Counter(units)
@@ -256,75 +272,58 @@ class _Made:
             operating_points=dict(points),
         )
 
-    def asked(self, problem: ChainProblem | PlacedUnits, points: Mapping[str, str]) -> PlacedChain | None:
-        """Return the placement that was asked for, under operating points; None where none was."""
-        if self.mapping is None:
-            return None
-        said = self.mapping.split("/")
-        placement = placement_of(self.problem.blocks, self.problem.units, said, "--mapping")
+    def requested(
+        self, mapping: str, problem: ChainProblem | PlacedUnits, points: OperatingPoints
+    ) -> PlacedChain:
+        """Return the placement that the user wrote, under operating points."""
+        blocks, units = self.problem.blocks, self.problem.units
+        placement = placement_of(blocks, units, mapping.split("/"), "--mapping")
         if not np.isfinite(self.problem.evaluate(placement[None])[0, 0]):
-            raise InfeasibleError(f"--mapping {self.mapping}: a device cannot run a block that it is given")
+            raise InfeasibleError(f"--mapping {mapping}: a device cannot run a block that it is given")
         return self.placed(problem, placement, points)
 
-
-def _problems(
-    scenario: Scenario,
-    chain: Chain,
-    first: ChainProblem,
-    combinations: Sequence[Mapping[str, str]],
-    tell: Callable[[int, int], object],
-) -> Iterator[_AtPoints]:
-    """Yield the chain under each combination of operating points; `first` where nothing is set."""
-    on_devices = ChainOnDevices(scenario, chain, first.units) if any(combinations) else None
-    for done, points in enumerate(combinations):
-        tell(done, len(combinations))
-        machine = at_points(scenario.machine, points)
-        yield points, first if not points or on_devices is None else on_devices.problem(machine)
-
-
-def _points(problems: Sequence[_AtPoints], made: _Made, limits: Limits) -> list[PlacedChain]:
-    """Return the fronts under all combinations of operating points, one behind the other."""
-    points: list[PlacedChain] = []
-    refused: list[InfeasibleError] = []
-    for named, problem in problems:
-        try:
-            placements = chain_front(problem, limits.of(problem)).placements
-        except InfeasibleError as error:
-            refused.append(error)
-            continue
-        points += [made.placed(problem, one, named) for one in placements]
-    if not points:
-        raise refused[0]
-    return points
+    def alone(self) -> list[AloneOn]:
+        """Return all blocks on one device, for each device that can run them."""
+        count, units = len(self.problem.blocks), self.problem.units
+        values = self.problem.evaluate(np.repeat(np.arange(len(units))[:, None], count, 1))
+        return [
+            AloneOn(device=device, latency_s=float(latency_s), energy_j=float(energy_j))
+            for device, (latency_s, energy_j) in zip(units, values, strict=True)
+            if np.isfinite(latency_s)
+        ]
 
 
 def devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the devices named, in the order of the data sheet; all for None."""
-    have = (*soc.array_devices, *soc.hosts)
-    for device in devices or ():
-        if device not in have:
-            raise UnknownNameError(f"device of {soc.name}", device, have)
-    return have if devices is None else tuple(device for device in have if device in devices)
+    """Return the devices named, by name or kind, in the order of the data sheet; all for None."""
+    present = (*soc.array_devices, *soc.hosts)
+    if devices is None:
+        return present
+    names = [soc.named(device) for device in devices]
+    for device, name in zip(devices, names, strict=True):
+        if name not in present:
+            raise UnknownNameError(f"device of {soc.name}", device, present)
+    if len(set(names)) < max(1, len(names)):
+        raise NpusimError(f"--devices: found {','.join(devices)}; allowed: each device once, at least one")
+    return tuple(device for device in present if device in names)
 
 
 def combinations_of(soc: Soc, devices: Sequence[str]) -> Iterator[dict[str, str]]:
     """Yield every combination of operating points of the devices and of DRAM, that of the data sheet too."""
-    sections: dict[str, Mapping[str, Any]] = {name: soc.device(name).operating_points for name in devices}
-    sections["dram"] = soc.dram.operating_points
-    owners: dict[str, Any] = {**soc.devices, "dram": soc.dram}
-    choices = []
-    for name, points in sections.items():
-        own: list[dict[str, str]] = (
-            [] if any(_is_set(owners[name], point) for point in points.values()) else [{}]
-        )
-        choices.append([*own, *({name: point} for point in points)])
+    owners: dict[str, Any] = {**{name: soc.device(name) for name in devices}, "dram": soc.dram}
+    choices: list[list[dict[str, str]]] = []
+    for name, owner in owners.items():
+        points = owner.operating_points
+        as_stated: list[dict[str, str]] = [{}]
+        if any(_is_set(owner, point) for point in points.values()):
+            as_stated = []
+        choices.append([*as_stated, *({name: point} for point in points)])
     if all(len(options) == 1 for options in choices):
         raise NpusimError(f"{soc.name} has no operating points to try; leave out --dvfs")
     for chosen in itertools.product(*choices):
-        yield {name: point for one in chosen for name, point in one.items()}
+        yield {name: point for option in chosen for name, point in option.items()}
 
 
-def at_points(soc: Soc, points: Mapping[str, str]) -> Soc:
+def at_points(soc: Soc, points: OperatingPoints) -> Soc:
     """Return a SoC at operating points, names by device."""
     if not points:
         return soc
@@ -332,29 +331,10 @@ def at_points(soc: Soc, points: Mapping[str, str]) -> Soc:
 
 
 def _is_set(owner: Any, point: Any) -> bool:
-    """Whether a device, or DRAM, of the data sheet works at an operating point."""
-    return all(
-        value is None
-        or float(owner.dpu.clock if name == "dpu_clock" else getattr(owner, name)) == float(value)
-        for name, value in point
-    )
-
-
-def _not_beaten(points: Sequence[PlacedChain]) -> list[PlacedChain]:
-    front: list[PlacedChain] = []
-    for point in sorted(points, key=lambda one: (one.latency_s, one.energy_j)):
-        if not front or point.energy_j < front[-1].energy_j:
-            front.append(point)
-    return front
-
-
-def _alone(problem: ChainProblem | PlacedUnits) -> list[AloneOn]:
-    found = []
-    for d, device in enumerate(problem.units):
-        latency_s, energy_j = problem.evaluate(np.full((1, len(problem.blocks)), d))[0]
-        if np.isfinite(latency_s):
-            found.append(AloneOn(device=device, latency_s=float(latency_s), energy_j=float(energy_j)))
-    return found
+    """Return whether a device, or DRAM, of the data sheet works at an operating point."""
+    settings = {name: value for name, value in point if value is not None}
+    stated = {name: owner.dpu.clock if name == "dpu_clock" else getattr(owner, name) for name in settings}
+    return all(float(stated[name]) == float(value) for name, value in settings.items())
 
 
 def fitness(latency_s: Any, energy_j: Any, alone: Any, exponents: tuple[float, float]) -> Any:
@@ -374,13 +354,14 @@ def fitness(latency_s: Any, energy_j: Any, alone: Any, exponents: tuple[float, f
     return (np.asarray(energy_j) / energy) ** exponents[0] * (np.asarray(latency_s) / latency) ** exponents[1]
 
 
-def _chosen(front: Sequence[PlacedChain], alone: Sequence[AloneOn], exponents: tuple[float, float]) -> int:
-    each = np.array([(one.latency_s, one.energy_j) for one in alone]).reshape(-1, 2)
-    found = [np.array([getattr(one, name) for one in front]) for name in ("latency_s", "energy_j")]
-    return int(np.argmin(fitness(found[0], found[1], each, exponents)))
+def _values(rows: Sequence[PlacedChain | AloneOn]) -> Any:
+    """Return latency (s) and energy (J) of rows, shape (rows, 2)."""
+    return np.array([(row.latency_s, row.energy_j) for row in rows]).reshape(-1, 2)
 
 
-def _told(limits: Limits) -> dict[str, float]:
-    said = {name: getattr(limits, name) for name in ("latency_s", "energy_j", "power_w", "transitions")}
-    found = {name: float(value) for name, value in said.items() if value is not None}
-    return found | {f"share of {device}": share for device, share in limits.shares.items()}
+def _least_product(
+    rows: Sequence[PlacedChain], alone: Sequence[AloneOn], exponents: tuple[float, float]
+) -> int:
+    """Return the number of the placement with the least `fitness`."""
+    latency_s, energy_j = _values(rows).T
+    return int(np.argmin(fitness(latency_s, energy_j, _values(alone), exponents)))

@@ -6,16 +6,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from npusim.documents import Document, Part
+from npusim.documents import Part
 from npusim.mapping import Granularity
+from npusim.studies.document_head import UnderStack
 
 
 class PlacedChain(Part):
     """One placement of all blocks."""
 
     mapping: str
-    """A letter a block, in order; of a Vision GNN stem, graphers, feed-forward networks and head, parted by
-    `/`."""
+    """A letter a block, in order; of a Vision GNN stem, graphers, FFNs and head, separated by `/`."""
     latency_s: float
     """Time of an inference, in s."""
     energy_j: float
@@ -41,19 +41,12 @@ class AloneOn(Part):
     """Energy of the package for one inference, in J."""
 
 
-class MapFront(Document):
+class MapFront(UnderStack):
     """Every placement of a chain of blocks that no other beats in latency and energy."""
 
     MAIN_TABLE = "points"
 
     schema_: Literal["npusim.map-front/1"] = Field("npusim.map-front/1", alias="schema")
-    """Version of this document."""
-    workload: str
-    """Name of the network."""
-    soc: str
-    """Name of the SoC."""
-    techniques: str
-    """Canonical technique stack."""
     devices: dict[str, str]
     """Letter of each device in mappings."""
     blocks: list[str]
@@ -75,17 +68,14 @@ class MapFront(Document):
     evaluations: int | None = None
     """Placements that were costed; null where the front is exact."""
     hypervolume_share: float | None = None
-    """Area of latency and energy that the front dominates, up to the worst device alone, over that of the
-    exact front; null where the front is exact or the network no chain."""
+    """Area that a searched front dominates over that of the exact front; null where there is no such pair."""
     chosen: int
-    """Point of the front with the least product of energy and latency, each over that of the best device
-    alone and to the power of its exponent."""
+    """Point of the front with the least product of energy and latency, relative to the best device alone."""
     exponents: tuple[float, float]
     """Exponents of energy and latency in that product (MaGNAS, Eq. 13)."""
     given: PlacedChain | None
     """The placement asked for, at the operating points of the data sheet; null where none was."""
     given_points: list[PlacedChain] = Field(default_factory=list)
-    """The placement asked for at every setting of operating points that was tried, one behind the other;
-    empty where none was asked for or no settings were tried."""
+    """The placement asked for at every setting of operating points that was tried."""
     given_chosen: int | None = None
-    """The one of these with the least product (MaGNAS, Eq. 14); null where there are none."""
+    """Point of `given_points` with the least product (MaGNAS, Eq. 14); null where there are none."""

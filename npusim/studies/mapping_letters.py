@@ -1,48 +1,49 @@
-"""Placements of a chain of blocks as letters, a letter a device, as Table 3 of MaGNAS has them."""
+"""Placements of a chain of blocks as letters, a letter a device, as in Table 3 of MaGNAS."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from string import ascii_lowercase
 
 import numpy as np
 
 from npusim.errors import ConfigError
 
-_GRAPHER = re.compile(r"grapher\d+$")
-_FFN = re.compile(r"ffn\d+$")
+_KIND = re.compile(r"(grapher|ffn)\d+$")
 
 
 def parts_of(blocks: Sequence[str]) -> list[list[int]]:
-    """Return which blocks each part of a mapping stands for: of a Vision GNN four, else one of all."""
-    graphers = [i for i, block in enumerate(blocks) if _GRAPHER.match(block)]
-    ffns = [i for i, block in enumerate(blocks) if _FFN.match(block)]
-    if not graphers:
+    """Return which blocks each part of a mapping stands for: four parts of a Vision GNN, else one of all."""
+    kinds = [match[1] if (match := _KIND.match(block)) else "stem" for block in blocks]
+    if "grapher" not in kinds:
         return [list(range(len(blocks)))]
-    before = list(range(graphers[0]))
-    behind = [i for i in range(graphers[0], len(blocks)) if i not in {*graphers, *ffns}]
-    return [part for part in (before, graphers, ffns, behind) if part]
+    first = kinds.index("grapher")
+    kinds[first:] = ["head" if kind == "stem" else kind for kind in kinds[first:]]
+    names = ("stem", "grapher", "ffn", "head")
+    parts = ([i for i, kind in enumerate(kinds) if kind == name] for name in names)
+    return [part for part in parts if part]
 
 
 def letters_of(devices: Sequence[str]) -> dict[str, str]:
     """Return a letter for each device: the first of its name that no other has.
 
-    Of names that begin alike up to a `_`, such as `dsa_k` and `dsa_y`, it is the first behind that.
+    If names begin alike up to a `_`, such as `dsa_k` and `dsa_y`, it is the first letter behind that.
 
     Examples
     --------
     >>> letters_of(["npu", "gpu", "cpu"]), letters_of(["dsa_k", "dsa_y", "dsa_d"])
     ({'npu': 'N', 'gpu': 'G', 'cpu': 'C'}, {'dsa_k': 'K', 'dsa_y': 'Y', 'dsa_d': 'D'})
     """
-    found: dict[str, str] = {}
+    letters: dict[str, str] = {}
     families = Counter(device.partition("_")[0] for device in devices)
     for device in devices:
         family, _, own = device.partition("_")
-        told = f"{own}{family}" if families[family] > 1 else device
-        free = [c.upper() for c in (*told, *"abcdefghijklmnopqrstuvwxyz") if c.isalpha()]
-        found[device] = next(c for c in free if c not in found.values())
-    return found
+        name = f"{own}{family}" if families[family] > 1 else device
+        candidates = [c.upper() for c in (*name, *ascii_lowercase) if c.isalpha()]
+        letters[device] = next(c for c in candidates if c not in letters.values())
+    return letters
 
 
 def written(blocks: Sequence[str], letters: Mapping[str, str], units: Sequence[str]) -> str:
@@ -51,30 +52,27 @@ def written(blocks: Sequence[str], letters: Mapping[str, str], units: Sequence[s
 
 
 def placement_of(
-    blocks: Sequence[str],
-    units: Sequence[str],
-    said: Sequence[str],
-    source: str | None = None,
+    blocks: Sequence[str], units: Sequence[str], texts: Sequence[str], source: str | None = None
 ) -> np.ndarray:
-    """Return the unit of each block that letters say, by parts; a `-` between letters is not looked at.
+    """Return the unit of each block by letters, a text for each part; a `-` between letters is ignored.
 
     Raises
     ------
     ConfigError
         Where there are more or fewer letters than blocks, or one stands for no device.
     """
-    parts, said = parts_of(blocks), [text.upper().replace("-", "") for text in said]
-    text, lengths = "/".join(said), "/".join(str(len(part)) for part in parts)
-    if [len(part) for part in parts] != [len(one) for one in said]:
-        found = "/".join(str(len(one)) for one in said)
-        raise ConfigError(f"`{text}`, {found} letters", file=source, allowed=f"{lengths} letters")
+    parts, texts = parts_of(blocks), [text.upper().replace("-", "") for text in texts]
+    whole = "/".join(texts)
+    needed, given = ("/".join(str(len(each)) for each in sequence) for sequence in (parts, texts))
+    if needed != given:
+        raise ConfigError(f"`{whole}`, {given} letters", file=source, allowed=f"{needed} letters")
     letters = letters_of(units)
     unit_of = {letter: i for i, letter in enumerate(letters.values())}
     placement = np.zeros(len(blocks), np.int64)
-    for part, chosen in zip(parts, said, strict=True):
-        for i, letter in zip(part, chosen, strict=True):
+    for part, text in zip(parts, texts, strict=True):
+        for i, letter in zip(part, text, strict=True):
             if letter not in unit_of:
                 known = ", ".join(f"{letter} ({unit})" for unit, letter in letters.items())
-                raise ConfigError(f"`{letter}` in `{text}`", file=source, allowed=known)
+                raise ConfigError(f"`{letter}` in `{whole}`", file=source, allowed=known)
             placement[i] = unit_of[letter]
     return placement

@@ -56,15 +56,15 @@ def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str, str]] = froze
     kernels : frozenset of (device, generation, kernel)
         DSP kernels that are used; the others are left out.
     """
-    found = []
+    numbers = []
     for number, stated in numbers_of(soc):
         if not stated or number.value <= 0.0 or _NO_TIME.intersection(number.path):
             continue
         home, leaf = number.path[1], number.path[2:]
         if leaf[:2] == ("dsp", "kernels") and len(leaf) > 5 and (home, leaf[2], leaf[4]) not in kernels:
             continue
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 def numbers_of(soc: Soc) -> Iterator[tuple[Uncertain, bool]]:
@@ -97,9 +97,8 @@ def _numbers(
 
 def _kind_within(annotation: Any) -> Any:
     """Return the kind behind an annotation, also of a mapping's values."""
-    found = kind_of(annotation)
-    inner: tuple[Any, ...] = get_args(annotation)
-    return found if found is not None or len(inner) < 2 else kind_of(inner[1])
+    kind, inner = kind_of(annotation), get_args(annotation)
+    return kind if kind is not None or len(inner) < 2 else kind_of(inner[1])
 
 
 def sampled(soc: Soc, numbers: Sequence[Uncertain], normals: Sequence[float]) -> Soc:
@@ -132,13 +131,12 @@ class _Whole(dict[str, Any]):
 
 
 def _replaced(value: Any, tree: Any) -> Any:
-    """Copy a section along the branches of a tree of new values; nothing is validated again."""
+    """Return a copy of a section with the values of a tree; nothing is validated again."""
     if isinstance(tree, _Whole) or not isinstance(tree, dict):
         return tree
     if isinstance(value, BaseModel):
-        return value.model_copy(
-            update={name: _replaced(getattr(value, name), sub) for name, sub in tree.items()}
-        )
+        changes = {name: _replaced(getattr(value, name), sub) for name, sub in tree.items()}
+        return value.model_copy(update=changes)
     return {**value, **{name: _replaced(value[name], sub) for name, sub in tree.items()}}
 
 
@@ -167,7 +165,7 @@ def with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tup
 
 
 def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any:
-    """Return the totals of a mapped graph on another machine.
+    """Return the totals of a mapped graph on another machine, a record of TOTAL_DTYPE.
 
     Parameters
     ----------
@@ -178,9 +176,6 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
     table : array of OP_DTYPE, optional
         The operator table on that machine, where it is known already; see `lowered_on`.
 
-    Returns
-    -------
-    record of TOTAL_DTYPE
     """
     ops = lowered_on(mapped, machine) if table is None else table
     results, total = np.zeros(len(ops), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
@@ -189,17 +184,17 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
 
 
 def lowered_on(mapped: Mapped, machine: Soc) -> Any:
-    """Return the operator table of a mapped graph, with what depends on the machine's numbers made again."""
+    """Return the operator table of a mapped graph, with entries that depend on the machine computed again."""
     groups = mapped.decisions.groups
     hosts = {group.device for group in groups if group.unit.is_host}
     if any(host_facts(machine.hosts[name]) != host_facts(mapped.soc.hosts[name]) for name in hosts):
         return lower(mapped.graph, mapped.decisions, machine).ops
     ops = mapped.lowered.ops.copy()
-    made: dict[tuple[str, str, bytes], int] = {}  # layers repeat: operators alike there are alike here
+    first_of: dict[tuple[str, str, bytes], int] = {}  # layers repeat: operators alike there are alike here
     for i, group in enumerate(groups):
         if group.unit is Unit.DSP:
             op, npu = mapped.graph.operators[group.main], machine.array_devices[group.device]
-            first = made.setdefault((group.device, op.type, ops[i]["dsp"].tobytes()), i)
+            first = first_of.setdefault((group.device, op.type, ops[i]["dsp"].tobytes()), i)
             if first == i:
                 fill_dsp(ops[i]["dsp"], mapped.graph, op, npu, [])
             else:

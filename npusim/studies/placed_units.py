@@ -17,8 +17,8 @@ from npusim.studies.evolved_mapping import Budget, Genes, searched
 class PlacedUnits:
     """Units to place on devices; a device that cannot run all of a unit does not run it.
 
-    Costs are those of `npusim map` with one objective: a result that stays in SRAM is paid for where somebody
-    else reads it, and whoever is entered is launched.
+    Costs are as in `npusim map` with one objective: a result in SRAM is transferred where another device
+    reads it, and a device is launched whenever work passes to it.
     """
 
     problem: Problem
@@ -67,9 +67,9 @@ class PlacedUnits:
         work_j = energy_j + static_j
         if terms.limit_w > terms.idle_w:
             latency_s = np.maximum(latency_s, work_j / (terms.limit_w - terms.idle_w))
-        found = np.stack([latency_s, work_j + terms.idle_w * latency_s], -1)
-        found[~self.allowed[rows, placements].all(1)] = np.inf
-        return found
+        values = np.stack([latency_s, work_j + terms.idle_w * latency_s], -1)
+        values[~self.allowed[rows, placements].all(1)] = np.inf
+        return values
 
 
 def placed_units(scenario: Scenario, devices: Sequence[str], granularity: Granularity) -> PlacedUnits:
@@ -87,9 +87,8 @@ def coarser_start(scenario: Scenario, units: PlacedUnits, granularity: Granulari
     """
     coarse_of = GRANULARITIES[GRANULARITIES.index(granularity) + 1]
     coarse = placed_units(scenario, units.units, coarse_of)
-    first = None
-    if coarse_of != GRANULARITIES[-1]:
-        first = coarser_start(scenario, coarse, coarse_of, budget)
-    found = searched(Genes(coarse.allowed, coarse.evaluate), "nsga2", budget, first)
-    home = {name: i for i, members in enumerate(coarse.problem.members) for name in members}
-    return found.placements[:, [home[members[0]] for members in units.problem.members]]
+    is_coarsest = coarse_of == GRANULARITIES[-1]
+    first = None if is_coarsest else coarser_start(scenario, coarse, coarse_of, budget)
+    best = searched(Genes(coarse.allowed, coarse.evaluate), "nsga2", budget, first)
+    unit_of = {name: i for i, members in enumerate(coarse.problem.members) for name in members}
+    return best.placements[:, [unit_of[members[0]] for members in units.problem.members]]

@@ -1,16 +1,18 @@
-"""The best placement of a network over the devices of a SoC, and what every other cut would cost."""
+"""The best placement of a network over the devices of a SoC, and the cost of every cut in two."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import permutations
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
+from npusim.errors import InfeasibleError, NpusimError
 from npusim.graph import Graph
 from npusim.mapping import (
     GRANULARITIES,
@@ -18,7 +20,6 @@ from npusim.mapping import (
     Mapped,
     Objective,
     Problem,
-    Run,
     Split,
     Terms,
     best_placement,
@@ -35,6 +36,7 @@ from npusim.mapping import (
 )
 from npusim.metrics import metrics_in
 from npusim.scenario import Scenario
+from npusim.studies.map_front import devices_of
 from npusim.studies.placement_document import Alone, Cut, DeviceCost, PlacedGroup, Placement, Profiled
 
 _TRIED = 7
@@ -84,7 +86,7 @@ def place(
     Parameters
     ----------
     scenario : Scenario
-        All operators are placed freely, whatever GraphSplit wishes.
+        All operators are placed freely, whatever device GraphSplit prefers.
     devices : sequence of str, optional
         Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
     profiles : sequence of Profile
@@ -103,19 +105,23 @@ def place(
     0
     """
     soc, graph, run = scenario.machine, scenario.graph, scenario.run
-    chosen = _devices_of(soc, devices)
+    chosen = devices_of(soc, devices)
     modelled = placement_problem(graph, soc, run, chosen)
     problem, measured = _profiled(modelled, soc, profiles)
     terms = Terms.of(soc, run, minimise, problem.devices)
-    units, found, tried = _splits(graph, problem, terms, granularity)
+    costs = _Costs(problem, replace(terms, minimise="latency"), replace(terms, minimise="energy"))
+    units, split, tried = _splits(graph, problem, terms, granularity)
     if profiles:
-        value, bound, placement = found.value, found.bound, spread(units, found.placement)
-        totals, alone = _by_costs(problem, soc, run, placement), _alone_by_costs(problem, soc, run)
+        value, placement = split.value, spread(units, split.placement)
+        loads = problem.loads(placement)
+        totals = {**costs.totals(loads), "dram_bytes": float(loads[len(terms.contexts) + 1])}
+        everywhere = ((i,) * len(problem.names) for i in range(len(chosen)))
+        figures = [costs.totals(problem.loads(place)) for place in everywhere]
     else:
-        everywhere = {d: _mapped_alone(graph, problem, soc, run, i) for i, d in enumerate(chosen)}
-        placement, mapped = _best(graph, problem, tried, everywhere, soc, run, minimise)
-        value, bound = objective_of(problem, terms, placement), found.bound
-        totals, alone = metrics_in(Placement, mapped.total), [_alone(d, m) for d, m in everywhere.items()]
+        alone = [_mapped_alone(scenario, problem, i) for i in range(len(chosen))]
+        placement, mapped = _best(scenario, problem, tried, alone, minimise)
+        value, totals = objective_of(problem, terms, placement), metrics_in(Placement, mapped.total)
+        figures = [_NOWHERE if each is None else metrics_in(Alone, each.total) for each in alone]
     main = soc.array_devices.get(soc.main_device) or next(iter(soc.array_devices.values()), None)
     return Placement(
         workload=graph.name,
@@ -130,45 +136,51 @@ def place(
         units=len(units),
         kinds={device: soc.devices[device].kind for device in chosen},
         method=_METHOD if run.requests <= 1 else _METHOD_IN_FLIGHT,
-        exact=found.exact,
+        exact=split.exact,
         value=value,
-        bound=bound,
+        bound=split.bound,
         **totals,
         transfer_bytes=problem.transfer_bytes(placement),
         switches=problem.switches(placement),
         groups=_groups(graph, problem, placement, modelled),
-        alone=alone,
-        cuts=_cuts(problem, soc, run),
+        alone=[Alone(device=device, **each) for device, each in zip(chosen, figures, strict=True)],
+        cuts=costs.cuts(),
         profiles=measured,
     )
 
 
+_Nodes = tuple[int, ...]
+"""Device of each node, or nodes of a unit."""
+_NOWHERE = dict.fromkeys(("latency_s", "throughput_per_s", "energy_j"))
+"""Figures of a device that cannot run the network."""
+
+
 def _splits(
     graph: Graph, problem: Problem, terms: Terms, granularity: Granularity
-) -> tuple[tuple[tuple[int, ...], ...], Split, tuple[tuple[int, ...], ...]]:
+) -> tuple[tuple[_Nodes, ...], Split, list[_Nodes]]:
     """Return units, their best split, and placements of nodes worth mapping in full.
 
     Placements of coarser units are among these: so a finer granularity is never worse.
     """
     coarser = GRANULARITIES[GRANULARITIES.index(granularity) :]
-    units = list(dict.fromkeys(units_of(graph, problem, one) for one in coarser))
-    splits = [best_placement(merged(problem, one), terms) for one in units]
+    units = list(dict.fromkeys(units_of(graph, problem, size) for size in coarser))
+    splits = [best_placement(merged(problem, nodes), terms) for nodes in units]
     tried = (
         spread(nodes, placement)
-        for nodes, one in zip(units, splits, strict=True)
-        for placement in (one.placement, *one.others[:_TRIED])
+        for nodes, split in zip(units, splits, strict=True)
+        for placement in (split.placement, *split.others[:_TRIED])
     )
-    return units[0], splits[0], tuple(dict.fromkeys(tried))
+    return units[0], splits[0], list(dict.fromkeys(tried))
 
 
 def _profiled(problem: Problem, soc: Soc, profiles: Sequence[Profile]) -> tuple[Problem, list[Profiled]]:
-    """Let measured times stand in a problem where they exist.
+    """Return the problem with measured times where they exist.
 
-    A time of several operators that stand in several groups is shared out as the model's times of these are.
-    A group of which anything was measured takes what was: the rest of it rode along.
+    A time of several operators in several groups is shared out by the model's times of the groups. A group
+    takes what was measured of any of its operators: the others are fused into them.
     """
     group_of = {name: i for i, members in enumerate(problem.members) for name in members}
-    time_s, told = problem.time_s.copy(), []
+    time_s, rows = problem.time_s.copy(), []
     for profile in profiles:
         home = next((d for d in (profile.device, soc.named(profile.device)) if d in problem.devices), None)
         if home is None:
@@ -177,145 +189,106 @@ def _profiled(problem: Problem, soc: Soc, profiles: Sequence[Profile]) -> tuple[
                 f"({', '.join(problem.devices)})"
             )
         device, unused_s = problem.devices.index(home), 0.0
-        found_s: dict[int, float] = {}
-        for one in profile.operators:
-            groups = sorted({group_of[name] for name in one.originals if name in group_of})
+        measured_s: dict[int, float] = {}
+        for operator in profile.operators:
+            groups = sorted({group_of[name] for name in operator.originals if name in group_of})
             if not groups:
-                unused_s += one.latency_s
+                unused_s += operator.latency_s
                 continue
             weights = np.nan_to_num(problem.time_s[groups, device], posinf=0.0)
             shares = weights / weights.sum() if weights.sum() else np.full(len(groups), 1.0 / len(groups))
             for i, share in zip(groups, shares.tolist(), strict=True):
-                found_s[i] = found_s.get(i, 0.0) + share * one.latency_s
-        for i, value_s in found_s.items():
+                measured_s[i] = measured_s.get(i, 0.0) + share * operator.latency_s
+        for i, value_s in measured_s.items():
             time_s[i, device] = value_s
-        told.append(
-            Profiled(
-                device=home, chip=profile.chip, row=profile.row, groups=len(found_s),
-                used_s=sum(found_s.values()), unused_s=unused_s,
-            )
-        )  # fmt: skip
-    return replace(problem, time_s=time_s), told
+        seconds = {"used_s": sum(measured_s.values()), "unused_s": unused_s}
+        row = Profiled(device=home, chip=profile.chip, row=profile.row, groups=len(measured_s), **seconds)
+        rows.append(row)
+    return replace(problem, time_s=time_s), rows
 
 
-def _devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
-    have = (*soc.array_devices, *soc.hosts)
-    if devices is None:
-        return have
-    named = [soc.named(device) for device in devices]
-    for device, name in zip(devices, named, strict=True):
-        if name not in have:
-            raise UnknownNameError(f"device of {soc.name}", device, have)
-    if len(set(named)) < max(1, len(named)):
-        raise NpusimError(f"--devices: found {','.join(devices)}; allowed: each device once, at least one")
-    return tuple(device for device in have if device in named)
-
-
-def _mapped_alone(graph: Graph, problem: Problem, soc: Soc, run: Run, device: int) -> Mapped | None:
-    try:
-        return map_placed(placed(graph, problem, (device,) * len(problem.names)), soc, run)
-    except InfeasibleError:
-        return None
+def _mapped_alone(scenario: Scenario, problem: Problem, device: int) -> Mapped | None:
+    with suppress(InfeasibleError):
+        graph = placed(scenario.graph, problem, (device,) * len(problem.names))
+        return map_placed(graph, scenario.machine, scenario.run)
+    return None
 
 
 def _best(
-    graph: Graph,
+    scenario: Scenario,
     problem: Problem,
-    tried: tuple[tuple[int, ...], ...],
-    alone: dict[str, Mapped | None],
-    soc: Soc,
-    run: Run,
+    tried: Sequence[_Nodes],
+    alone: Sequence[Mapped | None],
     minimise: Objective,
-) -> tuple[tuple[int, ...], Mapped]:
-    """Map the best placements in full, and each device alone; what the engine finds best is taken."""
+) -> tuple[_Nodes, Mapped]:
+    """Map the best placements in full, and return the best of them and of each device alone."""
+    candidates: list[tuple[_Nodes, Mapped]] = []
+    for placement in tried:
+        graph = placed(scenario.graph, problem, placement)
+        candidates.append((placement, map_placed(graph, scenario.machine, scenario.run)))
+    for i, mapped in enumerate(alone):
+        if mapped is not None:
+            candidates.append(((i,) * len(problem.names), mapped))
 
-    def value(candidate: tuple[tuple[int, ...], Mapped]) -> float:
+    def value(candidate: tuple[_Nodes, Mapped]) -> float:
         total = candidate[1].total
         return float(1.0 / total["throughput_per_s"] if minimise == "latency" else total["energy_j"])
 
-    candidates = [(placement, map_placed(placed(graph, problem, placement), soc, run)) for placement in tried]
-    for i, mapped in enumerate(alone.values()):
-        if mapped is not None:
-            candidates.append(((i,) * len(problem.names), mapped))
     return min(candidates, key=value)
 
 
-def _groups(
-    graph: Graph, problem: Problem, placement: tuple[int, ...], modelled: Problem
-) -> list[PlacedGroup]:
+def _groups(graph: Graph, problem: Problem, placement: _Nodes, modelled: Problem) -> list[PlacedGroup]:
+    def costs(i: int) -> dict[str, DeviceCost]:
+        by_device = {}
+        for d, device in enumerate(problem.devices):
+            time_s, energy_j = float(problem.time_s[i, d]), float(problem.energy_j[i, d])
+            measured = bool(time_s != modelled.time_s[i, d])
+            finite = (
+                {"latency_s": time_s, "energy_j": energy_j}
+                if time_s < inf
+                else dict.fromkeys(("latency_s", "energy_j"))
+            )
+            by_device[device] = DeviceCost(**finite, measured=measured)
+        return by_device
+
     return [
         PlacedGroup(
             name=name,
             region=graph.operators[name].region,
             block=graph.regions[name].block,
             device=problem.devices[placement[i]],
-            costs={
-                device: DeviceCost(
-                    latency_s=_finite(problem.time_s[i, d], problem.time_s[i, d]),
-                    energy_j=_finite(problem.energy_j[i, d], problem.time_s[i, d]),
-                    measured=bool(problem.time_s[i, d] != modelled.time_s[i, d]),
-                )
-                for d, device in enumerate(problem.devices)
-            },
+            costs=costs(i),
         )
         for i, name in enumerate(problem.names)
     ]
 
 
-def _alone(device: str, mapped: Mapped | None) -> Alone:
-    if mapped is None:
-        return Alone(device=device, latency_s=None, throughput_per_s=None, energy_j=None)
-    return Alone(device=device, **metrics_in(Alone, mapped.total))
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """Figures of placements by the costs of a problem alone."""
 
+    problem: Problem
+    latency: Terms
+    energy: Terms
 
-def _alone_by_costs(problem: Problem, soc: Soc, run: Run) -> list[Alone]:
-    found = []
-    for i, device in enumerate(problem.devices):
-        totals = _by_costs(problem, soc, run, (i,) * len(problem.names))
-        del totals["dram_bytes"]
-        found.append(Alone(device=device, **totals))
-    return found
+    def totals(self, loads: Any) -> dict[str, Any]:
+        """Return latency, throughput and energy of a placement's loads; None where it is infeasible."""
+        interval_s = objective_of_loads(self.latency, loads)
+        if not interval_s < inf:
+            return dict(_NOWHERE)
+        path_s = float(loads[: len(self.latency.contexts) + 1].sum())
+        return {
+            "latency_s": float(max(path_s, self.latency.requests * interval_s)),
+            "throughput_per_s": float(1.0 / interval_s),
+            "energy_j": float(objective_of_loads(self.energy, loads)),
+        }
 
-
-def _by_costs(problem: Problem, soc: Soc, run: Run, placement: tuple[int, ...]) -> dict[str, Any]:
-    """Return latency, throughput, energy and traffic of a placement by the costs alone; None: infeasible."""
-    return _totals(_both_terms(problem, soc, run), problem.loads(placement))
-
-
-def _both_terms(problem: Problem, soc: Soc, run: Run) -> tuple[Terms, Terms]:
-    latency = Terms.of(soc, run, "latency", problem.devices)
-    return latency, replace(latency, minimise="energy")
-
-
-def _totals(terms: tuple[Terms, Terms], loads: Any) -> dict[str, Any]:
-    """Return what `_by_costs` does, given the loads of a placement."""
-    latency, energy = terms
-    interval_s, k = objective_of_loads(latency, loads), len(latency.contexts)
-    return {
-        "latency_s": _finite(max(float(loads[: k + 1].sum()), latency.requests * interval_s), interval_s),
-        "throughput_per_s": _finite(1.0 / interval_s, interval_s),
-        "energy_j": _finite(objective_of_loads(energy, loads), interval_s),
-        "dram_bytes": float(loads[k + 1]),
-    }
-
-
-def _cuts(problem: Problem, soc: Soc, run: Run) -> list[Cut]:
-    found, terms, crossing = [], _both_terms(problem, soc, run), cut_transfer_bytes(problem).tolist()
-    for first, rest in permutations(range(len(problem.devices)), 2):
-        for i, loads in enumerate(cut_loads(problem, first, rest)):
-            totals = _totals(terms, loads)
-            del totals["dram_bytes"]
-            found.append(
-                Cut(
-                    after=problem.names[i],
-                    first=problem.devices[first],
-                    rest=problem.devices[rest],
-                    transfer_bytes=crossing[i],
-                    **totals,
-                )
-            )
-    return found
-
-
-def _finite(value: float, test: float) -> float | None:
-    return float(value) if test < float("inf") else None
+    def cuts(self) -> list[Cut]:
+        """Return the network cut in two at each place of its order, for each pair of devices."""
+        cuts, devices = [], self.problem.devices
+        crossing = cut_transfer_bytes(self.problem).tolist()
+        for first, rest in permutations(range(len(devices)), 2):
+            for i, loads in enumerate(cut_loads(self.problem, first, rest)):
+                ends = {"after": self.problem.names[i], "first": devices[first], "rest": devices[rest]}
+                cuts.append(Cut(**ends, **self.totals(loads), transfer_bytes=crossing[i]))
+        return cuts

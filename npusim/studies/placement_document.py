@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from npusim.documents import Document, Part
+from npusim.documents import Part
+from npusim.studies.document_head import RunConditions, UnderStack
 
 
 class DeviceCost(Part):
@@ -84,27 +85,10 @@ class Profiled(Part):
     """Measured time of what is no operator of the network, in s: not counted."""
 
 
-class Placement(Document):
+class Placement(RunConditions, UnderStack):
     """The best placement of a network over the devices of a SoC; SI units throughout."""
 
     schema_: Literal["npusim.map/1"] = Field("npusim.map/1", alias="schema")
-    """Version of this document."""
-    workload: str
-    """Name of the network."""
-    soc: str
-    """Name of the SoC."""
-    techniques: str
-    """Canonical technique stack."""
-    hint: str
-    """Performance hint: latency or throughput."""
-    requests: int
-    """Inferences in flight."""
-    tiles: int
-    """NPU tiles that an inference uses."""
-    npu_tiles: int
-    """Tiles of the NPU; 0 without one."""
-    contexts: int
-    """Inferences that the NPU works on side by side, each on tiles of its own."""
     minimise: Literal["latency", "energy"]
     """What the placement minimises; latency with several in flight: the time between two inferences."""
     devices: list[str]
@@ -112,7 +96,7 @@ class Placement(Document):
     granularity: Literal["operator", "layer", "block"] = "operator"
     """What is placed as one: operators that run as one, those of one module, or of one block."""
     units: int = 0
-    """How many of these there are."""
+    """Number of these."""
     kinds: dict[str, str] = Field(default_factory=dict)
     """Kind of each device: npu, cpu, gpu, accelerator."""
     method: str
@@ -122,8 +106,7 @@ class Placement(Document):
     value: float
     """By the costs alone, the value of the placement found: s between two inferences, or J of one."""
     bound: float
-    """Least that any placement can reach by the costs, in the same unit; the engine may plan SRAM
-    again for what is left on the NPU, and end up below."""
+    """Lower bound of `value` by the costs; the engine may end up below, as it plans SRAM again."""
     latency_s: float
     """Time of an inference, in s, as `npusim estimate` has it."""
     throughput_per_s: float
@@ -133,7 +116,7 @@ class Placement(Document):
     dram_bytes: float
     """Bytes moved to and from DRAM."""
     transfer_bytes: float
-    """Bytes that pass from the device that makes them to another."""
+    """Bytes that pass from one device to another."""
     switches: int
     """How often work passes to another device."""
     groups: list[PlacedGroup]

@@ -25,7 +25,7 @@ _CLOSE = 0.01
 
 @dataclass
 class NumericalRewriting:
-    """A network that is rewritten with its own numbers, beside the original."""
+    """A network with its own numbers, rewritten and compared with the original."""
 
     network: ValuedNetwork
     _models: dict[str, Any] = field(default_factory=dict)

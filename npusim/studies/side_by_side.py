@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +15,6 @@ from npusim.arch import Soc, soc_names
 from npusim.documents import Document, Part
 from npusim.engines.estimate import EnergyByPart, Estimate, OperatorCost
 from npusim.errors import ConfigError, FileError, UnknownNameError
-from npusim.graph import Graph
 from npusim.metrics import METRICS
 from npusim.scenario import Scenario, name_of
 from npusim.techniques import Stack, technique_names
@@ -58,7 +59,7 @@ class ComparedOperator(Part):
     runs: list[OperatorInRun | None]
     """What it costs in each run, in their order; null where the run has no such operator by itself."""
     fused_into: list[str | None]
-    """Operator that it rides along with, in each run; null where it rides along with none."""
+    """Operator that it is fused into, in each run; null where it is fused into none."""
     ratios: list[float | None]
     """Latency over that of the first run; null where one of the two is missing or takes no time."""
 
@@ -137,36 +138,32 @@ def compare(
     UnknownNameError
         For a name that is neither network, SoC nor stack.
     """
-    given: dict[Kind, list[Any]] = {kind: [] for kind in _KINDS}
-    for one in what:
-        given[kind_of(one)].append(one)
-    kind = _differing(given)
-    _refuse_twice(given, options)
+    groups: dict[Kind, list[Any]] = {kind: [] for kind in _KINDS}
+    for thing in what:
+        groups[kind_of(thing)].append(thing)
+    kind = _differing(groups)
+    _refuse_twice(groups, options)
+    names = [_name(thing, i) for i, thing in enumerate(groups[kind], start=1)]
     if kind == "estimate":
-        found = [_finished(one) for one in given[kind]]
-        runs = [
-            (_called(one, i), estimate(run) if isinstance(run, Scenario) else run)
-            for i, (one, run) in enumerate(zip(given[kind], found, strict=True), start=1)
-        ]
+        loaded = [_loaded(thing) for thing in groups[kind]]
     else:
-        common = dict(options) | {one: found[0] for one, found in given.items() if found}
-        loaded = [Scenario(**(common | {kind: one})).load() for one in given[kind]]
-        names = [_called(one, i) for i, one in enumerate(given[kind], start=1)]
-        runs = [(name, estimate(one)) for name, one in zip(names, loaded, strict=True)]
-    return _compared(kind, runs)
+        common = dict(options) | {other: things[0] for other, things in groups.items() if things}
+        loaded = [Scenario(**(common | {kind: thing})).load() for thing in groups[kind]]
+    estimates = [estimate(run) if isinstance(run, Scenario) else run for run in loaded]
+    return _compared(kind, list(zip(names, estimates, strict=True)))
 
 
-def kind_of(one: Any) -> Kind:
+def kind_of(thing: Any) -> Kind:
     """Return what something that is compared is."""
-    if isinstance(one, Soc):
+    if isinstance(thing, Soc):
         return "soc"
-    if isinstance(one, Stack):
+    if isinstance(thing, Stack):
         return "techniques"
-    if isinstance(one, Estimate | Scenario):
+    if isinstance(thing, Estimate | Scenario):
         return "estimate"
-    if isinstance(one, Graph) or not isinstance(one, str | Path):
+    if not isinstance(thing, str | Path):
         return "network"
-    text = str(one)
+    text = str(thing)
     ending = Path(text).suffix
     if ending in (".yaml", ".yml"):
         return "soc" if _SOC_FILE.search(_text_of(text)) else "network"
@@ -193,11 +190,11 @@ def _text_of(path: str) -> str:
         raise FileError(path, f"cannot be read ({error.strerror})", "give the path of a YAML file") from None
 
 
-def _differing(given: Mapping[Kind, Sequence[Any]]) -> Kind:
+def _differing(groups: Mapping[Kind, Sequence[Any]]) -> Kind:
     """Return the kind of which there are several."""
-    several = [kind for kind, found in given.items() if len(found) > 1]
-    counts = " and ".join(f"{len(given[kind])} {_KINDS[kind]}" for kind in several)
-    if given["estimate"] and any(found for kind, found in given.items() if kind != "estimate"):
+    several = [kind for kind, things in groups.items() if len(things) > 1]
+    counts = " and ".join(f"{len(groups[kind])} {_KINDS[kind]}" for kind in several)
+    if groups["estimate"] and any(things for kind, things in groups.items() if kind != "estimate"):
         raise ConfigError("estimates beside names", allowed="estimates only, or names and files to estimate")
     if len(several) != 1:
         raise ConfigError(
@@ -205,76 +202,64 @@ def _differing(given: Mapping[Kind, Sequence[Any]]) -> Kind:
             allowed="two or more of one kind (networks, SoCs, technique stacks, or estimates); one of "
             "another holds for all, such as `npusim compare gcn-cora stagr stagr+quantgr`",
         )
-    if not given["network"] and not given["estimate"]:
+    if not groups["network"] and not groups["estimate"]:
         raise ConfigError(counts, allowed="a network beside them, such as gcn-cora")
     return several[0]
 
 
-def _refuse_twice(given: Mapping[Kind, Sequence[Any]], options: Mapping[str, Any]) -> None:
-    for kind, found in given.items():
-        texts = [str(one) for one in found if isinstance(one, str | Path)]
+def _refuse_twice(groups: Mapping[Kind, Sequence[Any]], options: Mapping[str, Any]) -> None:
+    """Refuse a thing that is named a second time, or both as an argument and by an option."""
+    for kind, things in groups.items():
+        texts = [str(thing) for thing in things if isinstance(thing, str | Path)]
         for text in texts:
             if texts.count(text) > 1:
                 raise ConfigError(f"`{text}` a second time", allowed="each of them once")
-        if found and kind in options:
+        if things and kind in options:
+            given = f"`{options[kind]}` beside {', '.join(texts) or _KINDS[kind]}"
             raise ConfigError(
-                f"`{options[kind]}` beside {', '.join(texts) or _KINDS[kind]}",
-                file=f"--{kind}", allowed=f"{_KINDS[kind]} as arguments, or by the option",
-            )  # fmt: skip
+                given, file=f"--{kind}", allowed=f"{_KINDS[kind]} as arguments, or by the option"
+            )
 
 
-def _finished(one: Any) -> Scenario | Estimate:
-    if isinstance(one, str | Path):
-        return Estimate.read(one, "npusim estimate")
-    found: Scenario | Estimate = one.load() if isinstance(one, Scenario) else one
-    return found
+def _loaded(thing: str | Path | Scenario | Estimate) -> Scenario | Estimate:
+    if isinstance(thing, str | Path):
+        return Estimate.read(thing, "npusim estimate")
+    return thing.load() if isinstance(thing, Scenario) else thing
 
 
-def _called(one: Any, number: int) -> str:
+def _name(thing: Any, number: int) -> str:
     """Return the name of a run."""
-    if isinstance(one, str | Path | Stack):
-        return str(one)
-    if isinstance(one, Soc):
-        return one.name
-    return f"run {number}" if isinstance(one, Estimate | Scenario) else name_of(one)
+    if isinstance(thing, str | Path | Stack):
+        return str(thing)
+    if isinstance(thing, Soc):
+        return thing.name
+    return f"run {number}" if isinstance(thing, Estimate | Scenario) else name_of(thing)
 
 
 def _compared(kind: Kind, runs: Sequence[tuple[str, Estimate]]) -> Comparison:
-    first = runs[0][1]
-    mine = [_by_name(e) for _, e in runs]
-    held = [_hosts_of_fused(e) for _, e in runs]
-    names = dict.fromkeys(name for operators in mine for name in operators)
+    operators = [{o.name: o for o in e.operators if o.latency_s > 0.0} for _, e in runs]
+    hosts = [{name: o.name for o in e.operators for name in o.fused} for _, e in runs]
     notes = dict.fromkeys(note for _, e in runs for note in [*e.warnings, *e.provenance.get("notes", [])])
+    runs_by_operator = Counter(
+        name for pair in zip(operators, hosts, strict=True) for name in {**pair[0], **pair[1]}
+    )
+    rows = []
+    for (name, e), own in zip(runs, operators, strict=True):
+        rows.append(_run(name, e, runs[0][1], [o for o in own.values() if runs_by_operator[o.name] == 1]))
     return Comparison(
         differ_in=kind,
-        runs=[_run(name, e, first, _alone(i, mine, held)) for i, (name, e) in enumerate(runs)],
-        operators=[_operator(name, mine, held) for name in names],
+        runs=rows,
+        operators=[_operator(name, operators, hosts) for name in dict.fromkeys(chain(*operators))],
         notes=list(notes),
     )
 
 
-def _by_name(e: Estimate) -> dict[str, OperatorCost]:
-    return {o.name: o for o in e.operators if o.latency_s > 0.0}
-
-
-def _hosts_of_fused(e: Estimate) -> dict[str, str]:
-    """Return the operator that each fused one rides along with."""
-    return {name: o.name for o in e.operators for name in o.fused}
-
-
-def _alone(
-    index: int, mine: Sequence[Mapping[str, OperatorCost]], held: Sequence[Mapping[str, str]]
-) -> list[OperatorCost]:
-    """Return the operators that no other run has."""
-    elsewhere = [names for i, names in enumerate(zip(mine, held, strict=True)) if i != index]
-    return [o for name, o in mine[index].items() if not any(name in n for pair in elsewhere for n in pair)]
-
-
 def _run(name: str, e: Estimate, first: Estimate, alone: Sequence[OperatorCost]) -> ComparedRun:
     metrics = [metric for metric in METRICS if metric in Estimate.model_fields]
+    shared = [field for field in ComparedRun.model_fields if field in {*Estimate.model_fields, "bound"}]
     return ComparedRun(
         name=name,
-        **{field: getattr(e, field) for field in _SAME},
+        **{field: getattr(e, field) for field in shared},
         figures={metric: getattr(e, metric) for metric in metrics},
         ratios={metric: _ratio(getattr(e, metric), getattr(first, metric)) for metric in metrics},
         alone=[o.name for o in alone],
@@ -282,24 +267,19 @@ def _run(name: str, e: Estimate, first: Estimate, alone: Sequence[OperatorCost])
     )
 
 
-_SAME = tuple(name for name in ComparedRun.model_fields if name in {*Estimate.model_fields, "bound"})
-
-
 def _operator(
-    name: str, mine: Sequence[Mapping[str, OperatorCost]], held: Sequence[Mapping[str, str]]
+    name: str, operators: Sequence[Mapping[str, OperatorCost]], hosts: Sequence[Mapping[str, str]]
 ) -> ComparedOperator:
-    costs = [operators.get(name) for operators in mine]
-    first = costs[0].latency_s if costs[0] is not None else 0.0
+    """Return one operator in all runs; `hosts` names the operator that each fused one is part of."""
+    costs = [own.get(name) for own in operators]
+    first, fields = costs[0].latency_s if costs[0] is not None else 0.0, OperatorInRun.model_fields
     return ComparedOperator(
         name=name,
         type=next(o.type for o in costs if o is not None),
-        runs=[None if o is None else OperatorInRun(**{f: getattr(o, f) for f in _FIELDS}) for o in costs],
-        fused_into=[fused.get(name) for fused in held],
+        runs=[None if o is None else OperatorInRun(**{f: getattr(o, f) for f in fields}) for o in costs],
+        fused_into=[fused.get(name) for fused in hosts],
         ratios=[None if o is None else _ratio(o.latency_s, first) for o in costs],
     )
-
-
-_FIELDS = tuple(OperatorInRun.model_fields)
 
 
 def _ratio(value: float, first: float) -> float | None:

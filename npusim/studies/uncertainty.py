@@ -1,17 +1,4 @@
-"""Intervals: the estimate made again on many machines that the data sheet's uncertainties allow.
-
-Every number of the data sheet that states an uncertainty (a relative standard deviation) is drawn
-log-normally around its value, clipped to what its kind allows: memory, clocks, the fitted terms of grid and
-DMA, DSP kernels, the rate of transposed reads. The draws are a Latin hypercube with a seed, the same for all
-stacks, so that what two stacks share cancels in their ratio. Decisions (fusion, residency, placement) stay
-those of the data sheet: a compiler would not know better either; the tiling is searched again.
-
-Where the data sheet was fitted to measurements (`Soc.calibration`), errors of fitted numbers are drawn
-together, as the fit found them, and what the equations leave out is drawn too: each type of operator on the
-measured device errs by a factor of its own, as wide as operators that were held out of the fit were missed.
-Elsewhere numbers are drawn independently of each other, although some are correlated, so an interval is
-rather too wide than too narrow; and what the equations leave out is not in it.
-"""
+"""Intervals: the estimate repeated on many machines that the data sheet's uncertainties allow."""
 
 from __future__ import annotations
 
@@ -19,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +15,7 @@ from npusim.arch.soc import OTHER_OPERATORS
 from npusim.config import SET_BY_YOU, valid_paths
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
+from npusim.studies.document_head import RestsOn
 from npusim.studies.perturbation import (
     Uncertain,
     evaluated,
@@ -38,17 +26,6 @@ from npusim.studies.perturbation import (
     with_library,
 )
 
-if TYPE_CHECKING:
-    from npusim.studies.comparison import RestsOn
-
-METHOD = (
-    "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}); what the "
-    "equations leave out is not in them"
-)
-METHOD_CALIBRATED = (
-    "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}), with the "
-    "error of the equations as measured on {chip}"
-)
 SAMPLES = 128
 """Machines that are drawn."""
 _TELLING = 0.05
@@ -104,28 +81,42 @@ class Draws:
 
 def method_of(soc: Soc, samples: int, seed: int) -> str:
     """Return how intervals of a SoC were found and what they rest on, in a sentence."""
-    chosen = [
-        path for path, number in valid_paths(soc).items() if getattr(number, "source", "") == SET_BY_YOU
-    ]
-    rests_on = f"; as you set them, without error: {', '.join(chosen)}" if chosen else ""
-    if soc.calibration is None:
-        return METHOD.format(samples=samples, seed=seed) + rests_on
-    refitted = [path for path in chosen if path in soc.calibration.parameters]
-    rests_on += " (the calibration was fitted with other values)" if refitted else ""
-    return METHOD_CALIBRATED.format(samples=samples, seed=seed, chip=soc.calibration.chip) + rests_on
-
-
-def with_interval(found: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
-    """Return an estimate with the 90 % interval of its latency; see `npusim.studies.uncertainty`."""
-    bounds = draw([mapped], samples, seed).latency_interval(0)
-    notes = [*found.provenance["notes"], method_of(mapped.soc, samples, seed)]
-    return found.model_copy(
-        update={"latency_interval_s": bounds, "provenance": {**found.provenance, "notes": notes}}
+    method = f"90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed})"
+    method += (
+        "; what the equations leave out is not in them"
+        if soc.calibration is None
+        else f", with the error of the equations as measured on {soc.calibration.chip}"
     )
+    numbers = valid_paths(soc).items()
+    chosen = [path for path, number in numbers if getattr(number, "source", "") == SET_BY_YOU]
+    if chosen:
+        method += f"; as you set them, without error: {', '.join(chosen)}"
+    if soc.calibration is not None and not {*chosen}.isdisjoint(soc.calibration.parameters):
+        method += " (the calibration was fitted with other values)"
+    return method
+
+
+def with_interval(estimate: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
+    """Return an estimate with the 90 % interval of its latency, as `draw` finds it."""
+    bounds = draw([mapped], samples, seed).latency_interval(0)
+    notes = [*estimate.provenance["notes"], method_of(mapped.soc, samples, seed)]
+    provenance = {**estimate.provenance, "notes": notes}
+    return estimate.model_copy(update={"latency_interval_s": bounds, "provenance": provenance})
 
 
 def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Draws:
-    """Evaluate mapped graphs on machines that the data sheet would allow too."""
+    """Evaluate mapped graphs on machines that the data sheet would allow too.
+
+    Each number with an uncertainty (a relative standard deviation) is drawn log-normally around its value,
+    clipped to what its kind allows. The draws are a Latin hypercube, the same for all graphs, so that what
+    two stacks share cancels in their ratio. Decisions (fusion, residency, placement) stay as mapped; the
+    tiling is searched again.
+
+    If the data sheet was fitted to measurements (`Soc.calibration`), fitted numbers are drawn with the
+    correlations of the fit, and each type of operator errs by a factor of its own, as wide as the errors on
+    operators held out of the fit. Otherwise numbers are drawn independently, so an interval is rather too
+    wide than too narrow, and the errors of the equations are not in it.
+    """
     soc, used = with_library(mapped[0].soc, mapped)
     numbers, shares = uncertain_numbers(soc, used), np.zeros((len(mapped), 0))
     known = len(numbers)
@@ -141,11 +132,11 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
         machine = sampled(soc, numbers[:known], normals[s, :known])
         factors = np.exp(shares @ (sigma * normals[s, known:]))
         archs: dict[tuple[int, int], Any] = {}
-        for i, one in enumerate(mapped):
-            run, key = one.run, (one.run.tiles, one.run.requests)
+        for i, graph in enumerate(mapped):
+            key = (graph.run.tiles, graph.run.requests)
             if key not in archs:
-                archs[key] = run.row(machine)
-            total = evaluated(one, machine, archs[key])
+                archs[key] = graph.run.row(machine)
+            total = evaluated(graph, machine, archs[key])
             latency[i, s] = total["latency_s"] * factors[i]
             interval[i, s] = factors[i] / total["throughput_per_s"]
     return Draws(latency, interval, numbers, normals)
@@ -159,21 +150,19 @@ def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
     """
     soc, _ = with_library(mapped.soc, [mapped])
     numbers = {number.name: number for number in draws.numbers if number.path[0] != EQUATIONS}
-    found: list[tuple[float, Uncertain]] = []
+    shares: list[tuple[float, Uncertain]] = []
     for name in draws.latency_sources(i):
         if name in numbers and not numbers[name].whole:
             raised = moved(soc, {numbers[name].path: numbers[name].value * (1.0 + _RAISED)})
             arch = mapped.run.row(raised)
             ratio = float(evaluated(mapped, raised, arch)["latency_s"] / mapped.total["latency_s"])
-            found.append((abs(np.log(ratio) / np.log1p(_RAISED)), numbers[name]))
-    share, number = max(found, key=lambda pair: pair[0], default=(0.0, None))
+            shares.append((abs(np.log(ratio) / np.log1p(_RAISED)), numbers[name]))
+    share, number = max(shares, key=lambda pair: pair[0], default=(0.0, None))
     if number is None or share <= _HALF or number.sigma < _WELL_KNOWN:
         return None
     stated, kernel = number_at(soc, number.path), number_at(soc, number.path[:-1])
     texts = (getattr(stated, "source", ""), getattr(stated, "note", ""), getattr(kernel, "source", ""))
     source = "; ".join(filter(None, texts))
-    from npusim.studies.comparison import RestsOn  # documents of comparisons, which an estimate needs not
-
     uncertainty = float(stated.uncertainty or 0.0)
     return RestsOn(number=number.name, value=stated.text, uncertainty=uncertainty, source=source, share=share)
 
@@ -184,23 +173,20 @@ def _model_errors(calibration: Calibration, mapped: Sequence[Mapped]) -> tuple[l
     Operators of one type err together, different types independently: what the equation of a type leaves out
     is left out wherever it is used.
     """
-    times: list[dict[str, float]] = []
-    for one in mapped:
-        found: dict[str, float] = {}
-        total = max(float(one.total["latency_s"]), float(one.results["latency_s"].sum()))
-        for group, result in zip(one.decisions.groups, one.results, strict=True):
-            device = one.soc.devices.get(group.device)
-            if device is not None and device.kind == calibration.device and total > 0.0:
-                kind = one.graph.operators[group.main].type
+    shares: list[dict[str, float]] = []
+    for graph in mapped:
+        by_type: dict[str, float] = {}
+        total_s = max(float(graph.total["latency_s"]), float(graph.results["latency_s"].sum()))
+        for group, result in zip(graph.decisions.groups, graph.results, strict=True):
+            device = graph.soc.devices.get(group.device)
+            if device is not None and device.kind == calibration.device and total_s > 0.0:
+                kind = graph.graph.operators[group.main].type
                 kind = kind if kind in calibration.model_error else OTHER_OPERATORS
-                found[kind] = found.get(kind, 0.0) + float(result["latency_s"]) / total
-        times.append(found)
-    types = sorted({kind for found in times for kind in found})
-    errors = [
-        Uncertain((EQUATIONS, kind), 1.0, calibration.model_error[kind], float("inf"), False)
-        for kind in types
-    ]
-    return errors, np.array([[found.get(kind, 0.0) for kind in types] for found in times])
+                by_type[kind] = by_type.get(kind, 0.0) + float(result["latency_s"]) / total_s
+        shares.append(by_type)
+    types, sigma = sorted(set().union(*shares)), calibration.model_error
+    errors = [Uncertain((EQUATIONS, kind), 1.0, sigma[kind], float("inf"), False) for kind in types]
+    return errors, np.array([[by_type.get(kind, 0.0) for kind in types] for by_type in shares])
 
 
 def _correlate(normals: Any, numbers: Sequence[Uncertain], calibration: Calibration) -> None:

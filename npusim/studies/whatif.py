@@ -1,4 +1,7 @@
-"""Comparison of technique stacks: the same network under one stack after another, on one machine."""
+"""Comparison of technique stacks: the same network under one stack after another, on one machine.
+
+Every sentence of the conclusion and notes follows from numbers of the estimates and switches of the SoC.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,21 @@ from npusim.engines.estimate import Estimate
 from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS
+from npusim.ops import Annotation, Role, Storage, stored_bytes
+from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
-from npusim.studies.comparison import RestsOn, Skipped, Untouched, Variant, WhatIf
-from npusim.studies.elasticity import elasticities
+from npusim.studies.comparison import Skipped, Untouched, Variant, WhatIf
+from npusim.studies.document_head import RestsOn, head_of
+from npusim.studies.elasticity import Elasticity, elasticities
 from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of, rests_on
-from npusim.studies.verdict import (
-    advice_of,
-    conclusion_of,
-    dominator_of,
-    forms_note,
-    notes_of,
-    single_numbers,
-    uncertain_gains,
-)
-from npusim.techniques import NONE, parse
+from npusim.techniques import BASE, NONE, apply, get, parse, technique_names, technique_with
+
+_LEAST_SAVING = 0.005
+"""Least share of the time whose saving is reported."""
+_MOST_NAMED = 3
+"""Resources that the conclusion names with what they save."""
+_SAME = 1e-9
+"""Relative difference below which two figures count as equal."""
 
 
 def whatif(
@@ -39,13 +43,11 @@ def whatif(
     Parameters
     ----------
     scenario : Scenario
-        Its own techniques are not looked at.
+        Its own techniques are ignored.
     stacks : sequence of str
         Technique stacks; the first that can be applied is the baseline.
-    samples : int
-        Machines drawn from the data sheet's uncertainties for the intervals; 0: no intervals.
-    seed : int
-        Seed of these draws.
+    samples, seed : int
+        Machines drawn from the data sheet's uncertainties for the intervals (0: none), and their seed.
     alone : bool
         Stacks alone: neither the untouched network on each device nor what more of the machine would save.
 
@@ -54,15 +56,21 @@ def whatif(
     IllegalTechniqueError
         When no stack can be applied; the message gives the first reason.
     InfeasibleError
-        When those that can be applied do not fit into the SRAM; the first is told.
+        When those that can be applied do not fit into the SRAM; the message names the first.
 
     Examples
     --------
     >>> whatif(Scenario("gcn-cora"), ["stagr", "stagr+symg"], samples=0).variants[1].step_from
     'stagr'
     """
-    result = compared(scenario, stacks, samples=samples, seed=seed, alone=alone)[0]
-    return result if alone else _with_advice(result, scenario)
+    result, _ = compared(scenario, stacks, samples=samples, seed=seed, alone=alone)
+    if alone:
+        return result
+    best = max(result.variants, key=lambda variant: variant.throughput_per_s)
+    on_best = scenario.with_(techniques=best.techniques)
+    tried = elasticities(on_best, estimate)
+    advice = _advice_of(tried, _rate_in_flight(on_best), best.throughput_per_s)
+    return result.model_copy(update={"tried": tried, "conclusion": f"{result.conclusion} {advice}".strip()})
 
 
 def compared(
@@ -73,22 +81,19 @@ def compared(
     mapped, skipped = _mapped(scenario, stacks)
     hosts = {} if alone else _on_devices(scenario)
     graphs = [*mapped, *hosts.values()]
-    estimates = [mapped_estimate(one) for one in mapped]
+    estimates = [mapped_estimate(graph) for graph in graphs]
+    base, of_stacks = estimates[0], estimates[: len(mapped)]
     draws = draw(graphs, samples, seed) if samples else None
-    base = estimates[0]
-    rests = [None if draws is None else rests_on(one, draws, i) for i, one in enumerate(graphs)]
-    variants = [_variant(i, estimates, draws, rests[i]) for i in range(len(estimates))]
+    rests = [None if draws is None else rests_on(graph, draws, i) for i, graph in enumerate(graphs)]
+    variants = [_variant(i, of_stacks, draws, rests[i]) for i in range(len(mapped))]
     devices = [
-        _untouched(device, mapped_estimate(one), i, base, draws, rests[i])
-        for i, (device, one) in enumerate(hosts.items(), len(mapped))
+        _untouched(device, i, estimates, draws, rests[i]) for i, device in enumerate(hosts, len(mapped))
     ]
-    notes = [*forms_note(base.techniques, devices), *single_numbers(variants, devices)]
-    notes += notes_of(scenario.baseline, scenario.machine, estimates)
+    notes = _notes_of(scenario, of_stacks, variants, devices)
     if draws is not None:
-        notes += [method_of(scenario.machine, samples, seed), *uncertain_gains(variants)]
-    fields = {name: getattr(base, name) for name in WhatIf.model_fields if name in _OF_RUN}
+        notes += [method_of(scenario.machine, samples, seed), *_uncertain_gains(variants)]
     result = WhatIf(
-        **fields,
+        **head_of(base),
         baseline=base.techniques,
         devices=devices,
         over={},
@@ -96,22 +101,9 @@ def compared(
         skipped=skipped,
         crossovers=[],
         notes=notes,
-        conclusion=conclusion_of(variants, devices),
+        conclusion=_conclusion_of(variants, devices),
     )
     return result, draws
-
-
-_OF_RUN = ("workload", "soc", "hint", "requests", "tiles", "npu_tiles", "contexts")
-"""Fields that a comparison takes from its baseline's estimate."""
-
-
-def _with_advice(result: WhatIf, scenario: Scenario) -> WhatIf:
-    """Return a comparison with what more of the machine saves: the best stack is run on each such machine."""
-    best = max(result.variants, key=lambda variant: variant.throughput_per_s)
-    on_best = scenario.with_(techniques=best.techniques)
-    tried = elasticities(on_best, estimate)
-    told = advice_of(tried, _rate_in_flight(on_best), best.throughput_per_s)
-    return result.model_copy(update={"tried": tried, "conclusion": f"{result.conclusion} {told}".strip()})
 
 
 def _mapped(scenario: Scenario, stacks: Sequence[str]) -> tuple[list[Mapped], list[Skipped]]:
@@ -134,48 +126,44 @@ def _mapped(scenario: Scenario, stacks: Sequence[str]) -> tuple[list[Mapped], li
 
 def _on_devices(scenario: Scenario) -> dict[str, Mapped]:
     """Map the network without techniques to each device that can run it, the NPU last."""
-    found = {}
-    soc = scenario.machine
-    for device in (*soc.hosts, *soc.array_devices):
+    mapped = {}
+    for device in (*scenario.machine.hosts, *scenario.machine.array_devices):
         with suppress(NpusimError):
-            found[device] = scenario.with_(techniques=NONE, device=device).mapped
-    return found
+            mapped[device] = scenario.with_(techniques=NONE, device=device).mapped
+    return mapped
 
 
 def _rate_in_flight(scenario: Scenario) -> float | None:
     """Return the inferences per second by the throughput hint; None where several are in flight anyway."""
     if scenario.run.requests > 1 or scenario.requests is not None:
         return None
-    try:
-        several = scenario.with_(hint="throughput")
+    several = scenario.with_(hint="throughput")
+    with suppress(InfeasibleError):
         return float(several.mapped.total["throughput_per_s"]) if several.run.requests > 1 else None
-    except InfeasibleError:
-        return None
+    return None
 
 
 def step_from(stacks: Sequence[str], i: int) -> int | None:
     """Return the earlier stack that the i-th extends: its largest part, without what is last."""
-    mine = parse(stacks[i])
-    order = {str(step): place for place, step in enumerate(mine)}
-    best: tuple[int, int] | None = None
-    found = None
-    for j in range(i):
-        part = set(map(str, parse(stacks[j])))
-        if part < set(order):
-            rank = (len(part), min(order[step] for step in set(order) - part))
-            if best is None or rank > best:
-                best, found = rank, j
-    return found
+    order = {str(step): place for place, step in enumerate(parse(stacks[i]))}
+    parts = [set(map(str, parse(stack))) for stack in stacks[:i]]
+    ranks = [
+        (len(part), min(order[step] for step in set(order) - part), -j)
+        for j, part in enumerate(parts)
+        if part < set(order)
+    ]
+    return -max(ranks)[2] if ranks else None
 
 
 def _untouched(
-    device: str, e: Estimate, i: int, base: Estimate, draws: Draws | None, rests: RestsOn | None
+    device: str, i: int, estimates: Sequence[Estimate], draws: Draws | None, rests: RestsOn | None
 ) -> Untouched:
+    e = estimates[i]
     return Untouched(
         device=device,
         **{name: getattr(e, name) for name in METRICS if name in Untouched.model_fields},
         latency_interval_s=None if draws is None else draws.latency_interval(i),
-        speedup_throughput=e.throughput_per_s / base.throughput_per_s,
+        speedup_throughput=e.throughput_per_s / estimates[0].throughput_per_s,
         speedup_interval=None if draws is None else draws.speedup_interval(i, 0),
         bound=e.bound,
         rests_on=rests,
@@ -205,5 +193,152 @@ def _variant(i: int, estimates: Sequence[Estimate], draws: Draws | None, rests: 
         launches=sum(part.launches for part in e.parts) or 1,
         compilation=e.compilation,
         kept_in_sram=e.provenance["kept_in_sram"],
-        dominated_by=dominator_of(e, estimates),
+        dominated_by=_dominator_of(e, estimates),
     )
+
+
+def _dominator_of(e: Estimate, others: Sequence[Estimate]) -> str | None:
+    """Return the fastest stack that dominates `e`, gives the same results and does not extend its stack."""
+    names = _names(e.techniques)
+    alternatives = [
+        o
+        for o in others
+        if not _names(o.techniques) >= names and _inexact(_names(o.techniques)) == _inexact(names)
+    ]
+    better = [o for o in alternatives if _dominates(o, e)]
+    return min(better, key=lambda o: 1.0 / o.throughput_per_s).techniques if better else None
+
+
+def _names(stack: str | None) -> set[str]:
+    return set(parse(stack).names)
+
+
+def _inexact(names: set[str]) -> set[str]:
+    return {name for name in names if not get(name).exact}
+
+
+def _dominates(a: Estimate, b: Estimate) -> bool:
+    figures = ((1.0 / e.throughput_per_s, e.latency_s, e.energy_j, e.dram_bytes) for e in (a, b))
+    pairs = list(zip(*figures, strict=True))
+    return all(x <= y * (1 + _SAME) for x, y in pairs) and any(x < y * (1 - _SAME) for x, y in pairs)
+
+
+def _conclusion_of(variants: Sequence[Variant], devices: Sequence[Untouched]) -> str:
+    """Return a sentence: the best stack, the best that runs today, against the baseline and a host."""
+    base, best = variants[0], max(variants, key=_rate)
+    today = max((v for v in variants if not _is_what_if(v)), key=_rate, default=best)
+    parts = [f"Best: {best.techniques}" + (f", {_gain(best)} {base.techniques}" if best is not base else "")]
+    if today is not best:
+        gain = f" ({_gain(today)})" if today is not base else ""
+        parts.append(f"of what runs today {today.techniques}{gain}")
+    host = max((d for d in devices if d.device != "npu"), key=_rate, default=None)
+    if host is not None and len(devices) > 1:
+        ratio = _rate(today) / _rate(host)
+        parts.append(f"which is {ratio:.2g}x the untouched network on the {host.device.upper()}")
+    return f"{', '.join(parts)}."
+
+
+def _rate(row: Variant | Untouched) -> float:
+    return row.throughput_per_s
+
+
+def _is_what_if(v: Variant) -> bool:
+    """Return whether nobody offers a technique of a stack today, or not on a host that runs it."""
+    on_host = not v.bound.startswith("npu")
+    return any(get(name).what_if or (on_host and get(name).host_note) for name in _names(v.techniques))
+
+
+def _gain(v: Variant) -> str:
+    return factor(v.speedup_throughput, last_digit(v.speedup_interval))
+
+
+def _advice_of(tried: Sequence[Elasticity], in_flight: float | None, rate: float) -> str:
+    """Say what more of each resource saves; `in_flight` is the rate with several requests in flight."""
+    helpful = [e for e in tried[:_MOST_NAMED] if e.gain >= _LEAST_SAVING]
+    savings = [f"{e.more:.0%} {_more(e.resource)} saves {e.gain:.1%}" for e in helpful]
+    if in_flight is not None and in_flight > (1.0 + _LEAST_SAVING) * rate:
+        gain = f"{in_flight / rate:.2g}x the rate"
+        savings.append(f"several requests in flight (--hint throughput) give {gain}")
+    idle = [_more(e.resource) for e in tried if abs(e.gain) < _LEAST_SAVING]
+    if idle:
+        savings.append(f"{', '.join(idle)}: nothing")
+    return f"Tried: {'; '.join(savings)}." if savings else ""
+
+
+def _more(resource: str) -> str:
+    return resource if resource.startswith("shorter") else f"more {resource}"
+
+
+def _notes_of(
+    scenario: Scenario,
+    estimates: Sequence[Estimate],
+    variants: Sequence[Variant],
+    devices: Sequence[Untouched],
+) -> list[str]:
+    """Return the caveats of a comparison: forms of the network, uncertain numbers, compressed storage."""
+    notes = []
+    if variants[0].techniques == BASE and devices:
+        notes.append(
+            f"{NONE}: as exported, what follows from the edges is derived in each inference (gather, "
+            f"scatter, select); {BASE}: it comes ready-made from the CPU, as in GraNNite's baselines "
+            "(suite granite)"
+        )
+    notes += _single_numbers(variants, devices)
+    notes += dict.fromkeys(note for e in estimates for note in [*e.warnings, *e.provenance["notes"]])
+    triangle = technique_with(annotation=Annotation.TRIANGLE).name
+    symmetric = [e for e in estimates if triangle in _names(e.techniques)]
+    return [*notes, *(_triangle_against_zvc(scenario, e, triangle) for e in symmetric[:1])]
+
+
+def _single_numbers(variants: Sequence[Variant], devices: Sequence[Untouched]) -> list[str]:
+    """Return which times one uncertain number carries more than half of, a sentence for each number."""
+    shown = [d for d in devices if d.device != "npu" or NONE not in {v.techniques for v in variants}]
+    rows = [(f"{NONE} on the {d.device.upper()}", d.rests_on) for d in shown]
+    rows += [(v.techniques, v.rests_on) for v in variants]
+    by_number: dict[str, tuple[RestsOn, list[str]]] = {}
+    for name, number in rows:
+        if number is not None:
+            by_number.setdefault(number.number, (number, []))[1].append(name)
+    return [
+        f"more than half of the time of {', '.join(names)} is one number: {number.number} = {number.value} "
+        f"(+-{number.uncertainty:.0%}; {number.source})"
+        for number, names in by_number.values()
+    ]
+
+
+def _triangle_against_zvc(scenario: Scenario, e: Estimate, triangle: str) -> str:
+    """Compare the two ways to store the aggregation matrix, and say what the hardware can use of them."""
+    norms = apply(scenario.baseline, e.techniques).with_role(Role.NORM)
+    norm, soc = next(t for t in norms if t.storage is Storage.TRIANGLE), scenario.machine
+    packed = stored_bytes(norm.elements, norm.dtype, Storage.ZVC, norm.density, norm.shape[-1])
+    compressed = technique_with(annotation=Annotation.COMPRESSED).name
+    text = (
+        f"the norm matrix takes {norm.bytes / 1e6:.2f} MB dense, "
+        f"{norm.stored_bytes / 1e6:.2f} MB as a triangle ({triangle}), {packed / 1e6:.2f} MB with a bitmap "
+        f"({compressed})"
+    )
+    if not soc.has("npu"):
+        return text
+    setting = "npu.sparsity.decompress_activations"
+    if soc.npu.sparsity.decompress_activations:
+        return f"{text}: with {setting} {compressed} moves the least, and {triangle} is dominated by it"
+    return (
+        f"{text}; this SoC cannot decompress activations, so {compressed} saves no traffic here: "
+        f"--set {setting}=true shows what it would save"
+    )
+
+
+def _uncertain_gains(variants: Sequence[Variant]) -> list[str]:
+    """Say which number of the data sheet the gain of each what-if is most uncertain by."""
+    lines = []
+    for technique in [name for name in technique_names() if get(name).what_if]:
+        for v in variants:
+            added = _names(v.techniques) - _names(v.step_from)
+            if added == {technique} and v.step_interval is not None and v.step_uncertain_by:
+                number, share = next(iter(v.step_uncertain_by.items()))
+                step = factor(v.step_speedup or 1.0, last_digit(v.step_interval))
+                gain = f"{step} ({factors(v.step_interval)})"
+                why = f"uncertain most by {number} ({share:.0%} of the variance)"
+                lines.append(f"{technique} on {v.step_from} gives {gain}, {why}")
+                break
+    return lines

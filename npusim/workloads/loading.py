@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from operator import or_
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,7 +20,8 @@ from npusim.locate import resource, resource_names
 from npusim.ops import DType
 from npusim.plugins import PluginError, Registry
 from npusim.workloads.cnn import CNN
-from npusim.workloads.gnn import GNN, GnnSpec
+from npusim.workloads.gnn import GNN
+from npusim.workloads.gnn.spec import GnnSpec
 from npusim.workloads.spec import WorkloadKind, WorkloadSettings, WorkloadSpec
 from npusim.workloads.transformer import TRANSFORMER
 
@@ -42,26 +43,18 @@ def kind_of(data: Any, file: str, line: int | None = None) -> WorkloadKind:
     ConfigError
         When there is no such kind, or the model is of another.
     """
-    name = data.get("kind", DEFAULT_KIND) if isinstance(data, dict) else DEFAULT_KIND
+    keys: Mapping[str, Any] = data if isinstance(data, dict) else {}
+    name, model = keys.get("kind", DEFAULT_KIND), keys.get("model")
+    refused = partial(ConfigError, file=file, line=line, key="kind")
     if not isinstance(name, str) or name not in KINDS:
-        known = ", ".join(KINDS)
-        raise ConfigError(
-            f"`{name}`", file=file, line=line, key="kind", allowed=known, suggestion=nearest(str(name), KINDS)
-        )
-    model = data.get("model") if isinstance(data, dict) else None
-    owners = [kind.name for kind in KINDS.values() if model in _models(kind)]
+        raise refused(f"`{name}`", allowed=", ".join(KINDS), suggestion=nearest(str(name), KINDS))
+    owners = [
+        kind.name for kind in KINDS.values() if model in get_args(kind.spec.model_fields["model"].annotation)
+    ]
     if owners and name not in owners:
-        said = f"kind `{name}`" if "kind" in data else f"no kind, which is `{name}`"
-        raise ConfigError(
-            f"{said}, and model `{model}`", file=file, line=line, key="kind", allowed=f"kind: {owners[0]}"
-        )
+        stated = f"kind `{name}`" if "kind" in keys else f"no kind, which is `{name}`"
+        raise refused(f"{stated}, and model `{model}`", allowed=f"kind: {owners[0]}")
     return KINDS[name]
-
-
-def _models(kind: WorkloadKind) -> tuple[Any, ...]:
-    """Return the models that a kind lists; none where it takes any name."""
-    field = kind.spec.model_fields.get("model")
-    return get_args(field.annotation) if field is not None else ()
 
 
 def workload_file() -> type[BaseModel]:
@@ -136,17 +129,15 @@ def load_gnn(name: str | Path, overrides: Settings = ()) -> GnnSpec:
         )
     spec = load_spec(name, overrides)
     if not isinstance(spec, GnnSpec):
-        known = ", ".join(workload_names("gnn"))
-        raise ConfigError(
-            f"`{name}`, a workload of kind {spec.kind}", allowed=f"one of kind gnn, such as {known}"
-        )
+        allowed = f"one of kind gnn, such as {', '.join(workload_names('gnn'))}"
+        raise ConfigError(f"`{name}`, a workload of kind {spec.kind}", allowed=allowed)
     return spec
 
 
 def load_workload(
     name: str | Path, settings: Settings = (), shapes: Mapping[str, Sequence[int]] | None = None
 ) -> Graph:
-    """Return the operator graph of a workload.
+    """Return the operator graph of a workload, before any technique.
 
     Parameters
     ----------
@@ -156,11 +147,6 @@ def load_workload(
         Settings of the specification, such as "workload.hidden=128"; of an imported model, its precision.
     shapes : mapping of str to sequence of int, optional
         Fixed shapes for the inputs of an imported model that leaves them open.
-
-    Returns
-    -------
-    Graph
-        The graph before any technique.
 
     Raises
     ------
@@ -188,9 +174,8 @@ def load_workload(
         named = module_at(text)
         return from_pyg(named.module, named.inputs, named.name, precision=import_precision(settings))
     if shapes:
-        raise ConfigError(
-            f"shapes for {', '.join(shapes)}", file="--shape", allowed="only for a model file (.xml, .onnx)"
-        )
+        allowed = "only for a model file (.xml, .onnx)"
+        raise ConfigError(f"shapes for {', '.join(shapes)}", file="--shape", allowed=allowed)
     return _built(load_spec(text, settings), workload_path(text))
 
 

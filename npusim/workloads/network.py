@@ -1,9 +1,7 @@
 """Layers of convolutional networks and transformers as OpenVINO's conversion makes them.
 
 Images are NCHW, batch normalisation is folded into weights and biases, and bias and activation are operators
-of their own: the mapping decides what is fused into a convolution. A network quantised to 8 bits multiplies
-bytes. A result stays in bytes if the grid can apply its bias and activation to the accumulators. Otherwise a
-FakeQuantize rounds the floating-point result where a reader needs bytes.
+of their own: the mapping decides what is fused into a convolution.
 """
 
 from __future__ import annotations
@@ -23,6 +21,9 @@ _IN_BYTES = frozenset({"", "Relu", "PRelu", "Clamp"})
 
 class Network:
     """A network under construction, in floating point or quantised.
+
+    A quantised network multiplies bytes. A result stays in bytes if the grid can apply its bias and
+    activation to the accumulators; otherwise a FakeQuantize rounds it where a reader needs bytes.
 
     Parameters
     ----------
@@ -71,9 +72,7 @@ class Network:
             return x
         if x not in self._rounded:
             name = f"{x}/quantize"
-            self._rounded[x] = self.editor.op(
-                "FakeQuantize", (x,), self.shape(x), DType.INT8, name, levels=256
-            )
+            self._rounded[x] = self.editor.add("FakeQuantize", (x,), name, DType.INT8, levels=256)
         return self._rounded[x]
 
     def _result(self, activation: str, to_float: bool) -> DType:
@@ -193,8 +192,7 @@ class Network:
         """Add an activation; a PRelu has one slope, a Clamp is ReLU6."""
         attrs: dict[str, Any] = {"min": 0.0, "max": 6.0} if type_ == "Clamp" else {}
         inputs = (x, self.constant(f"{name}/slope", (1,))) if type_ == "PRelu" else (x,)
-        tensor = self.editor.tensors[x]
-        return self.editor.op(type_, inputs, tensor.shape, tensor.dtype, f"{name}/{type_.lower()}", **attrs)
+        return self.editor.add(type_, inputs, f"{name}/{type_.lower()}", **attrs)
 
     def add(self, a: str, b: str, name: str) -> str:
         """Add the sum of two tensors, in bytes where one of them is."""
@@ -229,11 +227,8 @@ class Network:
 
     def upsample(self, x: str, height: int, width: int, name: str) -> str:
         """Add an Interpolate to a height and width by the nearest pixel."""
-        batch, channels = self.shape(x)[:2]
-        dtype = self.editor.tensors[x].dtype
-        return self.editor.op(
-            "Interpolate", (x,), (batch, channels, height, width), dtype, name, mode="nearest"
-        )
+        shape, dtype = (*self.shape(x)[:2], height, width), self.editor.tensors[x].dtype
+        return self.editor.op("Interpolate", (x,), shape, dtype, name, mode="nearest")
 
     def concat(self, inputs: Sequence[str], name: str, axis: int = 1, to_float: bool = False) -> str:
         """Join tensors along an axis; a quantised network joins bytes unless `to_float`."""
@@ -264,6 +259,5 @@ class Network:
 
 def window(stride: int = 1, begin: Sequence[int] = (0, 0), end: Sequence[int] = (0, 0)) -> dict[str, Any]:
     """Return how a kernel passes over an image, as an operator's settings."""
-    return {
-        "strides": (stride, stride), "pads_begin": tuple(begin), "pads_end": tuple(end), "dilations": (1, 1)
-    }  # fmt: skip
+    pads = {"pads_begin": tuple(begin), "pads_end": tuple(end)}
+    return {"strides": (stride, stride), **pads, "dilations": (1, 1)}

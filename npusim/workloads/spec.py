@@ -72,8 +72,7 @@ class WorkloadKind:
     folder: Path | None = None
     """Folder of the workload files that another package ships with the kind, named as the files are."""
     export: Callable[[Any, Path, Path | None, Callable[[str], None]], None] | None = None
-    """Writes the model of a `spec` for `npusim export`, into a folder, a file of weights and a callback for
-    messages; None: the kind has no model to export."""
+    """Exports the model of a `spec` (folder, file of weights, callback for messages); None: it has none."""
     is_large: bool = False
     """Whether an estimate takes longer than a slider of the explorer should wait."""
 
@@ -83,6 +82,5 @@ class WorkloadKind:
             raise NpusimError(f"workload kind {self.name!r}: {self.spec.__name__} is no WorkloadSpec")
         said = get_args(self.spec.model_fields["kind"].annotation)
         if said != (self.name,):
-            raise NpusimError(
-                f'workload kind {self.name!r}: {self.spec.__name__} needs `kind: Literal["{self.name}"]`'
-            )
+            needed = f'{self.spec.__name__} needs `kind: Literal["{self.name}"]`'
+            raise NpusimError(f"workload kind {self.name!r}: {needed}")

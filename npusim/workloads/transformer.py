@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,38 +13,19 @@ from npusim.units import refuse
 from npusim.workloads.network import Network
 from npusim.workloads.spec import WorkloadKind, WorkloadSpec, default_of_model
 
-TransformerModel = Literal["bert-base", "bert-large", "vit"]
-
-
-class _Sizes(NamedTuple):
-    """Defaults of a model."""
-
-    layers: int
-    hidden: int
-    heads: int
-    sequence: int
-    vocabulary: int
-    outputs: int
-
-
-_SIZES: dict[str, _Sizes] = {
-    "bert-base": _Sizes(12, 768, 12, 128, 28996, 2),
-    "bert-large": _Sizes(24, 1024, 16, 384, 30522, 2),
-    "vit": _Sizes(12, 768, 12, 197, 0, 1000),
-}
 _POSITIONS = 512
 """Longest sequence that BERT has position embeddings for."""
 
 
-def _of_model(key: str) -> Any:
-    return default_of_model({model: getattr(sizes, key) for model, sizes in _SIZES.items()})
+def _of_model(bert_base: int, bert_large: int, vit: int) -> Any:
+    return default_of_model({"bert-base": bert_base, "bert-large": bert_large, "vit": vit})
 
 
 def _tokens(data: dict[str, Any]) -> int:
     """Return the default of `sequence`: of vit, its patches and one token of the class."""
-    if data["model"] != "vit":
-        return _SIZES[data["model"]].sequence
-    return int((data["image"] // data["patch"]) ** 2 + 1)
+    if data["model"] == "vit":
+        return int((data["image"] // data["patch"]) ** 2 + 1)
+    return 384 if data["model"] == "bert-large" else 128
 
 
 class TransformerSpec(WorkloadSpec):
@@ -52,19 +33,17 @@ class TransformerSpec(WorkloadSpec):
 
     kind: Literal["transformer"]
     """Transformers."""
-    model: TransformerModel
-    """The network: bert-base and bert-large answer questions about a text (two scores a token); vit
-    (ViT-B/16) classifies images."""
+    model: Literal["bert-base", "bert-large", "vit"]
+    """The network: bert-base and bert-large score tokens as answers to a question; vit classifies images."""
     precision: Literal["fp16", "bf16", "fp32", "int8"] = "fp16"
-    """Format of its tensors; `int8` is a network quantised before it is compiled: matrix products multiply
-    bytes, softmax, GELU and normalisations stay fp16."""
+    """Format of its tensors; `int8`: products multiply bytes, softmax, GELU and normalisations stay fp16."""
     batch: Annotated[int, Field(ge=1, le=1024)] = 1
     """Texts or images of one inference."""
-    layers: Annotated[int, Field(ge=1, le=200)] = _of_model("layers")
+    layers: Annotated[int, Field(ge=1, le=200)] = _of_model(12, 24, 12)
     """Layers. Default: 12, bert-large 24."""
-    hidden: Annotated[int, Field(ge=1, le=65536)] = _of_model("hidden")
+    hidden: Annotated[int, Field(ge=1, le=65536)] = _of_model(768, 1024, 768)
     """Features of a token; the feed-forward network is four times as wide. Default: 768, bert-large 1024."""
-    heads: Annotated[int, Field(ge=1, le=1024)] = _of_model("heads")
+    heads: Annotated[int, Field(ge=1, le=1024)] = _of_model(12, 16, 12)
     """Attention heads. Default: 12, bert-large 16."""
     image: Annotated[int, Field(ge=1, le=8192)] = 224
     """Height and width of vit's images."""
@@ -72,22 +51,19 @@ class TransformerSpec(WorkloadSpec):
     """Height and width of vit's patches."""
     sequence: Annotated[int, Field(ge=1, le=65536, validate_default=True, default_factory=_tokens)]
     """Tokens of a text. Default: 128, bert-large 384; of vit its patches and one token of the class, 197."""
-    vocabulary: Annotated[int, Field(ge=0, le=10_000_000)] = _of_model("vocabulary")
-    """Rows of the table of word embeddings. Default: 28996 (bert-base-cased), 30522 (bert-large-uncased); vit
-    has none."""
-    outputs: Annotated[int, Field(ge=1, le=100_000)] = _of_model("outputs")
+    vocabulary: Annotated[int, Field(ge=0, le=10_000_000)] = _of_model(28996, 30522, 0)
+    """Rows of the table of word embeddings. Default: 28996 (bert-base), 30522 (bert-large); vit has none."""
+    outputs: Annotated[int, Field(ge=1, le=100_000)] = _of_model(2, 2, 1000)
     """Scores of a token (bert, default 2: start and end of the answer) or of an image (vit, 1000 classes)."""
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> TransformerSpec:
         if self.hidden % self.heads:
             refuse(f"`{self.hidden}`", f"a multiple of heads, which is {self.heads}", at="hidden")
-        images = self.model_fields_set & {"image", "patch"}
-        if self.model != "vit" and images:
-            key = min(images)
-            refuse(
-                f"`{getattr(self, key)}`", f"no {key}: {self.model} reads no images, only vit does", at=key
-            )
+        for key in ("image", "patch"):
+            if self.model != "vit" and key in self.model_fields_set:
+                allowed = f"no {key}: {self.model} reads no images, only vit does"
+                refuse(f"`{getattr(self, key)}`", allowed, at=key)
         if self.model == "vit":
             if self.image % self.patch:
                 refuse(f"`{self.image}`", f"a multiple of patch, which is {self.patch}", at="image")
@@ -103,9 +79,8 @@ class TransformerSpec(WorkloadSpec):
     @property
     def facts(self) -> dict[str, Any]:
         """Shape of the input."""
-        if self.model == "vit":
-            return {"input": f"{self.batch}x3x{self.image}x{self.image}"}
-        return {"input": f"{self.batch}x{self.sequence}"}
+        size = f"3x{self.image}x{self.image}" if self.model == "vit" else f"{self.sequence}"
+        return {"input": f"{self.batch}x{size}"}
 
 
 _PARTS = ("query", "key", "value")
@@ -115,9 +90,8 @@ def build_bert(spec: TransformerSpec, name: str) -> Graph:
     """Build BERT for question answering: normalisation behind each block, attention masked."""
     net = Network(name, spec.model, spec.precision)
     editor, tokens = net.editor, (spec.batch, spec.sequence)
-    words, kinds, attended = (
-        editor.input(what, tokens, DType.INT64) for what in ("input_ids", "token_type_ids", "attention_mask")
-    )
+    inputs = ("input_ids", "token_type_ids", "attention_mask")
+    words, kinds, attended = (editor.input(name, tokens, DType.INT64) for name in inputs)
     editor.region = "embeddings"
     table = net.constant("embeddings/words/table", (spec.vocabulary, spec.hidden), Role.WEIGHT)
     x = editor.gather(table, words, "embeddings/words")
@@ -129,7 +103,9 @@ def build_bert(spec: TransformerSpec, name: str) -> Graph:
     mask = _mask(net, attended)
     for layer in range(spec.layers):
         place = f"layer{layer}"
-        y = _attention(net, x, spec.heads, f"{place}/attention", mask)
+        linear = (net.linear(x, spec.hidden, f"{place}/attention/{part}") for part in _PARTS)
+        parts = [_heads(net, part, spec.heads) for part in linear]
+        y = _attended(net, parts, f"{place}/attention", mask)
         x = net.normalised(editor.eltwise("Add", y, x, f"{place}/attention/add"), f"{place}/attention/norm")
         y = _feed_forward(net, x, f"{place}/feed")
         x = net.normalised(editor.eltwise("Add", y, x, f"{place}/feed/add"), f"{place}/feed/norm")
@@ -145,12 +121,6 @@ def _mask(net: Network, attended: str) -> str:
     x = editor.reshape(x, (batch, 1, 1, tokens), f"{place}/unsqueeze", "Unsqueeze")
     x = editor.eltwise("Subtract", net.constant(f"{place}/one", (1, 1, 1, 1)), x, f"{place}/subtract")
     return net.scaled(x, f"{place}/multiply", (1, 1, 1, 1))
-
-
-def _attention(net: Network, x: str, heads: int, name: str, mask: str) -> str:
-    """Attention with three products for query, key and value, [N, S, hidden]."""
-    parts = [_heads(net, net.linear(x, net.shape(x)[-1], f"{name}/{what}"), heads) for what in _PARTS]
-    return _attended(net, parts, name, mask)
 
 
 def _heads(net: Network, x: str, heads: int) -> str:
@@ -214,16 +184,11 @@ def _fused_heads(net: Network, x: str, heads: int, name: str) -> list[str]:
     x = net.reshape(x, (batch, tokens, 3, heads, width // heads), f"{name}/split_heads")
     x = net.transpose(x, (2, 0, 3, 1, 4), f"{name}/heads_first")
     shape = (batch, heads, tokens, width // heads)
-    parts = net.split(x, (1, 1, 1), f"{name}/split", axis=0)
-    return [
-        net.editor.reshape(part, shape, f"{name}/{what}", "Squeeze")
-        for part, what in zip(parts, _PARTS, strict=True)
-    ]
+    parts = zip(net.split(x, (1, 1, 1), f"{name}/split", axis=0), _PARTS, strict=True)
+    return [net.editor.reshape(part, shape, f"{name}/{what}", "Squeeze") for part, what in parts]
 
 
 def _build(spec: TransformerSpec, name: str, _: Path) -> Graph:
-    from npusim.workloads.transformer import build_bert, build_vit  # when one is built
-
     return (build_vit if spec.model == "vit" else build_bert)(spec, name)
 
 

@@ -6,18 +6,25 @@ from typing import Literal
 
 from pydantic import Field
 
-from npusim.documents import Document, Part
+from npusim.documents import Part
+from npusim.studies.document_head import UnderStack
 from npusim.studies.stream.stored import StoredFeatures
+
+Name = Literal["recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"]
+"""Ways to keep up with the updates; see `Strategy`."""
 
 
 class Strategy(Part):
-    """One way to keep up with the updates."""
+    """One way to keep up with the updates.
 
-    name: Literal["recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"]
-    """recompile: the mask is a constant, so every change needs a compilation; recompile on nodes: the mask is
-    an input, so only another number of nodes does; pad and mask: compiled for a capacity, and again only when
-    it is exceeded; several kept blobs: compiled for several capacities beforehand, the smallest that holds
-    the graph is run; mini-batches: compiled for a batch of nodes, edges between batches are lost."""
+    recompile: the mask is a constant, so every change needs a compilation; recompile on nodes: the mask is an
+    input, so only another number of nodes does; pad and mask: compiled for a capacity, and again only when it
+    is exceeded; several kept blobs: compiled for several capacities beforehand, the smallest that holds the
+    graph is run; mini-batches: compiled for a batch of nodes, edges between batches are lost.
+    """
+
+    name: Name
+    """Which way it is."""
     techniques: str
     """Canonical technique stack at the start."""
     compilations: int
@@ -51,8 +58,7 @@ class Strategy(Part):
     lost_edges: float
     """Share of the edges that it leaves out."""
     accuracy: float | None
-    """Share of real test nodes that a model trained on all edges classifies correctly with what is left of
-    them; null where no edge is lost or nothing was trained."""
+    """Share of test nodes classified correctly with the edges that are left; null: not trained."""
     accuracy_of_all_edges: float | None
     """The same with all edges."""
 
@@ -87,17 +93,10 @@ class BestAtRate(Part):
     """The same at the highest rate; 0 where the updates take all the time."""
 
 
-class Followed(Document):
-    """A stream of updates and what it costs to follow it; SI units throughout."""
+class Followed(UnderStack):
+    """A stream of updates and what it costs to follow it; all strategies share the techniques."""
 
     schema_: Literal["npusim.stream/1"] = Field("npusim.stream/1", alias="schema")
-    """Version of this document."""
-    workload: str
-    """Name of the network."""
-    soc: str
-    """Name of the SoC."""
-    techniques: str
-    """Techniques that all strategies share."""
     toolchain: str
     """Name of the compiler."""
     updates: int
@@ -115,15 +114,13 @@ class Followed(Document):
     strategies: list[Strategy]
     """The ways to keep up."""
     best_by_rate: list[BestAtRate]
-    """By rate of updates, the way that loses no edge and leaves time for most inferences; rates rise. Above
-    the last none keeps up."""
+    """The lossless way that leaves time for most inferences, by rising rate of updates up to the highest."""
     breakeven_capacity: int | None
     """Largest capacity at which pad and mask takes no longer than to recompile; null where none is."""
     breakeven_is_limit: bool
     """Whether it still pays at that capacity, and the search or the memory ends there."""
     breakeven_inferences: float | None
-    """Inferences between two updates at which the padding costs as much as the compilations it saves; null
-    where padding costs nothing."""
+    """Inferences between updates at which padding costs what it saves; null where padding is free."""
     capacities: list[CapacityCost]
     """Pad and mask with other capacities."""
     notes: list[str]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf, isinf
-from typing import Any
 
 from npusim.arch.loading import Toolchain, load_toolchain
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
@@ -29,7 +28,7 @@ _WAYS = (EdgeData.CONSTANT, EdgeData.INPUT, EdgeData.CAPACITY)
 _ROUND = 1000
 """Without a capacity, nodes are rounded up to whole thousands, as NodePad does."""
 _BLOBS = 4
-"""Blobs that are kept, unless told otherwise."""
+"""Default number of kept blobs."""
 _MOST_TIMES = 64
 """Largest capacity that the search for the break-even tries, over the most nodes of the stream."""
 _SHOWN = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
@@ -79,15 +78,26 @@ def follow(
     own = parse(scenario.techniques)
     frozen, masked = _stacks(own)
     toolchain = toolchain or load_toolchain()
-    stream = _course(scenario, masked, updates, toolchain, inferences)
-    versions, course, start = stream.compiled, stream.sizes, stream.sizes[0]
-    chosen, blobs, size = _room(stream, capacity, kept, batch)
-    recompile = stream.frozen(frozen, [any(update.counts.values()) for update in updates])
-    paddings = _paddings(stream, masked, chosen)
+    course = _course(scenario, masked, updates, toolchain, inferences)
+    start, end = course.sizes[0], course.sizes[-1]
+    if capacity is not None and capacity < start.nodes:
+        allowed = f"at least the {start.nodes} nodes of the graph"
+        raise NpusimError(f"--capacity: found {capacity}; allowed: {allowed}")
+    chosen = capacity if capacity is not None else -(-course.most // _ROUND) * _ROUND
+    blobs, size = _kept_capacities(kept, start, chosen), _batch(batch, start)
+    recompile = course.frozen(frozen, [any(update.counts.values()) for update in updates])
+    paddings = _paddings(course, chosen)
+    judged = judge(size) if judge is not None else expected_judgement(start.nodes, size)
+    padded = course.compiled.graph(masked, start, chosen).techniques
     strategies = [
         recompile.strategy("recompile", frozen, [start.nodes]),
-        *_masked_strategies(stream, masked, paddings[chosen], (chosen, blobs, size), judge),
+        course.by_nodes().strategy("recompile on nodes", masked, [start.nodes]),
+        paddings[chosen].strategy("pad and mask", padded, [chosen]),
+        course.kept(blobs).strategy("several kept blobs", masked, blobs),
+        course.batched(size, judged.lost_edges).strategy("mini-batches", masked, [size], judged),
     ]
+    breakeven, at_limit = _breakeven(course, recompile.total_s)
+    latency_s = {c: course.compiled.version(masked, start, c).latency_s for c in sorted(paddings)}
     return Followed(
         workload=scenario.baseline.name,
         soc=scenario.machine.name,
@@ -96,63 +106,20 @@ def follow(
         updates=len(updates),
         inferences_per_update=inferences,
         seed=seed,
-        nodes=(start.nodes, course[-1].nodes, stream.most),
-        edges=(start.edges, course[-1].edges, max(size.edges for size in course)),
+        nodes=(start.nodes, end.nodes, course.most),
+        edges=(start.edges, end.edges, max(size.edges for size in course.sizes)),
         capacity=chosen,
         strategies=strategies,
         best_by_rate=best_by_rate(strategies),
-        **_breakevens(stream, masked, recompile, paddings[chosen], inferences),
-        capacities=[_capacity_cost(versions, masked, start, c, paddings[c]) for c in sorted(paddings)],
-        notes=_notes(toolchain, course, strategies[-1]),
+        breakeven_capacity=breakeven,
+        breakeven_is_limit=at_limit,
+        breakeven_inferences=_breakeven_inferences(recompile, paddings[chosen], len(updates), inferences),
+        capacities=[
+            CapacityCost(capacity=c, **paddings[c].totals, latency_s=s) for c, s in latency_s.items()
+        ],
+        notes=_notes(toolchain, course.sizes, strategies[-1]),
         conclusion=_conclusion(strategies),
     )
-
-
-def _room(
-    stream: Course, capacity: int | None, kept: Sequence[int], batch: int | None
-) -> tuple[int, list[int], int]:
-    """Return the capacity of pad and mask, those of several kept blobs, and the nodes of a mini-batch."""
-    start = stream.sizes[0]
-    if capacity is not None and capacity < start.nodes:
-        allowed = f"at least the {start.nodes} nodes of the graph"
-        raise NpusimError(f"--capacity: found {capacity}; allowed: {allowed}")
-    chosen = capacity if capacity is not None else -(-stream.most // _ROUND) * _ROUND
-    blobs = _kept_capacities(kept, start, chosen)
-    size = _batch(batch, start)
-    return chosen, blobs, size
-
-
-def _breakevens(
-    stream: Course, masked: str, recompile: Costs, padding: Costs, inferences: int
-) -> dict[str, Any]:
-    """Return up to which capacity, and how many inferences, padding pays."""
-    best, at_limit = _breakeven(stream, masked, recompile.total_s)
-    updates = len(stream.sizes) - 1
-    return {
-        "breakeven_capacity": best,
-        "breakeven_is_limit": at_limit,
-        "breakeven_inferences": _breakeven_inferences(recompile, padding, updates, inferences),
-    }
-
-
-def _masked_strategies(
-    stream: Course,
-    masked: str,
-    padding: Costs,
-    sizes: tuple[int, Sequence[int], int],
-    judge: Callable[[int], BatchJudgement] | None,
-) -> list[Strategy]:
-    """Return the ways that write a mask, given capacity, kept capacities and nodes of a mini-batch."""
-    chosen, blobs, size = sizes
-    start = stream.sizes[0]
-    judged = judge(size) if judge is not None else expected_judgement(start.nodes, size)
-    padded = stream.compiled.graph(masked, start, chosen).techniques
-    return [
-        stream.by_nodes(masked).strategy("recompile on nodes", masked, [start.nodes]),
-        padding.strategy("pad and mask", padded, [chosen]),
-        stream.kept(masked, blobs).strategy("several kept blobs", masked, blobs),
-        stream.batched(masked, size, judged.lost_edges).strategy("mini-batches", masked, [size], judged),
-    ]
 
 
 def _stacks(own: Stack) -> tuple[str, str]:
@@ -181,38 +148,38 @@ def _course(
     keeper = MaskKeeper(graph, scenario.machine, scenario.run)
     model, neighbours = graph.meta.model, graph.meta.neighbours or 0
     changed = [entries_changed(model, u, size, neighbours) for u, size in zip(updates, course, strict=False)]
-    return Course(versions, course, [0.0, *changed], keeper, inferences)
+    return Course(versions, masked, course, [0.0, *changed], keeper, inferences)
 
 
-def _kept_capacities(asked: Sequence[int], start: Size, most: int) -> list[int]:
+def _kept_capacities(kept: Sequence[int], start: Size, most: int) -> list[int]:
     """Return the capacities that are compiled beforehand, rising; at least one holds the graph."""
-    if not asked:
+    if not kept:
         steps = range(1, _BLOBS + 1)
         return sorted({-(-(start.nodes * (_BLOBS - k) + most * k) // _BLOBS) for k in steps})
-    if min(asked) < 1 or max(asked) < start.nodes:
+    if min(kept) < 1 or max(kept) < start.nodes:
         allowed = f"capacities of 1 or more, the largest at least the {start.nodes} nodes of the graph"
-        raise NpusimError(f"--kept: found {', '.join(map(str, asked))}; allowed: {allowed}")
-    return sorted(set(asked))
+        raise NpusimError(f"--kept: found {', '.join(map(str, kept))}; allowed: {allowed}")
+    return sorted(set(kept))
 
 
-def _batch(asked: int | None, start: Size) -> int:
+def _batch(batch: int | None, start: Size) -> int:
     """Return the nodes of a mini-batch."""
-    if asked is not None and not 1 <= asked < start.nodes:
+    if batch is not None and not 1 <= batch < start.nodes:
         allowed = f"from 1 to {start.nodes - 1}: one batch of all {start.nodes} nodes is pad and mask"
-        raise NpusimError(f"--batch: found {asked}; allowed: {allowed}")
-    return asked if asked is not None else max(1, min(_ROUND, start.nodes // 2))
+        raise NpusimError(f"--batch: found {batch}; allowed: {allowed}")
+    return batch if batch is not None else max(1, min(_ROUND, start.nodes // 2))
 
 
-def _paddings(stream: Course, stack: str, chosen: int) -> dict[int, Costs]:
-    """Return the costs at the chosen capacity and at those that are listed, as far as memory holds them."""
-    paddings = {chosen: stream.padded(stack, chosen)}
-    for nodes in {-(-round(stream.most * times) // 10) * 10 for times in _SHOWN}:
+def _paddings(course: Course, chosen: int) -> dict[int, Costs]:
+    """Return the costs at the chosen capacity and at the listed ones that memory holds."""
+    paddings = {chosen: course.kept([chosen])}
+    for nodes in {-(-round(course.most * times) // 10) * 10 for times in _SHOWN}:
         with suppress(InfeasibleError):
-            paddings[nodes] = stream.padded(stack, nodes)
+            paddings[nodes] = course.kept([nodes])
     return paddings
 
 
-def _breakeven(stream: Course, stack: str, limit_s: float) -> tuple[int | None, bool]:
+def _breakeven(course: Course, limit_s: float) -> tuple[int | None, bool]:
     """Return the largest capacity at which padding takes at most `limit_s`, and whether the search ended.
 
     From the most nodes of the stream on nothing is compiled twice, and time only grows with the capacity; it
@@ -220,12 +187,11 @@ def _breakeven(stream: Course, stack: str, limit_s: float) -> tuple[int | None, 
     """
 
     def total_s(nodes: int) -> float:
-        try:
-            return stream.padded(stack, nodes).total_s
-        except InfeasibleError:
-            return inf
+        with suppress(InfeasibleError):
+            return course.kept([nodes]).total_s
+        return inf
 
-    most = stream.most
+    most = course.most
     if total_s(most) > limit_s:
         return None, False
     low, high = most, most * 2
@@ -244,16 +210,6 @@ def _breakeven_inferences(recompile: Costs, costs: Costs, updates: int, inferenc
     saved_s = sum(recompile.compile_s) + sum(recompile.mask_s) - sum(costs.compile_s) - sum(costs.mask_s)
     lost_s = (sum(costs.inference_s) - sum(recompile.inference_s)) / inferences
     return None if lost_s <= 0.0 or not updates else saved_s / lost_s
-
-
-def _capacity_cost(versions: Versions, stack: str, start: Size, capacity: int, costs: Costs) -> CapacityCost:
-    return CapacityCost(
-        capacity=capacity,
-        compilations=len(costs.versions),
-        total_s=costs.total_s,
-        memory_bytes=costs.memory_bytes,
-        latency_s=versions.version(stack, start, capacity).latency_s,
-    )
 
 
 def _notes(toolchain: Toolchain, course: Sequence[Size], batches: Strategy) -> list[str]:

@@ -28,9 +28,8 @@ def entries_changed(model: str, update: Update, size: Size, neighbours: int) -> 
     degree = size.degree
     sampled = min(degree, float(neighbours))
     # Entries that change where one node's degree does: its row, and for a symmetric norm its column.
-    per_node = {
-        "gat": 0.0, "sage-mean": sampled, "sage-max": float(neighbours), "sage-concat": degree
-    }.get(model, 2.0 * degree + 1.0)  # fmt: skip
+    of_sage = {"sage-mean": sampled, "sage-max": float(neighbours), "sage-concat": degree}
+    per_node = (of_sage | {"gat": 0.0}).get(model, 2.0 * degree + 1.0)
     edges = update.counts.get("add_edge", 0) + update.counts.get("remove_edge", 0)
     added, removed = update.counts.get("add_node", 0), update.counts.get("remove_node", 0)
     # An edge stands in two entries; a node in one (its loop); one that leaves takes its edges along.
@@ -57,7 +56,7 @@ class MaskKeeper:
         return self._written_s(entries, self._reach, entries * self._copies * self._item)
 
     def layout_s(self, capacity: int, size: Size) -> float:
-        """Return the time to write the masks anew for another number of nodes: zeros, then entries (s)."""
+        """Return the time to write the masks again for another number of nodes: zeros, then entries (s)."""
         whole = sum(stored * (capacity / nodes) ** sides for stored, nodes, sides in self._by_nodes)
         return self._written_s(2.0 * size.edges + size.nodes, whole, whole)
 

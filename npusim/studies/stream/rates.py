@@ -30,7 +30,7 @@ def best_by_rate(strategies: Sequence[Strategy]) -> list[BestAtRate]:
         Those that lose edges are left out, and those that were never run.
     """
     exact = [s for s in strategies if s.lost_edges == 0.0 and s.latency_s > 0.0]
-    found: list[BestAtRate] = []
+    best_rates: list[BestAtRate] = []
     rate, ended = 0.0, False
     while exact and not ended:
         # The highest line here; of equal ones that which falls least.
@@ -41,7 +41,7 @@ def best_by_rate(strategies: Sequence[Strategy]) -> list[BestAtRate]:
         end = last if ended else crossing
         if end > rate * (1.0 + _ROUNDING):
             here = sustained_per_s(best, rate)
-            found.append(
+            best_rates.append(
                 BestAtRate(
                     strategy=best.name,
                     from_updates_per_s=rate,
@@ -52,7 +52,7 @@ def best_by_rate(strategies: Sequence[Strategy]) -> list[BestAtRate]:
             )
         exact = [s for s in exact if _fall(s) < _fall(best)]
         rate = end
-    return found
+    return best_rates
 
 
 def _fall(strategy: Strategy) -> float:

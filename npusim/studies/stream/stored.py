@@ -1,8 +1,8 @@
 """Batched inference with hidden features stored from earlier batches (GCNP, section 3.3.2).
 
-Batches are drawn from the test nodes until all are answered. Hidden features of training and validation nodes
-are there beforehand, those of each batch's roots are stored as far as is asked for, and dropped once they are
-too old; neighbours of roots whose features are stored need no neighbours of their own.
+Batches are drawn from the test nodes until all are answered. Features of training and validation nodes are
+stored beforehand, those of visited roots up to an age limit. A neighbour with stored features needs no
+further neighbours.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pydantic import Field
 
 from npusim.documents import Part
 from npusim.engines.analytical import mapped_estimate
+from npusim.engines.estimate import Estimate
 from npusim.errors import ConfigError, NpusimError
 from npusim.graph import Editor, Graph, GraphMeta, GraphStructure
 from npusim.ops import DType
@@ -27,34 +28,38 @@ from npusim.workloads.gnn.spec import Batch, support_of
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class CountedBatches(Part):
-    """What a run on real data counted: means over the batches, times of one thread of this processor."""
+class BatchFigures(Part):
+    """Nodes and time of a mean batch, without and with stored features."""
 
     supporting_nodes: float
     """Nodes whose attributes a batch reads, without stored features."""
     supporting_nodes_stored: float
-    """The same with stored features."""
+    """Nodes whose attributes a batch reads, with stored features."""
     skipped_share: float
     """Share of the supporting nodes that stored features save."""
     latency_s: float
-    """Median time of a batch without stored features, forming its neighbourhoods included (s)."""
+    """Time of a batch without stored features, forming its neighbourhoods included (s)."""
     latency_stored_s: float
-    """The same with stored features, without storing (s)."""
+    """Time of a batch with stored features, without storing new ones (s)."""
+
+
+class CountedBatches(BatchFigures):
+    """Means over the batches of a run on real data; times are medians of one thread of this processor."""
+
     storing_s: float
-    """Median time to store the roots' hidden features, which can be done afterwards (s)."""
+    """Time to store the roots' hidden features, off the critical path (s)."""
     accuracy: float
     """Share of the test nodes that are classified correctly without stored features."""
     accuracy_stored: float
-    """The same with stored features."""
+    """Share of the test nodes that are classified correctly with stored features."""
     mean_age: float
     """Mean age of the stored features that were read, in batches."""
     largest_difference: float
-    """Largest difference of a log-probability between features of age 0 and all computed anew, with every
-    neighbour taken."""
+    """Largest difference of a log-probability between features of age 0 and features computed again."""
 
 
-class StoredBatches(Part):
-    """Batches of one size with one share of visited nodes stored."""
+class BatchSizes(Part):
+    """Size and number of the batches."""
 
     roots: int
     """Target nodes of a batch."""
@@ -62,20 +67,15 @@ class StoredBatches(Part):
     """Share of the visited roots whose hidden features are stored."""
     batches: int
     """Batches that answer for all test nodes."""
-    supporting_nodes: float
-    """Mean nodes whose attributes a batch reads, without stored features, from the degrees of the graph."""
-    supporting_nodes_stored: float
-    """The same with stored features."""
-    skipped_share: float
-    """Share of the supporting nodes that stored features save."""
-    latency_s: float
-    """Latency of a mean batch on the SoC's CPU without stored features, its neighbourhoods formed (s)."""
-    latency_stored_s: float
-    """The same with stored features, which are gathered from the store (s)."""
+
+
+class StoredBatches(BatchFigures, BatchSizes):
+    """Batches of one size with one share of visited nodes stored, on the SoC's CPU."""
+
     indexing_s: float
-    """Part of that which gathers stored features (s)."""
+    """Part of `latency_stored_s` that gathers stored features (s)."""
     storing_s: float
-    """Time to store the roots' hidden features, which can be done afterwards (s)."""
+    """Time to store the roots' hidden features, off the critical path (s)."""
     store_bytes: float
     """Memory of the store at the end, with a 32-bit batch number a node (B)."""
     counted: CountedBatches | None = None
@@ -96,11 +96,11 @@ class Period(Part):
     longest_latency_s: float
     """Longest time of a batch without stored features (s)."""
     longest_latency_stored_s: float
-    """The same with stored features, indexing and storing included (s)."""
+    """Longest time of a batch with stored features, indexing and storing included (s)."""
     accuracy: float
     """Share of the arrived nodes that are classified correctly at once, without stored features."""
     accuracy_stored: float
-    """The same with stored features, computed before later neighbours arrived."""
+    """Share of the arrived nodes classified correctly, with features stored before later arrivals."""
     mean_age: float
     """Mean age of the stored features that were read, in batches."""
 
@@ -133,7 +133,7 @@ class StoredFeatures(Part):
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """What is asked about stored features."""
+    """Batch sizes and limits of a study of stored features."""
 
     roots: Sequence[int]
     """Batch sizes."""
@@ -153,7 +153,7 @@ Runner = Callable[[GnnSpec, StorePlan, list[StoredBatches]], StoredFeatures]
 
 
 def stored_features(scenario: Scenario, plan: StorePlan, run: Runner | None = None) -> StoredFeatures:
-    """Predict, and count where a runner is given, what stored hidden features save.
+    """Return what stored hidden features save: predicted, and counted on real data if a runner is given.
 
     Parameters
     ----------
@@ -212,48 +212,39 @@ def known_shares(structure: GraphStructure, plan: StorePlan, roots: int, stored:
 def _predicted(
     scenario: Scenario, spec: GnnSpec, structure: GraphStructure, plan: StorePlan, roots: int, stored: float
 ) -> StoredBatches:
+    """Return the nodes and times of mean batches by the degrees of the graph."""
     shares = known_shares(structure, plan, roots, stored)
-    supports = [
-        support_of(_batch(plan, roots, share), structure, spec.layers).nodes[0] for share in [0.0, *shares]
-    ]
-    plain, mean = float(supports[0]), float(np.mean(supports[1:]))
-    middle = float(np.mean(shares))
-    estimates = [_estimate(scenario, spec, structure, plan, roots, share) for share in (0.0, middle)]
-    width = 2 * spec.hidden * spec.dtype.bytes
+
+    def batch(share: float) -> Batch:
+        return Batch(roots=roots, hop2=plan.hop2, stored=share, counted="distinct")
+
+    def estimated(share: float) -> Estimate:
+        keys = {"form": "csr", "batch": batch(share).model_dump()}
+        changed = GnnSpec.model_validate(spec.model_dump(exclude_unset=True) | keys)
+        return _on_cpu(scenario, build_gnn(changed, structure))
+
+    supports = [support_of(batch(share), structure, spec.layers).nodes[0] for share in (0.0, *shares)]
+    nodes, nodes_stored = float(supports[0]), float(np.mean(supports[1:]))
+    plain, with_store = estimated(0.0), estimated(float(np.mean(shares)))
     held = stored * min(len(shares), plan.age_limit or len(shares)) * roots
     held += (structure.training_neighbours or 0.0) * structure.nodes if stored > 0.0 else 0.0
+    width = 2 * spec.hidden
     return StoredBatches(
         roots=roots,
         stored=stored,
         batches=len(shares),
-        supporting_nodes=plain,
-        supporting_nodes_stored=mean,
-        skipped_share=1.0 - mean / plain,
-        latency_s=estimates[0][0],
-        latency_stored_s=estimates[1][0],
-        indexing_s=estimates[1][1],
-        storing_s=_copied_s(scenario, round(stored * roots), 2 * spec.hidden, spec.dtype),
-        store_bytes=held * width + structure.nodes * 4.0,
+        supporting_nodes=nodes,
+        supporting_nodes_stored=nodes_stored,
+        skipped_share=1.0 - nodes_stored / nodes,
+        latency_s=plain.latency_s,
+        latency_stored_s=with_store.latency_s,
+        indexing_s=sum(o.latency_s for o in with_store.operators if o.name.startswith("store/")),
+        storing_s=_copied_s(scenario, round(stored * roots), width, spec.dtype),
+        store_bytes=held * width * spec.dtype.bytes + structure.nodes * 4.0,
     )
 
 
-def _batch(plan: StorePlan, roots: int, share: float) -> Batch:
-    return Batch(roots=roots, hop2=plan.hop2, stored=share, counted="distinct")
-
-
-def _estimate(
-    scenario: Scenario, spec: GnnSpec, structure: GraphStructure, plan: StorePlan, roots: int, share: float
-) -> tuple[float, float]:
-    """Return the latency of a batch on the CPU, and the part that gathers stored features (s)."""
-    keys = spec.model_dump(exclude_unset=True) | {
-        "form": "csr", "batch": _batch(plan, roots, share).model_dump()
-    }  # fmt: skip
-    estimate = _on_cpu(scenario, build_gnn(GnnSpec.model_validate(keys), structure))
-    gathered = sum(o.latency_s for o in estimate.operators if o.name.startswith("store/"))
-    return estimate.latency_s, gathered
-
-
-def _on_cpu(scenario: Scenario, graph: Graph):  # type: ignore[no-untyped-def]
+def _on_cpu(scenario: Scenario, graph: Graph) -> Estimate:
     return mapped_estimate(Scenario(graph, scenario.machine, device="cpu").mapped)
 
 
@@ -265,4 +256,4 @@ def _copied_s(scenario: Scenario, rows: int, width: int, dtype: DType) -> float:
     x = editor.input("x", (rows, width), dtype)
     index = editor.input("index", (rows,), DType.INT32)
     editor.outputs = [editor.gather(x, index, "copy")]
-    return float(_on_cpu(scenario, editor.finish()).operators[0].latency_s)
+    return _on_cpu(scenario, editor.finish()).operators[0].latency_s

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, astuple, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +13,11 @@ from npusim.graph import Graph, GraphStructure
 from npusim.mapping import map_graph
 from npusim.ops import Family, TensorKind
 from npusim.scenario import Scenario
-from npusim.studies.stream.document import Strategy
+from npusim.studies.stream.document import Name, Strategy
 from npusim.studies.stream.masks import MaskKeeper
 from npusim.studies.stream.updates import Size
 from npusim.techniques import EdgeData, apply, parse, technique_with
 
-_Name = Literal["recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"]
 KNOTS = 17
 """Numbers of nodes at which inferences are estimated; between them latency is interpolated."""
 
@@ -29,13 +28,8 @@ def resized(structure: GraphStructure, size: Size) -> GraphStructure:
         return structure
     share = (2 * size.edges + size.nodes) / max(1, structure.nonzeros) * (structure.nodes / size.nodes) ** 2
     density = {block: min(1.0, value * share) for block, value in structure.adjacency_block_density.items()}
-    return replace(
-        structure,
-        nodes=size.nodes,
-        edges=2 * size.edges,
-        adjacency_block_density=density,
-        degree_histogram=(),
-    )
+    clustered = replace(structure, adjacency_block_density=density, degree_histogram=())
+    return replace(clustered, nodes=size.nodes, edges=2 * size.edges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +75,9 @@ class Versions:
         by_nodes = {size.nodes: size for size in course}
         places = np.unique(np.linspace(0, len(counts) - 1, KNOTS).round().astype(int))
         knots = [counts[i] for i in places]
-        known = [self.version(stack, by_nodes[n]) for n in knots]
-        fields = ("latency_s", "compile_s", "memory_bytes")
-        lines = {f: np.interp(counts, knots, [getattr(v, f) for v in known]) for f in fields}
-        return {n: Version(*(float(lines[f][i]) for f in fields)) for i, n in enumerate(counts)}
+        known = np.array([astuple(self.version(stack, by_nodes[n])) for n in knots])
+        lines = np.array([np.interp(counts, knots, figure) for figure in known.T])
+        return {n: Version(*values) for n, values in zip(counts, lines.T.tolist(), strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +112,11 @@ class Costs:
     """Inferences after each update."""
 
     def strategy(
-        self, name: _Name, techniques: str, nodes: Sequence[int] = (), batches: BatchJudgement | None = None
+        self,
+        name: Name,
+        techniques: str,
+        nodes: Sequence[int],
+        batches: BatchJudgement = BatchJudgement(0.0),
     ) -> Strategy:
         """Return the totals; `nodes` are those that it is compiled for at the start."""
         updates = len(self.compile_s) - 1
@@ -128,34 +125,31 @@ class Costs:
         return Strategy(
             name=name,
             techniques=techniques,
-            compilations=len(self.versions),
+            **self.totals,
             versions=len(self.versions),
             compile_s=sum(self.compile_s),
             mask_s=sum(self.mask_s),
             inference_s=sum(self.inference_s),
-            total_s=self.total_s,
-            memory_bytes=self.memory_bytes,
             largest_version_bytes=max(version.memory_bytes for version in self.versions),
-            cumulative_s=[float(value) for value in np.cumsum(steps)],
+            cumulative_s=np.cumsum(steps).tolist(),
             compiled_nodes=list(nodes),
             startup_s=self.compile_s[0],
             update_s=update_s,
             latency_s=sum(self.inference_s) / (updates * self.inferences) if updates else 0.0,
             most_updates_per_s=1.0 / update_s if update_s > 0.0 else None,
-            lost_edges=batches.lost_edges if batches is not None else 0.0,
-            accuracy=batches.accuracy if batches is not None else None,
-            accuracy_of_all_edges=batches.accuracy_of_all_edges if batches is not None else None,
+            **asdict(batches),
         )
+
+    @property
+    def totals(self) -> dict[str, Any]:
+        """Compilations, time (s) and memory (B) in all."""
+        memory_bytes = sum(version.memory_bytes for version in self.versions)
+        return {"compilations": len(self.versions), "total_s": self.total_s, "memory_bytes": memory_bytes}
 
     @property
     def total_s(self) -> float:
         """Time in all (s)."""
         return sum(self.compile_s) + sum(self.mask_s) + sum(self.inference_s)
-
-    @property
-    def memory_bytes(self) -> float:
-        """Memory of all versions (B)."""
-        return sum(version.memory_bytes for version in self.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +157,8 @@ class Course:
     """A stream of updates that a compiled network follows."""
 
     compiled: Versions
+    stack: str
+    """Techniques of the ways that write a mask."""
     sizes: Sequence[Size]
     """The graph before the first update and after each."""
     entries: Sequence[float]
@@ -180,21 +176,21 @@ class Course:
         """Compile at each update that changes anything: baked-in edges never come back, and have no mask."""
         return self._recompiled(stack, [0.0] * len(self.sizes), changed)
 
-    def by_nodes(self, stack: str) -> Costs:
+    def by_nodes(self) -> Costs:
         """Compile for each number of nodes not seen before; a version that was there before is reused."""
         seen, needed = {self.sizes[0].nodes}, []
         for size in self.sizes[1:]:
             needed.append(size.nodes not in seen)
             seen.add(size.nodes)
-        return self._recompiled(stack, self._mask_s([size.nodes for size in self.sizes]), needed)
+        return self._recompiled(self.stack, self._mask_s([size.nodes for size in self.sizes]), needed)
 
     def _mask_s(self, compiled_nodes: Sequence[int]) -> list[float]:
-        """Time to correct the mask at each update, and to write it anew where another version is run (s)."""
-        found = [self.keeper.update_s(entries) for entries in self.entries]
-        for i in range(1, len(found)):
+        """Return the time to correct the mask at each update, or write it again for another version (s)."""
+        mask_s = [self.keeper.update_s(entries) for entries in self.entries]
+        for i in range(1, len(mask_s)):
             if compiled_nodes[i] != compiled_nodes[i - 1]:
-                found[i] += self.keeper.layout_s(compiled_nodes[i], self.sizes[i])
-        return found
+                mask_s[i] += self.keeper.layout_s(compiled_nodes[i], self.sizes[i])
+        return mask_s
 
     def _recompiled(self, stack: str, mask_s: Sequence[float], needed: Sequence[bool]) -> Costs:
         versions = self.compiled.by_nodes(stack, self.sizes)
@@ -205,18 +201,14 @@ class Course:
         compile_s = [first.compile_s, *compile_s]
         return Costs(compile_s, mask_s, [0.0, *inference_s], [first, *used], self.inferences)
 
-    def padded(self, stack: str, capacity: int) -> Costs:
-        """Compile for a capacity, and again with the same room to spare whenever the graph outgrows it."""
-        return self.kept(stack, [capacity])
-
-    def kept(self, stack: str, capacities: Sequence[int]) -> Costs:
+    def kept(self, capacities: Sequence[int]) -> Costs:
         """Compile for several capacities beforehand and run the smallest that holds the graph.
 
         A graph that outgrows the largest has another compiled, with the room to spare that the largest had.
         """
         start, known = self.sizes[0], sorted(capacities)
         spare = known[-1] - start.nodes
-        versions = {c: self.compiled.version(stack, _held(start, c), c) for c in known}
+        versions = {c: self.compiled.version(self.stack, _held(start, c), c) for c in known}
         compile_s, inference_s, run = [sum(v.compile_s for v in versions.values())], [0.0], []
         for size in self.sizes:
             fitting = next((c for c in known if c >= size.nodes), 0)
@@ -224,21 +216,21 @@ class Course:
             if outgrown:
                 fitting = size.nodes + spare
                 known.append(fitting)
-                versions[fitting] = self.compiled.version(stack, size, fitting)
+                versions[fitting] = self.compiled.version(self.stack, size, fitting)
             run.append(fitting)
             compile_s.append(versions[fitting].compile_s if outgrown else 0.0)
             inference_s.append(self.inferences * versions[fitting].latency_s)
         del compile_s[1], inference_s[1]  # the graph before the first update
         return Costs(compile_s, self._mask_s(run), inference_s, list(versions.values()), self.inferences)
 
-    def batched(self, stack: str, batch: int, lost_edges: float) -> Costs:
+    def batched(self, batch: int, lost_edges: float) -> Costs:
         """Compile for a batch of nodes, and infer batch by batch; edges between batches change nothing."""
         start, share = self.sizes[0], 1.0 - lost_edges
         count = -(-start.nodes // batch)
         size = _held(Size(batch, round(start.edges * share / count)), batch)
-        version = self.compiled.version(stack, size)
+        version = self.compiled.version(self.stack, size)
         scenario = self.compiled.scenario
-        keeper = MaskKeeper(self.compiled.graph(stack, size), scenario.machine, scenario.run, count)
+        keeper = MaskKeeper(self.compiled.graph(self.stack, size), scenario.machine, scenario.run, count)
         mask_s = [keeper.update_s(share * entries) for entries in self.entries]
         runs = [self.inferences * -(-size.nodes // batch) for size in self.sizes[1:]]
         inference_s = [times * version.latency_s for times in runs]
@@ -247,6 +239,6 @@ class Course:
 
 
 def _held(size: Size, capacity: int) -> Size:
-    """Return a graph of some size as far as a capacity holds it."""
+    """Return a size cut to a capacity."""
     nodes = min(size.nodes, capacity)
     return Size(nodes, min(size.edges, nodes * (nodes - 1) // 2))

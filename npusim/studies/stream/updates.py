@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npusim.config.tables import Choice, Number, Table, csv_records, read_table
+from npusim.config.tables import Choice, Number, csv_records, read_table
 from npusim.errors import ConfigError, UnknownNameError, shown
 from npusim.files import read_text
 
@@ -91,34 +91,27 @@ def read_events(path: Path) -> list[Update]:
     Raises
     ------
     FileError, ConfigError
-        Where the file cannot be read, or a row says something impossible; the line is told.
+        Where the file cannot be read, or a row says something impossible; the error names the line.
     """
     with_count = any("count" in record for _, record in islice(csv_records(read_text(path), str(path)), 1))
     table = read_table(path, _COLUMNS if with_count else _COLUMNS[:2], further=False)
     number, event, count = (table.columns.get(column.name, [1.0] * len(table.lines)) for column in _COLUMNS)
-    found: list[dict[str, int]] = []
+    updates: list[Update] = []
     last: float | None = None
+    counts: dict[str, int] = {}
     for line, at, name, times in zip(table.lines, number, event, count, strict=True):
         if last is None or float(at) > last:
-            found.append({})
+            counts = {}
+            updates.append(Update(counts, f"{table.file}:{line}"))
         elif float(at) < last:
             allowed = f"numbers that rise, so {last:.0f} or more"
             raise ConfigError(f"`{at:.0f}`", file=table.file, line=line, key="update", allowed=allowed)
-        elif name in found[-1]:
+        elif name in counts:
             allowed = "each event of an update once"
             raise ConfigError(f"{shown(name)} a second time", file=table.file, line=line, allowed=allowed)
         last = float(at)
-        found[-1][str(name)] = int(times)
-    return [
-        Update(counts, f"{table.file}:{line}")
-        for counts, line in zip(found, _firsts(table, number), strict=True)
-    ]
-
-
-def _firsts(table: Table, number: Sequence[float | str]) -> list[int]:
-    """Return the line on which each update begins."""
-    lines = zip(table.lines, number, [None, *number], strict=False)
-    return [line for line, here, before in lines if here != before]
+        counts[str(name)] = int(times)
+    return updates
 
 
 def sizes(start: Size, updates: Sequence[Update]) -> Iterator[Size]:
@@ -137,9 +130,8 @@ def sizes(start: Size, updates: Sequence[Update]) -> Iterator[Size]:
         counts = update.counts
         nodes += counts.get("add_node", 0)
         if counts.get("remove_node", 0) >= nodes:
-            _refuse(
-                update, f"{counts['remove_node']} nodes removed", f"fewer than the {nodes} that there are"
-            )
+            allowed = f"fewer than the {nodes} that there are"
+            _refuse(update, f"{counts['remove_node']} nodes removed", allowed)
         for _ in range(min(counts.get("remove_node", 0), nodes - 1)):
             edges -= min(edges, round(2.0 * edges / nodes))
             nodes -= 1
@@ -149,9 +141,8 @@ def sizes(start: Size, updates: Sequence[Update]) -> Iterator[Size]:
             _refuse(update, f"{left} edges between {nodes} nodes", f"from 0 to {most}")
         edges = min(max(edges - counts.get("remove_edge", 0), 0), most)
         if nodes > _MOST_NODES:
-            raise ConfigError(
-                f"{nodes:,} nodes", file=update.origin or "stream", allowed=f"at most {_MOST_NODES:,}"
-            )
+            file = update.origin or "stream"
+            raise ConfigError(f"{nodes:,} nodes", file=file, allowed=f"at most {_MOST_NODES:,}")
         yield Size(nodes, edges)
 
 

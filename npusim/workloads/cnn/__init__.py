@@ -31,14 +31,16 @@ class _Sizes(NamedTuple):
     width: int
     classes: int
     multiple: int = 1
+    same_upper: bool = False
+    """Whether it pads as TensorFlow does; see `Network`."""
 
 
 _SIZES: dict[str, _Sizes] = {
     "resnet-50": _Sizes(224, 224, 1000),
     "mobilenet-v2": _Sizes(224, 224, 1000),
-    "ssd-mobilenet-v1": _Sizes(300, 300, 91),
-    "efficientdet-d0": _Sizes(512, 512, 90, 128),
-    "yolo-v3-tiny": _Sizes(416, 416, 80, 32),
+    "ssd-mobilenet-v1": _Sizes(300, 300, 91, same_upper=True),
+    "efficientdet-d0": _Sizes(512, 512, 90, 128, same_upper=True),
+    "yolo-v3-tiny": _Sizes(416, 416, 80, 32, same_upper=True),
     "yolov8n": _Sizes(640, 640, 80, 32),
     "yolo11n": _Sizes(640, 640, 80, 32),
     "unet": _Sizes(256, 256, 2, 16),
@@ -59,13 +61,11 @@ class CnnSpec(WorkloadSpec):
     model: CnnModel
     """The network."""
     precision: Literal["fp16", "bf16", "fp32", "int8"] = "fp16"
-    """Format of its tensors; `int8` is a network quantised before it is compiled: convolutions and products
-    multiply bytes, what the grid cannot finish stays fp16."""
+    """Format of its tensors; `int8`: products multiply bytes, what the grid cannot finish stays fp16."""
     batch: Annotated[int, Field(ge=1, le=1024)] = 1
     """Images of one inference."""
     height: Pixels = _of_model("height")
-    """Rows of an image. Default: what the network was published with (resnet-50, mobilenet-v2 224,
-    ssd-mobilenet-v1 300, yolo-v3-tiny 416, efficientdet-d0 512, yolov8n and yolo11n 640, unet 256)."""
+    """Rows of an image. Default: what the network was published with, such as 224 for resnet-50."""
     width: Pixels = _of_model("width")
     """Columns of an image. Default: as for `height`."""
     classes: Annotated[int, Field(ge=1, le=100_000)] = _of_model("classes")
@@ -87,8 +87,9 @@ class CnnSpec(WorkloadSpec):
 
 def _build(spec: CnnSpec, name: str, _: Path) -> Graph:
     from npusim.workloads.cnn import networks  # when one is built
+    from npusim.workloads.network import Network
 
-    builders: Mapping[CnnModel, Callable[[CnnSpec, str], Graph]] = {
+    builders: Mapping[CnnModel, Callable[[Network, str, int], Graph]] = {
         "resnet-50": networks.build_resnet_50,
         "mobilenet-v2": networks.build_mobilenet_v2,
         "ssd-mobilenet-v1": networks.build_ssd_mobilenet_v1,
@@ -98,7 +99,8 @@ def _build(spec: CnnSpec, name: str, _: Path) -> Graph:
         "yolo11n": networks.build_yolo11n,
         "unet": networks.build_unet,
     }
-    return builders[spec.model](spec, name)
+    net = Network(name, spec.model, spec.precision, _SIZES[spec.model].same_upper)
+    return builders[spec.model](net, net.image(spec.batch, spec.height, spec.width), spec.classes)
 
 
 CNN = WorkloadKind("cnn", "convolutional networks on images", CnnSpec, _build)

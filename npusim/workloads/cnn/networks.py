@@ -7,26 +7,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from npusim.graph import Graph
-from npusim.workloads.cnn import CnnSpec
 from npusim.workloads.network import Network, window
 
 
-def build_resnet_50(spec: CnnSpec, name: str) -> Graph:
+def build_resnet_50(net: Network, x: str, classes: int) -> Graph:
     """Build ResNet-50 with the stride in the 3x3 convolution of a block (version 1.5)."""
-    net = Network(name, spec.model, spec.precision)
-    x = net.image(spec.batch, spec.height, spec.width)
     x = net.convolution(x, 64, "stem", 7, 2, "Relu")
     x = net.max_pool(x, "stem/pool", 3, 2)
     for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
         for block in range(blocks):
             x = _bottleneck(net, x, width, 2 if stage and not block else 1, f"stage{stage}/block{block}")
+    return _classified(net, x, classes)
+
+
+def _classified(net: Network, x: str, classes: int) -> Graph:
+    """Return the network with the mean over pixels and a linear layer at its end."""
     x = net.mean_pool(x, "head/pool")
-    x = net.reshape(x, (spec.batch, 2048), "head/flatten")
-    return net.finish(net.linear(x, spec.classes, "head/classes", to_float=True))
+    x = net.reshape(x, net.shape(x)[:2], "head/flatten")
+    return net.finish(net.linear(x, classes, "head/classes", to_float=True))
 
 
 def _bottleneck(net: Network, x: str, width: int, stride: int, name: str) -> str:
-    """Three convolutions beside a shortcut, which is a convolution where the shape changes."""
+    """Add three convolutions and a shortcut, which is a convolution where the shape changes."""
     shortcut = x
     if net.shape(x)[1] != 4 * width:
         shortcut = net.convolution(x, 4 * width, f"{name}/shortcut", 1, stride)
@@ -48,19 +50,15 @@ _BLOCKS = (
 """Expansion, output channels, repetitions and stride of each stage (Table 2 of the paper)."""
 
 
-def build_mobilenet_v2(spec: CnnSpec, name: str) -> Graph:
+def build_mobilenet_v2(net: Network, x: str, classes: int) -> Graph:
     """Build MobileNet-v2 of width 1."""
-    net = Network(name, spec.model, spec.precision)
-    x = net.image(spec.batch, spec.height, spec.width)
     x = net.convolution(x, 32, "stem", 3, 2, "Clamp")
     for stage, (expansion, width, blocks, stride) in enumerate(_BLOCKS):
         for block in range(blocks):
             place = f"stage{stage}/block{block}"
             x = _inverted_residual(net, x, width, expansion, 1 if block else stride, place)
     x = net.convolution(x, 1280, "head/expand", activation="Clamp")
-    x = net.mean_pool(x, "head/pool")
-    x = net.reshape(x, (spec.batch, 1280), "head/flatten")
-    return net.finish(net.linear(x, spec.classes, "head/classes", to_float=True))
+    return _classified(net, x, classes)
 
 
 def _inverted_residual(net: Network, x: str, width: int, expansion: int, stride: int, name: str) -> str:
@@ -76,10 +74,8 @@ def _inverted_residual(net: Network, x: str, width: int, expansion: int, stride:
 _WIDTHS = (64, 128, 256, 512, 1024)
 
 
-def build_unet(spec: CnnSpec, name: str) -> Graph:
+def build_unet(net: Network, x: str, classes: int) -> Graph:
     """Build U-Net: five levels of 64 to 1024 channels, up again by transposed convolutions 2x2."""
-    net = Network(name, spec.model, spec.precision)
-    x = net.image(spec.batch, spec.height, spec.width)
     levels = []
     for i, width in enumerate(_WIDTHS):
         if i:
@@ -89,7 +85,7 @@ def build_unet(spec: CnnSpec, name: str) -> Graph:
     for i in reversed(range(len(_WIDTHS) - 1)):
         x = net.upward_convolution(x, _WIDTHS[i], f"up{i}/upsample")
         x = _double(net, net.concat((levels[i], x), f"up{i}/concat"), _WIDTHS[i], f"up{i}")
-    return net.finish(net.convolution(x, spec.classes, "classes", to_float=True))
+    return net.finish(net.convolution(x, classes, "classes", to_float=True))
 
 
 def _double(net: Network, x: str, width: int, name: str) -> str:
@@ -106,10 +102,8 @@ _MOBILENET_V1 = (
 """Output channels and stride of the depthwise-separable convolutions (Howard et al., 2017, Table 1)."""
 
 
-def build_ssd_mobilenet_v1(spec: CnnSpec, name: str) -> Graph:
+def build_ssd_mobilenet_v1(net: Network, x: str, classes: int) -> Graph:
     """Build `ssd_mobilenet_v1_coco`: 1917 anchors on six maps at 300 x 300."""
-    net = Network(name, spec.model, spec.precision, same_upper=True)
-    x = net.image(spec.batch, spec.height, spec.width)
     x = net.convolution(x, 32, "backbone/stem", 3, 2, "Clamp")
     maps = []
     for i, (width, stride) in enumerate(_MOBILENET_V1, start=1):
@@ -122,16 +116,13 @@ def build_ssd_mobilenet_v1(spec: CnnSpec, name: str) -> Graph:
         x = net.convolution(x, width // 2, f"extra{i}/reduce", activation="Clamp")
         x = net.convolution(x, width, f"extra{i}/spatial", 3, 2, "Clamp")
         maps.append(x)
-    boxes: list[str] = []
-    scores: list[str] = []
+    boxes, scores = list[str](), list[str]()
     for i, level in enumerate(maps):
         anchors = 6 if i else 3
-        for predictions, length, what in ((boxes, 4, "boxes"), (scores, spec.classes, "scores")):
-            place = f"head{i}/{what}"
-            predictions.append(
-                _flat(net, net.convolution(level, anchors * length, place, to_float=True), place)
-            )
-    return net.finish(_detections(net, boxes, scores, spec.classes))
+        for predictions, length, what in ((boxes, 4, "boxes"), (scores, classes, "scores")):
+            x = net.convolution(level, anchors * length, f"head{i}/{what}", to_float=True)
+            predictions.append(_flat(net, x, f"head{i}/{what}"))
+    return net.finish(_detections(net, boxes, scores, classes))
 
 
 def _flat(net: Network, x: str, name: str) -> str:
@@ -145,9 +136,8 @@ def _detections(net: Network, boxes: Sequence[str], scores: Sequence[str], class
     """Join the maps and add DetectionOutput: [1, 1, N * 100, 7]."""
     net.editor.region = "detections"
     offsets = net.concat(boxes, "detections/boxes", to_float=True)
-    confidences = net.activation(
-        "Sigmoid", net.concat(scores, "detections/scores", to_float=True), "detections"
-    )
+    joined = net.concat(scores, "detections/scores", to_float=True)
+    confidences = net.activation("Sigmoid", joined, "detections")
     batch, length = net.shape(offsets)
     anchors = net.constant("detections/anchors", (1, 2, length))
     inputs = (offsets, confidences, anchors)
@@ -162,15 +152,13 @@ _EFFICIENTNET_B0 = (
 )  # fmt: skip
 """Kernel, stride, expansion, output channels and repetitions of a stage (Tan and Le, 2019, Table 1)."""
 _PYRAMID = 64
-"""Channels of the feature pyramid of D0 (Tan et al., 2020, Table 1); it has 3 layers, the heads too."""
+"""Channels of the feature pyramid of D0 (Tan et al., 2020, Table 1)."""
 _LAYERS = 3
 _ANCHORS = 9
 
 
-def build_efficientdet_d0(spec: CnnSpec, name: str) -> Graph:
+def build_efficientdet_d0(net: Network, x: str, classes: int) -> Graph:
     """Build EfficientDet-D0: EfficientNet-B0, three layers of BiFPN, two heads shared by five levels."""
-    net = Network(name, spec.model, spec.precision, same_upper=True)
-    x = net.image(spec.batch, spec.height, spec.width)
     x = net.convolution(x, 32, "backbone/stem", 3, 2, "Swish")
     maps = []
     for stage, (kernel, stride, expansion, width, blocks) in enumerate(_EFFICIENTNET_B0):
@@ -182,8 +170,8 @@ def build_efficientdet_d0(spec: CnnSpec, name: str) -> Graph:
     for layer in range(_LAYERS):
         maps = _pyramid_layer(net, maps, f"pyramid{layer}")
     boxes = _head(net, maps, 4 * _ANCHORS, "boxes")
-    scores = _head(net, maps, spec.classes * _ANCHORS, "scores")
-    return net.finish(_detections(net, boxes, scores, spec.classes))
+    scores = _head(net, maps, classes * _ANCHORS, "scores")
+    return net.finish(_detections(net, boxes, scores, classes))
 
 
 def _mobile_block(
@@ -216,10 +204,8 @@ def _pyramid_layer(net: Network, maps: list[str], name: str) -> list[str]:
     """One BiFPN layer: from the coarsest level down, then up again (Tan et al., 2020, Fig. 2d)."""
     maps = list(maps)
     while len(maps) < 5:
-        height, width = net.shape(maps[-1])[2:]
-        maps.append(
-            _resampled(net, maps[-1], -(-height // 2), -(-width // 2), f"{name}/level{len(maps) + 3}")
-        )
+        height, width = (-(-length // 2) for length in net.shape(maps[-1])[2:])
+        maps.append(_resampled(net, maps[-1], height, width, f"{name}/level{len(maps) + 3}"))
     down = {4: maps[4]}
     for level in (3, 2, 1, 0):
         down[level] = _fused(net, (maps[level], down[level + 1]), f"{name}/down{level + 3}")
@@ -240,8 +226,19 @@ def _fused(net: Network, inputs: Sequence[str], name: str) -> str:
         x = net.scaled(x, f"{name}/input{i}/weighted")
         total = net.editor.eltwise("Add", total, x, f"{name}/sum{i}") if total else x
     x = net.activation("Swish", total, name)
-    x = net.convolution(x, _PYRAMID, f"{name}/depthwise", 3, groups=_PYRAMID, bias=False)
-    return net.convolution(x, _PYRAMID, f"{name}/pointwise", to_float=True)
+    return _separable(net, x, _PYRAMID, name, to_float=True)
+
+
+def _separable(
+    net: Network, x: str, width: int, name: str, to_float: bool, shared: str = "", activation: str = ""
+) -> str:
+    """Add a depthwise 3x3 and a pointwise convolution; `shared` is the region whose weights they use."""
+    place = shared or name
+    x = net.convolution(
+        x, _PYRAMID, f"{name}/depthwise", 3, groups=_PYRAMID, bias=False, shared=f"{place}/depthwise"
+    )
+    pointwise, weights = f"{name}/pointwise", f"{place}/pointwise"
+    return net.convolution(x, width, pointwise, activation=activation, to_float=to_float, shared=weights)
 
 
 def _head(net: Network, maps: Sequence[str], width: int, name: str) -> list[str]:
@@ -249,19 +246,9 @@ def _head(net: Network, maps: Sequence[str], width: int, name: str) -> list[str]
     predictions = []
     for level, x in enumerate(maps, start=3):
         for layer in range(_LAYERS + 1):
-            place, first = (f"head/{name}{i}/layer{layer}" for i in (level, 3))
+            place, shared = (f"head/{name}{i}/layer{layer}" for i in (level, 3))
             last = layer == _LAYERS
-            x = net.convolution(
-                x, _PYRAMID, f"{place}/depthwise", 3, groups=_PYRAMID, bias=False, shared=f"{first}/depthwise"
-            )
-            x = net.convolution(
-                x,
-                width if last else _PYRAMID,
-                f"{place}/pointwise",
-                activation="" if last else "Swish",
-                to_float=last,
-                shared=f"{first}/pointwise",
-            )
+            x = _separable(net, x, width if last else _PYRAMID, place, last, shared, "" if last else "Swish")
         predictions.append(_flat(net, x, f"head/{name}{level}"))
     return predictions
 
@@ -270,10 +257,8 @@ _BINS = 16
 """Bins of the distribution over a box's distance (`reg_max`)."""
 
 
-def build_yolov8n(spec: CnnSpec, name: str) -> Graph:
+def build_yolov8n(net: Network, x: str, classes: int) -> Graph:
     """Build YOLOv8n by `yolov8.yaml` at scale n: depth 1/3, width 1/4."""
-    net = Network(name, spec.model, spec.precision)
-    x = net.image(spec.batch, spec.height, spec.width)
     x = _conv(net, x, 16, "model0", 3, 2)
     x = _c2f(net, _conv(net, x, 32, "model1", 3, 2), 32, "model2", 1, True)
     p3 = _c2f(net, _conv(net, x, 64, "model3", 3, 2), 64, "model4", 2, True)
@@ -286,13 +271,11 @@ def build_yolov8n(spec: CnnSpec, name: str) -> Graph:
     middle = _c2f(net, x, 128, "model18", 1, False)
     x = net.concat((_conv(net, middle, 128, "model19", 3, 2), p5), "model20")
     large = _c2f(net, x, 256, "model21", 1, False)
-    return _yolo_detections(net, (small, middle, large), spec.classes, separable=False)
+    return _yolo_detections(net, (small, middle, large), classes, separable=False)
 
 
-def build_yolo11n(spec: CnnSpec, name: str) -> Graph:
+def build_yolo11n(net: Network, x: str, classes: int) -> Graph:
     """Build YOLO11n by `yolo11.yaml` at scale n: depth 1/2, width 1/4."""
-    net = Network(name, spec.model, spec.precision)
-    x = net.image(spec.batch, spec.height, spec.width)
     x = _conv(net, x, 16, "model0", 3, 2)
     x = _c3k2(net, _conv(net, x, 32, "model1", 3, 2), 64, "model2", False, 0.25)
     p3 = _c3k2(net, _conv(net, x, 64, "model3", 3, 2), 128, "model4", False, 0.25)
@@ -305,7 +288,7 @@ def build_yolo11n(spec: CnnSpec, name: str) -> Graph:
     middle = _c3k2(net, x, 128, "model19", False)
     x = net.concat((_conv(net, middle, 128, "model20", 3, 2), p5), "model21")
     large = _c3k2(net, x, 256, "model22", True)
-    return _yolo_detections(net, (small, middle, large), spec.classes, separable=True)
+    return _yolo_detections(net, (small, middle, large), classes, separable=True)
 
 
 def _conv(
@@ -323,31 +306,36 @@ def _yolo_bottleneck(net: Network, x: str, hidden: int, name: str, shortcut: boo
 def _c2f(net: Network, x: str, width: int, name: str, depth: int, shortcut: bool) -> str:
     """Two branches and the result of every bottleneck along the second, joined."""
     half = width // 2
-    parts = net.split(net.rounded(_conv(net, x, width, f"{name}/conv1")), (half, half), f"{name}/split")
+    parts = _halves(net, x, half, name)
     for i in range(depth):
         parts.append(_yolo_bottleneck(net, parts[-1], half, f"{name}/block{i}", shortcut))
     return _conv(net, net.concat(parts, f"{name}/concat"), width, f"{name}/conv2")
 
 
+def _halves(net: Network, x: str, width: int, name: str) -> list[str]:
+    """Return two branches of a width, by a convolution and a split."""
+    return net.split(net.rounded(_conv(net, x, 2 * width, f"{name}/conv1")), (width, width), f"{name}/split")
+
+
 def _c3k2(net: Network, x: str, width: int, name: str, nested: bool, share: float = 0.5) -> str:
     """C2f of one inner block, a bottleneck or a C3 of two; `share` of the width is each branch's."""
     part = int(width * share)
-    parts = net.split(net.rounded(_conv(net, x, 2 * part, f"{name}/conv1")), (part, part), f"{name}/split")
+    parts = _halves(net, x, part, name)
     inner = f"{name}/block0"
     if nested:
         half = part // 2
         y = _conv(net, parts[1], half, f"{inner}/conv1")
         for i in range(2):
             y = _yolo_bottleneck(net, y, half, f"{inner}/block{i}", True)
-        beside = _conv(net, parts[1], half, f"{inner}/conv2")
-        y = _conv(net, net.concat((y, beside), f"{inner}/concat"), part, f"{inner}/conv3")
+        shortcut = _conv(net, parts[1], half, f"{inner}/conv2")
+        y = _conv(net, net.concat((y, shortcut), f"{inner}/concat"), part, f"{inner}/conv3")
     else:
         y = _yolo_bottleneck(net, parts[1], part // 2, inner, True)
     return _conv(net, net.concat((*parts, y), f"{name}/concat"), width, f"{name}/conv2")
 
 
 def _pooled(net: Network, x: str, width: int, name: str) -> str:
-    """SPPF: a map beside its maxima over windows of 5, 9 and 13, pooled one after another."""
+    """SPPF: join a map and its maxima over windows of 5, 9 and 13, pooled one after another."""
     parts = [net.rounded(_conv(net, x, net.shape(x)[1] // 2, f"{name}/conv1"))]
     for i in range(3):
         parts.append(net.max_pool(parts[-1], f"{name}/pool{i}", 5, 1))
@@ -357,15 +345,14 @@ def _pooled(net: Network, x: str, width: int, name: str) -> str:
 def _above(net: Network, x: str, finer: str, name: str) -> str:
     """Join a map, twice as high and wide, with one of that size."""
     height, width = net.shape(finer)[2:]
-    return net.concat(
-        (net.upsample(net.rounded(x), height, width, f"{name}/upsample"), finer), f"{name}/concat"
-    )
+    larger = net.upsample(net.rounded(x), height, width, f"{name}/upsample")
+    return net.concat((larger, finer), f"{name}/concat")
 
 
 def _attended(net: Network, x: str, name: str) -> str:
     """C2PSA: half of the channels pass through attention over pixels and a feed-forward block."""
     half = net.shape(x)[1] // 2
-    kept, x = net.split(net.rounded(_conv(net, x, 2 * half, f"{name}/conv1")), (half, half), f"{name}/split")
+    kept, x = _halves(net, x, half, name)
     x = net.add(x, _pixel_attention(net, x, f"{name}/attention"), f"{name}/add")
     y = net.convolution(_conv(net, x, 2 * half, f"{name}/feed1"), half, f"{name}/feed2")
     x = net.add(x, y, f"{name}/feed_add")
@@ -395,9 +382,7 @@ def _yolo_detections(net: Network, maps: Sequence[str], classes: int, separable:
     hidden, wide = max(_BINS, first // 4, 4 * _BINS), max(first, min(classes, 100))
     boxes, scores = [], []
     for i, x in enumerate(maps):
-        y = x
-        for step in range(2):
-            y = _conv(net, y, hidden, f"head{i}/box{step}", 3)
+        y = _conv(net, _conv(net, x, hidden, f"head{i}/box0", 3), hidden, f"head{i}/box1", 3)
         boxes.append(_rows(net, net.convolution(y, 4 * _BINS, f"head{i}/box", to_float=True)))
         for step in range(2):
             place, channels = f"head{i}/class{step}", net.shape(x)[1]
@@ -422,9 +407,8 @@ def _decoded(net: Network, x: str) -> str:
     editor, place = net.editor, "detections/decode"
     batch, _, anchors = net.shape(x)
     x = net.reshape(x, (batch, 4, _BINS, anchors), f"{place}/bins")
-    x = editor.unary(
-        "Softmax", net.transpose(x, (0, 2, 1, 3), f"{place}/transpose"), f"{place}/softmax", axes=(1,)
-    )
+    x = net.transpose(x, (0, 2, 1, 3), f"{place}/transpose")
+    x = editor.unary("Softmax", x, f"{place}/softmax", axes=(1,))
     weight = net.constant(f"{place}/expectation/weight", (1, _BINS, 1, 1))
     shape = (batch, 1, 4, anchors)
     x = editor.op("Convolution", (x, weight), shape, net.dtype, f"{place}/expectation", **window())
@@ -439,19 +423,16 @@ def _decoded(net: Network, x: str) -> str:
     return net.scaled(boxes, f"{place}/stride", (1, 1, anchors))
 
 
-def build_yolo_v3_tiny(spec: CnnSpec, name: str) -> Graph:
+def build_yolo_v3_tiny(net: Network, x: str, classes: int) -> Graph:
     """Build YOLO v3 tiny: leaky ReLUs, six poolings, two maps of three anchors, each ending in RegionYolo."""
-    net = Network(name, spec.model, spec.precision, same_upper=True)
-    x = net.image(spec.batch, spec.height, spec.width)
-    route = ""
     for i, width in enumerate((16, 32, 64, 128, 256, 512)):
-        x = route = net.convolution(x, width, f"backbone/conv{i}", 3, activation="PRelu")
+        x = net.convolution(x, width, f"backbone/conv{i}", 3, activation="PRelu")
         if i == 4:
-            fine = route
+            fine = x
         x = net.max_pool(x, f"backbone/pool{i}", 2, 1 if i == 5 else 2)
     x = net.convolution(x, 1024, "backbone/conv6", 3, activation="PRelu")
     x = net.convolution(x, 256, "neck/reduce", activation="PRelu")
-    predicted = 3 * (5 + spec.classes)
+    predicted = 3 * (5 + classes)
     coarse = net.convolution(x, 512, "head0/conv", 3, activation="PRelu")
     outputs = [_region(net, net.convolution(coarse, predicted, "head0/predict", to_float=True), "head0")]
     x = net.convolution(x, 128, "neck/narrow", activation="PRelu")

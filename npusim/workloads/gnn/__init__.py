@@ -8,18 +8,8 @@ from npusim.graph import Editor, Graph, GraphStructure
 from npusim.workloads.gnn.models import build_gat, build_gcn, build_sage
 from npusim.workloads.gnn.propagation import build_propagation
 from npusim.workloads.gnn.spec import EQUATION_1, GnnSpec
-from npusim.workloads.gnn.statistics import DatasetStatistics, dataset_names, load_statistics, sampled_edges
+from npusim.workloads.gnn.statistics import load_statistics
 from npusim.workloads.spec import WorkloadKind
-
-__all__ = [
-    "GNN",
-    "DatasetStatistics",
-    "GnnSpec",
-    "build_gnn",
-    "dataset_names",
-    "load_statistics",
-    "sampled_edges",
-]
 
 _BUILDERS: Mapping[str, Callable[[GnnSpec, GraphStructure], Graph]] = {
     "gcn": build_gcn,

@@ -14,30 +14,29 @@ from typing import Any
 
 from npusim.graph import Editor, GraphMeta, GraphStructure
 from npusim.ops import DType, Role, Storage
-from npusim.workloads.gnn.spec import GnnSpec, forms_of
+from npusim.workloads.gnn.spec import FORMS, GnnSpec
+
+PREPROCESS = "preprocess"
+"""Region of the operators that prepare the edges."""
 
 
 def start(spec: GnnSpec, structure: GraphStructure, sampled_edges: int | None = None) -> tuple[Editor, str]:
     """Return an editor for a workload, and the name of its features [N, F]."""
+    on_npu = tuple(form for form in FORMS[spec.model] if form != "csr") if spec.form == "csr" else ()
     meta = GraphMeta(
         model=spec.model,
         form=spec.form,
         dataset=structure.name,
         precision=spec.dtype,
         neighbours=spec.neighbours,
-        npu_forms=tuple(form for form in forms_of(spec.model) if form != "csr") if spec.form == "csr" else (),
+        npu_forms=on_npu,
         sampled_edges=sampled_edges,
     )
     editor = Editor(f"{spec.model}-{structure.name}", structure, meta=meta)
-    features = editor.input(
-        "x",
-        (structure.nodes, structure.features),
-        spec.dtype,
-        role=Role.FEATURES,
-        density=structure.feature_density,
-        block_density=structure.feature_block_density.get(16),
-    )
-    return editor, features
+    x = editor.input("x", (structure.nodes, structure.features), spec.dtype, role=Role.FEATURES)
+    blocks = structure.feature_block_density.get(16)
+    editor.change_tensor(x, density=structure.feature_density, block_density=blocks)
+    return editor, x
 
 
 def weight(editor: Editor, name: str, shape: Sequence[int], dtype: DType) -> str:
@@ -46,20 +45,7 @@ def weight(editor: Editor, name: str, shape: Sequence[int], dtype: DType) -> str
 
 
 def linear(editor: Editor, x: str, width: int, region: str, name: str = "matmul", bias: bool = True) -> str:
-    """Add `x W^T (+ b)`, the weight [width, inputs] as PyTorch stores it.
-
-    Parameters
-    ----------
-    x : str
-        Tensor [N, inputs].
-    region : str
-        Region of the operators; their names start with it.
-
-    Returns
-    -------
-    str
-        Tensor [N, width].
-    """
+    """Add `x W^T (+ b)` for `x` [N, inputs], the weight [width, inputs] as PyTorch stores it."""
     editor.region = region
     tensor = editor.tensors[x]
     matrix = weight(editor, f"{region}/{name}/weight", (width, tensor.shape[-1]), tensor.dtype)
@@ -90,35 +76,27 @@ def finish_layer(editor: Editor, x: str, layer: int, layers: int, type_: str, **
     return result
 
 
-PREPROCESS = "preprocess"
-
-
 @dataclass(slots=True)
 class EdgeList:
     """Edges as two vectors of node numbers, and tensors that were computed from them."""
 
     editor: Editor
     nodes: int
-    """Nodes that messages go to."""
+    """Nodes that receive messages."""
+    sources: int
+    """Nodes that send messages."""
     count: int
-    """Edges, self-loops included."""
+    """Edges E, self-loops included."""
     source: str
-    """Tensor [E]."""
+    """Tensor [E] of sending nodes."""
     target: str
-    """Tensor [E]."""
+    """Tensor [E] of receiving nodes."""
     dtype: DType
     """Format of the messages."""
+    place: str
+    """Region of the operators that prepare the edges."""
     shared: dict[str, str] = field(default_factory=dict)
     """Results that layers share: OpenVINO merges equal subgraphs."""
-    source_nodes: int | None = None
-    """Nodes that messages come from; None: the same nodes."""
-    place: str = PREPROCESS
-    """Region of the operators that prepare the edges."""
-
-    @property
-    def sources(self) -> int:
-        """Nodes that messages come from."""
-        return self.nodes if self.source_nodes is None else self.source_nodes
 
     def gather(self, x: str, name: str, at: str | None = None) -> str:
         """Gather the rows of `x` [N, ...] at the sources of the edges, or at other node numbers."""
@@ -138,7 +116,7 @@ class EdgeList:
         index = self._target_column(place, len(shape) - 1) if len(shape) > 1 else self.target
         if shape != editor.tensors[index].shape:
             index = editor.op("Broadcast", (index,), shape, DType.INT64, self.free(f"{place}/broadcast"))
-        self.shared[key] = editor.op("Convert", (index,), shape, DType.INT32, self.free(f"{place}/convert"))
+        self.shared[key] = editor.add("Convert", (index,), self.free(f"{place}/convert"), DType.INT32)
         editor.region = here
         return self.shared[key]
 
@@ -152,51 +130,52 @@ class EdgeList:
 
     def scatter(self, messages: str, region: str, name: str, reduction: str = "sum") -> str:
         """Combine messages [E, ...] at their targets to [N, ...]; a node without messages gets 0."""
-        editor = self.editor
-        shape = editor.tensors[messages].shape
+        editor, shape = self.editor, self.editor.tensors[messages].shape
         index = self.target_spread(region, shape)
         blank = editor.constant(f"{name}/blank", (self.nodes, *shape[1:]), self.dtype, density=0.0)
-        return editor.op(
-            "ScatterElementsUpdate",
-            (blank, index, messages),
-            (self.nodes, *shape[1:]),
-            self.dtype,
-            name,
-            axes=(0,),
-            reduction=reduction,
-        )
+        inputs = (blank, index, messages)
+        return editor.add("ScatterElementsUpdate", inputs, name, axes=(0,), reduction=reduction)
 
     def ones(self, name: str) -> str:
         """Add a constant of one 1 per edge."""
         return self.editor.constant(name, (self.count,), self.dtype)
 
-    def matrix(self, name: str = "adjacency") -> str:
+    def matrix(self) -> str:
         """Form the dense 0/1 matrix [targets, sources]: number each cell, scatter ones into zeros."""
-        editor, nodes, cells = self.editor, self.nodes, (self.count,)
-        size = nodes * self.sources
-        editor.region = self.place
-        width = editor.constant(f"{self.place}/{name}/nodes", (1,), DType.INT64)
-        row = editor.op(
-            "Multiply", (self.target, width), cells, DType.INT64, f"{self.place}/{name}/row_start"
-        )
-        cell = editor.op("Add", (row, self.source), cells, DType.INT64, f"{self.place}/{name}/cell")
-        short = editor.op("Convert", (cell,), cells, DType.INT32, f"{self.place}/{name}/convert")
-        blank = editor.constant(f"{self.place}/{name}/blank", (size,), self.dtype, density=0.0)
-        density = min(1.0, self.count / size)
-        flat = editor.op(
-            "ScatterElementsUpdate",
-            (blank, short, self.ones(f"{self.place}/{name}/ones")),
-            (size,),
-            self.dtype,
-            f"{self.place}/{name}/scatter",
-            tensor={"density": density},
-            axes=(0,),
-            reduction="none",
-        )
+        editor, nodes, size = self.editor, self.nodes, self.nodes * self.sources
+        editor.region, place = self.place, f"{self.place}/adjacency"
+        width = editor.constant(f"{place}/nodes", (1,), DType.INT64)
+        row = editor.eltwise("Multiply", self.target, width, f"{place}/row_start")
+        cell = editor.eltwise("Add", row, self.source, f"{place}/cell")
+        index = editor.add("Convert", (cell,), f"{place}/convert", DType.INT32)
+        blank = editor.constant(f"{place}/blank", (size,), self.dtype, density=0.0)
+        inputs, density = (blank, index, self.ones(f"{place}/ones")), min(1.0, self.count / size)
+        options: dict[str, Any] = {"tensor": {"density": density}, "axes": (0,), "reduction": "none"}
+        flat = editor.add("ScatterElementsUpdate", inputs, f"{place}/scatter", **options)
         fields = {"role": Role.ADJACENCY, "density": density}
         if editor.structure is not None and self.count == editor.structure.nonzeros and nodes == self.sources:
             fields |= {"block_density": editor.structure.padded_block_density(16), "symmetric": True}
-        return editor.reshape(flat, (nodes, self.sources), f"{self.place}/{name}", tensor=fields)
+        return editor.reshape(flat, (nodes, self.sources), place, tensor=fields)
+
+    def compressed_rows(self, values: str | None = None, mean: bool = False) -> str:
+        """Sort the edges by target into a matrix [targets, sources] in compressed rows and return its name.
+
+        Parameters
+        ----------
+        values : str, optional
+            Weight of each edge, [E] or [E, 1]; None: ones.
+        mean : bool
+            Whether each row is divided by its length.
+        """
+        self.editor.region, shape = self.place, (self.nodes, self.sources)
+        inputs = (self.source, self.target, *((values,) if values is not None else ()))
+        role = Role.NORM if mean or values is not None else Role.ADJACENCY
+        density = min(1.0, self.count / (self.nodes * self.sources))
+        fields = {"role": role, "density": density, "storage": Storage.CSR}
+        name, normalise = self.free(f"{self.place}/csr"), "mean" if mean else "none"
+        return self.editor.op(
+            "EdgesToCsr", inputs, shape, self.dtype, name, tensor=fields, normalise=normalise
+        )
 
     def free(self, name: str) -> str:
         """Return a name, or the first of name_1, name_2 ... that no operator bears."""
@@ -206,60 +185,30 @@ class EdgeList:
         return free
 
 
-def edge_list(editor: Editor, edges: int, nodes: int, dtype: DType, loops: bool, name: str = "") -> EdgeList:
+def edge_list(
+    editor: Editor, edges: int, shape: tuple[int, int], dtype: DType, loops: bool, layer: str = ""
+) -> EdgeList:
     """Add the input `edge_index` [2, E] and take its two rows apart.
 
     Parameters
     ----------
-    name : str
+    shape : (int, int)
+        Nodes that receive messages, and nodes that send them.
+    layer : str
         Layer that alone uses this list; '': all do.
     """
-    place = editor.region = f"{name}/{PREPROCESS}" if name else PREPROCESS
-    pairs = editor.input(
-        f"edge_index_{name}" if name else "edge_index",
-        (2, edges),
-        DType.INT64,
-        role=Role.EDGES,
-        structural=True,
-    )
+    place = editor.region = f"{layer}/{PREPROCESS}" if layer else PREPROCESS
+    name = f"edge_index_{layer}" if layer else "edge_index"
+    pairs = editor.input(name, (2, edges), DType.INT64, role=Role.EDGES, structural=True)
     if loops:
-        own = editor.constant(f"{place}/loops", (2, nodes), DType.INT64)
-        edges += nodes
+        own = editor.constant(f"{place}/loops", (2, shape[0]), DType.INT64)
+        edges += shape[0]
         pairs = editor.concat((pairs, own), 1, f"{place}/add_loops")
     ends = []
     for row, end in enumerate(("source", "target")):
         number = editor.constant(f"{place}/{end}/row", (), DType.INT64, density=float(row > 0))
-        ends.append(editor.op("Gather", (pairs, number), (edges,), DType.INT64, f"{place}/{end}", axes=(0,)))
-    return EdgeList(editor, nodes, edges, ends[0], ends[1], dtype, place=place)
-
-
-def compressed_rows(edges: EdgeList, values: str | None = None, mean: bool = False) -> str:
-    """Sort the edges by target into a matrix [targets, sources] in compressed rows and return its name.
-
-    Parameters
-    ----------
-    values : str, optional
-        Weight of each edge, [E] or [E, 1]; None: ones.
-    mean : bool
-        Whether each row is divided by its length.
-    """
-    editor = edges.editor
-    editor.region = edges.place
-    columns = edges.sources
-    inputs = (edges.source, edges.target, *((values,) if values is not None else ()))
-    density = min(1.0, edges.count / (edges.nodes * columns))
-    role = Role.NORM if mean or values is not None else Role.ADJACENCY
-    name = edges.free(f"{edges.place}/csr")
-    fields = {"role": role, "density": density, "storage": Storage.CSR}
-    return editor.op(
-        "EdgesToCsr",
-        inputs,
-        (edges.nodes, columns),
-        edges.dtype,
-        name,
-        tensor=fields,
-        normalise="mean" if mean else "none",
-    )
+        ends.append(editor.gather(pairs, number, f"{place}/{end}"))
+    return EdgeList(editor, *shape, edges, ends[0], ends[1], dtype, place)
 
 
 def sparse_product(editor: Editor, matrix: str, x: str, region: str, values: str | None = None) -> str:

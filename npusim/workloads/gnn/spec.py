@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -17,8 +17,9 @@ from npusim.ops import DType
 from npusim.units import refuse
 from npusim.workloads.spec import WorkloadSpec, default_of_model
 
-Scheme = Literal["full", "batched"]
 Channels = Annotated[int, Field(ge=1, le=1_000_000)]
+Neighbours = Annotated[int, Field(ge=1, le=1_000_000)]
+Roots = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
 class BranchChannels(Section):
@@ -37,11 +38,10 @@ class Pruning(Section):
 
     budget: Annotated[float, Field(gt=1.0, le=1e6)]
     """How many times fewer channels: 4 keeps a quarter of them."""
-    scheme: Scheme = "full"
-    """`full`: input channels of every layer but the first, whose attributes stay; `batched`: those of layer 2
-    in all branches, and of layer 1 in the neighbours' branch."""
+    scheme: Literal["full", "batched"] = "full"
+    """`full`: inputs of layers 2 and on; `batched`: of layer 2, and of layer 1's neighbours' branch."""
     multiple: Annotated[int, Field(ge=1, le=4096)] = 1
-    """Channels that a branch puts out are kept in multiples of this; 16 is the width of the MAC grid."""
+    """A branch keeps multiples of this many channels; 16 is the width of the MAC grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,40 +65,10 @@ class Layer:
         """Elements of its weights."""
         return sum(branch.inputs * branch.outputs for branch in self.branches)
 
-
-def layers_of(
-    features: int,
-    classes: int,
-    hidden: int,
-    layers: int,
-    orders: Sequence[int],
-    *,
-    classifier: bool = True,
-    jumping: bool = False,
-) -> tuple[Layer, ...]:
-    """Return the unpruned layers of a network by Eq. 1.
-
-    Parameters
-    ----------
-    orders : sequence of int
-        Powers of the adjacency, a branch each, `hidden` channels wide.
-    classifier : bool
-        Whether a dense layer gives the classes; otherwise the last layer does.
-    jumping : bool
-        Whether the classifier reads the results of all layers side by side (jumping knowledge).
-    """
-    unpruned: list[Layer] = []
-    width = features
-    for i in range(layers):
-        last = i + 1 == layers and not classifier
-        outputs = classes if last else hidden
-        branches = tuple(BranchChannels(order=k, inputs=width, outputs=outputs) for k in orders)
-        unpruned.append(Layer(branches, width, average=last and len(orders) > 1))
-        width = unpruned[-1].outputs
-    if classifier:
-        width = sum(layer.outputs for layer in unpruned) if jumping else width
-        unpruned.append(Layer((BranchChannels(order=0, inputs=width, outputs=classes),), width))
-    return tuple(unpruned)
+    def reading(self, inputs: int) -> Layer:
+        """Return the layer where each branch reads `inputs` channels."""
+        branches = tuple(branch.model_copy(update={"inputs": inputs}) for branch in self.branches)
+        return replace(self, branches=branches, inputs=inputs)
 
 
 def attention_layers(widths: Sequence[tuple[int, int]], heads: int = 1) -> tuple[Layer, ...]:
@@ -118,17 +88,26 @@ def pruned(layers: Sequence[Layer], pruning: Pruning, jumping: bool = False) -> 
     fewer would bound the rank of its result, and save less than they cost.
     """
     check_budget(layers, pruning)
-    last = len(layers) - 1
+    last, first = len(layers) - 1, layers[0]
     kept = list(layers)
     for i in range(last if pruning.scheme == "full" else 1):
-        kept[i] = _changed(kept[i], lambda branch: {"outputs": kept_channels(branch.outputs, pruning)})
+        branches = [
+            branch.model_copy(update={"outputs": kept_channels(branch.outputs, pruning)})
+            for branch in kept[i].branches
+        ]
+        kept[i] = replace(kept[i], branches=tuple(branches))
     for i in range(1, last + 1):
         before = kept[:i] if jumping and i == last else kept[i - 1 : i]
-        inputs = sum(layer.outputs for layer in before)
-        branches = tuple(branch.model_copy(update={"inputs": inputs}) for branch in kept[i].branches)
-        kept[i] = replace(kept[i], branches=branches, inputs=inputs)
+        kept[i] = kept[i].reading(sum(layer.outputs for layer in before))
     if pruning.scheme == "batched":
-        kept[0] = _fewer_attributes(kept[0], pruning)
+        least = kept_channels(first.inputs, pruning)
+        branches = [
+            branch.model_copy(update={"inputs": min(first.inputs, max(least, branch.outputs))})
+            if branch.order
+            else branch
+            for branch in kept[0].branches
+        ]
+        kept[0] = replace(kept[0], branches=tuple(branches))
     return tuple(kept)
 
 
@@ -142,8 +121,11 @@ def given(layers: Sequence[Layer], channels: Sequence[Sequence[BranchChannels]])
         orders = [branch.order for branch in layer.branches]
         if [branch.order for branch in branches] != orders:
             raise ConfigError(f"layer {i + 1}", key=key, allowed=f"branches of orders {orders}")
-        inputs = layer.inputs if i == 0 else max(branch.inputs for branch in branches)
-        handed = inputs if i == 0 else _handed(kept, layers, i)
+        inputs = handed = layer.inputs
+        if i:
+            jumps = layer.inputs != layers[i - 1].outputs  # it reads all layers side by side
+            inputs = max(branch.inputs for branch in branches)
+            handed = sum(before.outputs for before in (kept if jumps else kept[-1:]))
         if any(branch.inputs > handed for branch in branches):
             allowed = f"at most the {handed} channels that reach it"
             raise ConfigError(f"layer {i + 1} with {inputs} inputs", key=key, allowed=allowed)
@@ -151,30 +133,19 @@ def given(layers: Sequence[Layer], channels: Sequence[Sequence[BranchChannels]])
     return tuple(kept)
 
 
-def _handed(before: Sequence[Layer], layers: Sequence[Layer], i: int) -> int:
-    """Return the channels that reach layer `i`, of the layer before or of all of them side by side."""
-    jumps = layers[i].inputs != layers[i - 1].outputs
-    return sum(layer.outputs for layer in (before if jumps else before[-1:]))
-
-
 def check_budget(layers: Sequence[Layer], pruning: Pruning) -> None:
     """Refuse a budget that leaves a branch no channel, or a scheme that the network has no branch for."""
+    batched, budget = pruning.scheme == "batched", f"{pruning.budget:g}"
     if len(layers) < 2:
-        _refuse(
-            "pruning.budget",
-            f"{pruning.budget:g}",
-            "no pruning of a network of one layer: attributes are kept",
-        )
-    if pruning.scheme == "batched" and not any(branch.order for branch in layers[0].branches):
-        _refuse("pruning.scheme", pruning.scheme, "full: layer 1 has no neighbours' branch")
-    if pruning.scheme == "batched" and len(layers) < 3:
-        _refuse(
-            "pruning.scheme", pruning.scheme, "full: layers 1 and 2 of three or more, the classifier included"
-        )
+        _refuse("pruning.budget", budget, "no pruning of a network of one layer: attributes are kept")
+    if batched and not any(branch.order for branch in layers[0].branches):
+        _refuse("pruning.scheme", "batched", "full: layer 1 has no neighbours' branch")
+    if batched and len(layers) < 3:
+        allowed = "full: layers 1 and 2 of three or more, the classifier included"
+        _refuse("pruning.scheme", "batched", allowed)
     most = min(branch.outputs for layer in layers[:-1] for branch in layer.branches)
     if pruning.budget > most:
-        allowed = f"at most {most}: a branch has {most} channels, and needs one"
-        _refuse("pruning.budget", f"{pruning.budget:g}", allowed)
+        _refuse("pruning.budget", budget, f"at most {most}: a branch has {most} channels, and needs one")
 
 
 def _refuse(key: str, value: str, allowed: str) -> NoReturn:
@@ -182,38 +153,23 @@ def _refuse(key: str, value: str, allowed: str) -> NoReturn:
 
 
 def kept_channels(channels: int, pruning: Pruning) -> int:
-    """Return how many of a branch's channels a budget leaves, in multiples where they are asked for."""
+    """Return how many of a branch's channels a budget leaves, rounded up to the pruning's multiple."""
     kept = max(1, round(channels / pruning.budget))
     return min(channels, -(-kept // pruning.multiple) * pruning.multiple)
-
-
-def _changed(layer: Layer, changes: Callable[[BranchChannels], dict[str, int]]) -> Layer:
-    """Return a layer with changes of each branch."""
-    return replace(layer, branches=tuple(b.model_copy(update=changes(b)) for b in layer.branches))
-
-
-def _fewer_attributes(layer: Layer, pruning: Pruning) -> Layer:
-    kept = kept_channels(layer.inputs, pruning)
-    return _changed(
-        layer, lambda branch: {"inputs": min(layer.inputs, max(kept, branch.outputs))} if branch.order else {}
-    )
 
 
 class Batch(Section):
     """Inference of a few target nodes (roots) from their neighbourhoods."""
 
-    roots: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    roots: Roots
     """Target nodes of a batch."""
-    hop2: Annotated[int, Field(ge=1, le=1_000_000)] = 32
-    """Neighbours taken of a node that is no root, at most; of a root all are."""
+    hop2: Neighbours = 32
+    """Most neighbours sampled of a node that is no root; a root keeps all."""
     stored: Annotated[float, Field(ge=0.0, le=1.0)] | Literal["visited", "training"] = 0.0
-    """Share of the roots' neighbours whose hidden features are stored, so that their own neighbours are not
-    needed; `visited`: as the data set's `unvisited_neighbours` says; `training`: as its `training_neighbours`
-    does."""
+    """Share of the roots' neighbours with stored hidden features, or whose share the data set states."""
     counted: Literal["each", "distinct"] = "each"
-    """`each`: the roots' neighbourhoods each for itself, as Eq. 3 of GCNP counts; `distinct`: a node that
-    several of them share counts once, as PyTorch Geometric's NeighborLoader hands it over."""
-    capacity: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    """`each`: neighbourhoods one by one (GCNP, Eq. 3); `distinct`: shared nodes once, as NeighborLoader."""
+    capacity: Roots | None = None
     """Supporting nodes that the network is compiled for, roots included; None: as many as a batch has."""
 
 
@@ -248,21 +204,18 @@ def support_of(batch: Batch, structure: GraphStructure, layers: int) -> Support:
     if batch.roots > structure.nodes:
         _refuse("batch.roots", f"{batch.roots}", f"at most {structure.nodes}, the nodes of the graph")
     share = stored_share(batch, structure)
-    if batch.counted == "distinct":
-        wanted, edges, held = _distinct(batch, structure, layers, share)
-    else:
-        wanted, edges, held = _each(batch, structure, layers, share)
+    count = _distinct if batch.counted == "distinct" else _each
+    wanted, edges, stored = count(batch, structure, layers, share)
     nodes = tuple(wanted) if batch.capacity is None else _padded(batch, batch.capacity, wanted)
-    return Support(nodes, tuple(round(e) for e in reversed(edges)), held, nodes[0] - wanted[0])
+    return Support(nodes, tuple(round(e) for e in reversed(edges)), stored, nodes[0] - wanted[0])
 
 
-def _each(
-    batch: Batch, structure: GraphStructure, layers: int, share: float
-) -> tuple[list[int], list[float], int]:
-    """Return the nodes that each layer reads, the edges from the last layer on, and the stored rows.
+_Counts = tuple[list[int], list[float], int]
+"""Nodes that each layer reads, edges from the last layer on, and stored rows."""
 
-    Neighbourhoods of different roots are counted separately.
-    """
+
+def _each(batch: Batch, structure: GraphStructure, layers: int, share: float) -> _Counts:
+    """Return the counts of a batch where neighbourhoods of different roots are counted separately."""
     degree = root_degree(structure)
     fanout = neighbour_degree(structure, batch.hop2)
     computed, edges = [float(batch.roots)], [batch.roots * degree]
@@ -275,10 +228,8 @@ def _each(
     return wanted, edges, round(edges[0] * share) if layers > 1 else 0
 
 
-def _distinct(
-    batch: Batch, structure: GraphStructure, layers: int, share: float
-) -> tuple[list[int], list[float], int]:
-    """Return the same as `_each`, but count nodes that several neighbourhoods share once."""
+def _distinct(batch: Batch, structure: GraphStructure, layers: int, share: float) -> _Counts:
+    """Return the counts of a batch where a node that several neighbourhoods share counts once."""
     counts = np.array(structure.degree_histogram, float)
     degrees = np.arange(len(counts), dtype=float)
     if not len(counts):
@@ -297,8 +248,8 @@ def _distinct(
         inner = 1.0 - (1.0 - leads) ** np.maximum(degrees - 1.0, 0.0)
         leads = root + (1.0 - root) * (1.0 - share) * float((ends * inner * sampled_share).sum())
     first = float(((1.0 - root) * (1.0 - (1.0 - root) ** degrees) * counts).sum())
-    node_counts = [min(structure.nodes, round(n)) for n in (batch.roots + reached, *reversed(computed))]
-    return node_counts, edges, round(share * first) if layers > 1 else 0
+    wanted = [min(structure.nodes, round(n)) for n in (batch.roots + reached, *reversed(computed))]
+    return wanted, edges, round(share * first) if layers > 1 else 0
 
 
 def _padded(batch: Batch, capacity: int, wanted: list[int]) -> tuple[int, ...]:
@@ -314,12 +265,10 @@ def _padded(batch: Batch, capacity: int, wanted: list[int]) -> tuple[int, ...]:
 
 def stored_share(batch: Batch, structure: GraphStructure) -> float:
     """Return the share of the roots' neighbours whose hidden features are stored."""
-    if isinstance(batch.stored, float | int):
+    if not isinstance(batch.stored, str):
         return float(batch.stored)
-    key, known = {
-        "visited": ("unvisited_neighbours", structure.unvisited_neighbours),
-        "training": ("training_neighbours", structure.training_neighbours),
-    }[batch.stored]
+    key = "training_neighbours" if batch.stored == "training" else "unvisited_neighbours"
+    known: float | None = getattr(structure, key)
     if known is None:
         _refuse("batch.stored", batch.stored, f"a share from 0 to 1: the data set does not say `{key}`")
     return known if batch.stored == "training" else 1.0 - min(1.0, known / root_degree(structure))
@@ -336,22 +285,20 @@ def neighbour_degree(structure: GraphStructure, most: int) -> float:
     if not histogram:
         return float(most)
     ends = sum(degree * count for degree, count in enumerate(histogram))
-    taken = sum(degree * count * min(degree, most) for degree, count in enumerate(histogram))
-    return taken / ends if ends else 0.0
+    sampled = sum(degree * count * min(degree, most) for degree, count in enumerate(histogram))
+    return sampled / ends if ends else 0.0
 
 
 def overflow_share(batch: Batch, structure: GraphStructure, layers: int) -> float | None:
     """Return the share of batches that need more nodes than the capacity.
 
-    The number of nodes is a sum over independent roots, and taken as normal (central limit theorem). None
+    The number of nodes is a sum over independent roots, so it is about normal (central limit theorem). None
     without a capacity, or where the spread of degrees is not known.
     """
     if batch.capacity is None or not structure.degree_histogram:
         return None
     histogram, nodes = structure.degree_histogram, structure.nodes
-    fanout = 1.0
-    for _ in range(1, layers):
-        fanout += fanout * neighbour_degree(structure, batch.hop2)
+    fanout = (1.0 + neighbour_degree(structure, batch.hop2)) ** (layers - 1)
     mean = sum(k * n for k, n in enumerate(histogram)) / nodes
     spread = sum((k - mean) ** 2 * n for k, n in enumerate(histogram)) / nodes
     expected = batch.roots * (1.0 + mean * fanout)
@@ -366,54 +313,63 @@ def overflow_share(batch: Batch, structure: GraphStructure, layers: int) -> floa
 Model = Literal["gcn", "gat", "sage-mean", "sage-max", "sage-concat", "mixhop", "jk", "sign", "sgc"]
 Form = Literal["edges", "dense", "gathered", "csr"]
 Order = Literal["transform_first", "aggregate_first"]
-Precision = Literal["fp16", "bf16", "fp32"]
 
 EQUATION_1: tuple[Model, ...] = ("sage-concat", "mixhop", "jk", "sign", "sgc")
 """Models that are built by Eq. 1 of GCNP, with `hidden` channels a branch."""
-_ORDERS_UP_TO: dict[str, int] = {"mixhop": 2, "sign": 2, "sgc": 2}
+_ONE_LAYER = ("sign", "sgc")
+_WITH_POWER = ("mixhop", "sign", "sgc")
+_POWER = 2
+"""Default of `power`."""
 
-# The form that runs out of the box, first, and the others a model can take. A dense SAGE-max would need a
-# tensor [N, N, F]: 21 GB on Cora.
-_FORMS: dict[str, tuple[Form, ...]] = {
+FORMS: dict[str, tuple[Form, ...]] = {
     "gcn": ("edges", "dense", "csr"),
     "gat": ("dense", "edges", "csr"),
     "sage-mean": ("gathered", "edges", "dense", "csr"),
-    "sage-max": ("gathered", "edges"),
+    "sage-max": ("gathered", "edges"),  # a dense one would need a tensor [N, N, F]: 21 GB on Cora
     **dict.fromkeys(EQUATION_1, ("edges", "dense", "csr")),
 }
+"""Forms that a model can take; the first runs out of the box."""
 # SAGE aggregates first, as SAGEConv of PyTorch Geometric does. A mean of transformed rows is the transformed
 # mean, so the other order is the same network there; of a maximum it is another. GCN and GAT are defined by
 # their transformed features.
 _ORDERS: dict[str, tuple[Order, ...]] = {
     "gcn": ("transform_first", "aggregate_first"),
     "gat": ("transform_first",),
-    "sage-mean": ("aggregate_first", "transform_first"),
-    "sage-max": ("aggregate_first", "transform_first"),
-    **dict.fromkeys(EQUATION_1, ("aggregate_first", "transform_first")),
+    **dict.fromkeys(("sage-mean", "sage-max", *EQUATION_1), ("aggregate_first", "transform_first")),
 }
-
-
-def forms_of(model: str) -> tuple[Form, ...]:
-    """Return the forms that a model can take, the one that runs out of the box first."""
-    return _FORMS[model]
+_OWNERS: dict[str, tuple[str, ...]] = {
+    "power": _WITH_POWER,
+    "normalise": ("sage-concat",),
+    "preprocessed": _ONE_LAYER,
+    "pruning": ("gcn", "gat", *EQUATION_1),
+    "channels": EQUATION_1,
+    "batch": ("sage-concat",),
+}
+"""Models that have a key."""
 
 
 class GnnSpec(WorkloadSpec):
-    """A network on a data graph."""
+    """A network on a data graph.
+
+    sage-mean and sage-max are GraphSAGE with the mean or maximum of sampled neighbours, added to the node's
+    own branch; sage-concat has own and neighbours' branch side by side, all neighbours and a dense
+    classifier; jk is jumping knowledge over graph convolutions.
+
+    Form `edges` aggregates with Gather and Scatter along the edges (default of gcn); `dense` makes a dense
+    matrix [N, N] of the edges in the graph and multiplies it (gat); `csr` has a matrix in compressed rows, on
+    a CPU or GPU; `gathered` has the sampled neighbours as a tensor [N, neighbours, F] (sage).
+    """
 
     kind: Literal["gnn"] = "gnn"
     """Graph neural networks; a file without `kind` is one."""
     model: Model
-    """The network: gcn, gat, sage-mean (GraphSAGE with the mean of sampled neighbours, added to the node's
-    own branch) or sage-max; by Eq. 1 of GCNP: sage-concat (own and neighbours' branch side by side, all
-    neighbours, a dense classifier), mixhop, jk (jumping knowledge over graph convolutions), sign, sgc."""
+    """The network: gcn, gat, sage-mean, sage-max; by Eq. 1 of GCNP sage-concat, mixhop, jk, sign or sgc."""
     dataset: str
     """Whose statistics: a shipped name (cora, citeseer) or the path of a YAML file of statistics."""
-    precision: Precision = "fp16"
+    precision: Literal["fp16", "bf16", "fp32"] = "fp16"
     """Format of every floating-point tensor; 8-bit integers come from the technique quantgr."""
     layers: Annotated[int, Field(ge=1, le=64)] = 2
-    """Layers of the network; the last one gives the classes, but where a dense classifier follows (sage-
-    concat, mixhop, jk, sign). sign and sgc have one."""
+    """Layers, without the dense classifier of sage-concat, mixhop, jk and sign; sign and sgc have one."""
     hidden: Annotated[int, Field(ge=1, le=65536)] = 64
     """Features between the layers, all heads together; of models by Eq. 1: of each branch."""
     power: Annotated[int, Field(ge=1, le=16)] | None = None
@@ -421,20 +377,15 @@ class GnnSpec(WorkloadSpec):
     normalise: bool = False
     """Whether the classifier reads rows of length 1 (sage-concat)."""
     preprocessed: bool = False
-    """Whether features arrive aggregated, as far as they do not depend on weights (sign, sgc)."""
+    """Whether features that do not depend on weights arrive aggregated (sign, sgc)."""
     heads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Attention heads of each layer but the last, which has one (gat); they share `hidden`."""
-    neighbours: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    neighbours: Neighbours = 10
     """Neighbours that a node aggregates, sampled without replacement (sage)."""
-    form: Form = default_of_model({model: forms[0] for model, forms in _FORMS.items()})
-    """`edges`: aggregation with Gather and Scatter along the edges; `dense`: a dense matrix [N, N] is made
-    of the edges in the graph and multiplied; `csr`: a matrix in compressed rows, on a CPU or GPU;
-    `gathered`: the sampled neighbours as a tensor [N, neighbours, F] (sage). Default: what runs out of the
-    box (gcn edges, gat dense, sage gathered)."""
+    form: Form = default_of_model({model: forms[0] for model, forms in FORMS.items()})
+    """How a layer aggregates: `edges`, `dense`, `csr` or `gathered`. Default: what runs out of the box."""
     order: Order = default_of_model({model: orders[0] for model, orders in _ORDERS.items()})
-    """`transform_first` aggregates the layer's output width, `aggregate_first` its input width. Default:
-    transform_first, but aggregate_first for sage-mean and sage-max, as SAGEConv of PyTorch Geometric has it;
-    of sage-max the other order is another network."""
+    """`transform_first` aggregates a layer's output width (gcn, gat), `aggregate_first` its input (sage)."""
     pruning: Pruning | None = None
     """Channel pruning by a budget (models by Eq. 1, gcn, gat); None: every channel is kept."""
     channels: list[list[BranchChannels]] | None = None
@@ -453,52 +404,47 @@ class GnnSpec(WorkloadSpec):
     @classmethod
     def _suits_the_model(cls, value: str, info: Any) -> str:
         model = info.data.get("model")
-        allowed = (_FORMS if info.field_name == "form" else _ORDERS).get(model, (value,))
+        allowed = (FORMS if info.field_name == "form" else _ORDERS).get(model, (value,))
         if value not in allowed:
             raise ValueError(f"{model} has no {info.field_name} {value!r}; it has {', '.join(allowed)}")
         return value
 
     @model_validator(mode="after")
-    def _heads_share_the_width(self) -> GnnSpec:
-        if self.heads > 1 and self.model != "gat":
-            refuse(
-                f"`{self.heads}`", f"no heads: {self.model} has no attention heads, only gat does", at="heads"
-            )
+    def _keys_suit_the_model(self) -> GnnSpec:
+        model = self.model
+        if self.heads > 1 and model != "gat":
+            refuse(f"`{self.heads}`", f"no heads: {model} has no attention heads, only gat does", at="heads")
         if self.hidden % self.heads:
             refuse(f"`{self.hidden}`", f"a multiple of heads, which is {self.heads}", at="hidden")
-        return self
-
-    @model_validator(mode="after")
-    def _keys_suit_the_model(self) -> GnnSpec:
-        owners: dict[str, tuple[str, ...]] = {
-            "power": tuple(_ORDERS_UP_TO),
-            "normalise": ("sage-concat",),
-            "preprocessed": ("sign", "sgc"),
-            "pruning": ("gcn", "gat", *EQUATION_1),
-            "channels": EQUATION_1,
-            "batch": ("sage-concat",),
-        }
-        for key, models in owners.items():
-            if getattr(self, key) and self.model not in models:
-                refuse(f"{key} of {self.model}", f"{key} only of {', '.join(models)}", at=key)
+        for key, models in _OWNERS.items():
+            if getattr(self, key) and model not in models:
+                refuse(f"{key} of {model}", f"{key} only of {', '.join(models)}", at=key)
         if self.pruning is not None and self.channels is not None:
             refuse("both `pruning` and `channels`", "one of them", at="channels")
-        if self.model in ("sign", "sgc") and self.layers != 1 and "layers" in self.model_fields_set:
-            refuse(f"`{self.layers}`", f"1: {self.model} has one layer", at="layers")
+        if model in _ONE_LAYER and self.layers != 1 and "layers" in self.model_fields_set:
+            refuse(f"`{self.layers}`", f"1: {model} has one layer", at="layers")
         return self
 
     def equation_layers(self, features: int, classes: int) -> tuple[Layer, ...]:
-        """Return the layers by Eq. 1 for so many features and classes, pruned where that is asked for."""
-        highest = self.power or _ORDERS_UP_TO.get(self.model, 1)
+        """Return the layers by Eq. 1 for so many features and classes, pruned where the spec says so."""
+        highest = (self.power or _POWER) if self.model in _WITH_POWER else 1
         orders = {"jk": (1,), "sgc": (highest,)}.get(self.model, tuple(range(highest + 1)))
-        jumping = self.model == "jk"
-        count = 1 if self.model in ("sign", "sgc") else self.layers
-        layers = layers_of(
-            features, classes, self.hidden, count, orders, classifier=self.model != "sgc", jumping=jumping
-        )
+        jumping, classifier = self.model == "jk", self.model != "sgc"
+        count = 1 if self.model in _ONE_LAYER else self.layers
+        layers: list[Layer] = []
+        width = features
+        for i in range(count):
+            last = i + 1 == count and not classifier
+            outputs = classes if last else self.hidden
+            branches = tuple(BranchChannels(order=k, inputs=width, outputs=outputs) for k in orders)
+            layers.append(Layer(branches, width, average=last and len(orders) > 1))
+            width = layers[-1].outputs
+        if classifier:
+            width = sum(layer.outputs for layer in layers) if jumping else width
+            layers.append(Layer((BranchChannels(order=0, inputs=width, outputs=classes),), width))
         if self.channels is not None:
             return given(layers, self.channels)
-        return pruned(layers, self.pruning, jumping) if self.pruning is not None else layers
+        return tuple(layers) if self.pruning is None else pruned(layers, self.pruning, jumping)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -513,12 +459,11 @@ class GnnSpec(WorkloadSpec):
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
         """Return (inputs, outputs) of each layer for a data graph of so many features and classes."""
         inner = [self.hidden] * (self.layers - 1)
-        whole = list(zip([features, *inner], [*inner, classes], strict=True))
-        if self.pruning is None:
-            return whole
-        if self.pruning.scheme != "full":
-            key, allowed = "workload.pruning.scheme", f"full: {self.model} has one width for all its layers"
-            raise ConfigError(f"`{self.pruning.scheme}`", key=key, allowed=allowed)
-        check_budget(attention_layers(whole, self.heads), self.pruning)
-        inner = [self.heads * kept_channels(self.hidden // self.heads, self.pruning)] * (self.layers - 1)
+        if self.pruning is not None:
+            if self.pruning.scheme != "full":
+                allowed = f"full: {self.model} has one width for all its layers"
+                _refuse("pruning.scheme", self.pruning.scheme, allowed)
+            whole = list(zip([features, *inner], [*inner, classes], strict=True))
+            check_budget(attention_layers(whole, self.heads), self.pruning)
+            inner = [self.heads * kept_channels(self.hidden // self.heads, self.pruning)] * len(inner)
         return list(zip([features, *inner], [*inner, classes], strict=True))

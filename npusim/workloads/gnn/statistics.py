@@ -6,8 +6,10 @@ described by the same kind of file.
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -22,9 +24,8 @@ _ROUNDED = 0.05
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 MOST_NODES = 1_000_000_000
 Count = Annotated[int, Field(ge=0, le=10**12)]
-BlockEdge = Annotated[
-    int, Field(ge=1, le=1_000_000, strict=False)
-]  # the reader of YAML hands keys over as text
+BlockEdge = Annotated[int, Field(ge=1, le=1_000_000, strict=False)]
+"""The reader of YAML hands keys over as text."""
 
 
 class ListedEdges(Section):
@@ -38,15 +39,6 @@ class ListedEdges(Section):
     """Where the list stands, and why it is read so."""
 
 
-class SourcedShare(Section):
-    """A share with its source."""
-
-    value: Share
-    """The share, in [0, 1]."""
-    source: str
-    """Where it comes from."""
-
-
 class SourcedRatio(Section):
     """A positive number with its source."""
 
@@ -54,6 +46,13 @@ class SourcedRatio(Section):
     """The number."""
     source: str
     """Where it comes from."""
+
+
+class SourcedShare(SourcedRatio):
+    """A share with its source."""
+
+    value: Share
+    """The share, in [0, 1]."""
 
 
 class DatasetStatistics(Section):
@@ -88,75 +87,56 @@ class DatasetStatistics(Section):
     test_degree_ratio: SourcedRatio | None = None
     """Mean degree of these nodes over the mean degree; None: 1."""
     training_neighbours: SourcedShare | None = None
-    """Share of the neighbours of a node that are training or validation nodes: their hidden features can be
-    stored beforehand."""
+    """Share of a node's neighbours that are training or validation nodes, whose features can be stored."""
     unvisited_neighbours: SourcedRatio | None = None
-    """Neighbours of a target node without stored hidden features, where roots, training and validation nodes
-    are stored."""
+    """Neighbours of a target node without stored features; roots, training and validation nodes have them."""
 
     @model_validator(mode="after")
-    def _histogram_adds_up(self) -> DatasetStatistics:
+    def _numbers_agree(self) -> DatasetStatistics:
+        nodes, edges = self.nodes, self.edges
         if self.degree_histogram:
-            nodes = sum(self.degree_histogram)
-            edges = sum(degree * count for degree, count in enumerate(self.degree_histogram))
-            if (nodes, edges) != (self.nodes, self.edges):
+            counted = sum(self.degree_histogram)
+            ends = sum(degree * count for degree, count in enumerate(self.degree_histogram))
+            if (counted, ends) != (nodes, edges):
                 raise ValueError(
-                    f"degree_histogram counts {nodes} nodes and {edges} edges, "
-                    f"but the file says {self.nodes} nodes and {self.edges} edges"
+                    f"degree_histogram counts {counted} nodes and {ends} edges, "
+                    f"but the file says {nodes} nodes and {edges} edges"
                 )
-        if self.edges > self.nodes * (self.nodes - 1):
-            raise ValueError(f"{self.edges} edges do not fit between {self.nodes} nodes")
-        return self
-
-    @model_validator(mode="after")
-    def _blocks_hold_the_elements(self) -> DatasetStatistics:
-        loops = min(1.0, (self.edges + self.nodes) / self.nodes**2)
-        for key, density in (("feature", self.feature_density), ("adjacency", loops)):
-            known = getattr(self, f"{key}_block_density")
-            least, edge = density, 1
-            for block in sorted(known):
-                if known[block] < least * (1.0 - _ROUNDED):
-                    allowed = f"at least {least:.4g}: larger blocks hold what those of {edge} hold"
-                    refuse(f"{known[block]:g}", allowed, at=f"{key}_block_density.{block}")
-                if block % edge == 0:
-                    least, edge = known[block], block
-        return self
-
-    @model_validator(mode="after")
-    def _listed_as_read(self) -> DatasetStatistics:
+        if edges > nodes * (nodes - 1):
+            raise ValueError(f"{edges} edges do not fit between {nodes} nodes")
+        self._refuse_sparse_blocks("feature", self.feature_density)
+        self._refuse_sparse_blocks("adjacency", min(1.0, (edges + nodes) / nodes**2))
         listed = self.listed_edges
-        if listed is not None and listed.count * (2 if listed.read_as == "undirected" else 1) != self.edges:
+        if listed is not None and listed.count * (2 if listed.read_as == "undirected" else 1) != edges:
             allowed = "the number that makes `edges`: an undirected edge counts twice"
             refuse(f"`{listed.count}`", allowed, at="listed_edges.count")
-        return self
-
-    @model_validator(mode="after")
-    def _neighbours_are_there(self) -> DatasetStatistics:
-        unvisited = self.unvisited_neighbours
         ratio = self.test_degree_ratio.value if self.test_degree_ratio is not None else 1.0
-        if unvisited is not None and unvisited.value > ratio * self.edges / self.nodes:
-            allowed = f"at most {ratio * self.edges / self.nodes:.4g}, the neighbours of a target node"
+        unvisited, degree = self.unvisited_neighbours, ratio * edges / nodes
+        if unvisited is not None and unvisited.value > degree:
+            allowed = f"at most {degree:.4g}, the neighbours of a target node"
             refuse(f"`{unvisited.value:g}`", allowed, at="unvisited_neighbours.value")
         return self
 
+    def _refuse_sparse_blocks(self, matrix: str, density: float) -> None:
+        """Refuse a density of blocks below that of what they hold: elements, or smaller blocks."""
+        known = getattr(self, f"{matrix}_block_density")
+        least, edge = density, 1
+        for block in sorted(known):
+            if known[block] < least * (1.0 - _ROUNDED):
+                allowed = f"at least {least:.4g}: larger blocks hold what those of {edge} hold"
+                refuse(f"{known[block]:g}", allowed, at=f"{matrix}_block_density.{block}")
+            if block % edge == 0:
+                least, edge = known[block], block
+
     def structure(self) -> GraphStructure:
         """Return the statistics as the graph carries them."""
-        return GraphStructure(
-            self.name,
-            self.nodes,
-            self.edges,
-            self.features,
-            self.classes,
-            self.feature_density,
-            dict(self.feature_block_density),
-            dict(self.adjacency_block_density),
-            tuple(self.degree_histogram),
-            self.source,
-            self.test_share.value if self.test_share is not None else None,
-            self.test_degree_ratio.value if self.test_degree_ratio is not None else 1.0,
-            self.unvisited_neighbours.value if self.unvisited_neighbours is not None else None,
-            self.training_neighbours.value if self.training_neighbours is not None else None,
-        )
+        stated = {field.name: getattr(self, field.name) for field in fields(GraphStructure)}
+        values: dict[str, Any] = {
+            name: value.value if isinstance(value, SourcedRatio) else copy(value)
+            for name, value in stated.items()
+            if value is not None
+        }
+        return GraphStructure(**(values | {"degree_histogram": tuple(self.degree_histogram)}))
 
 
 def dataset_names() -> list[str]:
