@@ -253,26 +253,12 @@ def kernel_of(npu: Npu, op: Operator) -> tuple[str, tuple[str, DspGeneration, Ds
 
 def fill_numbers(record: Any, generation: DspGeneration, kernel: DspKernel) -> None:
     """Fill a record of DSP_KERNEL_DTYPE with the numbers of one kernel."""
-    record["fixed_cycles"] = kernel.fixed + generation.call
-    record["cycles_per_element"] = kernel.per_element
-    record["cycles_per_row"] = kernel.per_row
-    record["small_elements"] = kernel.small_below
-    record["small_fixed_cycles"] = kernel.small_fixed + generation.call
-    record["small_cycles_per_element"] = kernel.small_per_element
-    record["small_counted_elements"] = kernel.small_counted
-    record["row_scalar_cycles"] = kernel.row_head_per_element
-    record["row_scalar_elements"] = kernel.row_head_elements
-    record["stream_elements"] = kernel.stream_from_elements
-    record["stream_rows"] = kernel.stream_from_rows
-    record["stream_cycles_per_element"] = kernel.stream_per_element
-    record["stream_cycles_per_row"] = kernel.stream_per_row
-    record["few_rows"] = kernel.few_rows_below
-    record["few_rows_fixed_cycles"] = kernel.few_rows_fixed + generation.call
-    record["few_rows_cycles_per_position"] = kernel.few_rows_per_position
-    record["one_row_fixed_cycles"] = kernel.one_row_fixed + generation.call
-    record["vector_share"] = (
-        kernel.vector_share if kernel.vector_share is not None else generation.vector_share
-    )
+    for name in DspKernel.model_fields.keys() - {"source", "vector_share"}:
+        record[name] = getattr(kernel, name)
+    for name in ("fixed", "small_fixed", "few_rows_fixed", "one_row_fixed"):
+        record[name] += generation.call
+    share = kernel.vector_share
+    record["vector_share"] = generation.vector_share if share is None else share
     record["reference_lanes"] = generation.reference_lanes
 
 
@@ -292,10 +278,10 @@ def fill_dsp(record: Any, graph: Graph, op: Operator, npu: Npu, warnings: list[s
         known = graph.structural
         computed = [t for t in graph.inputs_of(op) if t.kind is TensorKind.ACTIVATION and t.name not in known]
         small = sum(1 < t.elements < result.elements for t in computed)
-        record["cycles_per_element"] += copy_cycles * small
+        record["per_element"] += copy_cycles * small
     elif op.family is Family.SCATTER:
         work = graph.work(op)
-        alone = work.elements * record["cycles_per_element"] + work.rows * record["cycles_per_row"]
-        record["fixed_cycles"] += alone + copy_cycles * result.elements
+        alone = work.elements * record["per_element"] + work.rows * record["per_row"]
+        record["fixed"] += alone + copy_cycles * result.elements
         record["serial"] = 1.0
-        record["cycles_per_element"] = record["cycles_per_row"] = 0.0
+        record["per_element"] = record["per_row"] = 0.0

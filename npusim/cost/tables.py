@@ -6,20 +6,21 @@ A row is a numpy record, so compiled code, its twin in the tests and a reader al
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
+from npusim.arch.dsp import DspKernel
 from npusim.cost.records import (
     Bytes,
-    Cycles,
     Elements,
     Joules,
     Number,
     Seconds,
     Share,
     Vector,
+    columns_of,
     dtype_of,
     rows_of,
 )
@@ -111,49 +112,18 @@ class Bound(IntEnum):
     LAUNCH = 3
 
 
+@columns_of(DspKernel, "", "source")
 class DspKernelRecord:
-    """One kernel of a DSP; `npusim.cost.dsp` has the equations."""
+    """One kernel of a DSP, with the call of its generation; `npusim.cost.dsp` has the equations."""
 
-    fixed_cycles: Cycles
-    """Call, arguments and set-up of the unrolled loop."""
-    cycles_per_element: Cycles
-    """An element in the unrolled loop."""
-    cycles_per_row: Cycles
-    """A row, for kernels that work along an axis."""
-    small_elements: Elements
-    """Elements below which a call takes the plain loop."""
-    small_fixed_cycles: Cycles
-    """Call of the plain loop."""
-    small_cycles_per_element: Cycles
-    """An element in the plain loop."""
-    small_counted_elements: Elements
-    """Elements of the plain loop that take time; 0: all."""
-    row_scalar_cycles: Cycles
-    """An element at the head of a row, worked through one by one."""
-    row_scalar_elements: Elements
-    """Most elements that a row's head holds."""
-    stream_elements: Elements
-    """Elements from which the streaming loop runs; 0: there is none."""
-    stream_rows: Number
-    """Rows from which the streaming loop runs; 0: there is none."""
-    stream_cycles_per_element: Cycles
-    """An element in the streaming loop."""
-    stream_cycles_per_row: Cycles
-    """A row in the streaming loop."""
-    few_rows: Number
-    """Rows below which a kernel that puts a row in each lane has lanes to spare; 0: it does no such thing."""
-    few_rows_fixed_cycles: Cycles
-    """Call with lanes to spare."""
-    few_rows_cycles_per_position: Cycles
-    """A position along the rows with lanes to spare."""
-    one_row_fixed_cycles: Cycles
-    """Call with a single row, which is worked through along itself."""
-    vector_share: Share
-    """Share of the element cycles that more lanes shorten."""
     reference_lanes: Number
     """fp16 lanes of the DSP that the numbers hold for."""
     serial: Number
     """1 where one DSP does all of it, else 0."""
+
+    if TYPE_CHECKING:  # the columns of the data sheet
+
+        def __getattr__(self, name: str) -> float: ...
 
 
 class OpRecord:
