@@ -42,8 +42,16 @@ from npusim.cost.grid import (
     tile_workload,
 )
 from npusim.cost.kernels import compiled, compiled_making_arrays
-from npusim.cost.rates import TIE, PointRates, lower_bound_s, point_rates, upper_bound_s
-from npusim.cost.rates import LOWER, MACHINE_RATES, UPPER
+from npusim.cost.rates import (
+    LOWER,
+    MACHINE_RATES,
+    TIE,
+    UPPER,
+    PointRates,
+    lower_bound_s,
+    point_rates,
+    upper_bound_s,
+)
 from npusim.cost.records import Floats, Ints
 from npusim.cost.resources import fed_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
