@@ -85,14 +85,11 @@ ROW_BOUNDS = 9 + BODY
 
 
 class Design(NamedTuple):
-    """A group of design points; places as in `PointGroups`."""
+    """A group of design points: numbers of the first, numbers of devices, and places as in `PointGroups`."""
 
     base: Floats
-    """Numbers of the first point (`npusim.cost.design_point.ArchRow`)."""
     arrays: int
-    """Array devices of the machine."""
     hosts: int
-    """CPUs and GPUs of the machine."""
     columns: Ints
     values: Floats
     order: Ints
@@ -100,16 +97,16 @@ class Design(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Consecutive points of a group."""
+    """Consecutive points of a group.
+
+    `shared`, `arrays` and `hosts` are the numbers of the latest point, shape (1, numbers), `archs` the same
+    as records. `column_of` has the column of each point, `counts` the numbers of columns and points.
+    """
 
     shared: Floats
-    """Numbers of the latest point that devices share, shape (1, numbers)."""
     arrays: Floats
-    """Its numbers of the array devices, shape (1, numbers)."""
     hosts: Floats
-    """Its numbers of the hosts, shape (1, numbers)."""
     archs: Archs
-    """The same as records: a table of one point."""
     rates: Floats
     """Rates of each column, shape (array devices, RATES, BLOCK)."""
     independent: PlanIndependent
@@ -119,15 +116,16 @@ class Batch(NamedTuple):
     machine: Floats
     """Area (mm2), peak rate (1/s), idle power and limit of power (W) of each state, shape (points, 4)."""
     column_of: Ints
-    """Column of each point."""
     state_of: Ints
     """State of the machine at each point; the bandwidth of DRAM does not change it."""
     counts: Ints
-    """Numbers of columns and points."""
 
 
 class Work(NamedTuple):
-    """Tables and scratch to evaluate the batches of a group, `columns` at a time."""
+    """Tables and scratch to evaluate the batches of a group, `columns` at a time.
+
+    `row_of` has the row of each operator under the current plan, `pending` the operators with stale sums.
+    """
 
     table: PlanTable
     search: GroupSearch
@@ -141,9 +139,7 @@ class Work(NamedTuple):
     choices: Floats
     tree: SumTree
     row_of: Ints
-    """Row of each operator under the current plan."""
     pending: Ints
-    """Operators whose sums are out of date."""
     is_pending: Bools
     times: DeviceTimes
     interval_bounds: Floats

@@ -41,15 +41,12 @@ from npusim.cost.tables import HostFormat, OpRecord
 
 
 class DramRates(NamedTuple):
-    """Rates and energy of main memory."""
+    """Latency of main memory, energy of a byte at its voltage, clock and voltage over the rated ones."""
 
     latency_s: float
     j_per_byte: float
-    """Energy of a byte, at the voltage."""
     clock_ratio: float
-    """Clock over the rated one."""
     voltage_ratio: float
-    """Voltage over the rated one."""
 
 
 @compiled

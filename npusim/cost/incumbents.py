@@ -52,21 +52,18 @@ _RESOURCES = ROW_BOUNDS - BODY
 
 
 class Incumbents(NamedTuple):
-    """Best points of a front so far, and the constraints of the front."""
+    """Best points of a front so far (`counts` for each thread), and the constraints of the front."""
 
     is_objective: Bools
     """Whether each of `OBJECTIVES` is minimised."""
     bounded: Ints
     """Columns of TOTAL_DTYPE with constraints."""
     low: Floats
-    """Least value of each of these columns."""
     high: Floats
-    """Greatest value of each of these columns."""
     objectives: Floats
     """Objectives of the incumbents, -inf where not minimised, shape (threads, _MOST, 3); empty: no
     pruning."""
     counts: Ints
-    """Incumbents of each thread."""
 
 
 def no_incumbents() -> Incumbents:

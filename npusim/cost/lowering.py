@@ -167,7 +167,7 @@ class _Lowering:
 
     def _handed(self, group: Group) -> set[str]:
         """Tensors of a group that other devices touch, too."""
-        members = (self.graph.operators[name] for name in (group.main, *group.fused))
+        members = (self.graph.operators[name] for name in group.members)
         touched = {t for op in members for t in (*op.inputs, *op.outputs)} if self.shared else ()
         return {t for t in touched if not self.shared.isdisjoint(self.root[t])}
 
@@ -233,7 +233,7 @@ class _Lowering:
         return operands
 
     def _side_operands(self, fused: str, group: Group) -> list[str]:
-        inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
+        inner = {t for name in group.members for t in self.graph.operators[name].outputs}
         return [t for t in self.graph.operators[fused].inputs if t not in inner]
 
     def _npu(self, group: Group) -> Npu:

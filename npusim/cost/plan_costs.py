@@ -140,36 +140,32 @@ _DPU, _DSP, _DMA, _HOST = (int(unit) for unit in (Unit.DPU, Unit.DSP, Unit.DMA, 
 
 
 class PlanIndependent(NamedTuple):
-    """Costs of points under every plan; rows by name, the last axis is the points."""
+    """Costs of points under every plan; the last axis is the points.
+
+    First come rows of the machine, then rows by array device (contexts, bandwidth of its shared level, calls
+    of DSPs and DMA engines, time of DSPs, cycles of DSP lanes), by host (time, energy beyond idle), and by
+    operator (time of the DSPs).
+    """
 
     table: Floats
     """All rows; the others are views of them."""
     requests: Floats
-    """Inferences in flight."""
     dram_bytes_per_s: Floats
     """Bandwidth of DRAM; 1 with one request in flight, where plans do not depend on it."""
     launches_s: Floats
-    """Calls of runtimes."""
     host_dram: Floats
     """Bytes between DRAM and hosts that take time."""
     host_moved: Floats
     """All bytes between DRAM and hosts."""
     contexts: Floats
-    """Parallel inferences, by array device."""
     shared_bytes_per_s: Floats
     """Bandwidth of the shared memory level, by array device; 0 for none."""
     dispatches_s: Floats
-    """Calls of DSPs and DMA engines, by array device."""
     dsps_s: Floats
-    """Time on the DSPs, by array device."""
     lane_cycles: Floats
-    """Cycles of single DSP lanes, by array device."""
     hosts_s: Floats
-    """Time, by host."""
     hosts_j: Floats
-    """Energy beyond idle power, by host."""
     dsp_s: Floats
-    """Time of the DSPs, by operator."""
 
 
 _TOGETHER, _OF_ARRAY, _OF_HOST = 5, 5, 2
@@ -379,9 +375,7 @@ class SumTree(NamedTuple):
     nodes: Floats
     """Sums of each node, lowest level first, shape (nodes, array devices, SUMS, points)."""
     stale: Bools
-    """Whether each node is out of date."""
     queue: Ints
-    """Nodes that are out of date."""
     fused_sums: Floats
     """Scratch, shape (FUSED_SUMS, points)."""
 

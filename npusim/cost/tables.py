@@ -41,7 +41,7 @@ class Between(NamedTuple):
 
 
 class Unit(IntEnum):
-    """Which unit does an operator's work."""
+    """Unit that runs an operator."""
 
     VIEW = 0
     """No unit: a view, or work fused into another operator."""
@@ -63,7 +63,7 @@ class Unit(IntEnum):
 
 
 class DpuOperation(IntEnum):
-    """What the MAC grid is asked to do."""
+    """Operation of the MAC grid."""
 
     NONE = 0
     MATMUL = 1
@@ -75,14 +75,14 @@ class DpuOperation(IntEnum):
 
 
 class Split(IntEnum):
-    """How a product is spread over tiles."""
+    """How a product is divided among tiles."""
 
     ROWS = 0
     """Each tile has some of the output pixels; weights are broadcast."""
     COLUMNS = 1
     """Each tile has some of the output channels; activations are broadcast."""
     SINGLE = 2
-    """One tile does it all."""
+    """One tile computes all."""
 
 
 class Order(IntEnum):
@@ -95,7 +95,7 @@ class Order(IntEnum):
 
 
 class HostFormat(IntEnum):
-    """In which format a host multiplies."""
+    """Format of the products on a host."""
 
     INTEGER = 0
     FP16 = 1
@@ -104,7 +104,7 @@ class HostFormat(IntEnum):
 
 
 class Bound(IntEnum):
-    """What an operator waits for."""
+    """Bottleneck of an operator."""
 
     COMPUTE = 0
     DMA = 1
@@ -190,17 +190,13 @@ class OpRecord:
     c_resident: int
     """The same for the output."""
     a_prefetch: int
-    """1 where the activations are known before the operator's predecessors end: their first piece is fetched
-    ahead.
-    """
+    """1 where the activations are known beforehand: their first piece is prefetched."""
     b_prefetch: int
     """The same for the weights."""
     a_constant: int
     """1 where the activations are laid out at compile time in the order of their use."""
     live_spread_bytes: Bytes
-    """SRAM of the NPU taken by tensors that live across this operator, on a host too, and are spread over the
-    tiles.
-    """
+    """SRAM of the NPU for live tensors that are divided among the tiles."""
     live_copied_bytes: Bytes
     """SRAM of each tile for live tensors that every tile holds whole."""
     a_density: Share
@@ -274,12 +270,12 @@ class OpRecord:
 
 
 class ResultRecord:
-    """What one operator costs on one architecture, and the mapping that was chosen."""
+    """Costs of one operator on one architecture, and its mapping."""
 
     latency_s: Seconds
-    """From the end of the operator before to its own end; infinite where it does not fit into SRAM."""
+    """Latency; infinite where it does not fit into SRAM."""
     critical_s: Seconds
-    """What it adds to an inference: its latency, or its share in the time of a row-wise fusion."""
+    """Its latency, or its share in the time of a row-wise fusion."""
     dpu_s: Seconds
     """Busy time of the MAC grids."""
     dsp_s: Seconds
@@ -345,16 +341,13 @@ class ResultRecord:
 
 
 class DeviceUseRecord:
-    """How long one inference has a device at work."""
+    """Busy times of a device in one inference; a host has work alone."""
 
     work_s: Seconds
     """Sum of its operators' times, calls of its runtime apart."""
     dpu_s: Seconds
-    """Busy time of its MAC grids; 0 for a host, as the next two."""
     dsp_s: Seconds
-    """Busy time of its DSPs."""
     dma_s: Seconds
-    """Busy time of its DMA engines."""
 
 
 DSP_KERNEL_DTYPE, OP_DTYPE = dtype_of(DspKernelRecord), dtype_of(OpRecord)

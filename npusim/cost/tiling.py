@@ -48,16 +48,16 @@ from npusim.cost.tables import DpuOperation, OpRecord, Order, Split
 
 
 class Block(NamedTuple):
-    """The share of one tile in pieces; sizes in bytes, 0 for operands that are in SRAM already."""
+    """The share of one tile: pieces along M (in a strip), N and K, and sizes in bytes.
+
+    Outputs and partial sums are of one piece. Sizes are 0 for operands that are in SRAM already.
+    """
 
     strips: float
     """Strips of the image, in sequence."""
     rows: float
-    """Pieces along M, in a strip."""
     columns: float
-    """Pieces along N."""
     chunks: float
-    """Pieces along K."""
     a_bytes: float
     """Activations of one row of pieces, all input channels."""
     a_halo_bytes: float
@@ -65,9 +65,7 @@ class Block(NamedTuple):
     b_bytes: float
     """Weights of one column of pieces."""
     c_bytes: float
-    """Outputs of one piece."""
     sum_bytes: float
-    """Partial sums of one piece."""
     live_bytes: float
     """SRAM of the tile for tensors that live across this product."""
 
@@ -182,11 +180,9 @@ class TilePart(NamedTuple):
     """Pixels across a strip."""
     strips: float
     channels: float
-    """Output channels."""
     grid_rows: float
     """Rows of the grid at a time: of the whole share where a piece has the rows of a stencil."""
     grid_channels: float
-    """Output channels of the grid at a time."""
     stencil_pixels: float
     stencil_channels: float
     is_fine: bool
@@ -292,14 +288,11 @@ def halo_factor(op: OpRecord, row_blocks: float, strips: float) -> float:
 
 
 class Layout(NamedTuple):
-    """A product divided among tiles and placed on the grid in one way."""
+    """A product divided among `tiles` and placed on the grid in one split and MPE mode."""
 
     split: int
-    """See `npusim.cost.tables.Split`."""
     mode: int
-    """MPE mode."""
     tiles: float
-    """Tiles with a share."""
     piece: TilePart
     cycles: float
     """Cycles of the busiest MAC grid, for one product of a batch that is not cut further."""

@@ -186,21 +186,19 @@ def _is_allowed(machine: ArrayRecord, loops: Ints) -> bool:
 
 
 class OrderCost(NamedTuple):
-    """Cycles of an array and energy of an order."""
+    """Cycles of an array and energy of an order.
+
+    `cycles` is the sum, infinite where nothing fits: steps of work, stalls, cycles before the first step and
+    after the last, and cycles in which the array fills and drains.
+    """
 
     cycles: float
-    """Sum of the cycles below; infinite where nothing fits."""
     steps: float
-    """Cycles of work."""
     stalls: float
     first_fill: float
-    """Cycles before the first step."""
     write_back: float
-    """Cycles after the last step."""
     skew: float
-    """Cycles in which the array fills and drains."""
     energy_j: float
-    """Energy of multiply-accumulates and memories (J)."""
 
 
 class ArrayMapping(NamedTuple):
@@ -282,14 +280,15 @@ _KEY, _PLACES = 15, 256
 
 
 class KnownTiles(NamedTuple):
-    """Costs of the shares of tiles so far: rows of a table often differ in residency alone."""
+    """Costs of the shares of tiles so far: rows of a table often differ in residency alone.
+
+    Numbers that a cost depends on, shape (places, _KEY); cycles and bytes, shape (places, 2); number of
+    places used, shape (1,).
+    """
 
     keys: Floats
-    """Numbers that a cost depends on, shape (places, _KEY)."""
     costs: Floats
-    """Cycles and bytes, shape (places, 2)."""
     used: Ints
-    """Number of costs, shape (1,)."""
 
 
 @compiled

@@ -52,10 +52,8 @@ class Transfers(NamedTuple):
     needed_cycles: Floats
     allowed_cycles: Floats
     period: Floats
-    """Steps after which it recurs."""
     repeats: Floats
     rate: Floats
-    """Average share of the time of the port."""
     least: Floats
     """Cycles of the part in the level nearest to the PEs."""
     link: Ints
