@@ -239,37 +239,31 @@ class Archs(NamedTuple):
 
 
 @compiled
-def derive(archs: Archs, points: int) -> None:
-    """Fill the derived columns of the first design points."""
-    derive_arrays(archs, points)
-    for p in range(points):
-        shared = archs.shared[p, 0]
-        dram = DramRates(
-            shared.dram_latency_s, shared.dram_j_per_byte, shared.dram_clock_ratio, shared.dram_voltage_ratio
-        )
-        for h in range(archs.hosts.shape[1]):
-            derive_host(archs.hosts[p, h], dram)
-
-
-@compiled
-def derive_arrays(archs: Archs, points: int) -> None:
-    """Fill the derived columns of points, without hosts."""
-    # The loop is in here because each call with arrays counts references to all of them.
-    for p in range(points):
-        shared = archs.shared[p, 0]
-        shared.area_mm2 = shared.peak_ops_per_s = shared.idle_w = 0.0
-        for d in range(archs.arrays.shape[1]):
-            array = archs.arrays[p, d]
-            _derive_array(array, shared)
-            shared.area_mm2 += array.area_mm2
-            shared.peak_ops_per_s += array.peak_ops_per_s
-            shared.idle_w += array.npu_idle_w
-        for d in range(archs.arrays.shape[1]):
-            if archs.arrays[p, d].shared_place > 0.0:
-                _derive_sharers(archs.arrays[p], d, shared.requests)
-        for h in range(archs.hosts.shape[1]):
-            shared.idle_w += archs.hosts[p, h].idle_w
-        shared.idle_w += shared.dram_idle_w
+def derive(archs: Archs, has_hosts: bool) -> None:
+    """Fill the derived columns of the first design point, of its hosts where it `has_hosts`."""
+    shared, arrays, hosts = archs.shared[0, 0], archs.arrays[0], archs.hosts[0]
+    shared.area_mm2 = shared.peak_ops_per_s = shared.idle_w = 0.0
+    for d in range(arrays.shape[0]):
+        array = arrays[d]
+        _derive_array(array, shared)
+        shared.area_mm2 += array.area_mm2
+        shared.peak_ops_per_s += array.peak_ops_per_s
+        shared.idle_w += array.npu_idle_w
+    for d in range(arrays.shape[0]):
+        if arrays[d].shared_place > 0.0:
+            contexts = 0.0  # on all devices that share its level
+            for other in range(arrays.shape[0]):
+                if arrays[other].shared_level == arrays[d].shared_level:
+                    contexts += arrays[other].contexts
+            arrays[d].sharers = max(1.0, min(contexts, shared.requests))
+    for h in range(hosts.shape[0]):
+        shared.idle_w += hosts[h].idle_w
+    shared.idle_w += shared.dram_idle_w
+    dram = DramRates(
+        shared.dram_latency_s, shared.dram_j_per_byte, shared.dram_clock_ratio, shared.dram_voltage_ratio
+    )
+    for h in range(hosts.shape[0] if has_hosts else 0):
+        derive_host(hosts[h], dram)
 
 
 @compiled
@@ -292,16 +286,6 @@ def _derive_array(arch: ArchRecord, shared: SharedRecord) -> None:
     _energy(arch, shared)
     _area(arch, shared)
     arch.peak_ops_per_s = 2.0 * fastest * _mpes(arch) * arch.npu_tiles * arch.dpu_clock_hz
-
-
-@compiled
-def _derive_sharers(arrays: Any, d: int, requests: float) -> None:
-    """Count the parallel inferences on all devices that share the level of a device."""
-    sharers = 0.0
-    for other in range(arrays.shape[0]):
-        if arrays[other].shared_level == arrays[d].shared_level:
-            sharers += arrays[other].contexts
-    arrays[d].sharers = max(1.0, min(sharers, requests))
 
 
 @compiled

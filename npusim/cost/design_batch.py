@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive, derive_arrays
+from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive
 from npusim.cost.design_point import ARRAY_SIZE, HOST_SIZE, SHARED_SIZE, column_in
 from npusim.cost.hosts import HOST_DTYPE
 from npusim.cost.kernels import compiled, compiled_making_arrays
@@ -225,7 +225,6 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
     rates, table, values = batch.rates, batch.independent.table, design.values
     column_of, state_of, bandwidth = batch.column_of, batch.state_of, batch.independent.dram_bytes_per_s
     devices, first_host = design.arrays, SHARED_SIZE + arrays.shape[1]
-    one: Any = np.int64(1)  # a literal would make a second specialisation
     point, columns, state = start, 0, -1
     stop, cut = min(stop, start + column_of.shape[0]), np.searchsorted(design.cuts, start, side="right")
     if cut < design.cuts.shape[0]:
@@ -246,10 +245,7 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
         several = archs.shared[0, 0].requests > 1.0
         is_new = columns == 0 or (several and changed != _NOTHING)
         if changed == _MORE:
-            if has_hosts:
-                derive(archs, one)
-            else:
-                derive_arrays(archs, one)
+            derive(archs, has_hosts)
             state += 1
             _fill_state(archs, batch.machine, batch.unit_j, state)
             fill_independent(archs, ops, table, columns)

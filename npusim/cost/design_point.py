@@ -99,8 +99,7 @@ class ArchRow:
 
     def derive(self) -> None:
         """Fill the derived columns."""
-        points: Any = np.int64(1)  # a literal would make a second specialisation
-        derive(self.archs, points)
+        derive(self.archs, True)
 
     def copy(self) -> ArchRow:
         """Return a point of its own with the same numbers."""

@@ -1,9 +1,9 @@
 """How machines run each operator: DSP kernel, operation of the MAC grid, kind of host work.
 
-The one mapping from operator types (`npusim.ops`, which knows no machine) to machines. A type stands here, or
-brings its `Execution` along where another package declares it; one without is an error. Of DSP kernels the
-SoC's generation is asked first, then the generations it falls back on; sources spell some differently. An
-operator without a kernel is costed as the generation's `unknown` kernel, with a warning.
+The one mapping from operator types (`npusim.ops`) to machines. A type has its `Execution` here, or in its
+declaration in another package; a type without one is an error. DSP kernels come from the generation of the
+SoC, then from its fallbacks; sources spell some differently. An operator without a kernel is costed as the
+`unknown` kernel, with a warning.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ ElementRule = Callable[[Operator, Tensors, Tensors], ElementKind]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What an operator type means to the units of an NPU and to CPU and GPU."""
+    """How the units of an NPU and CPU and GPU run an operator type."""
 
     dsp_kernel: str
-    """Name of the DSP kernel in the SoCs' tables; '': the DSPs hardly ever run it."""
+    """Name of the DSP kernel; '': DSPs hardly ever run it."""
     dpu: DpuOperation | None
-    """What it is to the MAC grid; None: the grid cannot. `dpu.eltwise_ops` lists the elementwise ones."""
+    """Operation of the MAC grid; None: the grid cannot. `dpu.eltwise_ops` lists elementwise types."""
     dma: bool | Callable[[Operator], bool]
-    """Whether a DMA engine does it without a DSP: a move of whole rows, a repetition of elements."""
+    """Whether a DMA engine runs it without a DSP: a move of whole rows, a repetition of elements."""
     element: ElementKind | ElementRule
-    """What a CPU or GPU does with each of its elements (`Work.elements`)."""
+    """Work of a CPU or GPU on each of its elements (`Work.elements`)."""
     row: RowKind | None
-    """Which rows a CPU or GPU has to take up one by one; None: rows do not matter."""
+    """Rows that a CPU or GPU starts one by one; None: rows do not matter."""
     computes: bool
-    """Whether it computes values; what moves them keeps their format on a host without fp16 arithmetic."""
+    """Whether it computes values; moves keep their format on a host without fp16 arithmetic."""
     host_only: str = ""
-    """Why no unit of an NPU runs it, as it stands in the refusal; '': one does."""
+    """Reason why no unit of an NPU runs it; '': one does."""
     listed_as: str = ""
     """Its name in a SoC's `fused_ops` and `eltwise_ops`; '': its type in lower case."""
 

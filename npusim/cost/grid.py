@@ -119,24 +119,27 @@ class Channels(NamedTuple):
 @compiled
 def tile_workload(op: OpRecord, out_w: float, out_h: float, out_c: float, skips_zeros: bool) -> DpuWorkload:
     """Return the work of one tile on its share of an operator; all fields, as numba knows no defaults."""
+    act_density = op.a_density if skips_zeros else 1.0
+    act_block_density = op.a_block_density if skips_zeros else 1.0
+    weight_density = op.b_density if skips_zeros else 1.0
     return DpuWorkload(
-        out_w=out_w,
-        out_h=out_h,
-        out_c=out_c,
-        in_c=op.in_c,
-        kernel_w=op.kernel_w,
-        kernel_h=op.kernel_h,
-        stride=op.stride_w,
-        pad_top=0.0,
-        pad_bottom=0.0,
-        act_bytes=op.a_item,
-        weight_bytes=op.b_item,
-        out_bytes=op.c_item,
-        write_tiles=1.0,
-        act_density=op.a_density if skips_zeros else 1.0,
-        weight_density=op.b_density if skips_zeros else 1.0,
-        act_block_density=op.a_block_density if skips_zeros else 1.0,
-        weight_block_density=1.0,
+        out_w,
+        out_h,
+        out_c,
+        op.in_c,
+        op.kernel_w,
+        op.kernel_h,
+        op.stride_w,
+        0.0,
+        0.0,
+        op.a_item,
+        op.b_item,
+        op.c_item,
+        1.0,
+        act_density,
+        weight_density,
+        act_block_density,
+        1.0,
     )
 
 

@@ -68,7 +68,7 @@ class Incumbents(NamedTuple):
 
 def no_incumbents() -> Incumbents:
     """Return incumbents that prune nothing."""
-    return _incumbents([], {}, 0, 0)
+    return incumbents_of([], {}, 0)
 
 
 def incumbents_of(
@@ -80,18 +80,13 @@ def incumbents_of(
     constrained metric is not in TOTAL_DTYPE.
     """
     has_bounds = set(minimise) <= set(OBJECTIVES) and set(minimise) != {"area_mm2"}
-    can_check = set(constraints) <= set(_COLUMNS)
-    return _incumbents(minimise, constraints, threads, _MOST) if has_bounds and can_check else no_incumbents()
-
-
-def _incumbents(
-    minimise: Collection[str], constraints: Mapping[str, tuple[float, float]], threads: int, most: int
-) -> Incumbents:
+    if not has_bounds or not set(constraints) <= set(_COLUMNS):
+        return no_incumbents()
     low, high = np.array(list(constraints.values()), np.float64).reshape(-1, 2).T.copy()
     is_objective = np.array([name in minimise for name in OBJECTIVES])
     bounded = np.array([_COLUMNS.index(name) for name in constraints], np.int64)
-    objectives, count = np.zeros((threads, most, 3)), np.zeros(threads, np.int64)
-    return Incumbents(is_objective, bounded, low, high, objectives, count)
+    objectives, counts = np.zeros((threads, _MOST, 3)), np.zeros(threads, np.int64)
+    return Incumbents(is_objective, bounded, low, high, objectives, counts)
 
 
 @compiled
@@ -261,25 +256,23 @@ def is_dominated(work: Work, batch: Batch, incumbents: Incumbents, thread: int) 
 @compiled
 def add_incumbents(incumbents: Incumbents, thread: int, totals: Any, order: Ints, points: int) -> None:
     """Add the points of a batch with the least latency, energy, and product of both."""
-    figures, best, places = totals.view(np.float64), (np.inf, np.inf, np.inf), (-1, -1, -1)
+    figures = totals.view(np.float64)
+    least_s = least_j = least_js = np.inf
+    at_s = at_j = at_js = -1
     for p in range(points):
         first = order[p] * _TOTALS
         latency_s, energy_j = figures[first + _LATENCY], figures[first + _ENERGY]
-        if not latency_s < np.inf:
-            continue
-        is_admitted = True
+        is_admitted = latency_s < np.inf
         for b in range(incumbents.bounded.shape[0]):
             figure = figures[first + incumbents.bounded[b]]
             is_admitted = is_admitted and incumbents.low[b] <= figure <= incumbents.high[b]
-        if is_admitted:
-            if latency_s < best[0]:
-                best, places = (latency_s, best[1], best[2]), (first, places[1], places[2])
-            if energy_j < best[1]:
-                best, places = (best[0], energy_j, best[2]), (places[0], first, places[2])
-            if latency_s * energy_j < best[2]:
-                best = (best[0], best[1], latency_s * energy_j)
-                places = (places[0], places[1], first)
-    for first in places:
+        if is_admitted and latency_s < least_s:
+            least_s, at_s = latency_s, first
+        if is_admitted and energy_j < least_j:
+            least_j, at_j = energy_j, first
+        if is_admitted and latency_s * energy_j < least_js:
+            least_js, at_js = latency_s * energy_j, first
+    for first in (at_s, at_j, at_js):
         if first >= 0:
             latency_s, energy_j = figures[first + _LATENCY], figures[first + _ENERGY]
             _add_incumbent(incumbents, thread, latency_s, energy_j, figures[first + _AREA])

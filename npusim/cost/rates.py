@@ -76,7 +76,7 @@ _AT_BEST, _AT_INDEX = BEST * BLOCK, INDEX * BLOCK
 
 @compiled
 def dma_latency_s(arch: ArchRecord, direction: int, payload_bytes: float) -> float:
-    """Time before the first byte arrives (s); a copy in DRAM hides its write behind its read.
+    """Return the time before the first byte arrives (s); a copy in DRAM overlaps its write with its read.
 
     A read into SRAM beyond one page of host memory waits once for address translation.
     """
@@ -92,35 +92,27 @@ def dma_latency_s(arch: ArchRecord, direction: int, payload_bytes: float) -> flo
 
 @compiled
 def width_bytes_per_s(arch: ArchRecord, engines: float) -> float:
-    """Rate of `engines` engines at full width (B/s)."""
+    """Return the rate of `engines` engines at full width (B/s)."""
     return float(arch.dma_engine_bytes_per_cycle * arch.vpu_clock_hz * engines)
 
 
 @compiled
 def dma_bytes_per_s(arch: ArchRecord, direction: int, engines: float) -> float:
-    """Rate of `engines` engines on one stream (B/s): their own width, or DRAM where that is narrower.
+    """Return the rate of `engines` engines on one stream (B/s): at most their own width, and that of DRAM.
 
-    A copy from DRAM to DRAM reads at the engines' read share, and DRAM carries each byte twice.
+    A copy from DRAM to DRAM reads at the read share of the engines, and DRAM carries each byte twice.
     """
-    width = width_bytes_per_s(arch, engines)
-    if direction == CMX2CMX:
-        return float(width * arch.dma_cmx2cmx_share)
-    if direction == CMX2DDR:
-        return float(min(width * arch.dma_cmx2ddr_share, arch.dram_bytes_per_s))
-    if direction == DDR2CMX:
-        return float(min(width * arch.dma_ddr2cmx_share, arch.dram_bytes_per_s))
-    return float(min(width * arch.dma_ddr2cmx_share, 0.5 * arch.dram_bytes_per_s))
+    shares = (arch.dma_ddr2cmx_share, arch.dma_cmx2ddr_share, arch.dma_cmx2cmx_share, arch.dma_ddr2cmx_share)
+    limits = (arch.dram_bytes_per_s, arch.dram_bytes_per_s, np.inf, 0.5 * arch.dram_bytes_per_s)
+    return float(min(width_bytes_per_s(arch, engines) * shares[direction], limits[direction]))
 
 
 @compiled
 def row_gap_s(arch: ArchRecord, direction: int) -> float:
-    """Gap before each further row (s)."""
-    cycles = arch.dma_ddr2cmx_row_cycles
-    if direction == CMX2CMX:
-        cycles = arch.dma_cmx2cmx_row_cycles
-    elif direction == CMX2DDR:
-        cycles = arch.dma_cmx2ddr_row_cycles
-    return float(cycles / arch.vpu_clock_hz)
+    """Return the gap before each further row (s)."""
+    read_cycles = arch.dma_ddr2cmx_row_cycles
+    cycles = (read_cycles, arch.dma_cmx2ddr_row_cycles, arch.dma_cmx2cmx_row_cycles, read_cycles)
+    return float(cycles[direction] / arch.vpu_clock_hz)
 
 
 @compiled
@@ -144,7 +136,7 @@ def _payload_s(
 def dma_transfer_s(
     arch: ArchRecord, direction: int, payload_bytes: float, row_bytes: float, engines: float
 ) -> float:
-    """Time of one transfer shared evenly by `engines` engines (s).
+    """Return the time of one transfer divided evenly among `engines` engines (s).
 
     Parameters
     ----------
@@ -153,14 +145,13 @@ def dma_transfer_s(
     """
     if payload_bytes <= 0.0:
         return 0.0
-    return dma_latency_s(arch, direction, payload_bytes / engines) + _payload_s(
-        arch, direction, payload_bytes, row_bytes, engines
-    )
+    latency_s = dma_latency_s(arch, direction, payload_bytes / engines)
+    return latency_s + _payload_s(arch, direction, payload_bytes, row_bytes, engines)
 
 
 @compiled
 def sram_copy_s(arch: ArchRecord, copied_bytes: float) -> float:
-    """Time of copies between tiles' SRAM by all engines (s)."""
+    """Return the time of copies between SRAM of tiles by all engines (s)."""
     return _payload_s(arch, CMX2CMX, copied_bytes, 0.0, arch.dma_engines) if copied_bytes > 0.0 else 0.0
 
 
@@ -290,14 +281,9 @@ class PointRates(NamedTuple):
 @compiled
 def point_rates(rates: Floats, point: int) -> PointRates:
     """Return all rates of one column of a table."""
+    read_s, write_s, gap_s = rates[READ, point], rates[WRITE, point], rates[GAP, point]
     return PointRates(
-        Rates(
-            rates[CYCLE, point],
-            rates[READ, point],
-            rates[WRITE, point],
-            rates[GAP, point],
-            rates[PAGE_WALK, point],
-        ),
+        Rates(rates[CYCLE, point], read_s, write_s, gap_s, rates[PAGE_WALK, point]),
         rates[READ_WAIT, point],
         rates[BUFFER, point],
         rates[QUICK_COPY, point],
@@ -466,16 +452,10 @@ def upper_bound_s(candidate: CandidateRecord, upper: PointRates) -> float:
 def _update_choices(amounts: Amounts, index: float, rates: Floats, points: int, choices: Floats) -> None:
     """Compare one candidate with the best so far at each point."""
     for p in range(points):
-        at = Rates(
-            rates[_AT_CYCLE + p],
-            rates[_AT_READ + p],
-            rates[_AT_WRITE + p],
-            rates[_AT_GAP + p],
-            rates[_AT_PAGE_WALK + p],
-        )
-        latency = _latency_s(
-            amounts, at, rates[_AT_DSP + p], rates[_AT_BESIDE + p], rates[_AT_REFILL_WAIT + p]
-        )
+        read_s, write_s, gap_s = rates[_AT_READ + p], rates[_AT_WRITE + p], rates[_AT_GAP + p]
+        at = Rates(rates[_AT_CYCLE + p], read_s, write_s, gap_s, rates[_AT_PAGE_WALK + p])
+        dsp_s, beside_s, wait_s = rates[_AT_DSP + p], rates[_AT_BESIDE + p], rates[_AT_REFILL_WAIT + p]
+        latency = _latency_s(amounts, at, dsp_s, beside_s, wait_s)
         better = latency < choices[_AT_BEST + p]
         choices[_AT_BEST + p] = latency if better else choices[_AT_BEST + p]
         choices[_AT_INDEX + p] = index if better else choices[_AT_INDEX + p]
