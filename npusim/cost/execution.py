@@ -226,20 +226,6 @@ _SUBSTITUTES = _pairs(
 """Substitute of a kernel that no source has figures of: the one of the most similar work."""
 
 
-def _fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> None:
-    """Fill a record of DSP_KERNEL_DTYPE with the kernel of an operator; a missing one adds to `warnings`."""
-    named = kernel_of(npu, op)
-    if named is not None:
-        fill_numbers(record, named[1][1], named[1][2])
-        return
-    if op.traits.known:
-        where = f"{npu.dsp.kernel_generation!r} or its fallbacks"
-        warnings.append(f"{op.name}: no DSP kernel for {op.type} in {where}; costed as unknown")
-    unknown = npu.dsp.kernel("unknown")
-    if unknown is not None:
-        fill_numbers(record, unknown[1], unknown[2])
-
-
 def kernel_of(npu: Npu, op: Operator) -> tuple[str, tuple[str, DspGeneration, DspKernel]] | None:
     """Return an operator's kernel name and (generation, its data, kernel); None where there is none."""
     name = execution_of(op.traits).dsp_kernel or op.type.lower()
@@ -263,14 +249,21 @@ def fill_numbers(record: Any, generation: DspGeneration, kernel: DspKernel) -> N
 
 
 def fill_dsp(record: Any, graph: Graph, op: Operator, npu: Npu, warnings: list[str]) -> None:
-    """Fill a record of DSP_KERNEL_DTYPE with an operator's kernel and the copies that it needs beforehand.
+    """Fill a record of DSP_KERNEL_DTYPE with the kernel of an operator and the copies before it.
 
-    Copies are charged at the rate of Broadcast. An operand that was computed and is smaller than the result
-    is spread out first (GraNNite, Fig. 17: broadcasts and a transpose around the sum of scores); a mask or a
-    bias is known beforehand and laid out as the kernel likes it. A scatter starts from a copy of the tensor
-    that it updates, and one DSP does all of it: indices may meet.
+    A missing kernel adds to `warnings`. Copies have the rate of Broadcast. A computed operand that is smaller
+    than the result is broadcast first (GraNNite, Fig. 17: broadcasts and a transpose around the sum of
+    scores); a mask or a bias is known beforehand and laid out for the kernel. A scatter starts from a copy of
+    the tensor that it updates, and runs on one DSP, because indices may repeat.
     """
-    _fill_kernel(record, npu, op, warnings)
+    named, unknown = kernel_of(npu, op), npu.dsp.kernel("unknown")
+    if named is not None:
+        fill_numbers(record, *named[1][1:])
+    elif unknown is not None:
+        fill_numbers(record, *unknown[1:])
+    if named is None and op.traits.known:
+        where = f"{npu.dsp.kernel_generation!r} or its fallbacks"
+        warnings.append(f"{op.name}: no DSP kernel for {op.type} in {where}; costed as unknown")
     copy = npu.dsp.kernel("broadcast")
     copy_cycles = float(copy[2].per_element) if copy is not None else 0.0
     result = graph.outputs_of(op)[0]

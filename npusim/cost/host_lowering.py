@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ def fill_host_work(
     handed : collection of str
         Tensors that other devices touch too: they pass through DRAM, even if caches hold them.
     uncached : collection of str
-        See `Uncached`.
+        See `uncached_tensors`.
     """
     members = [graph.operators[name] for name in group.members]
     traffic = _Traffic(graph, members, device)
@@ -131,41 +131,25 @@ def shared_tensors(
     )
 
 
-class Uncached:
-    """Tensors that DRAM moves to or from a host even if caches hold them, group after group.
+def uncached_tensors(
+    graph: Graph, groups: Sequence[Group], roots: Mapping[str, Collection[str]], leaving: Collection[str]
+) -> dict[int, set[str]]:
+    """Return the tensors that DRAM moves to or from the host of each group even if caches hold them.
 
-    These are inputs, constants and states of the network at their first read, its results, and tensors
-    between its parts.
-
-    Parameters
-    ----------
-    roots : mapping of str to mapping of str to float
-        The tensors whose bytes each tensor is (`npusim.cost.liveness.roots`).
-    leaving : collection of str
-        Roots of the network's results.
+    These are inputs, constants and states of the network at their first read, its results (`leaving`), and
+    tensors between its parts. `roots` are the tensors with the bytes of each tensor.
     """
-
-    def __init__(self, graph: Graph, roots: Mapping[str, Collection[str]], leaving: Collection[str]) -> None:
-        self.graph, self.roots, self.leaving = graph, roots, leaving
-        self._fetched = set[str]()
-
-    def of(self, group: Group) -> set[str]:
-        """Return the uncached tensors of the next group in order of execution."""
-        members = [self.graph.operators[name] for name in group.members]
-        results = (name for op in members for name in op.outputs)
-        uncached = {name for name in results if any(stored in self.leaving for stored in self.roots[name])}
-        fetched = set[str]()
-        for name in (name for op in members for name in op.inputs):
-            stored = {root for root in self.roots[name] if self._is_known(root)} - self._fetched
-            if stored:
-                uncached.add(name)
-                fetched |= stored
-        self._fetched |= fetched
-        return uncached
-
-    def _is_known(self, name: str) -> bool:
-        made = self.graph.tensors[name].kind is TensorKind.ACTIVATION
-        return not made or name in self.graph.passed_between_parts
+    known = {name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
+    known.update(graph.passed_between_parts)
+    fetched, uncached = set[str](), dict[int, set[str]]()
+    for i, group in enumerate(groups):
+        if group.unit.is_host:
+            members = [graph.operators[name] for name in group.members]
+            fresh = {t: known.intersection(roots[t]) - fetched for op in members for t in op.inputs}
+            results = {t for op in members for t in op.outputs if not set(roots[t]).isdisjoint(leaving)}
+            uncached[i] = results | {name for name, stored in fresh.items() if stored}
+            fetched.update(*fresh.values())
+    return uncached
 
 
 def _format(inputs: tuple[Tensor, ...]) -> HostFormat:

@@ -14,7 +14,7 @@ import numpy as np
 
 from npusim.arch import Npu, Soc
 from npusim.cost.execution import execution_of, fill_dsp
-from npusim.cost.host_lowering import Uncached, fill_host_work, shared_tensors
+from npusim.cost.host_lowering import fill_host_work, shared_tensors, uncached_tensors
 from npusim.cost.liveness import Liveness, fill_reuse, packing, roots
 from npusim.cost.plans import (
     Decisions,
@@ -106,7 +106,7 @@ class _Lowering:
         self.warnings: list[str] = []
         self.operands: dict[int, _Operands] = {}
         """Of each group on the NPU."""
-        self.uncached = Uncached(graph, self.root, self.leaving)
+        self.uncached = uncached_tensors(graph, groups, self.root, self.leaving)
         self.table = empty_ops(len(groups))
         places = {name: i for devices in (soc.array_devices, soc.hosts) for i, name in enumerate(devices)}
         place = ("", "")
@@ -153,7 +153,7 @@ class _Lowering:
         self._shape(row, op, work, inputs, group)
         if group.unit.is_host:
             device = self.soc.hosts[group.device]
-            fill_host_work(row, self.graph, group, device, self._handed(group), self.uncached.of(group))
+            fill_host_work(row, self.graph, group, device, self._handed(group), self.uncached[index])
             return
         if group.unit is Unit.DSP:
             fill_dsp(row["dsp"], self.graph, op, self._npu(group), self.warnings)
@@ -223,7 +223,12 @@ class _Lowering:
                 taps = math.prod(b.shape[2 - len(results[0].shape) :])
                 row["b_pack"] *= taps / (row["kernel_w"] * row["kernel_h"])
             operands.b = self._operand(b, group, is_weight=True)
-            self._zeros(row, a, b, npu)
+            # Densities that the grid may use: it skips zeros of operands with a bitmap alone.
+            if a.storage is Storage.ZVC and npu.sparsity.skip_activations:
+                row["a_density"] = a.density
+                row["a_block_density"] = a.block_density if a.block_density is not None else 1.0
+            if b.storage is Storage.ZVC and npu.sparsity.skip_weights:
+                row["b_density"] = b.density
             operands.triangle_bytes = self._triangle(row, a, op)
         distinct = {t.name: t for t in extra}.values()
         operands.extra = tuple(self._operand(t, group, is_weight=True) for t in distinct)
@@ -239,15 +244,6 @@ class _Lowering:
     def _is_known(self, tensor: Tensor) -> bool:
         stored = (self.graph.tensors[name] for name in self.root[tensor.name])
         return all(tensor.kind is not TensorKind.ACTIVATION for tensor in stored)
-
-    def _zeros(self, row: Any, a: Tensor, b: Tensor, npu: Npu) -> None:
-        """Densities that the grid may use: only operands stored with a bitmap are skipped."""
-        switches = npu.sparsity
-        if a.storage is Storage.ZVC and switches.skip_activations:
-            row["a_density"] = a.density
-            row["a_block_density"] = a.block_density if a.block_density is not None else 1.0
-        if b.storage is Storage.ZVC and switches.skip_weights:
-            row["b_density"] = b.density
 
     def _triangle(self, row: Any, a: Tensor, op: Operator) -> float:
         """Return the bytes of activations that are a stored triangle, 0 of others."""
