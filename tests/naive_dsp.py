@@ -23,7 +23,8 @@ def operator_cycles(kernel: Any, elements: float, rows: float, dsps: float, lane
         choices.append(call(kernel, "streaming", kernel.stream_from_elements, share[1], lanes))
     if loop != "streaming" and kernel.stream_from_rows and rows:
         length = elements / rows
-        choices.append(call(kernel, "streaming", length * kernel.stream_from_rows, kernel.stream_from_rows, lanes))
+        least_rows = kernel.stream_from_rows
+        choices.append(call(kernel, "streaming", length * least_rows, least_rows, lanes))
     return min(choices)
 
 

@@ -107,7 +107,7 @@ def _on_host(graph: Graph, group: Group, roots: Mapping[str, Any]) -> Use:
 def bytes_between(
     uses: Sequence[Use | None], leaving: Collection[str], pinned: Collection[str]
 ) -> list[Between]:
-    """Return what passes between uses, for each group.
+    """Return the bytes between two uses of the operands and results of each group.
 
     Parameters
     ----------
@@ -116,11 +116,11 @@ def bytes_between(
     leaving : collection of str
         Tensors that the network returns.
     pinned : collection of str
-        Tensors that have room of their own in a level and take none from others.
+        Tensors with reserved capacity in a level.
     """
     distances = [Between() for _ in uses]
     recent: dict[str, tuple[int, str, float]] = {}
-    """Of each tensor its last use, by whom, and its bytes; the last used at the end."""
+    """Last use of each tensor (group, device, bytes), in the order of last use."""
     made: dict[str, int] = {}
     last_needed: dict[int, float] = {}
     lost: set[int] = set()
@@ -129,7 +129,7 @@ def bytes_between(
             continue
 
         def passed(names: Collection[str], device: str = use.device) -> float:
-            """Bytes since the earliest of the last uses of some tensors, these apart."""
+            """Bytes since the earliest of the last uses of some tensors, without these."""
             ages = [recent[name][0] for name in names if name in recent and recent[name][1] == device]
             return _since(recent, min(ages), names, pinned) if len(ages) == len(names) and ages else -1.0
 
@@ -172,10 +172,10 @@ def _since(
 
 
 def packing(tensor: Tensor, is_weight: bool, npu: Npu) -> float:
-    """Return bytes of an operand as it is moved and kept over its dense bytes.
+    """Return bytes of an operand in transfers and in SRAM over its dense bytes.
 
-    A tensor stored with a bitmap stays packed in SRAM where the NPU accepts that for its role
-    (`npu.sparsity.decompress_weights`, `decompress_activations`); otherwise it is moved dense.
+    A tensor with a bitmap stays packed where the NPU decompresses operands of its role (`npu.sparsity`);
+    otherwise it is moved dense.
     """
     switches = npu.sparsity
     accepted = switches.decompress_weights if is_weight else switches.decompress_activations
@@ -185,19 +185,14 @@ def packing(tensor: Tensor, is_weight: bool, npu: Npu) -> float:
 
 
 Roots = Mapping[str, Mapping[str, float]]
-"""Stored tensors that hold each tensor's bytes, with the share of its bytes in each."""
+"""Stored tensors with the bytes of each tensor, and the share of its bytes in each."""
 
 
 def roots(graph: Graph, groups: Iterable[Group]) -> Roots:
-    """Map every tensor to the stored tensors that hold its bytes.
+    """Map each tensor to the stored tensors with its bytes; operators outside `groups` work in place.
 
-    Views share theirs with what they view, parts with what was split in place; a tensor that was joined in
-    place is what its parts are.
-
-    Parameters
-    ----------
-    groups : iterable of Group
-        What is done by a unit; an operator that is not is done in place.
+    A view has the bytes of its source, a part those of the split tensor, and a tensor that was joined in
+    place those of its parts.
     """
     working = {name for g in groups if g.unit is not Unit.VIEW for name in g.members}
     root: dict[str, dict[str, float]] = {name: {name: 1.0} for name in graph.tensors}
@@ -246,21 +241,16 @@ def fused_chains(graph: Graph, decisions: Decisions, root: Roots) -> list[tuple[
 
 
 def row_block_bytes(tensor: Tensor, npu: Npu) -> float:
-    """Return what a row-fused tensor takes in a tile: one block of rows is made while one is read.
-
-    A block has as many rows as the grid has pixels.
-    """
+    """Return the bytes of a row-fused tensor in a tile: two blocks, each with a row per pixel of the grid."""
     rows = 2.0 * float(npu.dpu.grid.vpe) ** 2
     return float(min(tensor.bytes, rows * tensor.shape[-1] * tensor.dtype.bytes))
 
 
 def row_block_sizes(graph: Graph, decisions: Decisions, root: Roots, soc: Soc) -> dict[str, float]:
-    """Return the bytes that the row blocks of each row-fused tensor take in each tile.
+    """Return the bytes of the row blocks of each row-fused tensor in each tile.
 
-    Notes
-    -----
-    Grid, DSPs and DMA work on one block each at a time, so a row-wise fusion has as many blocks at a time, of
-    the size of the largest at most.
+    Grid, DSPs and DMA process one block each, so a row-wise fusion has at most as many blocks at a time, of
+    the size of the largest.
     """
     block_bytes: dict[str, float] = {}
     for members in fused_chains(graph, decisions, root):
@@ -275,23 +265,17 @@ def row_block_sizes(graph: Graph, decisions: Decisions, root: Roots, soc: Soc) -
 
 
 class Liveness:
-    """Live bytes at each group of an execution order.
-
-    Parameters
-    ----------
-    soc : Soc
-        For what it accepts packed.
-    """
+    """Live bytes at each group of an execution order."""
 
     def __init__(self, graph: Graph, decisions: Decisions, soc: Soc) -> None:
         self.graph, self.groups, self.soc = graph, decisions.groups, soc
         self.root = roots(graph, self.groups)
         self.chains = fused_chains(graph, decisions, self.root)
-        # The last operator of a row-wise fusion has everything it needs by its turn: all of them work then.
+        # All operators of a row-wise fusion work when the last one has all its operands.
         self._chain = {i: chain for chain in self.chains for i in chain}
         self._first: dict[tuple[str, str], int] = {}
         self._span: dict[str, dict[str, tuple[int, int]]] = {}
-        """Of each tensor the first and last use on each array device."""
+        """First and last use of each tensor on each array device."""
         self._copied_tensors: set[tuple[str, str]] = set()
         self._find_spans()
         # Bytes of tensors that stay whole and of blocks of rows; then of tensors that stay in part.
@@ -302,7 +286,7 @@ class Liveness:
         self._waiting = {
             chain[-1]: sum(sum(self._weights(i).values()) for i in chain) for chain in self.chains
         }
-        """Of each row-wise fusion, by its last group: weights that wait in every tile for the next rows."""
+        """Bytes of the weights of each row-wise fusion in each tile, by its last group."""
         self._chains_of_weight: dict[str, dict[int, float]] = {}
         for i, chain in self._chain.items():
             for name, size in self._weights(i).items():
@@ -321,7 +305,7 @@ class Liveness:
         return {device: [0.0] * len(self.groups) for device in used}
 
     def _find_spans(self) -> None:
-        """Find when each tensor is first and last used on an array device, and which all tiles hold whole."""
+        """Find the uses of each tensor on array devices, and tensors that each tile holds whole."""
         for i, group in enumerate(self.groups):
             if not group.unit.is_array:
                 continue  # these bring nothing into SRAM
