@@ -89,7 +89,7 @@ def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
 
 @compiled
 def _rank(a: CandidateRecord) -> tuple[float, ...]:
-    """Return what orders equally fast candidates: pieces, bytes moved, start and end, then the other needs.
+    """Return the rank among equally fast candidates: pieces, bytes moved, start and end, other needs.
 
     A row-wise fusion adds up starts and ends. More SRAM makes more candidates equally fast; were SRAM traffic
     compared first, one with a longer start would win then, and the fusion would be slower. Candidates with

@@ -304,7 +304,7 @@ def worth_trying(side: int, work: DpuWorkload) -> bool:
 
 @compiled
 def skipped_shares(arch: ArchRecord, side: int, work: DpuWorkload) -> SkippedShares:
-    """Return the cycles of a reduction with bitmaps of a side: ACTIVATIONS, WEIGHTS, BOTH, or DENSE for none.
+    """Return relative cycles of a reduction with bitmaps of ACTIVATIONS, WEIGHTS, BOTH or none (DENSE).
 
     The compiler uses the fastest. One bitmap leads the skip: on silicon both sides sparse are barely faster
     than the better side (``silicon_sparsity.csv``, 16x16). Scanning the bitmap takes ``1 /

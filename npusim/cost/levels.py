@@ -131,7 +131,7 @@ def fill_served(arch: Any, op: OpRecord, served: ServedRecord) -> None:
 
 @compiled
 def serve_rows(arrays: Any, rows: Any, candidates: Any, row_starts: Any, served: Any) -> None:
-    """Fill in what levels serve of each row, and move these bytes of its candidates from DRAM to the levels.
+    """Fill in the bytes of each row that levels serve, and move them from DRAM to levels in candidates.
 
     Hosts have levels of their own.
 
@@ -189,7 +189,7 @@ def sourced_bytes(numbers: Floats, first: int, rates: Floats, point: int, source
 def add_candidate_demands(
     numbers: Floats, candidate: float, repeats: float, rates: Floats, point: int, demands: Floats
 ) -> None:
-    """Add the needs of a candidate at a point, for all repeats of its operator, to demands, shape (COUNT,).
+    """Add the needs of a candidate at a point, for all repeats of its operator, to a row of demands.
 
     `candidate` is a place in the table of candidates, whose numbers are `numbers`.
     """

@@ -51,7 +51,7 @@ class DeviceTimes(NamedTuple):
 
 @compiled
 def throttled_interval_s(interval_s: float, work_j: float, idle_w: float, limit_w: float) -> float:
-    """Return the time between two inferences at which the mean power of the package is within its limit (s).
+    """Return the least time between two inferences with mean package power within its limit (s).
 
     The limit holds over seconds, many inferences long: the package works at its clocks and pauses in between.
 

@@ -1,4 +1,4 @@
-"""DMA equations, seconds per unit of each resource, and the latency of mapping candidates at these rates.
+"""DMA equations, seconds per unit of each resource, and latency of mapping candidates at these rates.
 
 A DMA transfer between DRAM and SRAM takes latency + bytes / bandwidth + gaps between rows. Its bandwidth is
 the smaller of the engines' and DRAM's. The numbers stand in `npu.dma.model`, `npu.dma` and `dram.bandwidth`
@@ -301,7 +301,7 @@ def copies_s(copied_bytes: float, at: PointRates) -> float:
 
 @compiled
 def fill_beside(numbers: Floats, first: int, is_served: bool, rates: Floats, start: int, stop: int) -> None:
-    """Write the time of copies and memory levels of a candidate into row BESIDE, columns `start` to `stop`.
+    """Write the time of copies and memory levels of a candidate into row BESIDE of some columns.
 
     The numbers of the candidate start at `numbers[first]` in the table of candidates.
     """

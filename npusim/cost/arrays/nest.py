@@ -315,7 +315,7 @@ def is_inside(machine: ArrayRecord, level: int, axis: int) -> bool:
 def add_lanes(
     machine: ArrayRecord, lanes: Floats, inside: int, outside: int, is_whole: bool, steps: Floats
 ) -> None:
-    """Multiply steps by the lanes inside an instance of a level, without those of level `outside` (-1: none).
+    """Multiply steps by the lanes inside an instance of a level, but outside level `outside` (-1: none).
 
     With `is_whole`, lanes count whole, as in one round.
     """
