@@ -16,24 +16,25 @@ def operator_cycles(kernel: Any, elements: float, rows: float, dsps: float, lane
     choices = [call(kernel, loop, *share, lanes)]
     if loop in ("few rows", "one row"):
         length = share[0] / max(share[1], 1.0)  # a part of a row counts as a row
-        choices.append(call(kernel, "unrolled", length * kernel.few_rows, kernel.few_rows, lanes))
+        choices.append(call(kernel, "unrolled", length * kernel.few_rows_below, kernel.few_rows_below, lanes))
     if loop == "plain":
-        choices.append(call(kernel, "unrolled", kernel.small_elements, share[1], lanes))
-    if loop != "streaming" and kernel.stream_elements:
-        choices.append(call(kernel, "streaming", kernel.stream_elements, share[1], lanes))
-    if loop != "streaming" and kernel.stream_rows and rows:
+        choices.append(call(kernel, "unrolled", kernel.small_below, share[1], lanes))
+    if loop != "streaming" and kernel.stream_from_elements:
+        choices.append(call(kernel, "streaming", kernel.stream_from_elements, share[1], lanes))
+    if loop != "streaming" and kernel.stream_from_rows and rows:
         length = elements / rows
-        choices.append(call(kernel, "streaming", length * kernel.stream_rows, kernel.stream_rows, lanes))
+        least_rows = kernel.stream_from_rows
+        choices.append(call(kernel, "streaming", length * least_rows, least_rows, lanes))
     return min(choices)
 
 
 def loop_of(kernel: Any, elements: float, rows: float) -> str:
     """Name of the loop that a bare call takes."""
-    if elements >= (kernel.stream_elements or math.inf) or rows >= (kernel.stream_rows or math.inf):
+    if elements >= (kernel.stream_from_elements or math.inf) or rows >= (kernel.stream_from_rows or math.inf):
         return "streaming"
-    if rows < kernel.few_rows:
+    if rows < kernel.few_rows_below:
         return "few rows" if rows > 1 else "one row"
-    return "plain" if elements < kernel.small_elements else "unrolled"
+    return "plain" if elements < kernel.small_below else "unrolled"
 
 
 def call(kernel: Any, loop: str, elements: float, rows: float, lanes: float) -> float:
@@ -46,16 +47,16 @@ def call(kernel: Any, loop: str, elements: float, rows: float, lanes: float) -> 
         return scalar + vector * vectors_shrink
 
     if loop == "streaming":
-        per_rows = rows * kernel.stream_cycles_per_row
-        return kernel.fixed_cycles + per_rows + elementwise(kernel.stream_cycles_per_element, elements)
+        per_rows = rows * kernel.stream_per_row
+        return kernel.fixed + per_rows + elementwise(kernel.stream_per_element, elements)
     if loop == "one row":
-        return kernel.one_row_fixed_cycles + elementwise(kernel.cycles_per_element, elements)
+        return kernel.one_row_fixed + elementwise(kernel.per_element, elements)
     if loop == "few rows":
         positions = elements / rows
-        return kernel.few_rows_fixed_cycles + positions * kernel.few_rows_cycles_per_position
+        return kernel.few_rows_fixed + positions * kernel.few_rows_per_position
     if loop == "plain":
-        counted = min(elements, kernel.small_counted_elements or math.inf)
-        return kernel.small_fixed_cycles + elementwise(kernel.small_cycles_per_element, counted)
-    heads = min(elements, rows * kernel.row_scalar_elements) * kernel.row_scalar_cycles
-    bodies = elementwise(kernel.cycles_per_element, elements)
-    return kernel.fixed_cycles + rows * kernel.cycles_per_row + max(heads, bodies)
+        counted = min(elements, kernel.small_counted or math.inf)
+        return kernel.small_fixed + elementwise(kernel.small_per_element, counted)
+    heads = min(elements, rows * kernel.row_head_elements) * kernel.row_head_per_element
+    bodies = elementwise(kernel.per_element, elements)
+    return kernel.fixed + rows * kernel.per_row + max(heads, bodies)

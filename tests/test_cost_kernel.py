@@ -143,9 +143,9 @@ def test_transfers_agree_with_their_twin(machine, tiles, read, written, row_byte
 def dsp_kernels(draw):
     """A DSP kernel with loops and thresholds that no data sheet combines."""
     kernel = np.zeros(1, DSP_KERNEL_DTYPE)[0]
-    thresholds = {"small_elements", "small_counted_elements", "row_scalar_elements", "few_rows"}
+    thresholds = {"small_below", "small_counted", "row_head_elements", "few_rows_below"}
     for name in DSP_KERNEL_DTYPE.names:
-        if name in thresholds or name in ("stream_elements", "stream_rows"):
+        if name in thresholds or name in ("stream_from_elements", "stream_from_rows"):
             kernel[name] = draw(st.sampled_from([0.0, 0.0, 4.0, 32.0, 500.0]))
         else:
             kernel[name] = draw(st.floats(0.0, 100.0))
@@ -160,7 +160,7 @@ def dsp_kernels(draw):
 @hypothesis_settings(max_examples=300)
 def test_dsp_kernels_agree_with_their_twin(kernel, elements, rows, dsps, lanes):
     """Every loop, at, below and above its thresholds, padded or not."""
-    seconds = dsp_operator_s(kernel, float(elements), float(rows), float(dsps), lanes, 1e9, True)
+    seconds = dsp_operator_s(kernel, float(elements), float(rows), float(dsps), lanes, 1e9)
     cycles = naive_dsp.operator_cycles(record(kernel), elements, rows, dsps, lanes)
     assert seconds == pytest.approx(cycles / 1e9, rel=RELATIVE)
 

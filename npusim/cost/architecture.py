@@ -1,10 +1,10 @@
-"""Records of the architecture table: a SoC's data sheet as the numbers that equations read.
+"""Records of the architecture table: the data sheet of a SoC as the numbers that equations read.
 
 A design point has columns that all devices share (DRAM, process node, requests), a record for each *array
-device* (an NPU, and what is built like one) and a record for each *host* (CPU, GPU: `npusim.cost.hosts`).
-Most columns are one number of the data sheet each; the others follow from them (`derive`): lanes, energy at
-the voltage, area, leakage, rooflines. A sweep writes new numbers into a point and calls `derive`, so an
-estimate and a sweep agree by construction. Nothing is fitted here. `npusim.cost.design_point` fills them in.
+device* (NPU, accelerator) and a record for each *host* (CPU, GPU: `npusim.cost.hosts`). Most columns are one
+number of the data sheet; the others follow from them (`derive`): lanes, energy at the voltage, area, leakage,
+rooflines. A sweep writes new numbers into a point and calls `derive`, so an estimate and a sweep agree by
+construction. `npusim.cost.design_point` fills the columns.
 """
 
 from __future__ import annotations
@@ -15,22 +15,20 @@ import numpy as np
 
 from npusim.arch.array import OUTER_LEVELS, GridFormat
 from npusim.arch.dpu import DpuModel, EnergyFactors
-from npusim.arch.npu import DmaModel
+from npusim.arch.npu import DmaModel, Npu
+from npusim.arch.power import Technology
 from npusim.cost.arrays.nest import ArrayRecord
 from npusim.cost.hosts import DramRates, derive_host, dynamic_scale, leakage_scale
 from npusim.cost.kernels import compiled
 from npusim.cost.records import (
-    Bytes,
     BytesPerSecond,
     Elements,
-    Hertz,
     Number,
     PerSecond,
     Seconds,
-    Share,
     Vector,
-    Volts,
     Watts,
+    columns_at,
     columns_of,
     dtype_of,
 )
@@ -43,22 +41,63 @@ _Modes = Annotated[Vector, MODES, "groups"]
 _Formats = Annotated[Vector, len(MAC_FORMATS), "B"]
 _Levels = Annotated[Vector, OUTER_LEVELS, ""]
 _Energy = Annotated[float, "J"]
-_Area = Annotated[float, "m2"]
 
 
+_SEARCHED = {
+    "npu_tiles": "tiles",
+    "most_contexts": "contexts",
+    "dpu_vpe": "dpu.grid.vpe",
+    "dpu_mpe": "dpu.grid.mpe",
+    "dpu_sum_bytes": "dpu.grid.accumulator",
+    "dpu_read_ports": "sram.read_ports",
+    "dpu_sram_word_bytes": "sram.word",
+    "sram_tile_bytes": "sram.per_tile",
+    "stream_pieces": "schedule.stream_pieces",
+    "symg_transposed_rate": "symg.transposed_read_rate",
+    "dma_page_bytes": "dma.model.page_bytes",
+}
+_RATED = {
+    "dpu_clock_hz": "dpu.clock",
+    "vpu_clock_hz": "vpu_clock",
+    "dma_engines": "dma.engines",
+    "dma_engine_bytes_per_cycle": "dma.width",
+}
+_FURTHER = {
+    "launch_s": "launch_overhead",
+    "dispatch_s": "dispatch_overhead",
+    "voltage": "voltage",
+    "rated_clock_hz": "power.rated_at.clock",
+    "rated_voltage": "power.rated_at.voltage",
+    "active_w": "power.active",
+    "npu_idle_w": "power.idle",
+    "sram_reserved_bytes": "sram.reserved",
+    "dsps_per_tile": "dsp.per_tile",
+    "dsp_lanes": "dsp.lanes.fp16",
+}
+NPU_COLUMNS = _SEARCHED | _RATED | _FURTHER
+"""Columns of an array device with a number of its data sheet."""
+TECHNOLOGY_COLUMNS = {
+    "nominal_voltage": "nominal_voltage",
+    "tech_sram_j_per_byte": "energy.sram",
+    "tech_dsp_j_per_lane_op": "energy.dsp_op",
+    "dram_j_per_byte": "energy.dram",
+    "leakage_w_per_m2": "leakage",
+    "sram_m2_per_byte": "area.sram",
+    "dsp_m2": "area.dsp",
+    "dma_engine_m2": "area.dma_engine",
+    "fixed_m2": "area.fixed",
+}
+"""Columns with a number of the technology."""
+
+
+@columns_at(Npu, _SEARCHED)
 @columns_of(DpuModel, "dpu_")
 @columns_of(EnergyFactors, "energy_")
 class SearchedColumns:
-    """What the tiling search looks at: what fits where, and how many cycles it takes."""
+    """Columns that the tiling search reads: sizes, capacities and cycles."""
 
-    npu_tiles: Number
-    """Tiles on the chip."""
     wanted_tiles: Number
-    """Tiles that an inference uses where the chip has them."""
-    dpu_vpe: Number
-    """VPEs along each side of the grid."""
-    dpu_mpe: Number
-    """MPEs along each side of a VPE."""
+    """Tiles of an inference where the chip has them."""
     dpu_mac_bytes_per_cycle: _Formats
     """Bytes of input channels that a MAC unit takes in a cycle, by format."""
     dpu_mode_w: _Modes
@@ -67,87 +106,42 @@ class SearchedColumns:
     """Groups of pixels along the height of a stencil, by MPE mode."""
     dpu_mode_c: _Modes
     """Groups of channels of a stencil, by MPE mode."""
-    dpu_sum_bytes: Bytes
-    """A partial sum in SRAM."""
-    dpu_read_ports: Number
-    """Read ports of a tile's SRAM."""
-    dpu_sram_word_bytes: Bytes
-    """Word of a tile's SRAM."""
-    stream_pieces: Number
-    """Pieces that a stream of elements is cut into."""
-    sram_tile_bytes: Bytes
-    """SRAM of a tile that the compiler may use."""
-    symg_transposed_rate: Share
-    """Rate of a block read transposed, over that of one read as it stands."""
-    dma_page_bytes: Bytes
-    """Reads into SRAM beyond this size wait for address translation once."""
-    most_contexts: Number
-    """Inferences that the NPU works on side by side, at most: they share the levels."""
     level_bytes: _Levels
-    """Capacity of each memory level between SRAM and DRAM, the nearest first; 0: there is no such level."""
+    """Capacity of each memory level between SRAM and DRAM, the nearest first; 0: no such level."""
     level_operands: _Levels
     """Operands that pass through it, a bit each (`npusim.cost.levels`)."""
     level_is_cache: _Levels
-    """1 where a cache decides what it holds, 0 where software does."""
+    """1 for a cache, 0 where software manages it."""
     shared_place: Number
-    """Place of the level that it shares with other devices, counted from 1; 0: it shares none."""
+    """Place of the shared level, counted from 1; 0: none."""
     shared_level: Number
-    """Which of the SoC's levels that is, counted from 1."""
+    """Number of the shared level in the SoC, counted from 1."""
     array: ArrayRecord
-    """The MACs of a tile as a dataflow has them; nothing where the grid's stencils do."""
+    """The MACs of a tile under a dataflow; all 0 where the stencils of the grid run products."""
 
-    if TYPE_CHECKING:  # the columns of the sections above
+    if TYPE_CHECKING:  # the columns of the data sheet
 
         def __getattr__(self, name: str) -> float: ...
 
 
+@columns_at(Npu, _RATED)
 @columns_of(DmaModel, "dma_", "page_bytes")
 class RatedColumns(SearchedColumns):
     """Columns that the rates of operators depend on, without DSPs, hosts and DRAM."""
 
-    dpu_clock_hz: Hertz
-    """Clock of the MAC grid."""
-    vpu_clock_hz: Hertz
-    """Clock of DSPs and DMA."""
-    dma_engines: Number
-    """DMA engines."""
-    dma_engine_bytes_per_cycle: Bytes
-    """Width of an engine."""
     level_bytes_per_s: _Levels
     """Bandwidth of each level, all banks."""
     level_latency_s: _Levels
     """Wait for its first byte."""
     level_read_j: _Levels
-    """Energy of a byte that is read there ..."""
+    """Energy of a byte that is read there."""
     level_write_j: _Levels
-    """... and written."""
+    """Energy of a byte that is written there."""
 
 
+@columns_at(Npu, _FURTHER)
 class PrimitiveColumns(RatedColumns):
-    """All columns of an array device that are one number of its data sheet each: clocks and powers too."""
-
-    most_contexts: Number
-    """Inferences that the NPU works on side by side, at most."""
-    launch_s: Seconds
-    """Call of the NPU's runtime."""
-    dispatch_s: Seconds
-    """Call of an operator that DSPs or DMA engines do by themselves."""
-    voltage: Volts
-    """Supply of the NPU."""
-    rated_clock_hz: Hertz
-    """Clock of DSPs and DMA at which `active_w` holds ..."""
-    rated_voltage: Volts
-    """... and voltage."""
-    active_w: Watts
-    """Power at that point while it works that does not depend on the work."""
-    npu_idle_w: Watts
-    """Power of the NPU while it has nothing to do."""
-    sram_reserved_bytes: Bytes
-    """SRAM of a tile that the compiler may not use."""
-    dsps_per_tile: Number
-    """DSPs of a tile."""
-    dsp_lanes: Number
-    """fp16 lanes of a DSP."""
+    """All columns of an array device with numbers of its data sheet."""
 
 
 for _format in MAC_FORMATS:
@@ -156,20 +150,20 @@ for _format in MAC_FORMATS:
 
 
 class ArchRecord(PrimitiveColumns):
-    """An array device of a design point: its primitives, and what follows from them; SI units and cycles."""
+    """An array device of a design point: its primitives, and columns that follow from them."""
 
     tiles: Number
-    """Tiles that an inference uses."""
+    """Tiles of an inference."""
     contexts: Number
-    """Inferences that work side by side, each on `tiles` of its own; at least 1."""
+    """Parallel inferences, each on its own `tiles`; at least 1."""
     sharers: Number
-    """Inferences that work side by side on all devices that share its level; at least 1."""
+    """Parallel inferences on all devices that share its level; at least 1."""
     dpu_pixel_lanes_w: Elements
-    """Pixels that the grid takes along the width."""
+    """Parallel pixels of the grid along the width."""
     dpu_pixel_lanes_h: Elements
-    """Pixels that the grid takes along the height."""
+    """Parallel pixels of the grid along the height."""
     dpu_channel_lanes: Elements
-    """Output channels that the grid takes."""
+    """Parallel output channels of the grid."""
     dram_bytes_per_s: BytesPerSecond
     """Bandwidth of DRAM."""
     mac_j: Annotated[Vector, len(MAC_FORMATS), "J"]
@@ -183,46 +177,33 @@ class ArchRecord(PrimitiveColumns):
     area_mm2: Annotated[float, "mm2"]
     """Area of the device."""
     static_w: Watts
-    """Power of the device while it works that does not depend on the work, beyond its idle power."""
+    """Power of any work beyond idle power."""
     peak_ops_per_s: PerSecond
     """Two operations per MAC, in the fastest format."""
 
 
+@columns_at(Technology, TECHNOLOGY_COLUMNS)
 class SharedPrimitives:
-    """What all devices of a design point share: one number of the data sheet each."""
+    """Columns of all devices of a design point: numbers of the data sheet."""
 
     requests: Number
     """Inferences in flight."""
     dram_bytes_per_s: BytesPerSecond
-    """Bandwidth of DRAM."""
+    """Bandwidth of DRAM at its clock."""
     dram_latency_s: Seconds
     """Latency of DRAM, for a host."""
     dram_clock_ratio: Number
-    """Clock of DRAM over the rated one; the bandwidths are those at the clock."""
+    """Clock of DRAM over the rated one."""
     dram_voltage_ratio: Number
-    """Voltage of DRAM over the rated one; the energy of a byte is that at the voltage."""
+    """Voltage of DRAM over the rated one."""
     dram_idle_w: Watts
-    """Power of DRAM while nothing is moved, at its clock and voltage."""
+    """Idle power of DRAM at its clock and voltage."""
     limit_w: Watts
-    """Mean power that an inference is stretched for; 0: it is not."""
-    nominal_voltage: Volts
-    """Voltage at which the technology's energies hold."""
-    tech_sram_j_per_byte: _Energy
-    """A byte read or written in SRAM at that voltage."""
-    tech_dsp_j_per_lane_op: _Energy
-    """A cycle of a DSP lane at that voltage."""
-    dram_j_per_byte: _Energy
-    """A byte to or from DRAM, which has a supply of its own."""
-    leakage_w_per_m2: Annotated[float, "W/m2"]
-    """Leakage at that voltage."""
-    sram_m2_per_byte: _Area
-    """A byte of SRAM."""
-    dsp_m2: _Area
-    """A DSP."""
-    dma_engine_m2: _Area
-    """A DMA engine."""
-    fixed_m2: _Area
-    """What an array device has once."""
+    """Limit of the mean power of the package; 0: none."""
+
+    if TYPE_CHECKING:  # the columns of the technology
+
+        def __getattr__(self, name: str) -> float: ...
 
 
 for _format in MAC_FORMATS:
@@ -233,7 +214,7 @@ for _format in MAC_FORMATS:
 
 
 class SharedRecord(SharedPrimitives):
-    """What all devices of a design point share, and what follows from all of them."""
+    """Columns of all devices of a design point, and columns that follow from them."""
 
     area_mm2: Annotated[float, "mm2"]
     """Area of the array devices."""
@@ -241,10 +222,6 @@ class SharedRecord(SharedPrimitives):
     """Power of the package while all devices idle."""
     peak_ops_per_s: PerSecond
     """Two operations per MAC of the array devices, in the fastest format of each."""
-
-    if TYPE_CHECKING:  # the columns by format
-
-        def __getattr__(self, name: str) -> float: ...
 
 
 ARCH_DTYPE, SHARED_DTYPE = dtype_of(ArchRecord), dtype_of(SharedRecord)
@@ -262,37 +239,31 @@ class Archs(NamedTuple):
 
 
 @compiled
-def derive(archs: Archs, points: int) -> None:
-    """Fill the derived columns of the first design points."""
-    derive_arrays(archs, points)
-    for p in range(points):
-        shared = archs.shared[p, 0]
-        dram = DramRates(
-            shared.dram_latency_s, shared.dram_j_per_byte, shared.dram_clock_ratio, shared.dram_voltage_ratio
-        )
-        for h in range(archs.hosts.shape[1]):
-            derive_host(archs.hosts[p, h], dram)
-
-
-@compiled
-def derive_arrays(archs: Archs, points: int) -> None:
-    """Fill the derived columns of points, without hosts."""
-    # The loop is in here because each call with arrays counts references to all of them.
-    for p in range(points):
-        shared = archs.shared[p, 0]
-        shared.area_mm2 = shared.peak_ops_per_s = shared.idle_w = 0.0
-        for d in range(archs.arrays.shape[1]):
-            array = archs.arrays[p, d]
-            _derive_array(array, shared)
-            shared.area_mm2 += array.area_mm2
-            shared.peak_ops_per_s += array.peak_ops_per_s
-            shared.idle_w += array.npu_idle_w
-        for d in range(archs.arrays.shape[1]):
-            if archs.arrays[p, d].shared_place > 0.0:
-                _derive_sharers(archs.arrays[p], d, shared.requests)
-        for h in range(archs.hosts.shape[1]):
-            shared.idle_w += archs.hosts[p, h].idle_w
-        shared.idle_w += shared.dram_idle_w
+def derive(archs: Archs, has_hosts: bool) -> None:
+    """Fill the derived columns of the first design point, of its hosts where it `has_hosts`."""
+    shared, arrays, hosts = archs.shared[0, 0], archs.arrays[0], archs.hosts[0]
+    shared.area_mm2 = shared.peak_ops_per_s = shared.idle_w = 0.0
+    for d in range(arrays.shape[0]):
+        array = arrays[d]
+        _derive_array(array, shared)
+        shared.area_mm2 += array.area_mm2
+        shared.peak_ops_per_s += array.peak_ops_per_s
+        shared.idle_w += array.npu_idle_w
+    for d in range(arrays.shape[0]):
+        if arrays[d].shared_place > 0.0:
+            contexts = 0.0  # on all devices that share its level
+            for other in range(arrays.shape[0]):
+                if arrays[other].shared_level == arrays[d].shared_level:
+                    contexts += arrays[other].contexts
+            arrays[d].sharers = max(1.0, min(contexts, shared.requests))
+    for h in range(hosts.shape[0]):
+        shared.idle_w += hosts[h].idle_w
+    shared.idle_w += shared.dram_idle_w
+    dram = DramRates(
+        shared.dram_latency_s, shared.dram_j_per_byte, shared.dram_clock_ratio, shared.dram_voltage_ratio
+    )
+    for h in range(hosts.shape[0] if has_hosts else 0):
+        derive_host(hosts[h], dram)
 
 
 @compiled
@@ -315,16 +286,6 @@ def _derive_array(arch: ArchRecord, shared: SharedRecord) -> None:
     _energy(arch, shared)
     _area(arch, shared)
     arch.peak_ops_per_s = 2.0 * fastest * _mpes(arch) * arch.npu_tiles * arch.dpu_clock_hz
-
-
-@compiled
-def _derive_sharers(arrays: Any, d: int, requests: float) -> None:
-    """Count the inferences that work side by side on the devices that share a device's level."""
-    sharers = 0.0
-    for other in range(arrays.shape[0]):
-        if arrays[other].shared_level == arrays[d].shared_level:
-            sharers += arrays[other].contexts
-    arrays[d].sharers = max(1.0, min(sharers, requests))
 
 
 @compiled

@@ -1,11 +1,9 @@
-"""Mapping candidates of an operator that no other dominates, whatever clocks and bandwidths will be.
+"""Mapping candidates of an operator that no other dominates at any clock and bandwidth.
 
-A candidate is dominated when another needs no more of anything that takes time or energy: cycles of the grid,
-bytes and gaps of the DMA, prologue and epilogue, what streams past and what is held meanwhile, bytes through
-SRAM; and no more SRAM to be possible at all. What remains is evaluated for each design point
-(`npusim.cost.latency`); the fastest of these that are possible there is the fastest of all, because
-latency rises with each of these amounts. None of them depends on the size of SRAM, so one search serves all
-sizes of a range.
+A candidate is dominated where another needs no more of each resource that takes time or energy, and no more
+SRAM to be feasible. The others are evaluated at each design point (`npusim.cost.rates`). The fastest
+feasible one is optimal, because latency grows with each need. No need depends on the size of SRAM, so one
+search serves all sizes of a range.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from npusim.cost.tables import OpRecord
 
 
 class NeedsRecord:
-    """What a mapping needs of the units: a column for each resource of a candidate, in their order."""
+    """Needs of a mapping: a column for each resource of a candidate, in their order."""
 
     if TYPE_CHECKING:  # the columns of the table of resources
 
@@ -35,27 +33,27 @@ NeedsRecord.__annotations__ = {
 
 
 class CandidateRecord(NeedsRecord):
-    """A mapping of one operator, by what it needs of the units; the last nine columns are the tiling.
+    """A mapping of one operator: its needs and, in the last nine columns, its tiling.
 
-    Bytes that memory levels serve are set after the search (`npusim.cost.levels.serve`).
+    `npusim.cost.levels.serve` sets the bytes of memory levels after the search.
     """
 
     prologue_bytes: Bytes
-    """The first piece in, which nothing hides."""
+    """The first piece in, which overlaps with no work."""
     epilogue_bytes: Bytes
-    """The last piece out, which nothing hides."""
+    """The last piece out, which overlaps with no work."""
     streamed_bytes: Bytes
-    """Streams through a tile's SRAM; it fills the room that SRAM has for it so many times (`refills`)."""
+    """Streamed through SRAM of a tile (`refills`)."""
     held_bytes: Bytes
-    """SRAM of a tile that is no room for it: tensors that live across the operator, and what waits."""
+    """SRAM of a tile for live tensors and stationary operands."""
     needed_bytes: Bytes
-    """SRAM that a tile must have."""
+    """Least SRAM of a tile."""
     page_walks: Number
     """1 where the first piece waits for address translation."""
     sram_peak_bytes: Bytes
-    """Largest working set of all tiles, tensors that live across it included; no more than there is."""
+    """Largest working set of all tiles with live tensors."""
     fine: Number
-    """1 where its pieces are smaller than a stencil: it is taken where it is faster, not where it ties."""
+    """1 where pieces are smaller than a stencil: chosen only where strictly faster."""
     split: Number
     """See `npusim.cost.tables.Split`."""
     order: Number
@@ -63,9 +61,9 @@ class CandidateRecord(NeedsRecord):
     mode: Number
     """MPE mode."""
     tiles: Number
-    """Tiles that have a part in it."""
+    """Tiles with a share."""
     row_pieces: Number
-    """Pieces along the rows of a tile's share (`npusim.cost.tiling`)."""
+    """Pieces along the rows of the share of a tile."""
     strips: Number
     """Vertical strips of the image."""
     row_blocks: Number
@@ -83,62 +81,56 @@ CANDIDATE_SIZE = CANDIDATE_DTYPE.itemsize // 8
 
 @compiled
 def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
-    """Return how often what streams past fills the room that a tile's SRAM has for it."""
+    """Return how often the streamed operand fills its free SRAM."""
     if candidate.streamed_bytes <= 0.0:
         return 0.0
     return float(candidate.streamed_bytes / (sram_tile_bytes - candidate.held_bytes))
 
 
 @compiled
-def precedes(a: CandidateRecord, b: CandidateRecord) -> bool:
-    """Whether `a` comes before `b`; of equally fast candidates the first is chosen.
+def _rank(a: CandidateRecord) -> tuple[float, ...]:
+    """Return the rank among equally fast candidates: pieces, bytes moved, start and end, other needs.
 
-    It is the one that moves least; then the one with the shortest start and end, which a row-wise fusion adds
-    up. More SRAM makes more candidates equally fast: by SRAM traffic alone, one with larger stencils and a
-    longer start was taken then, and the fusion was slower. No two that need different amounts are equal, so
-    it does not matter with which others a candidate was candidates.
+    A row-wise fusion adds up starts and ends. More SRAM makes more candidates equally fast; were SRAM traffic
+    compared first, one with a longer start would win then, and the fusion would be slower. Candidates with
+    different needs never tie, so it does not matter which others are compared.
     """
-    if a.fine != b.fine:
-        return bool(a.fine < b.fine)
-    first, second = a.read_bytes + a.written_bytes, b.read_bytes + b.written_bytes
-    if first != second:
-        return bool(first < second)
-    first, second = a.prologue_bytes + a.epilogue_bytes, b.prologue_bytes + b.epilogue_bytes
-    if first != second:
-        return bool(first < second)
-    if a.fed_bytes != b.fed_bytes:
-        return bool(a.fed_bytes < b.fed_bytes)
-    if a.split != b.split:
-        return bool(a.split < b.split)
-    if a.mode != b.mode:
-        return bool(a.mode < b.mode)
-    if a.grid_cycles != b.grid_cycles:
-        return bool(a.grid_cycles < b.grid_cycles)
-    first, second = a.read_gaps + a.copied_bytes, b.read_gaps + b.copied_bytes
-    if first != second:
-        return bool(first < second)
-    if a.streamed_bytes != b.streamed_bytes:
-        return bool(a.streamed_bytes < b.streamed_bytes)
-    if a.held_bytes != b.held_bytes:
-        return bool(a.held_bytes < b.held_bytes)
-    return bool(a.sram_peak_bytes < b.sram_peak_bytes)
+    return (
+        a.fine,
+        a.read_bytes + a.written_bytes,
+        a.prologue_bytes + a.epilogue_bytes,
+        a.fed_bytes,
+        a.split,
+        a.mode,
+        a.grid_cycles,
+        a.read_gaps + a.copied_bytes,
+        a.streamed_bytes,
+        a.held_bytes,
+        a.sram_peak_bytes,
+    )
+
+
+@compiled
+def precedes(a: CandidateRecord, b: CandidateRecord) -> bool:
+    """Whether `a` comes before `b`; of equally fast candidates the first is chosen."""
+    return bool(_rank(a) < _rank(b))
 
 
 @compiled
 def _streams_more(a: CandidateRecord, b: CandidateRecord, sram_tile_bytes: float) -> bool:
-    """Whether `a` has more refills than `b` in so much SRAM, both of which fit into it."""
+    """Whether `a` has more refills than `b` in SRAM that both fit into."""
     room_a, room_b = sram_tile_bytes - a.held_bytes, sram_tile_bytes - b.held_bytes
     return bool(a.streamed_bytes * room_b > b.streamed_bytes * room_a)
 
 
 @compiled
 def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: float) -> bool:
-    """Whether `a` needs at most what `b` needs of everything, and is possible wherever `b` is.
+    """Whether `a` needs no more than `b` of each resource, and is feasible wherever `b` is.
 
-    The difference of their refills changes sign no more than once, so the ends of the range of SRAM sizes
-    tell. Where latencies tie, `a` must be the one that is taken.
+    The difference of their refills changes sign at most once, so both ends of the range of SRAM sizes
+    suffice. Where latencies tie, `a` must come first.
     """
-    # Comparisons without branches, whose outcome no processor foresees.
+    # Comparisons without branches, which no processor could predict.
     if not (
         (a.grid_cycles <= b.grid_cycles)
         & (a.prologue_bytes <= b.prologue_bytes)
@@ -158,39 +150,20 @@ def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: f
 
 @compiled
 def add_candidate(candidates: Any, start: int, stop: int, new: int, least: float, greatest: float) -> int:
-    """Add a candidate of one operator unless it is dominated; drop those that it dominates.
+    """Add candidate `new` to `candidates[start:stop]` unless dominated; drop those that it dominates.
 
-    Parameters
-    ----------
-    candidates : array of CANDIDATE_DTYPE, shape (places,)
-    start, stop : int
-        The operator's candidates are `candidates[start:stop]`.
-    new : int
-        Place of the new candidate, at least `stop`.
-    least, greatest : float
-        SRAM of a tile (bytes) that the search is made for.
-
-    Returns
-    -------
-    int
-        The new `stop`.
-
-    Notes
-    -----
-    Of two that need the same of everything, the one that precedes stays.
+    `least` and `greatest` bound the SRAM of a tile (bytes). Return the new `stop`. Of two candidates with
+    equal needs, the one that precedes stays.
     """
     kept, cycles = start, candidates[new].grid_cycles
     for i in range(start, stop):
         # Where one is dropped, no other dominates the new one: it would have dominated that one before.
-        if candidates[i].grid_cycles <= cycles and _dominates(
-            candidates[i], candidates[new], least, greatest
-        ):
+        other, its_cycles = candidates[i], candidates[i].grid_cycles
+        if its_cycles <= cycles and _dominates(other, candidates[new], least, greatest):
             return stop
-        if cycles > candidates[i].grid_cycles or not _dominates(
-            candidates[new], candidates[i], least, greatest
-        ):
+        if cycles > its_cycles or not _dominates(candidates[new], other, least, greatest):
             if kept != i:
-                candidates[kept] = candidates[i]
+                candidates[kept] = other
             kept += 1
     candidates[kept] = candidates[new]
     return kept + 1
@@ -198,7 +171,7 @@ def add_candidate(candidates: Any, start: int, stop: int, new: int, least: float
 
 @compiled_making_arrays
 def sort_candidates(candidates: Any, start: int, stop: int) -> None:
-    """Sort candidates so that the first of equally fast ones is taken (merge sort of their places)."""
+    """Sort candidates by `precedes` (merge sort of their places)."""
     count = stop - start
     if count < 2:
         return

@@ -1,14 +1,14 @@
-"""Design points in groups that share a tiling search, and in batches that share rates.
+"""Design points in groups that share a tiling search, in batches that share rates, and their storage.
 
 Points of a full design repeat each other: all groups have the same values of the axes that the search does
-not look at. These stand once, as *places*; a group says what it sets besides, and which places its points
-have. The order of places is free (`npusim.explore.points`): neighbours have similar rates, so few candidates
-have to be compared there.
+not read. These values stand once, as *places*; a group has values of its own, and a range of places. The
+order of places is free (`npusim.explore.points`): neighbours have similar rates, so few candidates compete
+there.
 
-Points of a group follow each other with few of their numbers changed. One record of each device holds the
-latest point. Numbers that follow from it are computed again only where a number that they read has changed.
-DRAM's bandwidth, which most sweeps vary most, is read by rates alone. Points at which every rate is the same,
-as where the DMA engines are narrower than DRAM, share a *column*: time is costed once for all of them.
+Consecutive points of a group differ in few numbers. One record of each device holds the latest point. Derived
+numbers are computed again only where a number that they read has changed. Only rates read the bandwidth of
+DRAM, which most sweeps vary most. Points at which every rate is the same, as where the DMA engines are
+narrower than DRAM, share a *column*: time is costed once for all of them.
 """
 
 from __future__ import annotations
@@ -17,20 +17,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive, derive_arrays
+from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive
 from npusim.cost.design_point import ARRAY_SIZE, HOST_SIZE, SHARED_SIZE, column_in
 from npusim.cost.hosts import HOST_DTYPE
 from npusim.cost.kernels import compiled, compiled_making_arrays
-from npusim.cost.plan_costs import PlanIndependent, fill_independent, plan_independent
-from npusim.cost.rates import BLOCK, MACHINE_RATES, RATES, fill_rates
-from npusim.cost.records import Floats, Ints
-from npusim.cost.resources import UNIT_ENERGIES, fill_unit_energies
+from npusim.cost.plan_costs import (
+    SUMS,
+    TERMS,
+    BestPlans,
+    DeviceTimes,
+    PlanIndependent,
+    SumTree,
+    fill_independent,
+    plan_independent,
+    sum_tree,
+)
+from npusim.cost.plans import PlanTable
+from npusim.cost.rates import BLOCK, CHOICES, MACHINE_RATES, RATES, fill_rates
+from npusim.cost.records import Bools, Floats, Ints
+from npusim.cost.resources import BODY, COUNT, UNIT_ENERGIES, fill_unit_energies
+from npusim.cost.search import GroupSearch
+from npusim.cost.tables import TOTAL_DTYPE
 
 
 class PointGroups(NamedTuple):
-    """Design points in groups; a group is alike in all that the tiling search looks at, except SRAM.
+    """Design points in groups; points of a group agree in all numbers that the search reads, except SRAM.
 
-    Columns are places among a point's numbers (`npusim.cost.design_point.ArchRow`), of primitives only.
+    Columns are places of primitives among the numbers of a point (`npusim.cost.design_point.ArchRow`).
     """
 
     group_columns: Ints
@@ -38,7 +51,7 @@ class PointGroups(NamedTuple):
     group_values: Floats
     """Their values, shape (groups, columns)."""
     first: Ints
-    """Where the totals of each group begin."""
+    """First total of each group."""
     spans: Ints
     """First place of each group and the place behind its last, shape (groups, 2)."""
     columns: Ints
@@ -46,11 +59,11 @@ class PointGroups(NamedTuple):
     values: Floats
     """Their values, shape (places, columns)."""
     order: Ints
-    """Number of each place among its group's points."""
+    """Number of each place among the points of its group."""
     cuts: Ints
     """Places at which a batch ends, ascending."""
     search_of: Ints
-    """Number of the search that each group needs."""
+    """Number of the search of each group."""
 
 
 def points_in_groups(columns: Ints, values: Floats, groups: Ints) -> PointGroups:
@@ -67,49 +80,114 @@ POINTS = 1024
 """Most points of a batch; they have at most `BLOCK` columns."""
 _DRAM_BANDWIDTH = column_in(SHARED_DTYPE, "dram_bytes_per_s")
 _NOTHING, _BANDWIDTH, _MORE = range(3)
+ROW_BOUNDS = 9 + BODY
+"""Lower bounds of an operator (`npusim.cost.incumbents`)."""
 
 
 class Design(NamedTuple):
-    """A group of design points: the numbers that they start from and those that each place sets."""
+    """A group of design points: numbers of the first, numbers of devices, and places as in `PointGroups`."""
 
     base: Floats
-    """Numbers of a point (`npusim.cost.design_point.ArchRow`)."""
     arrays: int
-    """Array devices of the machine."""
     hosts: int
-    """CPUs and GPUs of the machine."""
     columns: Ints
     values: Floats
     order: Ints
     cuts: Ints
-    """See `PointGroups`."""
 
 
 class Batch(NamedTuple):
-    """Consecutive points of a group."""
+    """Consecutive points of a group.
+
+    `shared`, `arrays` and `hosts` are the numbers of the latest point, shape (1, numbers), `archs` the same
+    as records. `column_of` has the column of each point, `counts` the numbers of columns and points.
+    """
 
     shared: Floats
-    """Numbers of the latest point that devices share, shape (1, numbers)."""
     arrays: Floats
-    """Its numbers of the array devices, of the same shape."""
     hosts: Floats
-    """Its numbers of the hosts."""
     archs: Archs
-    """The same as records: a table of one point."""
     rates: Floats
     """Rates of each column, shape (array devices, RATES, BLOCK)."""
     independent: PlanIndependent
     """Costs of each column under every plan."""
     unit_j: Floats
-    """Energies of units in each state, shape (array devices, points, UNIT_ENERGIES)."""
+    """Unit energies in each state, shape (array devices, points, UNIT_ENERGIES)."""
     machine: Floats
     """Area (mm2), peak rate (1/s), idle power and limit of power (W) of each state, shape (points, 4)."""
     column_of: Ints
-    """Column of each point."""
     state_of: Ints
-    """State of the machine at each point; points that differ in DRAM's bandwidth alone share one."""
+    """State of the machine at each point; the bandwidth of DRAM does not change it."""
     counts: Ints
-    """Numbers of columns and points, shape (2,)."""
+
+
+class Work(NamedTuple):
+    """Tables and scratch to evaluate the batches of a group, `columns` at a time.
+
+    `row_of` has the row of each operator under the current plan, `pending` the operators with stale sums.
+    """
+
+    table: PlanTable
+    search: GroupSearch
+    rate_bounds: Floats
+    """Least and greatest rates of the columns, shape (array devices, RATES, 2)."""
+    rates_before: Floats
+    """Rates of the previous batch, shape (array devices, RATES, BLOCK)."""
+    terms: Floats
+    """Costs of each row, shape (rows, TERMS, columns), where it `has_terms`."""
+    has_terms: Bools
+    choices: Floats
+    tree: SumTree
+    row_of: Ints
+    pending: Ints
+    is_pending: Bools
+    times: DeviceTimes
+    interval_bounds: Floats
+    best: BestPlans
+    demands: Floats
+    """Demands on each array device under the best plans, shape (array devices, columns, COUNT)."""
+    moved: Floats
+    """Bytes through DRAM and through SRAM of these, shape (array devices, columns, 2)."""
+    row_bounds: Floats
+    """Lower bounds of each row over a batch, shape (rows, ROW_BOUNDS), where it `is_bounded`."""
+    is_bounded: Bools
+    least: PlanIndependent
+    """Lower bounds of costs under every plan, in one column; the most contexts."""
+    least_unit_j: Floats
+    """Lower bounds of unit energies, shape (array devices, 1, UNIT_ENERGIES)."""
+    least_s: Floats
+    """Lower bounds of the time of each array device under a plan."""
+
+
+@compiled_making_arrays
+def new_work(design: Design, table: PlanTable, search: GroupSearch, width: int) -> Work:
+    """Return empty storage for batches of `width` columns."""
+    rows, operators = table.rows.shape[0], table.fused_chains.shape[1]
+    arrays, devices = design.arrays, design.arrays + design.hosts
+    best = BestPlans(np.zeros(width, TOTAL_DTYPE), np.empty(width, np.int64), np.empty((arrays, SUMS, width)))
+    return Work(
+        table,
+        search,
+        np.empty((arrays, RATES, 2)),
+        np.empty((arrays, RATES, BLOCK)),
+        np.empty((rows, TERMS, width)),
+        np.empty(rows, np.bool_),
+        np.empty((CHOICES, BLOCK)),
+        sum_tree(table.leaf_op.shape[1], arrays, width),
+        np.empty(operators, np.int64),
+        np.empty(operators, np.int64),
+        np.empty(operators, np.bool_),
+        DeviceTimes(np.zeros(devices), np.zeros(devices), np.ones(devices)),
+        np.empty(2 * devices + 2),
+        best,
+        np.empty((arrays, width, COUNT)),
+        np.empty((arrays, width, 2)),
+        np.empty((rows, ROW_BOUNDS)),
+        np.zeros(rows, np.bool_),
+        plan_independent(arrays, design.hosts, operators, 1),
+        np.empty((arrays, 1, UNIT_ENERGIES)),
+        np.empty(arrays),
+    )
 
 
 @compiled_making_arrays
@@ -121,51 +199,34 @@ def new_batch(design: Design, operators: int, points: int) -> Batch:
     shared[0, :] = design.base[:SHARED_SIZE]
     of_arrays[0, :] = design.base[SHARED_SIZE:first]
     of_hosts[0, :] = design.base[first:]
-    archs = Archs(shared.view(SHARED_DTYPE), of_arrays.view(ARCH_DTYPE), of_hosts.view(HOST_DTYPE))
-    rates, independent = (
+    return Batch(
+        shared,
+        of_arrays,
+        of_hosts,
+        Archs(shared.view(SHARED_DTYPE), of_arrays.view(ARCH_DTYPE), of_hosts.view(HOST_DTYPE)),
         np.zeros((arrays, RATES, BLOCK)),
         plan_independent(arrays, hosts, operators, min(BLOCK, points)),
+        np.empty((arrays, points, UNIT_ENERGIES)),
+        np.empty((points, 4)),
+        np.empty(points, np.int64),
+        np.empty(points, np.int64),
+        np.zeros(2, np.int64),
     )
-    unit_j, machine = np.empty((arrays, points, UNIT_ENERGIES)), np.empty((points, 4))
-    column_of, state_of = np.empty(points, np.int64), np.empty(points, np.int64)
-    counts = np.zeros(2, np.int64)
-    return Batch(
-        shared, of_arrays, of_hosts, archs, rates, independent, unit_j, machine, column_of, state_of, counts
-    )
-
-
-@compiled
-def _first_beyond(cuts: Any, point: int) -> int:
-    """Return the place of the first cut after a point; cuts ascend."""
-    low, high = 0, cuts.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if cuts[middle] > point:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 @compiled
 def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, has_hosts: bool) -> int:
     """Fill a batch with points from `start` to at most `stop`; return the point after the last.
 
-    Parameters
-    ----------
-    ops : array of OP_DTYPE, shape (operators,)
-        Under any plan.
-    has_hosts : bool
-        Whether any of them runs on a host.
+    `ops` are the operators under any plan; `has_hosts`: whether any of them runs on a host.
     """
     # Few calls: numba counts references to each array in a call.
     shared, arrays, hosts, archs = batch.shared, batch.arrays, batch.hosts, batch.archs
     rates, table, values = batch.rates, batch.independent.table, design.values
     column_of, state_of, bandwidth = batch.column_of, batch.state_of, batch.independent.dram_bytes_per_s
     devices, first_host = design.arrays, SHARED_SIZE + arrays.shape[1]
-    one: Any = np.int64(1)  # a literal would make a second specialisation
     point, columns, state = start, 0, -1
-    stop, cut = min(stop, start + column_of.shape[0]), _first_beyond(design.cuts, start)
+    stop, cut = min(stop, start + column_of.shape[0]), np.searchsorted(design.cuts, start, side="right")
     if cut < design.cuts.shape[0]:
         stop = min(stop, design.cuts[cut])
     while point < stop and columns < table.shape[1]:
@@ -184,10 +245,7 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
         several = archs.shared[0, 0].requests > 1.0
         is_new = columns == 0 or (several and changed != _NOTHING)
         if changed == _MORE:
-            if has_hosts:
-                derive(archs, one)
-            else:
-                derive_arrays(archs, one)
+            derive(archs, has_hosts)
             state += 1
             _fill_state(archs, batch.machine, batch.unit_j, state)
             fill_independent(archs, ops, table, columns)

@@ -1,15 +1,15 @@
-"""A SoC's data sheet as one design point of the architecture table.
+"""The data sheet of a SoC as one design point of the architecture table.
 
-The numbers of a point lie in one buffer: the columns that devices share, a record for each array device, a
-record for each host, both in the order of the data sheet. Records of a kind are alike whatever the SoC, so
+One buffer holds the numbers of a point: the columns that devices share, a record for each array device, a
+record for each host, in the order of the data sheet. Records of a kind have the same columns on every SoC, so
 compiled code serves every machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,9 @@ from npusim.cost.architecture import (
     ARCH_DTYPE,
     MAC_FORMATS,
     MODES,
+    NPU_COLUMNS,
     SHARED_DTYPE,
+    TECHNOLOGY_COLUMNS,
     Archs,
     PrimitiveColumns,
     RatedColumns,
@@ -33,7 +35,7 @@ from npusim.cost.architecture import (
 from npusim.cost.arrays.nest import fill_tile_array
 from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES, fill_host
 from npusim.cost.levels import BIT_OF
-from npusim.cost.records import dtype_of
+from npusim.cost.records import Floats, Ints, dtype_of, fill_at
 
 SHARED_SIZE, ARRAY_SIZE, HOST_SIZE = (d.itemsize // 8 for d in (SHARED_DTYPE, ARCH_DTYPE, HOST_DTYPE))
 """Numbers of what devices share, of an array device, of a host."""
@@ -41,11 +43,8 @@ SHARED_SIZE, ARRAY_SIZE, HOST_SIZE = (d.itemsize // 8 for d in (SHARED_DTYPE, AR
 
 def _offsets(dtype: Any, names: Collection[str]) -> tuple[int, ...]:
     """Return the places of some columns in the float64 view of a record."""
-    places: list[int] = []
-    for name in names:
-        column, offset = dtype.fields[name][:2]
-        places += range(offset // 8, (offset + column.itemsize) // 8)
-    return tuple(places)
+    fields = [dtype.fields[name][:2] for name in names]
+    return tuple(o // 8 + i for column, o in fields for i in range(column.itemsize // 8))
 
 
 def column_in(dtype: Any, name: str) -> int:
@@ -53,21 +52,22 @@ def column_in(dtype: Any, name: str) -> int:
     return _offsets(dtype, (name,))[0]
 
 
-_SHARED_PRIMITIVES = _offsets(SHARED_DTYPE, dtype_of(SharedPrimitives).names)
-_ARRAY_PRIMITIVES = _offsets(ARCH_DTYPE, dtype_of(PrimitiveColumns).names)
-_HOST_PRIMITIVES = _offsets(HOST_DTYPE, HOST_PRIMITIVES)
 SRAM_COLUMN = column_in(ARCH_DTYPE, "sram_tile_bytes")
-"""Place of a tile's SRAM in the record of an array device."""
-_SEARCHED = _offsets(ARCH_DTYPE, dtype_of(SearchedColumns).names)
-_RATED = _offsets(ARCH_DTYPE, dtype_of(RatedColumns).names)
+"""Place of SRAM of a tile in the record of an array device."""
+_SHARED_PRIMITIVES = _offsets(SHARED_DTYPE, dtype_of(SharedPrimitives).names)
+_HOST_PRIMITIVES = _offsets(HOST_DTYPE, HOST_PRIMITIVES)
+_PRIMITIVES, _SEARCHED, _RATED = (
+    _offsets(ARCH_DTYPE, dtype_of(columns).names)
+    for columns in (PrimitiveColumns, SearchedColumns, RatedColumns)
+)
 
 
 @dataclass(frozen=True)
 class ArchRow:
     """One design point of a machine; `row["npu"]` is the record of the device of that name."""
 
-    numbers: Any
-    """All numbers, float64 array, shape (columns,); the records below are views of it."""
+    numbers: Floats
+    """All numbers; the records below are views of it."""
     arrays: tuple[str, ...]
     """Names of the array devices, in the order of the data sheet."""
     hosts: tuple[str, ...]
@@ -99,69 +99,52 @@ class ArchRow:
 
     def derive(self) -> None:
         """Fill the derived columns."""
-        points: Any = np.int64(1)  # a literal would make a second specialisation
-        derive(self.archs, points)
+        derive(self.archs, True)
 
     def copy(self) -> ArchRow:
         """Return a point of its own with the same numbers."""
         return ArchRow(self.numbers.copy(), self.arrays, self.hosts)
 
-    @property
+    @cached_property
     def primitives(self) -> tuple[int, ...]:
-        """Places of all columns that are one number of the data sheet each; none depends on another."""
-        return _primitives(len(self.arrays), len(self.hosts))
+        """Places of all columns with a number of the data sheet; none depends on another."""
+        first = SHARED_SIZE + len(self.arrays) * ARRAY_SIZE
+        of_hosts = (first + h * HOST_SIZE + i for h in range(len(self.hosts)) for i in _HOST_PRIMITIVES)
+        return tuple(sorted((*_SHARED_PRIMITIVES, *self._of_arrays(_PRIMITIVES), *of_hosts)))
 
-    @property
+    @cached_property
     def searched(self) -> frozenset[int]:
-        """Places of what the tiling search looks at."""
-        return _of_arrays(len(self.arrays), _SEARCHED)
+        """Places of the columns that the tiling search reads."""
+        return self._of_arrays(_SEARCHED)
 
-    @property
+    @cached_property
     def rated(self) -> frozenset[int]:
-        """Places of the numbers that rates of array devices depend on, without DSPs."""
-        return _of_arrays(len(self.arrays), _RATED).union((column_in(SHARED_DTYPE, "dram_bytes_per_s"),))
+        """Places of the columns that rates of array devices depend on, without DSPs."""
+        return self._of_arrays(_RATED) | {column_in(SHARED_DTYPE, "dram_bytes_per_s")}
 
-    @property
+    @cached_property
     def sram(self) -> frozenset[int]:
-        """Those of the SRAM of a tile: a search serves a range of its sizes."""
-        return _of_arrays(len(self.arrays), (SRAM_COLUMN,))
+        """Places of SRAM of a tile; a search serves a range of its sizes."""
+        return self._of_arrays((SRAM_COLUMN,))
 
-    def places_in(self, other: ArchRow, columns: Any) -> Any:
-        """Return the places of columns of this machine in another; -1 where that lacks the device.
+    def _of_arrays(self, offsets: tuple[int, ...]) -> frozenset[int]:
+        return frozenset(SHARED_SIZE + d * ARRAY_SIZE + i for d in range(len(self.arrays)) for i in offsets)
 
-        Parameters
-        ----------
-        columns : array of int64
-            Places among this machine's `numbers`.
-        """
+    def places_in(self, other: ArchRow, columns: Ints) -> Ints:
+        """Return the places of columns of this machine in another; -1 where that lacks the device."""
         if (self.arrays, self.hosts) == (other.arrays, other.hosts):
             return columns
         there = {column: i for i, column in enumerate(other._columns())}
-        here = list(self._columns())
+        here = self._columns()
         return np.array([there.get(here[column], -1) for column in columns], np.int64)
 
-    def _columns(self) -> Iterator[tuple[str, int]]:
-        """Yield device and place in its record of each number."""
-        parts = [
-            ("", SHARED_SIZE),
-            *((n, ARRAY_SIZE) for n in self.arrays),
-            *((n, HOST_SIZE) for n in self.hosts),
-        ]
-        for name, size in parts:
-            yield from ((name, i) for i in range(size))
-
-
-@cache
-def _primitives(arrays: int, hosts: int) -> tuple[int, ...]:
-    first = SHARED_SIZE + arrays * ARRAY_SIZE
-    of_arrays = (SHARED_SIZE + d * ARRAY_SIZE + i for d in range(arrays) for i in _ARRAY_PRIMITIVES)
-    of_hosts = (first + h * HOST_SIZE + i for h in range(hosts) for i in _HOST_PRIMITIVES)
-    return tuple(sorted((*_SHARED_PRIMITIVES, *of_arrays, *of_hosts)))
-
-
-@cache
-def _of_arrays(arrays: int, offsets: tuple[int, ...]) -> frozenset[int]:
-    return frozenset(SHARED_SIZE + d * ARRAY_SIZE + i for d in range(arrays) for i in offsets)
+    def _columns(self) -> list[tuple[str, int]]:
+        """Return device and place in its record of each number."""
+        arrays, hosts = (
+            ((name, ARRAY_SIZE) for name in self.arrays),
+            ((name, HOST_SIZE) for name in self.hosts),
+        )
+        return [(name, i) for name, size in (("", SHARED_SIZE), *arrays, *hosts) for i in range(size)]
 
 
 def arch_row(soc: Soc, tiles: float | Mapping[str, float], requests: float, hint: str) -> ArchRow:
@@ -217,44 +200,27 @@ def _computed_in(form: str, formats: Collection[Any]) -> Any:
 
 
 def _fill_npu(record: Any, npu: Npu) -> None:
-    dpu, grid = npu.dpu, npu.dpu.grid
-    record["npu_tiles"], record["launch_s"] = npu.tiles, npu.launch_overhead
-    record["dispatch_s"] = npu.dispatch_overhead
-    record["most_contexts"] = npu.contexts
-    record["dpu_clock_hz"], record["vpu_clock_hz"], record["voltage"] = dpu.clock, npu.vpu_clock, npu.voltage
-    record["dpu_vpe"], record["dpu_mpe"], record["dpu_sum_bytes"] = grid.vpe, grid.mpe, grid.accumulator
-    rates = dict(dpu.macs_per_mpe)
+    fill_at(record, NPU_COLUMNS, npu)
+    dpu, rates, modes = npu.dpu, dict(npu.dpu.macs_per_mpe), list(npu.dpu.modes.values())
     for i, form in enumerate(MAC_FORMATS):
         record["dpu_mac_bytes_per_cycle"][i] = rates[_computed_in(form, rates)] * _BYTES[form]
     for dtype, rate in rates.items():
         record[f"mpe_macs_{dtype}"] = rate
     fill_tile_array(record["array"], dpu)
-    modes = list(dpu.modes.values())
-    for i in range(MODES):  # a grid with fewer modes has its last one more than once
+    for i in range(MODES):  # a grid with fewer modes repeats its last one
         mode = modes[min(i, len(modes) - 1)]
         record["dpu_mode_w"][i], record["dpu_mode_h"][i] = mode.groups_w, mode.groups_h
         record["dpu_mode_c"][i] = mode.groups_c
-    record["dpu_read_ports"], record["dpu_sram_word_bytes"] = npu.sram.read_ports, npu.sram.word
     fitted: DpuModel | None = dpu.model
     for name in DpuModel.model_fields if fitted is not None else ():
         record[f"dpu_{name}"] = getattr(fitted, name)
     if fitted is None:  # partial sums pass through the ports of SRAM
-        record["dpu_write_ports"], record["dpu_drain_bytes_per_port_cycle"] = (
-            npu.sram.read_ports,
-            npu.sram.word,
-        )
+        record["dpu_write_ports"] = npu.sram.read_ports
+        record["dpu_drain_bytes_per_port_cycle"] = npu.sram.word
     for name in EnergyFactors.model_fields:
-        if f"energy_{name}" in ARCH_DTYPE.names:
-            record[f"energy_{name}"] = getattr(dpu.energy_factors, name)
-    record["stream_pieces"] = npu.schedule.stream_pieces
-    record["sram_tile_bytes"], record["sram_reserved_bytes"] = npu.sram.per_tile, npu.sram.reserved
-    record["dma_engines"], record["dma_engine_bytes_per_cycle"] = npu.dma.engines, npu.dma.width
+        record[f"energy_{name}"] = getattr(dpu.energy_factors, name)
     for name in DmaModel.model_fields:
         record[f"dma_{name}"] = getattr(npu.dma.model, name)
-    record["symg_transposed_rate"], record["active_w"] = npu.symg.transposed_read_rate, npu.power.active
-    record["npu_idle_w"], rated = npu.power.idle, npu.power.rated_at
-    record["rated_clock_hz"], record["rated_voltage"] = rated.clock, rated.voltage
-    record["dsps_per_tile"], record["dsp_lanes"] = npu.dsp.per_tile, npu.dsp.lanes.fp16
 
 
 def _fill_levels(record: Any, npu: Npu, soc: Soc) -> None:
@@ -271,13 +237,8 @@ def _fill_levels(record: Any, npu: Npu, soc: Soc) -> None:
 
 
 def _fill_technology(record: Any, technology: Technology) -> None:
-    energy, area = technology.energy, technology.area
-    record["nominal_voltage"], record["leakage_w_per_m2"] = technology.nominal_voltage, technology.leakage
-    for dtype, joules in energy.mac.items():
+    fill_at(record, TECHNOLOGY_COLUMNS, technology)
+    for dtype, joules in technology.energy.mac.items():
         record[f"tech_mac_j_{dtype}"] = joules
-    record["tech_sram_j_per_byte"], record["tech_dsp_j_per_lane_op"] = energy.sram, energy.dsp_op
-    record["dram_j_per_byte"] = energy.dram
-    for name, m2 in area.mac.items():
-        record[f"mac_m2_{name}"] = m2
-    record["sram_m2_per_byte"], record["dsp_m2"] = area.sram, area.dsp
-    record["dma_engine_m2"], record["fixed_m2"] = area.dma_engine, area.fixed
+    for dtype, m2 in technology.area.mac.items():
+        record[f"mac_m2_{dtype}"] = m2

@@ -1,9 +1,9 @@
 """How machines run each operator: DSP kernel, operation of the MAC grid, kind of host work.
 
-The one mapping from operator types (`npusim.ops`, which knows no machine) to machines. A type stands here, or
-brings its `Execution` along where another package declares it; one without is an error. Of DSP kernels the
-SoC's generation is asked first, then the generations it falls back on; sources spell some differently. An
-operator without a kernel is costed as the generation's `unknown` kernel, with a warning.
+The one mapping from operator types (`npusim.ops`) to machines. A type has its `Execution` here, or in its
+declaration in another package; a type without one is an error. DSP kernels come from the generation of the
+SoC, then from its fallbacks; sources spell some differently. An operator without a kernel is costed as the
+`unknown` kernel, with a warning.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ ElementRule = Callable[[Operator, Tensors, Tensors], ElementKind]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What an operator type means to the units of an NPU and to CPU and GPU."""
+    """How the units of an NPU and CPU and GPU run an operator type."""
 
     dsp_kernel: str
-    """Name of the DSP kernel in the SoCs' tables; '': the DSPs hardly ever run it."""
+    """Name of the DSP kernel; '': DSPs hardly ever run it."""
     dpu: DpuOperation | None
-    """What it is to the MAC grid; None: the grid cannot. `dpu.eltwise_ops` lists the elementwise ones."""
+    """Operation of the MAC grid; None: the grid cannot. `dpu.eltwise_ops` lists elementwise types."""
     dma: bool | Callable[[Operator], bool]
-    """Whether a DMA engine does it without a DSP: a move of whole rows, a repetition of elements."""
+    """Whether a DMA engine runs it without a DSP: a move of whole rows, a repetition of elements."""
     element: ElementKind | ElementRule
-    """What a CPU or GPU does with each of its elements (`Work.elements`)."""
+    """Work of a CPU or GPU on each of its elements (`Work.elements`)."""
     row: RowKind | None
-    """Which rows a CPU or GPU has to take up one by one; None: rows do not matter."""
+    """Rows that a CPU or GPU starts one by one; None: rows do not matter."""
     computes: bool
-    """Whether it computes values; what moves them keeps their format on a host without fp16 arithmetic."""
+    """Whether it computes values; moves keep their format on a host without fp16 arithmetic."""
     host_only: str = ""
-    """Why no unit of an NPU runs it, as it stands in the refusal; '': one does."""
+    """Reason why no unit of an NPU runs it; '': one does."""
     listed_as: str = ""
     """Its name in a SoC's `fused_ops` and `eltwise_ops`; '': its type in lower case."""
 
@@ -226,20 +226,6 @@ _SUBSTITUTES = _pairs(
 """Substitute of a kernel that no source has figures of: the one of the most similar work."""
 
 
-def _fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> None:
-    """Fill a record of DSP_KERNEL_DTYPE with the kernel of an operator; a missing one adds to `warnings`."""
-    named = kernel_of(npu, op)
-    if named is not None:
-        fill_numbers(record, named[1][1], named[1][2])
-        return
-    if op.traits.known:
-        where = f"{npu.dsp.kernel_generation!r} or its fallbacks"
-        warnings.append(f"{op.name}: no DSP kernel for {op.type} in {where}; costed as unknown")
-    unknown = npu.dsp.kernel("unknown")
-    if unknown is not None:
-        fill_numbers(record, unknown[1], unknown[2])
-
-
 def kernel_of(npu: Npu, op: Operator) -> tuple[str, tuple[str, DspGeneration, DspKernel]] | None:
     """Return an operator's kernel name and (generation, its data, kernel); None where there is none."""
     name = execution_of(op.traits).dsp_kernel or op.type.lower()
@@ -253,38 +239,31 @@ def kernel_of(npu: Npu, op: Operator) -> tuple[str, tuple[str, DspGeneration, Ds
 
 def fill_numbers(record: Any, generation: DspGeneration, kernel: DspKernel) -> None:
     """Fill a record of DSP_KERNEL_DTYPE with the numbers of one kernel."""
-    record["fixed_cycles"] = kernel.fixed + generation.call
-    record["cycles_per_element"] = kernel.per_element
-    record["cycles_per_row"] = kernel.per_row
-    record["small_elements"] = kernel.small_below
-    record["small_fixed_cycles"] = kernel.small_fixed + generation.call
-    record["small_cycles_per_element"] = kernel.small_per_element
-    record["small_counted_elements"] = kernel.small_counted
-    record["row_scalar_cycles"] = kernel.row_head_per_element
-    record["row_scalar_elements"] = kernel.row_head_elements
-    record["stream_elements"] = kernel.stream_from_elements
-    record["stream_rows"] = kernel.stream_from_rows
-    record["stream_cycles_per_element"] = kernel.stream_per_element
-    record["stream_cycles_per_row"] = kernel.stream_per_row
-    record["few_rows"] = kernel.few_rows_below
-    record["few_rows_fixed_cycles"] = kernel.few_rows_fixed + generation.call
-    record["few_rows_cycles_per_position"] = kernel.few_rows_per_position
-    record["one_row_fixed_cycles"] = kernel.one_row_fixed + generation.call
-    record["vector_share"] = (
-        kernel.vector_share if kernel.vector_share is not None else generation.vector_share
-    )
+    for name in DspKernel.model_fields.keys() - {"source", "vector_share"}:
+        record[name] = getattr(kernel, name)
+    for name in ("fixed", "small_fixed", "few_rows_fixed", "one_row_fixed"):
+        record[name] += generation.call
+    share = kernel.vector_share
+    record["vector_share"] = generation.vector_share if share is None else share
     record["reference_lanes"] = generation.reference_lanes
 
 
 def fill_dsp(record: Any, graph: Graph, op: Operator, npu: Npu, warnings: list[str]) -> None:
-    """Fill a record of DSP_KERNEL_DTYPE with an operator's kernel and the copies that it needs beforehand.
+    """Fill a record of DSP_KERNEL_DTYPE with the kernel of an operator and the copies before it.
 
-    Copies are charged at the rate of Broadcast. An operand that was computed and is smaller than the result
-    is spread out first (GraNNite, Fig. 17: broadcasts and a transpose around the sum of scores); a mask or a
-    bias is known beforehand and laid out as the kernel likes it. A scatter starts from a copy of the tensor
-    that it updates, and one DSP does all of it: indices may meet.
+    A missing kernel adds to `warnings`. Copies have the rate of Broadcast. A computed operand that is smaller
+    than the result is broadcast first (GraNNite, Fig. 17: broadcasts and a transpose around the sum of
+    scores); a mask or a bias is known beforehand and laid out for the kernel. A scatter starts from a copy of
+    the tensor that it updates, and runs on one DSP, because indices may repeat.
     """
-    _fill_kernel(record, npu, op, warnings)
+    named, unknown = kernel_of(npu, op), npu.dsp.kernel("unknown")
+    if named is not None:
+        fill_numbers(record, *named[1][1:])
+    elif unknown is not None:
+        fill_numbers(record, *unknown[1:])
+    if named is None and op.traits.known:
+        where = f"{npu.dsp.kernel_generation!r} or its fallbacks"
+        warnings.append(f"{op.name}: no DSP kernel for {op.type} in {where}; costed as unknown")
     copy = npu.dsp.kernel("broadcast")
     copy_cycles = float(copy[2].per_element) if copy is not None else 0.0
     result = graph.outputs_of(op)[0]
@@ -292,10 +271,10 @@ def fill_dsp(record: Any, graph: Graph, op: Operator, npu: Npu, warnings: list[s
         known = graph.structural
         computed = [t for t in graph.inputs_of(op) if t.kind is TensorKind.ACTIVATION and t.name not in known]
         small = sum(1 < t.elements < result.elements for t in computed)
-        record["cycles_per_element"] += copy_cycles * small
+        record["per_element"] += copy_cycles * small
     elif op.family is Family.SCATTER:
         work = graph.work(op)
-        alone = work.elements * record["cycles_per_element"] + work.rows * record["cycles_per_row"]
-        record["fixed_cycles"] += alone + copy_cycles * result.elements
+        alone = work.elements * record["per_element"] + work.rows * record["per_row"]
+        record["fixed"] += alone + copy_cycles * result.elements
         record["serial"] = 1.0
-        record["cycles_per_element"] = record["cycles_per_row"] = 0.0
+        record["per_element"] = record["per_row"] = 0.0

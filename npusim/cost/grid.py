@@ -1,27 +1,26 @@
-"""The MAC grid of one tile: cycles of products, convolutions and channelwise work, zeros skipped.
+"""The MAC grid of one tile: cycles of products, convolutions and channelwise work, with zero skipping.
 
 Stencils. Outputs are stationary. They are cut into *stencils*, as many outputs as the accumulators hold:
 groups of pixels times groups of channels (mode 16x16: 16 and 4; 8x16: 8 and 8; 4x16: 4 and 16). In each
-*step* (8 bytes of input channels of one kernel tap) every pixel group meets every channel group once, one
-cycle each. Meanwhile loaders refill the operand registers from SRAM for the next step; the slower of the two
-sets the pace. A finished stencil is written back while the next one computes.
+*step* (8 bytes of input channels of one kernel tap) each pixel group meets each channel group once, one cycle
+each. Meanwhile loaders refill the operand registers from SRAM for the next step; the slower of the two sets
+the pace. A finished stencil is written back while the next one computes.
 
 Zeros. Each MAC unit has a bitmap of the non-zero operands of its pixel and its output channel and skips
 zeros. But the units advance together: the next input channels start when the unit with the most non-zeros is
-through. So the saving follows the *fullest* lane, passing over empty steps costs time, and the grid still has
-to be fed. That is why the speed-up saturates near 2.5, and why few output channels gain little.
+done. So the saving follows the *fullest* lane, skipping empty steps costs time, and loaders still feed the
+grid. That is why the speed-up saturates near 2.5, and why few output channels gain little.
 
-Products. Full stencils of a convolution, those at the right edge, at the bottom edge and in the corner differ
-in size: at most four kinds of pixel areas times two kinds of channel blocks are costed, whatever the size. A
+Products. Full stencils of a convolution, stencils at the right edge, at the bottom edge and in the corner
+differ in size: four kinds of pixel areas times two kinds of channel blocks at most are costed, at any size. A
 matrix product M x K x N is a 1x1 convolution whose M rows the compiler folds to a grid of pixels.
 
 Channelwise work (depthwise convolution, pooling, elementwise). No input channel meets another, so seven of
 the eight multipliers of a MAC unit idle and the SRAM ports set the rate: a group of 4 x 4 pixels x 32 B of
 channels takes at least four cycles per kernel tap (512 B through 128 B per cycle).
 
-All functions are scalar equations in cycles of the DPU clock. ``arch`` is a record of
-`npusim.cost.architecture.ARCH_DTYPE`, or any object with its ``dpu_...`` fields; units, sources and
-uncertainties of the numbers stand in ``configs/socs``.
+All functions are scalar equations in cycles of the DPU clock. Units, sources and uncertainties of the
+``dpu_...`` columns are in ``configs/socs``.
 """
 
 from __future__ import annotations
@@ -81,48 +80,40 @@ class DpuWorkload(NamedTuple):
 
 
 class SkippedShares(NamedTuple):
-    """What zeros make of a reduction, relative to dense operands."""
+    """Cycles with zero skipping over those of dense operands: computing, and feeds of both operands."""
 
     mac: float = 1.0
-    """Cycles of computing."""
     act: float = 1.0
-    """Activation feed."""
     weight: float = 1.0
-    """Weight feed."""
     exposed: float = 0.0
-    """Share of the shorter of computing and write-back that nothing hides."""
+    """Share of the shorter of computing and write-back that does not overlap."""
 
 
 class ReductionCycles(NamedTuple):
-    """Cycles that the whole reduction of a stencil takes, by what they are spent on."""
+    """Cycles of the whole reduction of a stencil; feeds for each group of pixels or channels."""
 
     start: float
-    """Start of the stencil."""
     mac: float
     """MAC units, for each pair of a pixel group and a channel group."""
     slots: float
-    """The loader's walk over the mode's pixel slots, filled or not."""
+    """Walk of the loader over the pixel slots of the mode, filled or not."""
     act: float
-    """Activation feed of a pixel group."""
     weight: float
-    """Weight feed of a channel group."""
     exposed: float
-    """Share of the shorter of computing and write-back that nothing hides; 0 for dense operands."""
+    """Share as in `SkippedShares`; 0 for dense operands."""
 
 
 class Channels(NamedTuple):
-    """How output channels are cut into blocks that a stencil holds."""
+    """Output channels in blocks of a stencil: full blocks, and the last, partial block.
+
+    Each has channel groups (0: no last block) and the write-back of its channels (cycles per pixel).
+    """
 
     blocks: float
-    """Full blocks."""
     groups: float
-    """Channel groups of a full block."""
     drain: float
-    """Write-back of a full block's channels (cycles per pixel)."""
     rest_groups: float
-    """Channel groups of the last, partial block; 0 when there is none."""
     rest_drain: float
-    """Its write-back (cycles per pixel)."""
 
 
 @compiled
@@ -159,26 +150,6 @@ def mode_shape(arch: ArchRecord, mode: int) -> tuple[float, float, float]:
 
 
 @compiled
-def _act_feed_cycles(arch: ArchRecord) -> float:
-    """Cycles to read one piece (8 B of input channels) of all pixels of a pixel group through all ports.
-
-    Source: fitted; silicon rows with 16 output channels (``silicon_dpu.csv``) are bound by it.
-    """
-    read = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h * arch.dpu_feed_piece_bytes
-    return float(read / (arch.dpu_act_bytes_per_port_cycle * arch.dpu_read_ports))
-
-
-@compiled
-def _weight_feed_cycles(arch: ArchRecord) -> float:
-    """Cycles to read one piece of weights of a channel group through all ports.
-
-    Source: fitted; silicon rows with few pixels and products with few rows are bound by it.
-    """
-    read = arch.dpu_channel_lanes * arch.dpu_feed_piece_bytes
-    return float(read / (arch.dpu_weight_bytes_per_port_cycle * arch.dpu_read_ports))
-
-
-@compiled
 def mac_format(item_bytes: float) -> int:
     """Place of an operand's format in `npusim.cost.architecture.MAC_FORMATS`, by the bytes of an element."""
     if item_bytes < 1.0:
@@ -190,25 +161,27 @@ def mac_format(item_bytes: float) -> int:
 def reduction_cycles(
     arch: ArchRecord, slots: float, taps: float, work: DpuWorkload, skipped: SkippedShares
 ) -> ReductionCycles:
-    """Cycles of a whole reduction.
+    """Return the cycles of a whole reduction.
 
-    Parameters
-    ----------
-    work : DpuWorkload
-        A MAC unit takes its input channels in steps of ``dpu_mac_bytes_per_cycle``, and the loader reads
-        pieces of ``dpu_feed_piece_bytes``: the same on today's parts, but a wider MAC unit takes fewer steps
-        and reads no less.
+    A MAC unit reads its input channels in steps of ``dpu_mac_bytes_per_cycle``, the loader in pieces of
+    ``dpu_feed_piece_bytes`` through all ports: a wider MAC unit has fewer steps, but the same pieces. Source
+    of the feeds: fitted; silicon rows with 16 output channels (``silicon_dpu.csv``) are bound by activations,
+    rows with few pixels and products with few rows by weights.
     """
-    channel_bytes = work.in_c * work.act_bytes
+    channel_bytes, piece_bytes = work.in_c * work.act_bytes, arch.dpu_feed_piece_bytes
     step_bytes = arch.dpu_mac_bytes_per_cycle[mac_format(work.act_bytes)]
     steps = taps * float(np.ceil(channel_bytes / step_bytes))
-    pieces = taps * float(np.ceil(channel_bytes / arch.dpu_feed_piece_bytes))
+    pieces = taps * float(np.ceil(channel_bytes / piece_bytes))
+    act_bytes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h * piece_bytes
+    act_feed = act_bytes / (arch.dpu_act_bytes_per_port_cycle * arch.dpu_read_ports)
+    weight_bytes = arch.dpu_channel_lanes * piece_bytes
+    weight_feed = weight_bytes / (arch.dpu_weight_bytes_per_port_cycle * arch.dpu_read_ports)
     return ReductionCycles(
         arch.dpu_stencil_cycles,
         steps * skipped.mac,
         steps * slots * arch.dpu_slot_walk_cycles,
-        pieces * skipped.act * _act_feed_cycles(arch),
-        pieces * skipped.weight * _weight_feed_cycles(arch),
+        pieces * skipped.act * act_feed,
+        pieces * skipped.weight * weight_feed,
         skipped.exposed,
     )
 
@@ -259,9 +232,8 @@ def channel_blocks(arch: ArchRecord, work: DpuWorkload, groups: float) -> Channe
 @compiled
 def _stencil_cycles(reduction: ReductionCycles, groups: float, channel_groups: float, drain: float) -> float:
     """Cycles of one stencil: computing or feeding, or the write-back of the stencil before it."""
-    feed = (
-        reduction.slots + groups * reduction.act + channel_groups * reduction.weight
-    )  # both operands share the ports: they add
+    # Both operands share the ports, so their feeds add up.
+    feed = reduction.slots + groups * reduction.act + channel_groups * reduction.weight
     compute = reduction.start + max(groups * channel_groups * reduction.mac, feed)
     return max(compute, drain) + reduction.exposed * min(compute, drain)
 
@@ -271,9 +243,7 @@ def area_cycles(
     reduction: ReductionCycles, channels: Channels, groups: float, pixels: float
 ) -> tuple[float, float, float]:
     """Return the cycles of all channel blocks over an area, and cycles and write-back of its last stencil."""
-    total = 0.0
-    last = 0.0
-    drain = 0.0
+    total = last = drain = 0.0
     if channels.blocks > 0.0:
         drain = pixels * channels.drain
         last = _stencil_cycles(reduction, groups, channels.groups, drain)
@@ -303,24 +273,18 @@ _FULLEST_OF_16 = 1.77
 
 @compiled
 def lane_density(density: float, block_density: float, lanes: float, window: float) -> float:
-    """Share of the dense steps that the fullest of several lanes keeps.
+    """Return the share of the dense steps that the fullest of several lanes keeps.
 
-    A lane's window of ``window`` elements holds ``density * window`` non-zeros on average, with the spread of
-    a binomial; the fullest of 16 lanes lies 1.77 spreads above, and ``sqrt(1 - 1/lanes)`` makes a single lane
-    not wait.
+    A window of a lane holds ``density * window`` non-zeros on average, with the spread of a binomial. The
+    fullest of 16 lanes lies 1.77 spreads above; ``sqrt(1 - 1/lanes)`` makes a single lane not wait.
 
     Parameters
     ----------
     block_density : float
-        Share of granules (all lanes x one window) that are not empty; 1 when unknown. Empty granules are
+        Share of granules (all lanes x one window) that are not empty; 1 where unknown. Empty granules are
         skipped whole and the others are denser accordingly.
     window : float
-        Elements of the reduction that a lane runs through before it waits (fitted).
-
-    Returns
-    -------
-    float
-        Between ``density`` and 1; 1 at density 1.
+        Elements of the reduction between two waits of a lane (fitted).
     """
     if density >= 1.0:
         return 1.0
@@ -340,20 +304,14 @@ def worth_trying(side: int, work: DpuWorkload) -> bool:
 
 @compiled
 def skipped_shares(arch: ArchRecord, side: int, work: DpuWorkload) -> SkippedShares:
-    """Return how zeros change a reduction.
+    """Return relative cycles of a reduction with bitmaps of ACTIVATIONS, WEIGHTS, BOTH or none (DENSE).
 
-    Parameters
-    ----------
-    side : int
-        Bitmaps in use: ACTIVATIONS, WEIGHTS, BOTH, or DENSE for none. The compiler takes what pays.
-
-    Notes
-    -----
-    One bitmap leads the skip: on silicon both sides sparse are barely faster than the better side
-    (``silicon_sparsity.csv``, 16x16). Scanning the bitmap takes ``1 / dpu_sparse_skip_max`` of the dense time
-    and each kept step restarts the pipeline for ``dpu_sparse_restart`` of a step. Weights lie compressed in
-    SRAM (non-zeros plus one bit per element), so their feed shrinks (silicon, 8x16, both sides sparse);
-    activations are read through a table of pointers at ``dpu_sparse_act_feed`` times the dense feed.
+    The compiler uses the fastest. One bitmap leads the skip: on silicon both sides sparse are barely faster
+    than the better side (``silicon_sparsity.csv``, 16x16). Scanning the bitmap takes ``1 /
+    dpu_sparse_skip_max`` of the dense time and each kept step restarts the pipeline for
+    ``dpu_sparse_restart`` of a step. Weights lie compressed in SRAM (non-zeros plus one bit per element), so
+    their feed shrinks (silicon, 8x16, both sides sparse); activations are read through a table of pointers at
+    ``dpu_sparse_act_feed`` times the dense feed.
     """
     if side == DENSE:
         return SkippedShares(1.0, 1.0, 1.0, 0.0)
@@ -398,35 +356,24 @@ def _conv_areas(
     channels: Channels,
 ) -> float:
     """Cycles, without start-up, of all stencils over an output of ``out_w`` x ``out_h`` pixels."""
-    full_w = across * arch.dpu_pixel_lanes_w
-    full_h = down * arch.dpu_pixel_lanes_h
-    columns = np.floor(work.out_w / full_w)
-    rows = np.floor(work.out_h / full_h)
-    rest_w = work.out_w - columns * full_w
-    rest_h = work.out_h - rows * full_h
-    edge_w = np.ceil(rest_w / arch.dpu_pixel_lanes_w)
-    edge_h = np.ceil(rest_h / arch.dpu_pixel_lanes_h)
-    total = 0.0
-    last = 0.0
-    drain = 0.0
-    if columns * rows > 0.0:
-        cycles, last, drain = area_cycles(reduction, channels, across * down, full_w * full_h)
-        total += columns * rows * cycles
-    if edge_w * rows > 0.0:
-        cycles, last, drain = area_cycles(reduction, channels, edge_w * down, rest_w * full_h)
-        total += rows * cycles
-    if columns * edge_h > 0.0:
-        cycles, last, drain = area_cycles(reduction, channels, across * edge_h, full_w * rest_h)
-        total += columns * cycles
-    if edge_w * edge_h > 0.0:
-        cycles, last, drain = area_cycles(reduction, channels, edge_w * edge_h, rest_w * rest_h)
-        total += cycles
+    full_w, full_h = across * arch.dpu_pixel_lanes_w, down * arch.dpu_pixel_lanes_h
+    columns, rows = np.floor(work.out_w / full_w), np.floor(work.out_h / full_h)
+    rest_w, rest_h = work.out_w - columns * full_w, work.out_h - rows * full_h
+    edge_w, edge_h = np.ceil(rest_w / arch.dpu_pixel_lanes_w), np.ceil(rest_h / arch.dpu_pixel_lanes_h)
+    total = last = drain = 0.0
+    for at_bottom in range(2):
+        count_h, groups_h, height = (1.0, edge_h, rest_h) if at_bottom else (rows, down, full_h)
+        for at_right in range(2):
+            count_w, groups_w, width = (1.0, edge_w, rest_w) if at_right else (columns, across, full_w)
+            if count_w * count_h * groups_w * groups_h > 0.0:
+                cycles, last, drain = area_cycles(reduction, channels, groups_w * groups_h, width * height)
+                total += count_w * count_h * cycles
     return total + tail_cycles(channels, min(work.out_w, full_w) * min(work.out_h, full_h), last, drain)
 
 
 @compiled
 def conv_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
-    """Cycles of one convolution on one tile in one MPE mode; never more than dense.
+    """Return the cycles of one convolution on one tile in one MPE mode; at most those of dense operands.
 
     Start-up + sum over stencils of max(compute, write-back) + write-back of the last.
     """
@@ -457,13 +404,9 @@ def _matmul_areas(
     full = np.floor(work.out_w / (slots * lanes))
     rest_pixels = work.out_w - full * slots * lanes
     rest = np.ceil(rest_pixels / lanes)
-    if rest > across:
-        rest = (
-            np.ceil(rest / across) * across
-        )  # a stencil is a rectangle: its last row of groups is filled up
-    total = 0.0
-    last = 0.0
-    drain = 0.0
+    if rest > across:  # a stencil is a rectangle: its last row of groups is filled up
+        rest = np.ceil(rest / across) * across
+    total = last = drain = 0.0
     if full > 0.0:
         cycles, last, drain = area_cycles(reduction, channels, slots, slots * lanes)
         total = full * cycles
@@ -475,14 +418,11 @@ def _matmul_areas(
 
 @compiled
 def matmul_mode_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
-    """Cycles of a matrix product on one tile in one MPE mode; arguments as in `conv_cycles`.
+    """Return the cycles of a matrix product on one tile in one MPE mode.
 
-    Returns
-    -------
-    float
-        DPU cycles. The rows are taken to fold to full groups of pixels; a product that must keep a layout one
-        pixel wide goes through `conv_cycles` with ``out_w = 1`` and costs about four times as much. Zeros are
-        skipped in the first mode only: the cost model's sparse grid shows no gain of the other modes.
+    The rows fold to full groups of pixels; a product with a layout one pixel wide is a convolution with
+    ``out_w = 1`` and costs about four times as much. The first mode alone skips zeros: the sparse grid of the
+    cost model shows no gain of the other modes.
     """
     across, down, channel_groups = mode_shape(arch, mode)
     channels = channel_blocks(arch, work, channel_groups)
@@ -497,7 +437,7 @@ def matmul_mode_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
 
 @compiled
 def matmul_cycles(arch: ArchRecord, work: DpuWorkload) -> float:
-    """Cycles of a matrix product in its best MPE mode; arguments as in `conv_cycles`."""
+    """Return the cycles of a matrix product in its best MPE mode."""
     best = np.inf
     for mode in range(_MODES):
         best = min(best, matmul_mode_cycles(arch, work, mode))
@@ -524,16 +464,8 @@ def _block_cycles(arch: ArchRecord) -> float:
 
 
 @compiled
-def _padded_share(work: DpuWorkload) -> float:
-    """Share of (output row, kernel row) pairs that read padding."""
-    before, after = work.pad_top, work.pad_bottom
-    missing = before * (before + work.stride) + after * (after + work.stride)
-    return min(1.0, missing / (2.0 * work.stride * work.out_h * work.kernel_h))
-
-
-@compiled
 def depthwise_cycles(arch: ArchRecord, work: DpuWorkload) -> float:
-    """DPU cycles of a depthwise convolution, or average pooling (equal weights), on one tile."""
+    """Return the DPU cycles of a depthwise convolution, or average pooling (equal weights), on one tile."""
     size = work.out_c * work.act_bytes
     blocks = _blocks(arch, size)
     taps = work.kernel_w * work.kernel_h
@@ -544,7 +476,11 @@ def depthwise_cycles(arch: ArchRecord, work: DpuWorkload) -> float:
             taps = min(taps, work.kernel_h * reads * arch.dpu_row_reuse_cost)
         else:
             taps *= arch.dpu_row_overlap_cost
-    taps *= 1.0 - arch.dpu_padding_saving * _padded_share(work)
+    # Pairs of output row and kernel row that read padding.
+    before, after = work.pad_top, work.pad_bottom
+    missing = before * (before + work.stride) + after * (after + work.stride)
+    padded_share = min(1.0, missing / (2.0 * work.stride * work.out_h * work.kernel_h))
+    taps *= 1.0 - arch.dpu_padding_saving * padded_share
     if work.stride > 1.0:
         # Strided pixels of few channels fall on the same banks; more blocks spread them.
         taps *= 1.0 + arch.dpu_stride_conflict / (blocks * blocks)
@@ -558,10 +494,7 @@ def depthwise_cycles(arch: ArchRecord, work: DpuWorkload) -> float:
 
 @compiled
 def maxpool_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
-    """DPU cycles of max pooling on one tile; arguments as in `depthwise_cycles`.
-
-    ``mode`` is the MPE mode: fewer pixel slots are slower.
-    """
+    """Return the DPU cycles of max pooling on one tile; MPE modes with fewer pixel slots are slower."""
     across, down, _ = mode_shape(arch, mode)
     groups = _pixel_groups(arch, work.out_w, work.out_h)
     stencil_w = across * arch.dpu_pixel_lanes_w
@@ -579,7 +512,7 @@ def maxpool_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
 
 @compiled
 def eltwise_cycles(arch: ArchRecord, work: DpuWorkload) -> float:
-    """DPU cycles of an elementwise sum of two tensors on one tile; arguments as in `depthwise_cycles`.
+    """Return the DPU cycles of an elementwise sum of two tensors on one tile.
 
     Pixels occupy whole 32 B blocks. int8 is bound by the ports, fp16 by the narrower adder; a broadcast of
     the result to other tiles by the broadcast path.

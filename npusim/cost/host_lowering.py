@@ -1,8 +1,8 @@
-"""What a group of operators asks of a CPU or GPU: the host's part of the operator table."""
+"""Work of a group of operators on a CPU or GPU: the host columns of the operator table."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,20 +23,16 @@ def fill_host_work(
     handed: Collection[str] = (),
     uncached: Collection[str] = (),
 ) -> None:
-    """Fill the host columns of a group's row.
+    """Fill the host columns of the row of a group, whose shape is filled in already.
 
     Parameters
     ----------
-    row : record of OP_DTYPE
-        Its shape is filled in already.
-    device : Cpu or Gpu
-        The device that runs it.
     handed : collection of str
-        Tensors that other devices touch too: they pass through DRAM, whatever caches hold.
+        Tensors that other devices touch too: they pass through DRAM, even if caches hold them.
     uncached : collection of str
-        See `Uncached`.
+        See `uncached_tensors`.
     """
-    members = [graph.operators[name] for name in (group.main, *group.fused)]
+    members = [graph.operators[name] for name in group.members]
     traffic = _Traffic(graph, members, device)
     main = members[0]
     row["host_format"] = _format(graph.inputs_of(main))
@@ -47,12 +43,12 @@ def fill_host_work(
         row["host_results"] = float("inf") if alone else graph.outputs_of(main)[0].elements
     for op in members:
         _add_elements(row, graph, op)
-    row["host_read_bytes"], row["host_written_bytes"] = traffic.read_bytes(), traffic.written_bytes()
-    row["host_fresh_bytes"] = sum(traffic.read_of(t) for t in traffic.read() if t.name in uncached)
-    row["host_leaving_bytes"] = sum(
-        traffic.size(t) for t in graph.outputs_of(members[-1]) if t.name in uncached
-    )
-    for tensor in traffic.crossing():
+    read, written = traffic.read(), graph.outputs_of(members[-1])
+    row["host_read_bytes"] = sum(traffic.read_of(t) for t in read)
+    row["host_written_bytes"] = sum(traffic.size(t) for t in written)
+    row["host_fresh_bytes"] = sum(traffic.read_of(t) for t in read if t.name in uncached)
+    row["host_leaving_bytes"] = sum(traffic.size(t) for t in written if t.name in uncached)
+    for tensor in (*read, *written):
         # The runtime has Booleans in a format of its own, and converts what comes in and goes out.
         outside = tensor.kind is TensorKind.INPUT or tensor.name in graph.outputs
         if tensor.dtype is DType.BOOL and outside:
@@ -99,16 +95,10 @@ def _fill_sparse_product(
 
 
 def hand_over(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, handed: Collection[str]) -> None:
-    """Let some tensors pass through DRAM in a row whose host columns are filled in.
-
-    Parameters
-    ----------
-    handed : collection of str
-        Of what the group reads and makes.
-    """
+    """Let `handed` tensors of a group pass through DRAM in its row, whose host columns are filled in."""
     if not handed:
         return
-    traffic = _Traffic(graph, [graph.operators[name] for name in (group.main, *group.fused)], device)
+    traffic = _Traffic(graph, [graph.operators[name] for name in group.members], device)
     for tensor in traffic.read():
         if tensor.name in handed:
             size = min(traffic.read_of(tensor), float(row["host_read_bytes"]))
@@ -130,7 +120,7 @@ def shared_tensors(
     """Return the stored tensors of computed values that several devices touch."""
     touched: dict[str, set[str]] = {}
     for group in groups:
-        for op in (graph.operators[name] for name in (group.main, *group.fused) if group.device):
+        for op in (graph.operators[name] for name in group.members if group.device):
             for name in (*op.inputs, *op.outputs):
                 for stored in roots[name]:
                     touched.setdefault(stored, set()).add(group.device)
@@ -141,41 +131,25 @@ def shared_tensors(
     )
 
 
-class Uncached:
-    """Tensors that DRAM must move to or from a host whatever caches hold, group after group.
+def uncached_tensors(
+    graph: Graph, groups: Sequence[Group], roots: Mapping[str, Collection[str]], leaving: Collection[str]
+) -> dict[int, set[str]]:
+    """Return the tensors that DRAM moves to or from the host of each group even if caches hold them.
 
-    Inputs, constants and states of the network where they are read first, and its results; likewise what its
-    parts hand to each other.
-
-    Parameters
-    ----------
-    roots : mapping of str to mapping of str to float
-        The tensors whose bytes each tensor is (`npusim.cost.liveness.roots`).
-    leaving : collection of str
-        Roots of the network's results.
+    These are inputs, constants and states of the network at their first read, its results (`leaving`), and
+    tensors between its parts. `roots` are the tensors with the bytes of each tensor.
     """
-
-    def __init__(self, graph: Graph, roots: Mapping[str, Collection[str]], leaving: Collection[str]) -> None:
-        self.graph, self.roots, self.leaving = graph, roots, leaving
-        self._fetched = set[str]()
-
-    def of(self, group: Group) -> set[str]:
-        """Return the uncached tensors of the next group in order of execution."""
-        members = [self.graph.operators[name] for name in (group.main, *group.fused)]
-        results = (name for op in members for name in op.outputs)
-        uncached = {name for name in results if any(stored in self.leaving for stored in self.roots[name])}
-        fetched = set[str]()
-        for name in (name for op in members for name in op.inputs):
-            stored = {root for root in self.roots[name] if self._is_known(root)} - self._fetched
-            if stored:
-                uncached.add(name)
-                fetched |= stored
-        self._fetched |= fetched
-        return uncached
-
-    def _is_known(self, name: str) -> bool:
-        made = self.graph.tensors[name].kind is TensorKind.ACTIVATION
-        return not made or name in self.graph.passed_between_parts
+    known = {name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
+    known.update(graph.passed_between_parts)
+    fetched, uncached = set[str](), dict[int, set[str]]()
+    for i, group in enumerate(groups):
+        if group.unit.is_host:
+            members = [graph.operators[name] for name in group.members]
+            fresh = {t: known.intersection(roots[t]) - fetched for op in members for t in op.inputs}
+            results = {t for op in members for t in op.outputs if not set(roots[t]).isdisjoint(leaving)}
+            uncached[i] = results | {name for name, stored in fresh.items() if stored}
+            fetched.update(*fresh.values())
+    return uncached
 
 
 def _format(inputs: tuple[Tensor, ...]) -> HostFormat:
@@ -200,7 +174,7 @@ def _add_elements(row: Any, graph: Graph, op: Operator) -> None:
 
 
 def _random(row: Any, graph: Graph, op: Operator, device: Cpu | Gpu) -> None:
-    """Rows that lie scattered: each starts with an access to wherever it is, its rest follows in order."""
+    """Fill in scattered rows: each starts with a random access, and its rest follows in order."""
     inputs, work = graph.inputs_of(op), graph.work(op)
     table = inputs[0]
     row_bytes = work.row_length * table.dtype.bytes
@@ -213,10 +187,10 @@ def _random(row: Any, graph: Graph, op: Operator, device: Cpu | Gpu) -> None:
 
 
 class HostFacts(NamedTuple):
-    """All that the host columns of a row depend on of a device."""
+    """Properties of a device that the host columns depend on."""
 
     widens: bool
-    """Whether it multiplies fp16 no faster than fp32: it works on fp32."""
+    """Whether it computes fp16 in fp32, because it multiplies fp16 no faster."""
     cache_line: float
     """Bytes."""
 
@@ -229,18 +203,14 @@ def host_facts(device: Cpu | Gpu) -> HostFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Traffic:
-    """Tensors that a group reads and writes; what its members hand to each other is neither."""
+    """Tensors that a group reads and writes; tensors between its members are neither."""
 
     graph: Graph
     members: list[Operator]
     device: Cpu | Gpu
 
     def size(self, tensor: Tensor) -> float:
-        """Bytes of a tensor as the device keeps it.
-
-        A device that multiplies fp16 no faster than fp32 has no arithmetic of its own for it: it works on
-        fp32.
-        """
+        """Return the bytes of a tensor in the format of the device; one without fp16 arithmetic uses fp32."""
         if tensor.storage is Storage.CSR:
             wide = tensor.with_(dtype=DType.FP32) if self._widens(tensor) else tensor
             return wide.stored_bytes
@@ -257,19 +227,11 @@ class _Traffic:
         names = dict.fromkeys(name for op in self.members for name in op.inputs if name not in inner)
         return [self.graph.tensors[name] for name in names]
 
-    def crossing(self) -> list[Tensor]:
-        """Tensors that are read or written."""
-        return [*self.read(), *self.graph.outputs_of(self.members[-1])]
-
-    def read_bytes(self) -> float:
-        """Bytes that are read from outside."""
-        return sum(self.read_of(t) for t in self.read())
-
     def read_of(self, tensor: Tensor) -> float:
-        """Bytes read of a tensor: of a table only the rows taken, of zeros to be written over none.
+        """Return the bytes read of a tensor: the gathered rows of a table, none of zeros to be overwritten.
 
-        Of a left operand along whose non-zeros a product goes, these with an index each; its right operand is
-        fetched row by row, which is counted by itself.
+        A sparse product reads the non-zeros of its left operand with their indices; the fetched rows of its
+        right operand are counted apart.
         """
         main = self.members[0]
         if main.inputs and _is_sparse_product(self.graph, main):
@@ -285,7 +247,3 @@ class _Traffic:
         if main.family is Family.SCATTER and tensor.kind is TensorKind.CONSTANT and not tensor.density:
             return 0.0
         return self.size(tensor)
-
-    def written_bytes(self) -> float:
-        """Bytes that are written."""
-        return sum(self.size(t) for t in self.graph.outputs_of(self.members[-1]))

@@ -1,58 +1,52 @@
-"""Operators on the CPU or the GPU: a roofline with caches and a time to dispatch.
+"""Operators on a CPU or GPU: a roofline with caches and a time to dispatch.
 
     time = dispatch + max(products + elements, stream) + random accesses
 
-**Products.** Multiply-accumulates over the part of the peak that dense products reach. Columns are worked
-out so many side by side, so their number is rounded up to whole lanes (a product of a vector lays the depth
-there instead, where that is less); each result takes the time of some more for being started and stored; and
-too few results leave cores idle. Each product has a fixed time, too: operands are laid out anew, the kernel
-fills and drains.
+**Products.** Multiply-accumulates at a share of the peak. Columns are computed in parallel lanes, so their
+number is rounded up (a product of a vector lays the depth there instead, where that is less). Each result
+takes the time of further multiply-accumulates to start and store, and few results leave cores idle. Each
+product has a fixed time: laying out operands, filling and draining the kernel.
 
-**Elements.** So many cycles of a core for each, by the kind of work, and for each row. Cores share a scatter
-by columns, so that narrow rows keep few of them busy.
+**Elements.** Cycles of a core for each element and row, by the kind of work. Cores divide the columns of a
+scatter, so narrow rows keep few of them busy.
 
-**Stream.** Bytes read and written, a written one at a cost of its own. What an inference reads anew (weights,
-inputs, states) comes from DRAM where it is more in all than the caches hold: the share beyond them has been
-driven out since the inference before. Of all else that an operator touches, what
-fits the nearest cache moves at its bandwidth, what fits the next as well at that one's, and the rest at
-DRAM's, of which one core gets a part only: continuous in sizes, capacities and bandwidths. A level farther
-away is never faster than a nearer one. Where several devices share an inference, what one of them makes and
-another touches passes through DRAM, for everybody; what stays on a host stays in its caches.
+**Stream.** Bytes read and written, with a higher cost per written byte. Weights, inputs and states come from
+DRAM where together they exceed the caches: other data evicts the share beyond them before the next inference.
+Other bytes move at the bandwidth of the nearest cache that they fit, level by level, and the rest at that of
+DRAM, of which one core gets a part only. A farther level is never faster. Where several devices share an
+inference, a tensor that two of them touch passes through DRAM; others stay in the caches of their host.
 
-**Sparse products.** A row of the right operand is fetched for each non-zero of the left one, and comes from
-where its table lies: of a table that fits a cache, at that cache's bandwidth, however often it is fetched.
+**Sparse products.** A row of the right operand is fetched for each non-zero of the left one, from the level
+that holds the table.
 
-**Random accesses.** The latency of the levels, weighted alike by the bytes among which they fall, over the
-misses that all cores keep in flight.
+**Random accesses.** The latency of the levels, weighted by the bytes among which they fall, over the misses
+that all cores keep in flight.
 
-**Power** beyond idle is rated at one clock and voltage: a part of it leaks, another moves the bytes of DRAM,
-and the rest is dynamic. Leakage grows with the voltage. Dynamic power grows with the clock and with the
-square of the voltage: charging a capacitance takes its charge times the voltage, once a cycle.
+**Power** beyond idle is rated at one clock and voltage: a part leaks, a part moves the bytes of DRAM, and the
+rest is dynamic. Leakage grows with the voltage. Dynamic power grows with the clock and with the square of the
+voltage.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
 from npusim.arch import Cpu, Gpu
-from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS, ElementKind
+from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS, ElementKind, RooflineDevice
 from npusim.cost.kernels import compiled
-from npusim.cost.records import BytesPerSecond, Hertz, Number, Seconds, Share, Vector, Volts, Watts, dtype_of
+from npusim.cost.records import Floats, Hertz, Number, Vector, Watts, columns_at, dtype_of, fill_at
 from npusim.cost.tables import HostFormat, OpRecord
 
 
 class DramRates(NamedTuple):
-    """What devices need to know of main memory."""
+    """Latency of main memory, energy of a byte at its voltage, clock and voltage over the rated ones."""
 
     latency_s: float
     j_per_byte: float
-    """Energy of a byte, at the voltage."""
     clock_ratio: float
-    """Clock over the rated one."""
     voltage_ratio: float
-    """Voltage over the rated one."""
 
 
 @compiled
@@ -76,78 +70,67 @@ _FORMATS = {
 """Format of the data sheet that each is computed in: the first that the device has."""
 
 _LIKE: dict[ElementKind, ElementKind] = {"scatter_reduce": "scatter", "row_relayout": "relayout"}
-"""Kinds of work that take as long as another where a data sheet does not list them."""
+"""Kinds of work with the cycles of another where a data sheet does not list them."""
 _Levels = Annotated[Vector, CACHE_LEVELS, "B"]
+_FROM_SHEET = {
+    "dense_efficiency": "dense_efficiency",
+    "busy_outputs": "busy_outputs",
+    "product_lanes": "product_lanes",
+    "result_macs": "result_macs",
+    "write_cost": "write_cost",
+    "outstanding_misses": "outstanding_misses",
+    "scatter_cost": "scatter_cost",
+    "scatter_columns": "scatter_columns",
+    "bytes_per_s": "dram_bandwidth",
+    "core_bytes_per_s": "core_bandwidth",
+    "dispatch_s": "dispatch_overhead",
+    "product_overhead_s": "product_overhead",
+    "launch_s": "launch_overhead",
+    "busy_w": "power.busy",
+    "idle_w": "power.idle",
+    "voltage": "voltage",
+    "rated_voltage": "power.rated_at.voltage",
+    "leakage_share": "power.leakage_share",
+    "waiting_share": "power.waiting_share",
+}
+"""Columns with a number of the data sheet."""
 
 
+@columns_at(RooflineDevice, _FROM_SHEET)
 class HostPrimitives:
-    """The numbers of the data sheet that describe a CPU or GPU; see `npusim.arch.device.RooflineDevice`."""
+    """The numbers of the data sheet that describe a CPU or GPU."""
 
     cores: Number
-    """Cores that work on an inference."""
+    """Cores of an inference."""
     clock_hz: Hertz
     """Clock of a core."""
+    rated_clock_hz: Hertz
+    """Clock of the busy power."""
     macs_per_cycle: Annotated[Vector, len(HostFormat), "1/cycle"]
     """Multiply-accumulates of a core, by `HostFormat`."""
-    dense_efficiency: Share
-    """Share of the peak that dense products reach."""
-    busy_outputs: Number
-    """Results for each core that keep it busy; 0: products of any size do."""
-    product_lanes: Number
-    """Columns that are worked out side by side; 1: they are not rounded up."""
-    result_macs: Number
-    """Multiply-accumulates that starting and storing a result is worth."""
     element_cycles: Annotated[Vector, len(ELEMENT_KINDS), "cycles"]
     """Cycles of a core for an element, by the kind of work."""
     row_cycles: Annotated[Vector, len(ROW_KINDS), "cycles"]
     """Cycles of a core for a row, by the kind of work."""
     cache_bytes: _Levels
-    """Size of each cache, the nearest first; 0: there is no such level."""
+    """Size of each cache, the nearest first; 0: no such level."""
     cache_bytes_per_s: Annotated[Vector, CACHE_LEVELS, "B/s"]
     """Bandwidth of each cache."""
     cache_latency_s: Annotated[Vector, CACHE_LEVELS, "s"]
     """Latency of each cache."""
-    write_cost: Number
-    """Time of a written byte over that of a read one."""
-    outstanding_misses: Number
-    """Misses that a core keeps in flight."""
-    scatter_cost: Number
-    """Time of a random update over that of a random read."""
-    scatter_columns: Number
-    """Columns of a scatter that a core takes at least; 0: all cores work on any."""
-    bytes_per_s: BytesPerSecond
-    """Bandwidth from DRAM."""
-    core_bytes_per_s: BytesPerSecond
-    """Bandwidth from DRAM of one core; 0: that of all."""
-    dispatch_s: Seconds
-    """Start of an operator."""
-    product_overhead_s: Seconds
-    """Fixed time of a product on top."""
-    launch_s: Seconds
-    """Call of the device's runtime."""
-    busy_w: Watts
-    """Power while it works, idle power and the memory traffic it causes included."""
-    idle_w: Watts
-    """Power while it has nothing to do."""
-    voltage: Volts
-    """Supply."""
-    rated_clock_hz: Hertz
-    """Clock at which `busy_w` holds ..."""
-    rated_voltage: Volts
-    """... and voltage."""
-    leakage_share: Share
-    """Part of the power beyond idle that leaks."""
-    waiting_share: Share
-    """Part of the dynamic power that is drawn while cores wait."""
     is_gpu: Number
-    """1 for a GPU, 0 for a CPU: under which name its time and energy are added up."""
+    """1 for a GPU, 0 for a CPU."""
+
+    if TYPE_CHECKING:  # the columns of the data sheet
+
+        def __getattr__(self, name: str) -> float: ...
 
 
 class HostRecord(HostPrimitives):
-    """A CPU or GPU: its primitives, and what follows from them (`derive_host`)."""
+    """A CPU or GPU: its primitives, and columns that follow from them (`derive_host`)."""
 
     level_bytes: _Levels
-    """Bytes that lie within each level."""
+    """Bytes within each level."""
     level_s_per_byte: Annotated[Vector, CACHE_LEVELS + 1, "s"]
     """Time of a byte from each level; the last is DRAM."""
     level_wait_s: Annotated[Vector, CACHE_LEVELS + 1, "s"]
@@ -155,7 +138,7 @@ class HostRecord(HostPrimitives):
     working_w: Watts
     """Power while it works, beyond its idle power."""
     saved_w: Watts
-    """Part of it that is not drawn while cores wait."""
+    """Part of `working_w` that cores do not draw while they wait."""
 
 
 HOST_DTYPE = dtype_of(HostRecord)
@@ -163,45 +146,30 @@ HOST_PRIMITIVES = tuple(dtype_of(HostPrimitives).names)
 
 
 def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
-    """Fill the primitives of a CPU or GPU."""
+    """Fill the primitives of a CPU or GPU under a performance hint, "latency" or "throughput"."""
+    record["product_lanes"] = record["write_cost"] = 1.0
+    fill_at(record, _FROM_SHEET, device)
     record["cores"], record["clock_hz"] = device.cores_used(hint), device.clock_used(hint)
     rates = {str(name): float(rate) for name, rate in device.macs_per_cycle.items()}
-    fastest = max(rates.values())
     for host_format, names in _FORMATS.items():
-        record["macs_per_cycle"][host_format] = next(
-            (rates[name] for name in names if name in rates), fastest
-        )
-    record["dense_efficiency"] = device.dense_efficiency
-    record["busy_outputs"] = device.busy_outputs if device.busy_outputs is not None else 0.0
-    record["product_lanes"] = device.product_lanes if device.product_lanes is not None else 1.0
-    record["result_macs"] = device.result_macs if device.result_macs is not None else 0.0
-    plain = 1.0 / float(record["macs_per_cycle"][HostFormat.FP32])
-    plain = float(device.element_cycles.get("arithmetic", plain))
+        known = (rates[name] for name in names if name in rates)
+        record["macs_per_cycle"][host_format] = next(known, max(rates.values()))
+    cycles = device.element_cycles
+    plain = float(cycles.get("arithmetic", 1.0 / float(record["macs_per_cycle"][HostFormat.FP32])))
     for i, kind in enumerate(ELEMENT_KINDS):
-        like = device.element_cycles.get(_LIKE[kind], plain) if kind in _LIKE else plain
-        record["element_cycles"][i] = device.element_cycles.get(kind, like)
+        record["element_cycles"][i] = cycles.get(kind, cycles.get(_LIKE.get(kind, kind), plain))
     for i, row in enumerate(ROW_KINDS):
         record["row_cycles"][i] = device.row_cycles.get(row, 0.0)
     if device.element_rate is not None:
-        for cycles in ("element_cycles", "row_cycles"):
-            record[cycles] /= float(device.element_rate)
+        record["element_cycles"] /= float(device.element_rate)
+        record["row_cycles"] /= float(device.element_rate)
     for i, cache in enumerate(device.caches.values()):
         record["cache_bytes"][i], record["cache_bytes_per_s"][i] = cache.size, cache.bandwidth
         record["cache_latency_s"][i] = cache.latency
-    record["write_cost"] = device.write_cost if device.write_cost is not None else 1.0
-    record["outstanding_misses"], record["scatter_cost"] = device.outstanding_misses, device.scatter_cost
-    record["scatter_columns"] = device.scatter_columns if device.scatter_columns is not None else 0.0
-    record["core_bytes_per_s"] = device.core_bandwidth if device.core_bandwidth is not None else 0.0
-    record["bytes_per_s"], record["busy_w"] = device.dram_bandwidth, device.power.busy
-    record["idle_w"], record["is_gpu"] = device.power.idle, float(isinstance(device, Gpu))
-    record["dispatch_s"], record["launch_s"] = device.dispatch_overhead, device.launch_overhead
-    overhead = device.product_overhead
-    record["product_overhead_s"] = overhead if overhead is not None else 0.0
-    power, rated = device.power, device.power.rated_at
-    record["voltage"], record["rated_voltage"] = device.voltage, rated.voltage
+    rated = device.power.rated_at
     share = rated.sustained_clock_share
     record["rated_clock_hz"] = rated.clock * (1.0 if share is None else getattr(share, hint))
-    record["leakage_share"], record["waiting_share"] = power.leakage_share, power.waiting_share
+    record["is_gpu"] = float(isinstance(device, Gpu))
 
 
 _LEVELS, _KINDS, _ROWS = CACHE_LEVELS, len(ELEMENT_KINDS), len(ROW_KINDS)
@@ -210,7 +178,7 @@ _SCATTERS = tuple(ELEMENT_KINDS.index(kind) for kind in ("scatter", "scatter_red
 
 @compiled
 def derive_host(host: HostRecord, dram: DramRates) -> None:
-    """Fill the derived columns of a host: bytes within each level, time of a byte and a read there, power."""
+    """Fill the derived columns of a host."""
     bytes_per_s = host.bytes_per_s
     if host.core_bytes_per_s > 0.0:
         bytes_per_s = min(bytes_per_s, host.cores * host.core_bytes_per_s)
@@ -242,7 +210,7 @@ def _derive_power(host: HostRecord, dram: DramRates) -> None:
     memory_w = min(rated_memory_w, beyond_idle_w - leaking_w)
     dynamic_w = beyond_idle_w - leaking_w - memory_w
     scale = dynamic_scale(host.clock_hz / host.rated_clock_hz, host.voltage / host.rated_voltage)
-    # As differences, so that nothing is lost to rounding at the rated point.
+    # As differences, so that rounding loses nothing at the rated point.
     host.working_w = (
         beyond_idle_w
         + leaking_w * (leakage_scale(host.voltage / host.rated_voltage) - 1.0)
@@ -253,8 +221,8 @@ def _derive_power(host: HostRecord, dram: DramRates) -> None:
 
 
 @compiled
-def _spread(host: HostRecord, bytes_: float, per_byte: Any) -> float:
-    """Sum of a time per byte over `bytes_` that lie as near as they fit."""
+def _spread(host: HostRecord, bytes_: float, per_byte: Floats) -> float:
+    """Sum of a time per byte over `bytes_` in the nearest levels that they fit."""
     total = inside = 0.0
     for i in range(_LEVELS):
         reach = min(bytes_, host.level_bytes[i])
@@ -286,18 +254,11 @@ def _cold_bytes(host: HostRecord, op: OpRecord) -> float:
 
 @compiled
 def _fetch_s(host: HostRecord, op: OpRecord) -> float:
-    """Time to fetch the rows of a sparse product, each from where its table lies (s)."""
+    """Time to fetch the rows of a sparse product, each from the level of its table (s)."""
     if op.host_fetched_bytes <= 0.0:
         return 0.0
     reach = max(1.0, op.host_reach_bytes)
     return float(op.host_fetched_bytes / reach * _spread(host, reach, host.level_s_per_byte))
-
-
-@compiled
-def _missed_bytes(host: HostRecord, op: OpRecord) -> float:
-    """Bytes of fetched rows that no cache holds."""
-    reach = max(1.0, op.host_reach_bytes)
-    return float(op.host_fetched_bytes * max(0.0, reach - host.level_bytes[_LEVELS - 1]) / reach)
 
 
 @compiled
@@ -341,7 +302,7 @@ def _elements_s(host: HostRecord, op: OpRecord) -> float:
 
 @compiled
 def host_waits_s(host: HostRecord, op: OpRecord) -> float:
-    """Time of dispatch and random accesses of an operator (s)."""
+    """Return the time of dispatch and random accesses of an operator (s)."""
     accesses = op.host_gathers + host.scatter_cost * op.host_scatters
     if accesses <= 0.0:
         return float(host.dispatch_s)
@@ -351,25 +312,26 @@ def host_waits_s(host: HostRecord, op: OpRecord) -> float:
 
 
 class HostCost(NamedTuple):
-    """What an operator costs on a host."""
+    """Costs of an operator on a host."""
 
     time_s: float
     streamed_bytes: float
-    """Bytes from and to DRAM that take time: what the caches do not hold."""
+    """Bytes from and to DRAM that caches do not serve."""
     waiting_s: float
-    """Part of the time in which cores wait: for memory, or to be called."""
+    """Part of the time in which cores wait for memory or for the call."""
     read_bytes: float
-    """Bytes read from DRAM; inputs and constants of the network at least once, cached or not."""
+    """Bytes read from DRAM; at least inputs and constants of the network, cached or not."""
     written_bytes: float
-    """Bytes written to DRAM; results of the network at least."""
+    """Bytes written to DRAM; at least results of the network."""
 
 
 @compiled
 def cost_host(host: HostRecord, op: OpRecord) -> HostCost:
-    """Return what one operator costs on a host device."""
+    """Return the costs of one operator on a host."""
     work_s = _product_s(host, op) + _elements_s(host, op)
     busy_s, waits_s = max(work_s, _stream_s(host, op) + _fetch_s(host, op)), host_waits_s(host, op)
-    cold, missed = _cold_bytes(host, op), _missed_bytes(host, op)
+    cold, reach = _cold_bytes(host, op), max(1.0, op.host_reach_bytes)
+    missed = op.host_fetched_bytes * max(0.0, reach - host.level_bytes[_LEVELS - 1]) / reach
     warm = op.host_read_bytes + op.host_written_bytes - cold
     left = max(0.0, warm - host.level_bytes[_LEVELS - 1])
     read = cold + (left * (op.host_read_bytes - cold) / warm if warm > 0.0 else 0.0)
@@ -385,5 +347,5 @@ def cost_host(host: HostRecord, op: OpRecord) -> HostCost:
 
 @compiled
 def host_energy_j(host: HostRecord, cost: HostCost) -> float:
-    """Return what a host draws for one operator beyond its idle power (J)."""
+    """Return the energy of a host for one operator beyond its idle power (J)."""
     return float(cost.time_s * host.working_w - cost.waiting_s * host.saved_w)

@@ -1,9 +1,9 @@
 """Pruning of dominated batches by lower bounds, for a sweep that keeps its front alone.
 
-Before a batch is evaluated, each residency plan gets a lower bound of latency and energy over its points. For
-every operator it takes the least of each amount over its candidates, at the best rates of the batch. These
-are overlapped and added up as in `npusim.cost.plan_costs`, which never falls where an amount grows. Where
-points evaluated before (*incumbents*) dominate these bounds of every plan, no point of the batch is on the
+Each residency plan gets lower bounds of latency and energy over the points of a batch before the batch is
+evaluated. For each operator they take the least of each need over its candidates, at the best rates of the
+batch. These overlap and add up as in `npusim.cost.plan_costs`, whose results never fall where a need grows.
+Where earlier points (*incumbents*) dominate these bounds of every plan, no point of the batch is on the
 front.
 """
 
@@ -15,27 +15,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.candidates import CANDIDATE_SIZE, reads_dram, refills
-from npusim.cost.design_batch import Batch
-from npusim.cost.kernels import compiled, compiled_making_arrays
-from npusim.cost.latency import copies_s, lower_bound_s, point_rates
-from npusim.cost.plan_costs import FUSED_SUMS, PlanIndependent, fused_chain_s, plan_independent
-from npusim.cost.plans import NO_LEAF, PlanTable
-from npusim.cost.rates import LOWER, READ_WAIT, WRITE_WAIT
+from npusim.cost.design_batch import ROW_BOUNDS, Batch, Work
+from npusim.cost.kernels import compiled
+from npusim.cost.plan_costs import FUSED_SUMS, change_rows, fused_chain_s
+from npusim.cost.plans import NO_LEAF
+from npusim.cost.rates import LOWER, READ_WAIT, WRITE_WAIT, copies_s, lower_bound_s, point_rates
 from npusim.cost.records import Bools, Floats, Ints
 from npusim.cost.resources import (
     BODY,
     COUNT,
     LANE_CYCLES,
     LEVEL_READ_BYTES,
-    MOVED,
-    PARTS,
     STATIC_W,
     UNIT_ENERGIES,
-    fill_energies,
-    fill_moved,
+    dynamic_j,
+    moved_bytes,
 )
-from npusim.cost.search import GroupSearch, fits
-from npusim.cost.tables import TOTAL_DTYPE, OpRecord
+from npusim.cost.tables import TOTAL_DTYPE
 
 _COLUMNS = list(TOTAL_DTYPE.names or ())
 _TOTALS = len(_COLUMNS)
@@ -49,128 +45,55 @@ _MOST = 256
 _MOST_BOUNDED = 2048
 """Operators times plans up to which bounds take less time than evaluating a batch."""
 
-_BEST_S, _WAIT_S, _GRID_S, _DSP_S, _DMA_S, _EXPOSED_S, _REFILLS_S, _WALKS_S, _APART_S = range(9)
-"""Columns of the bounds of a row (s). From `_GRID_S` on a row-wise fusion adds them up, in the order of its
-sums."""
-_RESOURCES = 9
-"""First of the columns of resources (`BODY` columns)."""
-_ROW_BOUNDS = _RESOURCES + BODY
+_BEST_S, _WAIT_S, _GRID_S, _EXPOSED_S, _REFILLS_S, _WALKS_S, _DMA_S, _DSP_S, _APART_S = range(9)
+"""Lower bounds of a row (s); from `_GRID_S` on in the order of the sums of a row-wise fusion."""
+_RESOURCES = ROW_BOUNDS - BODY
+"""First lower bound of a resource (`BODY` columns)."""
 
 
 class Incumbents(NamedTuple):
-    """Best points of a front so far, and the bounds that its points keep to."""
+    """Best points of a front so far (`counts` for each thread), and the constraints of the front."""
 
     is_objective: Bools
     """Whether each of `OBJECTIVES` is minimised."""
     bounded: Ints
-    """Columns of TOTAL_DTYPE with bounds."""
+    """Columns of TOTAL_DTYPE with constraints."""
     low: Floats
-    """Lower bound of each of these columns."""
     high: Floats
-    """Upper bound of each of these columns."""
     objectives: Floats
-    """Objectives of each thread's incumbents, -inf where they are not minimised, shape (threads, _MOST, 3).
-    Empty where all points are evaluated."""
+    """Objectives of the incumbents, -inf where not minimised, shape (threads, _MOST, 3); empty: no
+    pruning."""
     counts: Ints
-    """Incumbents of each thread."""
 
 
 def no_incumbents() -> Incumbents:
     """Return incumbents that prune nothing."""
-    return _incumbents([], {}, 0, 0)
+    return incumbents_of([], {}, 0)
 
 
 def incumbents_of(
     minimise: Collection[str], constraints: Mapping[str, tuple[float, float]], threads: int
 ) -> Incumbents:
-    """Return empty storage for the best points of a front.
+    """Return empty storage for the best points of a front under (least, greatest) values of metrics.
 
     It prunes nothing where a metric of the front has no lower bound, where area is the only one, or where a
     constrained metric is not in TOTAL_DTYPE.
-
-    Parameters
-    ----------
-    constraints : mapping of str to pair of float
-        Least and greatest value of metrics.
     """
     has_bounds = set(minimise) <= set(OBJECTIVES) and set(minimise) != {"area_mm2"}
-    can_check = set(constraints) <= set(_COLUMNS)
-    return _incumbents(minimise, constraints, threads, _MOST) if has_bounds and can_check else no_incumbents()
-
-
-def _incumbents(
-    minimise: Collection[str], constraints: Mapping[str, tuple[float, float]], threads: int, most: int
-) -> Incumbents:
+    if not has_bounds or not set(constraints) <= set(_COLUMNS):
+        return no_incumbents()
     low, high = np.array(list(constraints.values()), np.float64).reshape(-1, 2).T.copy()
     is_objective = np.array([name in minimise for name in OBJECTIVES])
     bounded = np.array([_COLUMNS.index(name) for name in constraints], np.int64)
-    objectives, count = np.zeros((threads, most, 3)), np.zeros(threads, np.int64)
-    return Incumbents(is_objective, bounded, low, high, objectives, count)
-
-
-class Bounds(NamedTuple):
-    """Lower bounds over the points of a batch; scratch of one thread."""
-
-    rows: Floats
-    """Bounds of each row, shape (rows, _ROW_BOUNDS), where it `is_bounded`."""
-    is_bounded: Bools
-    independent: PlanIndependent
-    """Bounds of costs under every plan, in one column; the most contexts."""
-    unit_j: Floats
-    """Energies of units, shape (array devices, 1, UNIT_ENERGIES)."""
-    work_s: Floats
-    """Work of each array device under a plan."""
-    demands: Floats
-    """Demands on each array device, shape (array devices, 1, COUNT)."""
-    moved: Floats
-    """Bytes that it moves, shape (array devices, 1, MOVED)."""
-    energies: Floats
-    """Its energies, shape (array devices, 1, PARTS)."""
-    fused_sums: Floats
-    machine: Floats
-    """Area (mm2) and idle power (W)."""
-    row: Ints
-    """Row 0 of tables of one row."""
-
-
-@compiled_making_arrays
-def new_bounds(rows: int, arrays: int, hosts: int, operators: int) -> Bounds:
-    """Return empty storage for bounds."""
-    independent = plan_independent(arrays, hosts, operators, 1)
-    demands, unit_j = np.empty((arrays, 1, COUNT)), np.empty((arrays, 1, UNIT_ENERGIES))
-    moved, energies = np.empty((arrays, 1, MOVED)), np.empty((arrays, 1, PARTS))
-    row_bounds, is_bounded = np.empty((rows, _ROW_BOUNDS)), np.zeros(rows, np.bool_)
-    work_s, fused_sums, machine = np.empty(arrays), np.empty((FUSED_SUMS, 1)), np.empty(2)
-    row = np.zeros(1, np.int64)
-    return Bounds(
-        row_bounds,
-        is_bounded,
-        independent,
-        unit_j,
-        work_s,
-        demands,
-        moved,
-        energies,
-        fused_sums,
-        machine,
-        row,
-    )
+    objectives, counts = np.zeros((threads, _MOST, 3)), np.zeros(threads, np.int64)
+    return Incumbents(is_objective, bounded, low, high, objectives, counts)
 
 
 @compiled
-def are_bounded(table: PlanTable, batch: Batch) -> bool:
-    """Whether bounds of a batch are worth computing: it has one request in flight and few plans."""
-    few = table.family.shape[0] * table.array_of.shape[0] <= _MOST_BOUNDED
-    for c in range(batch.counts[0]):
-        few = few and batch.independent.requests[c] <= 1.0
-    return bool(few)
-
-
-@compiled
-def _fill_batch_bounds(batch: Batch, bounds: Bounds) -> None:
-    """Write bounds of costs under every plan, of energies of units, of area and of idle power."""
-    table, least, unit_j, columns = batch.independent.table, bounds.independent, batch.unit_j, batch.counts[0]
-    states = batch.state_of[batch.counts[1] - 1] + 1
+def _fill_batch_bounds(batch: Batch, work: Work) -> tuple[float, float]:
+    """Write bounds of costs under every plan and of unit energies; return those of area and idle power."""
+    table, least, unit_j, columns = batch.independent.table, work.least, work.least_unit_j, batch.counts[0]
+    area_mm2 = idle_w = np.inf
     for row in range(table.shape[0]):
         least.table[row, 0] = np.inf
         for c in range(columns):
@@ -178,43 +101,28 @@ def _fill_batch_bounds(batch: Batch, bounds: Bounds) -> None:
     for d in range(unit_j.shape[0]):
         for c in range(columns):
             least.contexts[d, 0] = max(least.contexts[d, 0], batch.independent.contexts[d, c])
-        for e in range(UNIT_ENERGIES):
-            bounds.unit_j[d, 0, e] = np.inf
-            for state in range(states):
-                bounds.unit_j[d, 0, e] = min(bounds.unit_j[d, 0, e], unit_j[d, state, e])
-    bounds.machine[:] = np.inf
-    for state in range(states):
-        bounds.machine[0] = min(bounds.machine[0], batch.machine[state, 0])
-        bounds.machine[1] = min(bounds.machine[1], batch.machine[state, 2])
+    unit_j[:] = np.inf
+    for state in range(batch.state_of[batch.counts[1] - 1] + 1):
+        area_mm2 = min(area_mm2, batch.machine[state, 0])
+        idle_w = min(idle_w, batch.machine[state, 2])
+        for d in range(unit_j.shape[0]):
+            for e in range(UNIT_ENERGIES):
+                unit_j[d, 0, e] = min(unit_j[d, 0, e], batch.unit_j[d, state, e])
+    return area_mm2, idle_w
 
 
 @compiled
-def _fill_row_bounds(
-    candidates: Any,
-    start: int,
-    stop: int,
-    is_served: bool,
-    rate_bounds: Floats,
-    op: OpRecord,
-    dsp_s: float,
-    least: Floats,
-) -> None:
-    """Write lower bounds of an operator's amounts over its candidates in a batch.
+def _fill_row_bounds(work: Work, r: int, rate_bounds: Floats, dsp_s: float) -> None:
+    """Write lower bounds of the needs of a row over its candidates in a batch.
 
-    Parameters
-    ----------
-    start, stop : int
-        The operator's candidates are `candidates[start:stop]`.
-    rate_bounds : array of float64, shape (RATES, 2)
-    dsp_s : float
-        Least time of the DSPs for one run of the operator.
-    least : array of float64, shape (_ROW_BOUNDS,)
-        Written: bounds for all runs of the operator, but for DSPs one run, as the sums of fusions have it.
-        Infinite where no candidate fits into SRAM.
+    They hold for all repeats of the operator, those of DSPs (at least `dsp_s`) for one run, as the sums of
+    fusions have them. They are infinite where no candidate fits into SRAM.
     """
+    search, op, least = work.search, work.table.rows[r], work.row_bounds[r]
+    is_served, candidates = search.served[r].is_any > 0.0, search.candidates
     numbers, lower = candidates.view(np.float64), point_rates(rate_bounds, LOWER)
     least[:] = np.inf
-    for c in range(start, stop):
+    for c in range(search.row_starts[r], search.row_starts[r + 1]):
         candidate = candidates[c]
         if candidate.needed_bytes > lower.tile_sram_bytes:
             continue
@@ -222,7 +130,7 @@ def _fill_row_bounds(
         latency_s = max(lower_bound_s(candidate, lower), dsp_s)
         moved_s = candidate.read_bytes * lower.rates.read_s + candidate.written_bytes * lower.rates.write_s
         dma_s = moved_s + candidate.read_gaps * lower.rates.gap_s
-        dma_s += copies_s(candidate.copied_bytes, rate_bounds, LOWER)
+        dma_s += copies_s(candidate.copied_bytes, lower)
         exposed_s = candidate.prologue_bytes * lower.rates.read_s
         exposed_s += candidate.epilogue_bytes * lower.rates.write_s
         waits_s = refills(candidate, lower.tile_sram_bytes) * lower.read_wait_s
@@ -234,81 +142,72 @@ def _fill_row_bounds(
         least[_REFILLS_S] = min(least[_REFILLS_S], waits_s)
         least[_WALKS_S] = min(least[_WALKS_S], walks_s)
         least[_APART_S] = min(least[_APART_S], latency_s - walks_s)
-        for r in range(BODY):
-            least[_RESOURCES + r] = min(least[_RESOURCES + r], numbers[c * CANDIDATE_SIZE + r])
-    for r in range(LEVEL_READ_BYTES, BODY if is_served else 0):
-        least[_RESOURCES + r] = 0.0  # at some points DRAM supplies these bytes
+        for k in range(BODY):
+            least[_RESOURCES + k] = min(least[_RESOURCES + k], numbers[c * CANDIDATE_SIZE + k])
+    for k in range(LEVEL_READ_BYTES, BODY if is_served else 0):
+        least[_RESOURCES + k] = 0.0  # at some points DRAM supplies these bytes
     wait_s = rate_bounds[READ_WAIT, LOWER] if reads_dram(op) and not is_served else 0.0
     least[_WAIT_S] = wait_s + (rate_bounds[WRITE_WAIT, LOWER] if op.c_dram_bytes > 0.0 else 0.0)
     if op.repeats != 1.0:
-        for k in range(_ROW_BOUNDS):
+        for k in range(ROW_BOUNDS):
             if k != _DSP_S:
                 least[k] *= op.repeats
 
 
 @compiled
-def _fill_plan_bounds(
-    table: PlanTable, family: int, row_of: Ints, demands: Floats, devices: Any, bounds: Bounds
-) -> None:
-    """Write bounds of the work of each array device under a plan, and of its demands."""
-    leaf_op, chain_leaf, array_of = table.leaf_op[family], table.chain_leaf[family], table.array_of
-    fused_sums, least = bounds.fused_sums, bounds.rows
-    for d in range(bounds.work_s.shape[0]):
-        bounds.work_s[d] = 0.0
-        for r in range(COUNT):
-            bounds.demands[d, 0, r] = demands[d, r]
+def _fill_plan_bounds(work: Work, family: int, devices: Any) -> None:
+    """Write bounds of the time of each array device under a plan, and of the demands on it (first column)."""
+    table, row_of, bounds, fused_sums = work.table, work.row_of, work.row_bounds, work.tree.fused_sums
+    leaf_op, chain_leaf = table.leaf_op[family], table.chain_leaf[family]
+    for d in range(work.least_s.shape[0]):
+        work.least_s[d] = 0.0
+        for k in range(COUNT):
+            work.demands[d, 0, k] = work.search.demands[d, k]
     for leaf in range(leaf_op.shape[0]):
         o = leaf_op[leaf]
         if o == NO_LEAF:
             continue
         if o >= 0:
-            row, d = row_of[o], array_of[o]
-            bounds.work_s[d] += least[row, _WAIT_S]
+            row, d = row_of[o], table.array_of[o]
+            work.least_s[d] += bounds[row, _WAIT_S]
             if chain_leaf[o] < 0:
-                bounds.work_s[d] += least[row, _BEST_S]
-            for r in range(BODY):
-                bounds.demands[d, 0, r] += least[row, _RESOURCES + r]
+                work.least_s[d] += bounds[row, _BEST_S]
+            for k in range(BODY):
+                work.demands[d, 0, k] += bounds[row, _RESOURCES + k]
         else:
-            fused_sums[:] = 0.0
+            fused_sums[:, 0] = 0.0
             for member in range(leaf + o, leaf):
                 for s in range(FUSED_SUMS):
-                    fused_sums[s, 0] += least[row_of[leaf_op[member]], _GRID_S + s]
-            d = array_of[leaf_op[leaf - 1]]
-            bounds.work_s[d] += fused_chain_s(fused_sums, devices[d].stream_pieces, 0)
+                    fused_sums[s, 0] += bounds[row_of[leaf_op[member]], _GRID_S + s]
+            d = table.array_of[leaf_op[leaf - 1]]
+            work.least_s[d] += fused_chain_s(fused_sums, devices[d].stream_pieces, 0)
 
 
 @compiled
-def _latency_bound_s(bounds: Bounds) -> float:
-    """Return a lower bound of latency over a batch under the current plan."""
-    independent, latency_s = bounds.independent, bounds.independent.launches_s[0]
-    for d in range(bounds.work_s.shape[0]):
-        latency_s += bounds.work_s[d] + independent.dispatches_s[d, 0]
-    for h in range(independent.hosts_s.shape[0]):
-        latency_s += independent.hosts_s[h, 0]
-    return float(latency_s)
+def _latency_energy_bounds(work: Work, idle_w: float) -> tuple[float, float]:
+    """Return lower bounds of latency (s) and energy (J) over a batch under the current plan."""
+    least, unit_j = work.least, work.least_unit_j
+    latency_s = least.launches_s[0]
+    for d in range(work.least_s.shape[0]):
+        latency_s += work.least_s[d] + least.dispatches_s[d, 0]
+    for h in range(least.hosts_s.shape[0]):
+        latency_s += least.hosts_s[h, 0]
+    total_j = idle_w * latency_s
+    for d in range(work.least_s.shape[0]):
+        demands = work.demands[d]
+        demands[0, LANE_CYCLES] = least.lane_cycles[d, 0]
+        dram_bytes, read_bytes, written_bytes = moved_bytes(demands, 0)
+        for part_j in dynamic_j(demands, 0, dram_bytes, read_bytes + written_bytes, unit_j[d], 0):
+            total_j += part_j
+        device_s = work.least_s[d] + least.dispatches_s[d, 0]
+        total_j += unit_j[d, 0, STATIC_W] * device_s / least.contexts[d, 0]
+    for h in range(least.hosts_j.shape[0]):
+        total_j += least.hosts_j[h, 0]
+    return latency_s, total_j
 
 
 @compiled
-def _energy_bound_j(bounds: Bounds, latency_s: float) -> float:
-    """Return a lower bound of energy over a batch under the current plan."""
-    independent, unit_j, energies = bounds.independent, bounds.unit_j, bounds.energies
-    total_j = bounds.machine[1] * latency_s
-    for d in range(bounds.work_s.shape[0]):
-        demands, moved = bounds.demands[d], bounds.moved[d]
-        demands[0, LANE_CYCLES] = independent.lane_cycles[d, 0]
-        fill_moved(demands, 1, moved)
-        fill_energies(demands, moved, bounds.row, unit_j[d], bounds.row, 1, energies[d])
-        for part in range(PARTS):
-            total_j += energies[d, 0, part]
-        work_s = bounds.work_s[d] + independent.dispatches_s[d, 0]
-        total_j += unit_j[d, 0, STATIC_W] * work_s / independent.contexts[d, 0]
-    for h in range(independent.hosts_j.shape[0]):
-        total_j += independent.hosts_j[h, 0]
-    return float(total_j)
-
-
-@compiled
-def has_better(
+def _has_better(
     incumbents: Incumbents, thread: int, latency_s: float, energy_j: float, area_mm2: float
 ) -> bool:
     """Whether an incumbent dominates all points with at least this latency, energy and area."""
@@ -321,98 +220,62 @@ def has_better(
 
 
 @compiled
-def is_dominated(
-    table: PlanTable,
-    search: GroupSearch,
-    rate_bounds: Floats,
-    batch: Batch,
-    row_of: Ints,
-    bounds: Bounds,
-    incumbents: Incumbents,
-    thread: int,
-) -> bool:
+def is_dominated(work: Work, batch: Batch, incumbents: Incumbents, thread: int) -> bool:
     """Whether incumbents dominate all points of a batch, by lower bounds.
 
-    Parameters
-    ----------
-    rate_bounds : array of float64, shape (array devices, RATES, 2)
-        Least and greatest rates of the batch.
-    row_of : array of int64, shape (operators,)
-        Scratch.
+    Bounds are computed only where they take less time than evaluating the batch: with one request in flight
+    and few plans.
     """
-    if incumbents.counts.shape[0] == 0 or incumbents.counts[thread] == 0 or not are_bounded(table, batch):
+    table, row_of, unfit = work.table, work.row_of, 0
+    if incumbents.counts.shape[0] == 0 or incumbents.counts[thread] == 0:
         return False
-    _fill_batch_bounds(batch, bounds)
+    if table.family.shape[0] * table.array_of.shape[0] > _MOST_BOUNDED:
+        return False
+    for c in range(batch.counts[0]):
+        if batch.independent.requests[c] > 1.0:
+            return False
+    area_mm2, idle_w = _fill_batch_bounds(batch, work)
     row_of[:] = -1
-    unfit, dsp_s = 0, bounds.independent.dsp_s
     for plan in range(table.family.shape[0]):
-        for c in range(table.change_start[plan], table.change_start[plan + 1]):
-            o, r = table.changes[c, 0], table.changes[c, 1]
-            if row_of[o] >= 0 and not fits(table.rows[row_of[o]], search.row_starts, row_of[o]):
-                unfit -= 1
-            if not fits(table.rows[r], search.row_starts, r):
-                unfit += 1
-            row_of[o] = r
+        unfit = change_rows(table, work.search.row_starts, plan, unfit, row_of)
         if unfit > 0:
             continue
         for o in range(row_of.shape[0]):
             r, d = row_of[o], table.array_of[o]
-            if d >= 0 and not bounds.is_bounded[r]:
-                bounds.is_bounded[r] = True
-                is_served = search.served[r].is_any > 0.0
-                start, stop = search.row_starts[r], search.row_starts[r + 1]
-                own, candidates = rate_bounds[d], search.candidates
-                _fill_row_bounds(
-                    candidates, start, stop, is_served, own, table.rows[r], dsp_s[o, 0], bounds.rows[r]
-                )
-        _fill_plan_bounds(table, table.family[plan], row_of, search.demands, batch.archs.arrays[0], bounds)
-        latency_s = _latency_bound_s(bounds)
-        if latency_s == np.inf:
-            continue  # it fits at no point
-        energy_j = _energy_bound_j(bounds, latency_s)
-        if not has_better(incumbents, thread, latency_s, energy_j, bounds.machine[0]):
+            if d >= 0 and not work.is_bounded[r]:
+                work.is_bounded[r] = True
+                _fill_row_bounds(work, r, work.rate_bounds[d], work.least.dsp_s[o, 0])
+        _fill_plan_bounds(work, table.family[plan], batch.archs.arrays[0])
+        latency_s, energy_j = _latency_energy_bounds(work, idle_w)
+        # An infinite bound: the plan fits at no point.
+        if latency_s < np.inf and not _has_better(incumbents, thread, latency_s, energy_j, area_mm2):
             return False
     return True
 
 
 @compiled
-def skip_points(totals: Any, order: Ints, points: int) -> None:
-    """Write infinite latency and energy for points that are not evaluated."""
-    for p in range(points):
-        total = totals[order[p]]
-        total.latency_s = total.energy_j = np.inf
-
-
-@compiled
 def add_incumbents(incumbents: Incumbents, thread: int, totals: Any, order: Ints, points: int) -> None:
     """Add the points of a batch with the least latency, energy, and product of both."""
-    figures, best, places = totals.view(np.float64), (np.inf, np.inf, np.inf), (-1, -1, -1)
+    figures = totals.view(np.float64)
+    least_s = least_j = least_js = np.inf
+    at_s = at_j = at_js = -1
     for p in range(points):
         first = order[p] * _TOTALS
         latency_s, energy_j = figures[first + _LATENCY], figures[first + _ENERGY]
-        if not latency_s < np.inf:
-            continue
-        is_admitted = True
+        is_admitted = latency_s < np.inf
         for b in range(incumbents.bounded.shape[0]):
             figure = figures[first + incumbents.bounded[b]]
             is_admitted = is_admitted and incumbents.low[b] <= figure <= incumbents.high[b]
-        if is_admitted:
-            if latency_s < best[0]:
-                best, places = (latency_s, best[1], best[2]), (first, places[1], places[2])
-            if energy_j < best[1]:
-                best, places = (best[0], energy_j, best[2]), (places[0], first, places[2])
-            if latency_s * energy_j < best[2]:
-                best = (best[0], best[1], latency_s * energy_j)
-                places = (places[0], places[1], first)
-    for first in places:
+        if is_admitted and latency_s < least_s:
+            least_s, at_s = latency_s, first
+        if is_admitted and energy_j < least_j:
+            least_j, at_j = energy_j, first
+        if is_admitted and latency_s * energy_j < least_js:
+            least_js, at_js = latency_s * energy_j, first
+    for first in (at_s, at_j, at_js):
         if first >= 0:
-            _add_incumbent(
-                incumbents,
-                thread,
-                figures[first + _LATENCY],
-                figures[first + _ENERGY],
-                figures[first + _AREA],
-            )
+            latency_s, energy_j = figures[first + _LATENCY], figures[first + _ENERGY]
+            _add_incumbent(incumbents, thread, latency_s, energy_j, figures[first + _AREA])
 
 
 @compiled

@@ -1,24 +1,24 @@
-"""Memory levels between the SRAM of an array device and DRAM: which bytes they serve, and how fast.
+"""Memory levels between SRAM of an array device and DRAM: the bytes that they serve, and how fast.
 
-A tensor that an operator reads again, or that one operator hands to another, is served by a level that still
-holds it. What passes between two uses decides that, not where it lies: `between` bytes are counted for each
-operand while a graph is lowered (`npusim.cost.liveness`), as though all of them went through the level.
+A level serves a tensor that it still holds when an operator reads it again, or when another operator reads
+it. The bytes between two uses decide, not the address: `between` bytes are counted for each operand while a
+graph is lowered (`npusim.cost.liveness`), as though all of them passed through the level.
 
-    cache     holds the operand where  between + size <= capacity          (least recently used is replaced)
+    cache     holds the operand where  between + size <= capacity          (least recently used)
     software  holds as much of it as   capacity - between  leaves room for
 
-Matrices that are marked to stay (CacheG) come first in a level that software manages: they share it, and the
-rest is left to the others. Within one operator, what is fetched again passes all of the operator's operands
-and results in between. Levels are inclusive: an outer one serves what no nearer one holds. Results that
-only the same device reads need never reach DRAM where software knows that; a cache writes them back.
+Matrices that are marked to stay (CacheG) come first in a level that software manages; other operands share
+the rest. Within one operator, all operands and results pass between two reads of the same bytes. Levels are
+inclusive: an outer one serves what no nearer one holds. Software keeps results that only the same device
+reads out of DRAM; a cache writes them back.
 
-The first piece, which nothing hides, is counted at DRAM's rate (`npusim.cost.rates` has those of levels). No
-capacity serves nothing, and more of it never less: so it is never slower.
+The first piece, which overlaps with no work, is counted at the rate of DRAM. No capacity serves nothing, and
+more never serves less: so more capacity is never slower.
 
-A level that several devices share is the outermost one of each. What all of them touch passes through it, so
-distances between uses are counted over all of them, and what one makes the other finds there. Inferences that
-work side by side have an even part of its capacity each, as contexts of one device have of its own levels.
-What all devices move through it takes as long as its banks need for it, as with DRAM.
+A level that several devices share is the outermost one of each. Distances between uses count the bytes of all
+these devices, and one device finds the results of another there. Parallel inferences have an even part of the
+capacity each, as contexts of one device have of its own levels. All bytes of all devices pass through the
+banks of the level, as with DRAM.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from npusim.cost.kernels import compiled
 from npusim.cost.rates import LEVEL_SOURCE, LEVEL_WAIT, READ_WAIT
 from npusim.cost.records import Bytes, Floats, Number, Share, Vector, dtype_of
 from npusim.cost.resources import LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS, READ_BYTES, WRITTEN_BYTES
-from npusim.cost.tables import Between, OpRecord, Unit
+from npusim.cost.tables import OpRecord, Unit
 
 _DPU, _DSP, _DMA = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA))
 
@@ -43,22 +43,22 @@ WEIGHTS, INPUTS, OUTPUTS = (BIT_OF[name] for name in OPERANDS)
 
 
 class ServedRecord:
-    """What the levels of a device serve of one operator, the nearest first."""
+    """Bytes of one operator that the levels of a device serve, the nearest first."""
 
     first_bytes: Annotated[Vector, LEVELS, "B"]
-    """Of what is read for the first time, by level."""
+    """Bytes of first reads, by level."""
     again_share: Annotated[Vector, LEVELS, "share"]
-    """Share of what is read again, by level."""
+    """Share of repeated reads, by level."""
     written_bytes: Annotated[Vector, LEVELS, "B"]
-    """Of what is written and never needs to reach DRAM, by level."""
+    """Results that never reach DRAM, by level."""
     compulsory_bytes: Bytes
-    """What is read for the first time."""
+    """First reads of all operands."""
     first_share: Share
-    """Share of it that levels serve."""
+    """Share of the first reads that levels serve."""
     is_any: Number
-    """Whether any level serves anything; 0 or 1."""
+    """1 where any level serves anything."""
     shared_place: Number
-    """Place of the level that several devices share, counted from 1; 0: there is none."""
+    """Place of the shared level, counted from 1; 0: none."""
 
 
 SERVED_DTYPE = dtype_of(ServedRecord)
@@ -71,7 +71,7 @@ def share_held(capacity: float, between_bytes: float, size_bytes: float, is_cach
     Parameters
     ----------
     between_bytes : float
-        What passed since its last use, and one byte more; 0: it was not used before.
+        Bytes since its last use, plus one; 0: it was not used before.
     """
     if between_bytes <= 0.0 or size_bytes <= 0.0:
         return 0.0
@@ -88,57 +88,39 @@ def _passes(operands: float, bit: float) -> bool:
 
 
 @compiled
-def compulsory_bytes(op: OpRecord) -> float:
-    """Return what an operator reads from outside SRAM at least: each operand once, of a triangle its half."""
-    left = op.a_triangle_bytes if op.triangle else op.a_dram_bytes
-    return float(left + op.b_dram_bytes + op.extra_dram_bytes)
-
-
-@compiled
-def _between(op: OpRecord, is_shared: bool) -> Between:
-    return op.between_shared if is_shared else op.between
-
-
-@compiled
 def fill_served(arch: Any, op: OpRecord, served: ServedRecord) -> None:
-    """Fill in what the levels of a device serve of one operator.
-
-    Parameters
-    ----------
-    arch : record of ARCH_DTYPE
-        Of its capacity each of the inferences that work side by side has its part.
-    """
+    """Fill in the bytes of an operator that the levels of a device (record of ARCH_DTYPE) serve."""
     left = op.a_triangle_bytes if op.triangle else op.a_dram_bytes
-    served.compulsory_bytes = compulsory_bytes(op)
+    served.compulsory_bytes = left + op.b_dram_bytes + op.extra_dram_bytes
+    footprint = served.compulsory_bytes + op.c_dram_bytes
     first = again = written = 0.0
     served.is_any, served.shared_place = 0.0, arch.shared_place
     for k in range(LEVELS):
         served.first_bytes[k] = served.again_share[k] = served.written_bytes[k] = 0.0
         if arch.level_bytes[k] <= 0.0:
             continue
-        is_shared, operands = k + 1 == int(arch.shared_place), arch.level_operands[k]
+        is_shared, is_cache = k + 1 == int(arch.shared_place), arch.level_is_cache[k] > 0.0
+        has_inputs = _passes(arch.level_operands[k], INPUTS)
+        has_weights = _passes(arch.level_operands[k], WEIGHTS)
         capacity = arch.level_bytes[k] / (arch.sharers if is_shared else arch.contexts)
-        passed = _between(op, is_shared)
-        is_cache = arch.level_is_cache[k] > 0.0
+        between = op.between_shared if is_shared else op.between
         pinned_bytes = op.pinned_shared_bytes if is_shared else op.pinned_bytes
         pinned = 0.0 if is_cache else min(1.0, capacity / max(1.0, pinned_bytes))
         rest = capacity if is_cache else max(0.0, capacity - pinned_bytes)
-        a = b = extra = c = 0.0
-        if _passes(operands, INPUTS):
-            a = left * share_held(rest, passed.a, left, is_cache)
-            if op.a_pinned > 0.0 and passed.a > 0.0:
+        a = b = extra = c = held = 0.0
+        if has_inputs:
+            a = left * share_held(rest, between.a, left, is_cache)
+            if op.a_pinned > 0.0 and between.a > 0.0:
                 a = max(a, left * pinned)
-        if _passes(operands, WEIGHTS):
-            b = op.b_dram_bytes * share_held(rest, passed.b, op.b_dram_bytes, is_cache)
-            if op.b_pinned > 0.0 and passed.b > 0.0:
+        if has_weights:
+            b = op.b_dram_bytes * share_held(rest, between.b, op.b_dram_bytes, is_cache)
+            if op.b_pinned > 0.0 and between.b > 0.0:
                 b = max(b, op.b_dram_bytes * pinned)
-            extra = op.extra_dram_bytes * share_held(rest, passed.extra, op.extra_dram_bytes, is_cache)
-        if not is_cache and _passes(operands, OUTPUTS) and _passes(operands, INPUTS):
-            c = op.c_dram_bytes * share_held(rest, passed.c, op.c_dram_bytes, False)
-        footprint = served.compulsory_bytes + op.c_dram_bytes
-        held = share_held(rest, 1.0, footprint, is_cache) if _passes(operands, INPUTS) else 0.0
-        if not _passes(operands, WEIGHTS):
-            held = 0.0
+            extra = op.extra_dram_bytes * share_held(rest, between.extra, op.extra_dram_bytes, is_cache)
+        if not is_cache and has_inputs and _passes(arch.level_operands[k], OUTPUTS):
+            c = op.c_dram_bytes * share_held(rest, between.c, op.c_dram_bytes, False)
+        if has_inputs and has_weights:
+            held = share_held(rest, 1.0, footprint, is_cache)
         served.first_bytes[k] = max(0.0, a + b + extra - first)
         served.again_share[k] = max(0.0, held - again)
         served.written_bytes[k] = max(0.0, c - written)
@@ -148,54 +130,40 @@ def fill_served(arch: Any, op: OpRecord, served: ServedRecord) -> None:
 
 
 @compiled
-def fill_all_served(arrays: Any, rows: Any, served: Any) -> None:
-    """Fill in what levels serve of each row of an operator table; hosts have levels of their own.
+def serve_rows(arrays: Any, rows: Any, candidates: Any, row_starts: Any, served: Any) -> None:
+    """Fill in the bytes of each row that levels serve, and move them from DRAM to levels in candidates.
+
+    Hosts have levels of their own.
 
     Parameters
     ----------
     arrays : array of ARCH_DTYPE, shape (array devices,)
+    candidates : array of CANDIDATE_DTYPE
+        Candidates of row `r` are `candidates[row_starts[r] : row_starts[r + 1]]`.
+    served : array of SERVED_DTYPE, shape (rows,)
+        Written.
     """
+    numbers = candidates.view(np.float64)
     for r in range(rows.shape[0]):
         if rows[r].unit in (_DPU, _DSP, _DMA):
             fill_served(arrays[rows[r].device], rows[r], served[r])
-
-
-@compiled
-def serve(candidates: Any, row_starts: Any, served: Any) -> None:
-    """Have the levels serve the mapping candidates what they hold: it is no demand on DRAM any more.
-
-    Parameters
-    ----------
-    candidates : array of CANDIDATE_DTYPE
-        Candidates of row `r` are `candidates[row_starts[r] : row_starts[r + 1]]`; nothing of them is served
-        yet.
-    served : array of SERVED_DTYPE, shape (rows,)
-    """
-    numbers = candidates.view(np.float64)
-    for r in range(served.shape[0]):
-        if served[r].is_any > 0.0:
-            for c in range(row_starts[r], row_starts[r + 1]):
-                first = c * CANDIDATE_SIZE
-                read, from_levels, to_levels = numbers[first + READ_BYTES], 0.0, 0.0
-                again = max(0.0, read - served[r].compulsory_bytes)
-                for k in range(LEVELS):
-                    near = min(served[r].first_bytes[k], read) + served[r].again_share[k] * again
-                    numbers[first + LEVEL_READ_BYTES + k] = near
-                    numbers[first + LEVEL_WRITTEN_BYTES + k] = served[r].written_bytes[k]
-                    from_levels += near
-                    to_levels += served[r].written_bytes[k]
-                numbers[first + READ_BYTES] -= from_levels
-                numbers[first + WRITTEN_BYTES] -= to_levels
+        for c in range(row_starts[r], row_starts[r + 1] if served[r].is_any > 0.0 else row_starts[r]):
+            first = c * CANDIDATE_SIZE
+            read, from_levels, to_levels = numbers[first + READ_BYTES], 0.0, 0.0
+            again = max(0.0, read - served[r].compulsory_bytes)
+            for k in range(LEVELS):
+                near = min(served[r].first_bytes[k], read) + served[r].again_share[k] * again
+                numbers[first + LEVEL_READ_BYTES + k] = near
+                numbers[first + LEVEL_WRITTEN_BYTES + k] = served[r].written_bytes[k]
+                from_levels += near
+                to_levels += served[r].written_bytes[k]
+            numbers[first + READ_BYTES] -= from_levels
+            numbers[first + WRITTEN_BYTES] -= to_levels
 
 
 @compiled
 def first_wait_s(served: ServedRecord, rates: Floats, point: int) -> float:
-    """Return the wait for an operator's first byte: of what levels serve, theirs, in proportion (s).
-
-    Parameters
-    ----------
-    rates : array of float64, shape (RATES, points)
-    """
+    """Return the wait for the first byte of an operator (s), of DRAM and levels in proportion."""
     wait_s = rates[READ_WAIT, point]
     if served.is_any > 0.0 and served.compulsory_bytes > 0.0:
         for k in range(LEVELS):
@@ -206,12 +174,9 @@ def first_wait_s(served: ServedRecord, rates: Floats, point: int) -> float:
 
 @compiled
 def sourced_bytes(numbers: Floats, first: int, rates: Floats, point: int, source: int) -> float:
-    """Return the bytes of levels that one of them supplies at a point, or DRAM (`LEVELS`).
+    """Return the level bytes of a candidate that one level supplies at a point, or DRAM (`LEVELS`).
 
-    Parameters
-    ----------
-    numbers : array of float64
-        The table of candidates as numbers; the candidate begins at `first`.
+    The numbers of the candidate start at `numbers[first]`.
     """
     total = 0.0
     for k in range(LEVELS):
@@ -224,14 +189,9 @@ def sourced_bytes(numbers: Floats, first: int, rates: Floats, point: int, source
 def add_candidate_demands(
     numbers: Floats, candidate: float, repeats: float, rates: Floats, point: int, demands: Floats
 ) -> None:
-    """Add to a vector of demands what a mapping candidate needs at a point, each time its operator runs.
+    """Add the needs of a candidate at a point, for all repeats of its operator, to a row of demands.
 
-    Parameters
-    ----------
-    candidate : float
-        Its place in the table of candidates, whose numbers are `numbers`.
-    rates : array of float64, shape (RATES, points)
-    demands : array of float64, shape (COUNT,)
+    `candidate` is a place in the table of candidates, whose numbers are `numbers`.
     """
     first = int(candidate) * CANDIDATE_SIZE
     for r in range(LEVEL_READ_BYTES):
@@ -246,7 +206,7 @@ def add_candidate_demands(
 
 @compiled
 def shared_bytes_per_s(arch: Any) -> float:
-    """Return what the level moves that a device shares (B/s); as everywhere, no less than DRAM."""
+    """Return the bandwidth of the level that a device shares (B/s), at least that of DRAM."""
     return float(max(arch.level_bytes_per_s[int(arch.shared_place) - 1], arch.dram_bytes_per_s))
 
 
@@ -254,16 +214,9 @@ def shared_bytes_per_s(arch: Any) -> float:
 def shared_levels_s(
     arrays: Any, moved: Floats, bytes_per_s: Floats, dram_bytes_per_s: float, point: int
 ) -> float:
-    """Return the time that the busiest level needs for what all devices move that share it (s).
+    """Return the time of the busiest shared level for the bytes of all its devices (s).
 
-    Parameters
-    ----------
-    arrays : array of ARCH_DTYPE, shape (array devices,)
-        Which level each of them shares.
-    moved : array of float64, shape (array devices, points)
-        Bytes of each device.
-    bytes_per_s : array of float64, shape (array devices, points)
-        What the level moves that each device shares; as everywhere, no less than DRAM.
+    `moved` and `bytes_per_s` are bytes and level bandwidth of each device, shape (array devices, points).
     """
     longest_s = 0.0
     for d in range(arrays.shape[0]):

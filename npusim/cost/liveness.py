@@ -1,15 +1,14 @@
-"""Live bytes in the NPU's SRAM at each operator, and reuse distances of tensors outside SRAM.
+"""Live bytes in SRAM of an NPU at each operator, and reuse distances of tensors outside SRAM.
 
-A tensor that stays occupies its bytes from the operator that makes (or first reads) it to its last reader.
-Every tile holds the right operand of a product whole; any other tensor is spread over the tiles. Operators of
-a row-wise fusion pass blocks of rows on to each other and work at the same time. Blocks and weights of all of
-them lie in SRAM side by side: at most as many blocks as there are kinds of units.
+A resident tensor occupies its bytes from the operator that makes (or first reads) it to its last reader. Each
+tile holds the right operand of a product whole; other tensors are divided among the tiles. Operators of a
+row-wise fusion hand on blocks of rows and work at the same time. Their blocks and weights share SRAM: at most
+as many blocks as there are kinds of units.
 
-Memory levels live on reuse. Its distance is the number of bytes that pass between two uses of a tensor, in
-the order of execution, with each tensor as a whole. All tensors that a device touches in between count,
-whether a residency plan keeps them in SRAM or not. So distances belong to the network, not to a plan or a
-machine, and give few hits rather than many. Every device finds in DRAM what another device touched in
-between. Devices that share a level are one device to that level.
+Memory levels depend on reuse distances: the bytes of all tensors that a device touches between two uses of a
+tensor, each as a whole, in the order of execution, resident or not. So distances belong to the network, not
+to a plan or a machine, and hits are not overestimated. A tensor that another device touched in between is in
+DRAM. Devices that share a level are one device to that level.
 """
 
 from __future__ import annotations
@@ -27,15 +26,13 @@ from npusim.ops import Family, Storage, Tensor, TensorKind
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a group reads and makes on a device."""
+    """Operands and results of a group on a device: bytes by the tensor that they are part of."""
 
     device: str
     a: Mapping[str, float] | None = None
     b: Mapping[str, float] | None = None
     extra: tuple[Mapping[str, float], ...] = ()
-    """Operands: bytes by the tensor that they are part of."""
     made: Mapping[str, float] | None = None
-    """Results by their bytes."""
 
 
 def fill_reuse(
@@ -47,16 +44,16 @@ def fill_reuse(
     leaving: Collection[str],
     shared: Mapping[str, str],
 ) -> None:
-    """Fill in the columns of the operator table that memory levels live on.
+    """Fill in the columns of the operator table that memory levels read.
 
     Parameters
     ----------
     operands : mapping
-        Of each group on an array device what it reads and makes (`npusim.cost.lowering`).
+        Operands and results of each group on an array device (`npusim.cost.lowering`).
     leaving : collection of str
         Tensors that the network returns.
     shared : mapping of str to str
-        Of each device that shares a level, which.
+        The shared level of each device that has one.
     """
     kept = {t.name for t in graph.tensors.values() if t.cached and t.kind is not TensorKind.ACTIVATION}
     uses: list[Use | None] = []
@@ -72,41 +69,34 @@ def fill_reuse(
                 a = dict.fromkeys(a, operand.triangle_bytes / len(a))
             made = {result.name: result.bytes for result in operand.results}
             uses.append(Use(group.device, a, operand.b, operand.extra, made))
-    _fill(table, uses, leaving, kept, ("between", "pinned_bytes"))
+    _fill(table, uses, leaving, kept, "")
     if shared:
-        places = {device: f"level {level}" for device, level in shared.items()}
-        as_one = [
-            None if use is None else replace(use, device=places.get(use.device, use.device)) for use in uses
-        ]
-        _fill(table, as_one, leaving, kept, ("between_shared", "pinned_shared_bytes"))
+        for i, use in enumerate(uses):
+            if use is not None and use.device in shared:
+                uses[i] = replace(use, device=f"level {shared[use.device]}")
+        _fill(table, uses, leaving, kept, "_shared")
 
 
 def _fill(
-    table: Any,
-    uses: Sequence[Use | None],
-    leaving: Collection[str],
-    kept: Collection[str],
-    columns: tuple[str, str],
+    table: Any, uses: Sequence[Use | None], leaving: Collection[str], kept: Collection[str], suffix: str
 ) -> None:
-    """Fill in what passes and what is marked to stay, each into its column."""
-    moved: dict[str, dict[str, float]] = {}
-    for mover in (one for one in uses if one is not None):
-        for operand in (mover.a, mover.b):
-            marked = {name: size for name, size in (operand or {}).items() if name in kept}
-            moved.setdefault(mover.device, {}).update(marked)
-    pinned = {name for found in moved.values() for name in found}
+    """Fill in the bytes between uses, and the bytes that are marked to stay."""
+    marked: dict[str, dict[str, float]] = {}
+    for mover in filter(None, uses):
+        operands = {**(mover.a or {}), **(mover.b or {})}
+        own = {name: size for name, size in operands.items() if name in kept}
+        marked.setdefault(mover.device, {}).update(own)
+    pinned = {name for sizes in marked.values() for name in sizes}
     for row, use, between in zip(table, uses, bytes_between(uses, leaving, pinned), strict=True):
-        if use is None:
-            continue
-        row[columns[0]] = between
-        row["a_pinned"], row["b_pinned"] = (
-            bool(one) and pinned.issuperset(one or ()) for one in (use.a, use.b)
-        )
-        row[columns[1]] = sum(moved.get(use.device, {}).values())
+        if use is not None:
+            row["between" + suffix] = between
+            row["a_pinned"] = bool(use.a) and pinned.issuperset(use.a or ())
+            row["b_pinned"] = bool(use.b) and pinned.issuperset(use.b or ())
+            row[f"pinned{suffix}_bytes"] = sum(marked[use.device].values())
 
 
 def _on_host(graph: Graph, group: Group, roots: Mapping[str, Any]) -> Use:
-    ops = [graph.operators[name] for name in (group.main, *group.fused)]
+    ops = [graph.operators[name] for name in group.members]
     read = {
         stored: float(graph.tensors[stored].bytes) for op in ops for t in op.inputs for stored in roots[t]
     }
@@ -117,7 +107,7 @@ def _on_host(graph: Graph, group: Group, roots: Mapping[str, Any]) -> Use:
 def bytes_between(
     uses: Sequence[Use | None], leaving: Collection[str], pinned: Collection[str]
 ) -> list[Between]:
-    """Return what passes between uses, for each group.
+    """Return the bytes between two uses of the operands and results of each group.
 
     Parameters
     ----------
@@ -126,11 +116,11 @@ def bytes_between(
     leaving : collection of str
         Tensors that the network returns.
     pinned : collection of str
-        Tensors that have room of their own in a level and take none from others.
+        Tensors with reserved capacity in a level.
     """
     distances = [Between() for _ in uses]
     recent: dict[str, tuple[int, str, float]] = {}
-    """Of each tensor its last use, by whom, and its bytes; the last used at the end."""
+    """Last use of each tensor (group, device, bytes), in the order of last use."""
     made: dict[str, int] = {}
     last_needed: dict[int, float] = {}
     lost: set[int] = set()
@@ -139,16 +129,15 @@ def bytes_between(
             continue
 
         def passed(names: Collection[str], device: str = use.device) -> float:
-            """Bytes since the earliest of the last uses of some tensors, these apart."""
+            """Bytes since the earliest of the last uses of some tensors, without these."""
             ages = [recent[name][0] for name in names if name in recent and recent[name][1] == device]
             return _since(recent, min(ages), names, pinned) if len(ages) == len(names) and ages else -1.0
 
         operands = (use.a, use.b, *use.extra)
-        between = [passed(one) if one else -1.0 for one in (use.a, use.b)]
-        more = [passed(one) for one in use.extra]
-        a, b = (max(0.0, one + 1.0) for one in between)
+        a, b = (passed(operand) + 1.0 if operand else 0.0 for operand in (use.a, use.b))
+        more = [passed(operand) for operand in use.extra]
         distances[i] = Between(a, b, max(more) + 1.0 if more and min(more) >= 0.0 else 0.0)
-        read = {name for one in operands for name in one or ()}
+        read = {name for operand in operands for name in operand or ()}
         for name in read & made.keys():
             maker = made[name]
             if uses[maker].device != use.device:  # type: ignore[union-attr]  # a maker is no view
@@ -157,7 +146,7 @@ def bytes_between(
                 size = _since(recent, maker, [name], pinned)
                 last_needed[maker] = max(last_needed.get(maker, 0.0), size)
         for name in (*sorted(read), *(use.made or ())):
-            size = max((one[name] for one in (*operands, use.made) if one and name in one), default=0.0)
+            size = max(sizes[name] for sizes in (*operands, use.made) if sizes and name in sizes)
             recent.pop(name, None)
             recent[name] = (i, use.device, size)
         made.update(dict.fromkeys(use.made or (), i))
@@ -183,10 +172,10 @@ def _since(
 
 
 def packing(tensor: Tensor, is_weight: bool, npu: Npu) -> float:
-    """Return bytes of an operand as it is moved and kept over its dense bytes.
+    """Return bytes of an operand in transfers and in SRAM over its dense bytes.
 
-    A tensor stored with a bitmap stays packed in SRAM where the NPU accepts that for its role
-    (`npu.sparsity.decompress_weights`, `decompress_activations`); otherwise it is moved dense.
+    A tensor with a bitmap stays packed where the NPU decompresses operands of its role (`npu.sparsity`);
+    otherwise it is moved dense.
     """
     switches = npu.sparsity
     accepted = switches.decompress_weights if is_weight else switches.decompress_activations
@@ -196,21 +185,16 @@ def packing(tensor: Tensor, is_weight: bool, npu: Npu) -> float:
 
 
 Roots = Mapping[str, Mapping[str, float]]
-"""Stored tensors that hold each tensor's bytes, with the share of its bytes in each."""
+"""Stored tensors with the bytes of each tensor, and the share of its bytes in each."""
 
 
 def roots(graph: Graph, groups: Iterable[Group]) -> Roots:
-    """Map every tensor to the stored tensors that hold its bytes.
+    """Map each tensor to the stored tensors with its bytes; operators outside `groups` work in place.
 
-    Views share theirs with what they view, parts with what was split in place; a tensor that was joined in
-    place is what its parts are.
-
-    Parameters
-    ----------
-    groups : iterable of Group
-        What is done by a unit; an operator that is not is done in place.
+    A view has the bytes of its source, a part those of the split tensor, and a tensor that was joined in
+    place those of its parts.
     """
-    working = {name for g in groups if g.unit is not Unit.VIEW for name in (g.main, *g.fused)}
+    working = {name for g in groups if g.unit is not Unit.VIEW for name in g.members}
     root: dict[str, dict[str, float]] = {name: {name: 1.0} for name in graph.tensors}
     for op in graph:
         if op.name in working or not op.inputs:
@@ -237,7 +221,7 @@ def fused_chains(graph: Graph, decisions: Decisions, root: Roots) -> list[tuple[
         return []
     for i, group in enumerate(decisions.groups):
         if group.unit is not Unit.VIEW:
-            for name in (group.main, *group.fused):
+            for name in group.members:
                 op = graph.operators[name]
                 for tensor in (*op.inputs, *op.outputs):
                     for stored in row_fused.intersection(root[tensor]):
@@ -257,29 +241,20 @@ def fused_chains(graph: Graph, decisions: Decisions, root: Roots) -> list[tuple[
 
 
 def row_block_bytes(tensor: Tensor, npu: Npu) -> float:
-    """Return what a row-fused tensor takes in a tile: one block of rows is made while one is read.
-
-    A block has as many rows as the grid has pixels.
-    """
+    """Return the bytes of a row-fused tensor in a tile: two blocks, each with a row per pixel of the grid."""
     rows = 2.0 * float(npu.dpu.grid.vpe) ** 2
     return float(min(tensor.bytes, rows * tensor.shape[-1] * tensor.dtype.bytes))
 
 
 def row_block_sizes(graph: Graph, decisions: Decisions, root: Roots, soc: Soc) -> dict[str, float]:
-    """Return the bytes that the row blocks of each row-fused tensor take in each tile.
+    """Return the bytes of the row blocks of each row-fused tensor in each tile.
 
-    Notes
-    -----
-    Grid, DSPs and DMA work on one block each at a time, so a row-wise fusion has as many blocks at a time, of
-    the size of the largest at most.
+    Grid, DSPs and DMA process one block each, so a row-wise fusion has at most as many blocks at a time, of
+    the size of the largest.
     """
     block_bytes: dict[str, float] = {}
     for members in fused_chains(graph, decisions, root):
-        ops = [
-            graph.operators[name]
-            for i in members
-            for name in (decisions.groups[i].main, *decisions.groups[i].fused)
-        ]
+        ops = [graph.operators[name] for i in members for name in decisions.groups[i].members]
         tensors = decisions.residency.row_fused.intersection(t for op in ops for t in op.outputs)
         npu = soc.array_devices[decisions.groups[members[0]].device]
         sizes = {name: row_block_bytes(graph.tensors[name], npu) for name in sorted(tensors)}
@@ -290,23 +265,17 @@ def row_block_sizes(graph: Graph, decisions: Decisions, root: Roots, soc: Soc) -
 
 
 class Liveness:
-    """Live bytes at each group of an execution order.
-
-    Parameters
-    ----------
-    soc : Soc
-        For what it accepts packed.
-    """
+    """Live bytes at each group of an execution order."""
 
     def __init__(self, graph: Graph, decisions: Decisions, soc: Soc) -> None:
         self.graph, self.groups, self.soc = graph, decisions.groups, soc
         self.root = roots(graph, self.groups)
         self.chains = fused_chains(graph, decisions, self.root)
-        # The last operator of a row-wise fusion has everything it needs by its turn: all of them work then.
+        # All operators of a row-wise fusion work when the last one has all its operands.
         self._chain = {i: chain for chain in self.chains for i in chain}
         self._first: dict[tuple[str, str], int] = {}
         self._span: dict[str, dict[str, tuple[int, int]]] = {}
-        """Of each tensor the first and last use on each array device."""
+        """First and last use of each tensor on each array device."""
         self._copied_tensors: set[tuple[str, str]] = set()
         self._find_spans()
         # Bytes of tensors that stay whole and of blocks of rows; then of tensors that stay in part.
@@ -317,7 +286,7 @@ class Liveness:
         self._waiting = {
             chain[-1]: sum(sum(self._weights(i).values()) for i in chain) for chain in self.chains
         }
-        """Of each row-wise fusion, by its last group: weights that wait in every tile for the next rows."""
+        """Bytes of the weights of each row-wise fusion in each tile, by its last group."""
         self._chains_of_weight: dict[str, dict[int, float]] = {}
         for i, chain in self._chain.items():
             for name, size in self._weights(i).items():
@@ -336,12 +305,12 @@ class Liveness:
         return {device: [0.0] * len(self.groups) for device in used}
 
     def _find_spans(self) -> None:
-        """Find when each tensor is first and last used on an array device, and which all tiles hold whole."""
+        """Find the uses of each tensor on array devices, and tensors that each tile holds whole."""
         for i, group in enumerate(self.groups):
             if not group.unit.is_array:
                 continue  # these bring nothing into SRAM
             time, device = self._time(i), group.device
-            for name in (group.main, *group.fused):
+            for name in group.members:
                 op = self.graph.operators[name]
                 for tensor in (*op.inputs, *op.outputs):
                     for stored in self.root[tensor]:

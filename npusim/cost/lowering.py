@@ -1,7 +1,6 @@
-"""Lowers a graph and the decisions about it to the operator table.
+"""Lowering of a graph and its mapping decisions to the operator table.
 
-Nothing is decided here and nothing is costed; every column follows from shapes, storage, decisions, and the
-SoC's switches and DSP kernels.
+Each column follows from shapes, storage and decisions, and from switches and DSP kernels of the SoC.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from npusim.arch import Npu, Soc
 from npusim.cost.execution import execution_of, fill_dsp
-from npusim.cost.host_lowering import Uncached, fill_host_work, shared_tensors
+from npusim.cost.host_lowering import fill_host_work, shared_tensors, uncached_tensors
 from npusim.cost.liveness import Liveness, fill_reuse, packing, roots
 from npusim.cost.plans import (
     Decisions,
@@ -49,34 +48,31 @@ class Lowered:
 
 
 _Operand = Mapping[str, float]
-"""A tensor that a group reads: bytes that DMA reads when it is passed over once and nothing of it is in SRAM,
-by the tensor that they are part of."""
+"""Bytes that DMA reads in one pass over an operand outside SRAM, by the tensor that they are part of."""
 
 
 class _Result(NamedTuple):
-    """A tensor that a group makes, by what of it residency bears on."""
+    """A result of a group; `leaves`: whether the network returns it."""
 
     name: str
-    """The tensor whose bytes it is."""
     bytes: float
     leaves: bool
-    """Whether the network returns it."""
 
 
 @dataclass(slots=True)
 class _Operands:
-    """What a group on the NPU reads and writes."""
+    """Operands and results of a group on the NPU."""
 
     a: _Operand | None = None
     b: _Operand | None = None
     extra: tuple[_Operand, ...] = ()
     results: tuple[_Result, ...] = ()
     triangle_bytes: float = 0.0
-    """Bytes of the activations where they are a stored triangle."""
+    """Bytes of activations that are a stored triangle."""
 
     def names(self) -> set[str]:
         """Tensors that are read or written."""
-        read = [name for one in (self.a, self.b, *self.extra) for name in one or ()]
+        read = [name for operand in (self.a, self.b, *self.extra) for name in operand or ()]
         return {*read, *(result.name for result in self.results)}
 
 
@@ -96,7 +92,7 @@ class _Resident(NamedTuple):
 
 
 class _Lowering:
-    """Rows of a graph's groups: what residency does not bear on is filled in once, the rest for each plan."""
+    """Rows of the groups of a graph: columns of residency are filled in for each plan, all others once."""
 
     def __init__(self, graph: Graph, groups: tuple[Group, ...], soc: Soc) -> None:
         self.graph, self.groups, self.soc = graph, groups, soc
@@ -110,7 +106,7 @@ class _Lowering:
         self.warnings: list[str] = []
         self.operands: dict[int, _Operands] = {}
         """Of each group on the NPU."""
-        self.uncached = Uncached(graph, self.root, self.leaving)
+        self.uncached = uncached_tensors(graph, groups, self.root, self.leaving)
         self.table = empty_ops(len(groups))
         places = {name: i for devices in (soc.array_devices, soc.hosts) for i, name in enumerate(devices)}
         place = ("", "")
@@ -130,7 +126,7 @@ class _Lowering:
         for name in soc.hosts:
             there = [i for i, group in enumerate(groups) if group.device == name]
             self.table["host_network_bytes"][there] = self.table["host_fresh_bytes"][there].sum()
-        if not place[0]:  # nothing but views: the runtime is called all the same
+        if not place[0]:  # a network of views calls the runtime too
             self.table["launches"][:1] = 1.0
         shared = {
             name: device.shared_level for name, device in soc.array_devices.items() if device.shared_level
@@ -157,7 +153,7 @@ class _Lowering:
         self._shape(row, op, work, inputs, group)
         if group.unit.is_host:
             device = self.soc.hosts[group.device]
-            fill_host_work(row, self.graph, group, device, self._handed(group), self.uncached.of(group))
+            fill_host_work(row, self.graph, group, device, self._handed(group), self.uncached[index])
             return
         if group.unit is Unit.DSP:
             fill_dsp(row["dsp"], self.graph, op, self._npu(group), self.warnings)
@@ -167,7 +163,7 @@ class _Lowering:
 
     def _handed(self, group: Group) -> set[str]:
         """Tensors of a group that other devices touch, too."""
-        members = (self.graph.operators[name] for name in (group.main, *group.fused))
+        members = (self.graph.operators[name] for name in group.members)
         touched = {t for op in members for t in (*op.inputs, *op.outputs)} if self.shared else ()
         return {t for t in touched if not self.shared.isdisjoint(self.root[t])}
 
@@ -208,12 +204,14 @@ class _Lowering:
         if b is not None and group.swapped:
             a, b = b, a
         extra = [t for t in inputs if t is not a and t is not b]
-        extra += [self.graph.tensors[t] for name in group.fused for t in self._side_operands(name, group)]
+        ops = [self.graph.operators[name] for name in group.members]
+        inner = {t for member in ops for t in member.outputs}
+        extra += [self.graph.tensors[t] for member in ops[1:] for t in member.inputs if t not in inner]
         row["a_item"] = a.dtype.bytes
         row["a_prefetch"] = self._is_known(a) and not first
         row["a_constant"] = a.kind is TensorKind.CONSTANT
         operands.a = self._operand(a, group, is_weight=False)
-        if op.family is Family.GATHER:  # of a table no more than the rows that are share
+        if op.family is Family.GATHER:  # of a table the gathered rows alone
             share = min(1.0, results[0].elements / max(1, a.elements))
             operands.a = {name: size * share for name, size in operands.a.items()}
         if b is not None:
@@ -225,16 +223,16 @@ class _Lowering:
                 taps = math.prod(b.shape[2 - len(results[0].shape) :])
                 row["b_pack"] *= taps / (row["kernel_w"] * row["kernel_h"])
             operands.b = self._operand(b, group, is_weight=True)
-            self._zeros(row, a, b, npu)
+            # Densities that the grid may use: it skips zeros of operands with a bitmap alone.
+            if a.storage is Storage.ZVC and npu.sparsity.skip_activations:
+                row["a_density"] = a.density
+                row["a_block_density"] = a.block_density if a.block_density is not None else 1.0
+            if b.storage is Storage.ZVC and npu.sparsity.skip_weights:
+                row["b_density"] = b.density
             operands.triangle_bytes = self._triangle(row, a, op)
-        operands.extra = tuple(
-            self._operand(t, group, is_weight=True) for t in {t.name: t for t in extra}.values()
-        )
+        distinct = {t.name: t for t in extra}.values()
+        operands.extra = tuple(self._operand(t, group, is_weight=True) for t in distinct)
         return operands
-
-    def _side_operands(self, fused: str, group: Group) -> list[str]:
-        inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
-        return [t for t in self.graph.operators[fused].inputs if t not in inner]
 
     def _npu(self, group: Group) -> Npu:
         return self.soc.array_devices[group.device]
@@ -246,15 +244,6 @@ class _Lowering:
     def _is_known(self, tensor: Tensor) -> bool:
         stored = (self.graph.tensors[name] for name in self.root[tensor.name])
         return all(tensor.kind is not TensorKind.ACTIVATION for tensor in stored)
-
-    def _zeros(self, row: Any, a: Tensor, b: Tensor, npu: Npu) -> None:
-        """Densities that the grid may use: only operands stored with a bitmap are skipped."""
-        switches = npu.sparsity
-        if a.storage is Storage.ZVC and switches.skip_activations:
-            row["a_density"] = a.density
-            row["a_block_density"] = a.block_density if a.block_density is not None else 1.0
-        if b.storage is Storage.ZVC and switches.skip_weights:
-            row["b_density"] = b.density
 
     def _triangle(self, row: Any, a: Tensor, op: Operator) -> float:
         """Return the bytes of activations that are a stored triangle, 0 of others."""
@@ -269,13 +258,7 @@ class _Lowering:
         return 0.0
 
     def resident(self, index: int, live: Liveness, in_sram: Collection[str]) -> _Resident:
-        """Return the columns of a group's row that depend on residency.
-
-        Parameters
-        ----------
-        in_sram : collection of str
-            Intermediate tensors that never see DRAM.
-        """
+        """Return the columns of a row that depend on residency; tensors `in_sram` never see DRAM."""
         unit = self.groups[index].unit
         if unit is Unit.VIEW:
             return _Resident()
@@ -293,7 +276,9 @@ class _Lowering:
         def stays(operand: _Operand | None) -> bool:
             return operand is not None and all(name in in_sram for name in operand)
 
-        a, b, results = operands.a, operands.b, operands.results
+        a, b, results, triangle = operands.a, operands.b, operands.results, operands.triangle_bytes
+        if a is not None and triangle:
+            triangle *= live.share_to_fetch(next(iter(a)), index)
         return _Resident(
             live_spread_bytes=spread,
             live_copied_bytes=copied,
@@ -304,22 +289,12 @@ class _Lowering:
             b_resident=stays(b),
             b_dram_bytes=fetched(b),
             extra_dram_bytes=sum(fetched(operand) for operand in operands.extra),
-            a_triangle_bytes=(
-                operands.triangle_bytes * live.share_to_fetch(next(iter(a)), index)
-                if a is not None and operands.triangle_bytes
-                else 0.0
-            ),
+            a_triangle_bytes=triangle,
         )
 
 
 def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
-    """Lower a graph to the operator table.
-
-    Returns
-    -------
-    Lowered
-        One row per group; rows of unit VIEW are empty.
-    """
+    """Lower a graph to the operator table, one row per group; rows of unit VIEW are empty."""
     lowering = _Lowering(graph, decisions.groups, soc)
     live, table = Liveness(graph, decisions, soc), lowering.table
     in_sram = decisions.residency.whole | decisions.residency.row_fused
@@ -332,7 +307,7 @@ def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
 def lower_plans(
     graph: Graph, groups: tuple[Group, ...], soc: Soc, plans: Plans
 ) -> tuple[PlanTable, tuple[str, ...]]:
-    """Lower a graph under residency plans; only rows that a plan bears on are made again for it."""
+    """Lower a graph under residency plans; return the table and warnings."""
     lowering = _Lowering(graph, groups, soc)
     alike, shape_of = distinct_rows(lowering.table)
     places: dict[tuple[int, _Resident], int] = {}

@@ -1,9 +1,8 @@
 """Costs of residency plans at many points, and the time between two inferences.
 
 Operators are costed once, plans are sums of them. Hosts, calls of runtimes and DSPs cost the same under every
-plan (`PlanIndependent`). Plans are compared by the time between two inferences, given the time of one
-inference on each device, the requests in flight and the contexts (`interval_s`); engines and placements use
-it too.
+plan (`PlanIndependent`). Plans are compared by the time between two inferences (`interval_s`), which engines
+and placements use too.
 """
 
 from __future__ import annotations
@@ -17,12 +16,25 @@ from npusim.cost.candidates import CANDIDATE_SIZE, reads_dram, refills
 from npusim.cost.dsp import dsp_time_s
 from npusim.cost.hosts import cost_host, host_energy_j
 from npusim.cost.kernels import compiled, compiled_making_arrays
-from npusim.cost.latency import dma_time_s, fill_beside, overlapped_s, prologue_epilogue_s
 from npusim.cost.levels import ServedRecord, first_wait_s, shared_levels_s, sourced_bytes
 from npusim.cost.plans import NO_LEAF, PlanTable
-from npusim.cost.rates import BEST, CYCLE, INDEX, PAGE_WALK, READ_WAIT, SRAM, TILE_SRAM, WRITE_WAIT
+from npusim.cost.rates import (
+    BEST,
+    CYCLE,
+    INDEX,
+    PAGE_WALK,
+    READ_WAIT,
+    SRAM,
+    TILE_SRAM,
+    WRITE_WAIT,
+    dma_time_s,
+    fill_beside,
+    overlapped_s,
+    prologue_epilogue_s,
+)
 from npusim.cost.records import Bools, Floats, Ints
 from npusim.cost.resources import LEVELS, dsp_lane_cycles
+from npusim.cost.search import fits
 from npusim.cost.tables import OpRecord, Unit
 
 
@@ -30,34 +42,25 @@ class DeviceTimes(NamedTuple):
     """Time of an inference on each device; arrays of shape (devices,)."""
 
     work_s: Floats
-    """Sum of the latencies of its operators there."""
+    """Sum of the latencies of its operators."""
     dma_s: Floats
-    """Time of all DMA engines of the device; 0 for a host."""
+    """Time of all its DMA engines; 0 for a host."""
     contexts: Floats
-    """Inferences that the device works on side by side, each on its own tiles and SRAM; 1 for a host."""
-
-
-@compiled
-def serial_s(times: DeviceTimes, launches_s: float) -> float:
-    """Return the time of an inference alone (s)."""
-    total = 0.0
-    for d in range(times.work_s.shape[0]):
-        total += times.work_s[d]
-    return total + launches_s
+    """Parallel inferences on the device, each on its own tiles and SRAM; 1 for a host."""
 
 
 @compiled
 def throttled_interval_s(interval_s: float, work_j: float, idle_w: float, limit_w: float) -> float:
-    """Return the time between two inferences at which the package's mean power is within its limit (s).
+    """Return the least time between two inferences with mean package power within its limit (s).
 
-    The limit is one of seconds, many inferences long: the package works at its clocks and pauses in between.
+    The limit holds over seconds, many inferences long: the package works at its clocks and pauses in between.
 
     Parameters
     ----------
     work_j : float
         Energy of an inference beyond idle power.
     limit_w : float
-        The limit; 0 for none. Infinite time where idle power alone exceeds it.
+        The limit; 0 for none. The time is infinite where idle power alone exceeds it.
     """
     if limit_w <= 0.0:
         return interval_s
@@ -78,14 +81,16 @@ def fill_interval_bounds_s(
     launches_s : float
         Time of all calls of runtimes.
     memory_s : float
-        Time that the busiest memory that devices share, DRAM or a level, takes for an inference's bytes.
+        Time of the busiest shared memory, DRAM or a level, for the bytes of an inference.
     bounds : array of float64, shape (2 * devices + 2,)
         Written: by each device, by the DMA engines of each, by memory, by requests in flight. Engines serve
-        all contexts of a device; with one context they are no bound of their own: its work holds their time.
+        all contexts of a device; with one context they are no separate bound: its work contains their time.
     """
     bounds[:] = 0.0
     devices = times.work_s.shape[0]
-    bounds[2 * devices + 1] = serial_s(times, launches_s)
+    for d in range(devices):
+        bounds[2 * devices + 1] += times.work_s[d]
+    bounds[2 * devices + 1] += launches_s
     if requests <= 1.0:
         return
     bounds[2 * devices + 1] /= requests
@@ -99,9 +104,9 @@ def fill_interval_bounds_s(
 def contention_interval_s(contexts: float, npu_s: float, dma_s: float) -> float:
     """Return the time between two inferences of contexts that share the DMA engines (s).
 
-    A closed queueing network: each context works by itself for `npu_s` less `dma_s`, then waits for the
-    engines, which divide their rate among those that ask. Its throughput depends on the means alone (Baskett
-    et al., JACM 1975) and follows by mean value analysis (Reiser and Lavenberg, JACM 1980).
+    A closed queueing network: each context works alone for `npu_s` less `dma_s`, then waits for the engines,
+    which divide their rate among contexts. Its throughput depends on the means alone (Baskett et al., JACM
+    1975) and follows by mean value analysis (Reiser and Lavenberg, JACM 1980).
     """
     if contexts <= 1.0 or not 0.0 < npu_s < np.inf:
         return npu_s
@@ -135,36 +140,32 @@ _DPU, _DSP, _DMA, _HOST = (int(unit) for unit in (Unit.DPU, Unit.DSP, Unit.DMA, 
 
 
 class PlanIndependent(NamedTuple):
-    """Costs of points under every plan; rows by name, the last axis is the points."""
+    """Costs of points under every plan; the last axis is the points.
+
+    First come rows of the machine, then rows by array device (contexts, bandwidth of its shared level, calls
+    of DSPs and DMA engines, time of DSPs, cycles of DSP lanes), by host (time, energy beyond idle), and by
+    operator (time of the DSPs).
+    """
 
     table: Floats
     """All rows; the others are views of them."""
     requests: Floats
-    """Inferences in flight."""
     dram_bytes_per_s: Floats
-    """Bandwidth of DRAM; 1 with one request in flight, when plans do not depend on it."""
+    """Bandwidth of DRAM; 1 with one request in flight, where plans do not depend on it."""
     launches_s: Floats
-    """Time of calls of runtimes."""
     host_dram: Floats
     """Bytes between DRAM and hosts that take time."""
     host_moved: Floats
     """All bytes between DRAM and hosts."""
     contexts: Floats
-    """Inferences that each array device works on side by side."""
     shared_bytes_per_s: Floats
-    """Bandwidth of the memory level that each array device shares; 0 for none."""
+    """Bandwidth of the shared memory level, by array device; 0 for none."""
     dispatches_s: Floats
-    """Time of the calls of DSPs and DMA engines, by array device."""
     dsps_s: Floats
-    """Time on the DSPs, by array device."""
     lane_cycles: Floats
-    """Cycles of single DSP lanes, by array device."""
     hosts_s: Floats
-    """Time on each host."""
     hosts_j: Floats
-    """Energy of each host beyond its idle power."""
     dsp_s: Floats
-    """Time of the DSPs for each operator."""
 
 
 _TOGETHER, _OF_ARRAY, _OF_HOST = 5, 5, 2
@@ -176,40 +177,29 @@ def plan_independent(arrays: int, hosts: int, operators: int, points: int) -> Pl
     """Return empty tables of a size."""
     a, h = _TOGETHER + _OF_ARRAY * arrays, _TOGETHER + _OF_ARRAY * arrays + _OF_HOST * hosts
     table = np.empty((h + operators, points))
-    contexts, shared = table[5 : 5 + arrays], table[5 + arrays : 5 + 2 * arrays]
-    dispatches, dsps = table[5 + 2 * arrays : 5 + 3 * arrays], table[5 + 3 * arrays : 5 + 4 * arrays]
-    lanes, hosts_s, hosts_j = table[5 + 4 * arrays : a], table[a : a + hosts], table[a + hosts : h]
-    requests, bandwidth, launches, host_dram, host_moved = table[0], table[1], table[2], table[3], table[4]
     return PlanIndependent(
         table,
-        requests,
-        bandwidth,
-        launches,
-        host_dram,
-        host_moved,
-        contexts,
-        shared,
-        dispatches,
-        dsps,
-        lanes,
-        hosts_s,
-        hosts_j,
+        table[0],
+        table[1],
+        table[2],
+        table[3],
+        table[4],
+        table[5 : 5 + arrays],
+        table[5 + arrays : 5 + 2 * arrays],
+        table[5 + 2 * arrays : 5 + 3 * arrays],
+        table[5 + 3 * arrays : 5 + 4 * arrays],
+        table[5 + 4 * arrays : a],
+        table[a : a + hosts],
+        table[a + hosts : h],
         table[h:],
     )
 
 
 @compiled
 def fill_independent(archs: Archs, ops: Any, table: Floats, column: int) -> None:
-    """Write what a point costs under every residency plan.
+    """Write the costs of a point under every residency plan into a column of `PlanIndependent.table`.
 
-    Parameters
-    ----------
-    archs : Archs
-        The point.
-    ops : array of OP_DTYPE, shape (operators,)
-        Under any plan.
-    table : array of float64, shape (rows, points)
-        All rows of a `PlanIndependent`; a column is written.
+    `ops` are the operators under any plan, array of OP_DTYPE.
     """
     # One array in place of the views: numba counts references to each array in a call.
     arrays, hosts, shared = archs.arrays.shape[1], archs.hosts.shape[1], archs.shared[0, 0]
@@ -249,18 +239,29 @@ def fill_independent(archs: Archs, ops: Any, table: Floats, column: int) -> None
     table[2, column], table[3, column], table[4, column] = launches_s, host_dram, host_moved
 
 
-# Rows of the table of sums that plans are compared by at each point: these for each array device.
-WORK_S, DMA_S, DRAM, _SRAM_PEAK, _SHARED = range(5)
-SUMS = 5
-# Rows of the table of sums over a row-wise fusion: time of each unit, and of what cannot overlap.
-_FUSED_DPU, _FUSED_DSP, _FUSED_DMA, _FUSED_PROLOGUE, _FUSED_REFILL_WAIT, _FUSED_PAGE_WALKS, _FUSED_APART = (
-    range(7)
-)
-FUSED_SUMS = 7
-# Rows of the table of what one operator comes to at each point.
-_BEST_S, _WAIT_S, _PROLOGUE_EPILOGUE_S, _REFILL_WAIT_S, _PAGE_WALKS_S = range(5)
-_ITEM_DPU_S, _ITEM_DMA_S, _ITEM_DRAM, _ITEM_SHARED, _ITEM_SRAM, CANDIDATE = range(5, 11)
+_DPU_S, _PROLOGUE_EPILOGUE_S, _REFILL_WAIT_S, _PAGE_WALKS_S, _DMA_S, _DRAM, _SHARED = range(7)
+_BEST_S, _WAIT_S, _SRAM, CANDIDATE = range(7, 11)
 TERMS = 11
+"""Rows of the table of the costs of one operator at each point."""
+DMA_S, DRAM, SHARED, WORK_S, _SRAM_PEAK = range(5)
+SUMS = 5
+"""Rows of the sums over a plan, for each array device; the first three sum the terms from `_DMA_S` on."""
+_FUSED_DSP, _FUSED_APART = 5, 6
+FUSED_SUMS = 7
+"""Rows of the sums over a row-wise fusion; the first five sum the first terms."""
+
+
+@compiled
+def change_rows(table: PlanTable, row_starts: Ints, plan: int, unfit: int, row_of: Ints) -> int:
+    """Give operators their rows under the next plan; return the number of operators that do not fit."""
+    for c in range(table.change_start[plan], table.change_start[plan + 1]):
+        o, r = table.changes[c, 0], table.changes[c, 1]
+        if row_of[o] >= 0 and not fits(table.rows[row_of[o]], row_starts, row_of[o]):
+            unfit -= 1
+        if not fits(table.rows[r], row_starts, r):
+            unfit += 1
+        row_of[o] = r
+    return unfit
 
 
 @compiled
@@ -279,7 +280,7 @@ def fill_terms(
     points: int,
     terms: Floats,
 ) -> None:
-    """Write the costs of an operator's chosen candidate at each point, for all times it runs."""
+    """Write the costs of the chosen candidate of an operator at each point, for all repeats."""
     reads, writes, numbers = reads_dram(op), op.c_dram_bytes > 0.0, candidates.view(np.float64)
     is_served = served.is_any > 0.0
     for p in range(points):
@@ -293,14 +294,14 @@ def fill_terms(
         for p in range(points):
             terms[_WAIT_S, p] = first_wait_s(served, rates, p) + (rates[WRITE_WAIT, p] if writes else 0.0)
     first: Any = np.int64(0)
-    while first < points:  # neighbours mostly take the same candidate
+    while first < points:  # neighbours mostly have the same candidate
         index, last = int(choices[INDEX, first]), first + 1
         while last < points and choices[INDEX, last] == index:
             last += 1
         candidate = candidates[index]
         fill_beside(numbers, index * CANDIDATE_SIZE, is_served, rates, first, last)
         for p in range(first, last):
-            terms[_ITEM_DMA_S, p] = dma_time_s(candidate, rates, p)
+            terms[_DMA_S, p] = dma_time_s(candidate, rates, p)
         for p in range(first, last):
             terms[_PROLOGUE_EPILOGUE_S, p] = prologue_epilogue_s(candidate, rates, p)
         for p in range(first, last):
@@ -308,21 +309,20 @@ def fill_terms(
         for p in range(first, last):
             terms[_PAGE_WALKS_S, p] = candidate.page_walks * rates[PAGE_WALK, p]
         for p in range(first, last):
-            terms[_ITEM_DPU_S, p] = candidate.grid_cycles * rates[CYCLE, p]
+            terms[_DPU_S, p] = candidate.grid_cycles * rates[CYCLE, p]
         for p in range(first, last):
-            terms[_ITEM_DRAM, p] = candidate.read_bytes + candidate.written_bytes
-        for p in range(first, last):
-            terms[_ITEM_SHARED, p] = 0.0
+            terms[_DRAM, p] = candidate.read_bytes + candidate.written_bytes
+            terms[_SHARED, p] = 0.0
         if is_served:
             at, shared_level = index * CANDIDATE_SIZE, int(served.shared_place) - 1
             for p in range(first, last):
-                terms[_ITEM_DRAM, p] += sourced_bytes(numbers, at, rates, p, LEVELS)
-                terms[_ITEM_SHARED, p] = sourced_bytes(numbers, at, rates, p, shared_level)
+                terms[_DRAM, p] += sourced_bytes(numbers, at, rates, p, LEVELS)
+                terms[_SHARED, p] = sourced_bytes(numbers, at, rates, p, shared_level)
         for p in range(first, last):
-            terms[_ITEM_SRAM, p] = min(candidate.sram_peak_bytes, rates[SRAM, p])
+            terms[_SRAM, p] = min(candidate.sram_peak_bytes, rates[SRAM, p])
         first = last
     if op.repeats != 1.0:
-        for term in range(_ITEM_SRAM):
+        for term in range(_SRAM):
             for p in range(points):
                 terms[term, p] *= op.repeats
 
@@ -330,63 +330,52 @@ def fill_terms(
 @compiled
 def _add_operator(terms: Floats, is_row_fused: bool, points: int, sums: Floats) -> None:
     """Add one operator to the sums of its device under a plan; of a row-fused one only the waits."""
+    for s in range(SHARED + 1):
+        for p in range(points):
+            sums[s, p] += terms[_DMA_S + s, p]
     for p in range(points):
         sums[WORK_S, p] += terms[_WAIT_S, p] + (0.0 if is_row_fused else terms[_BEST_S, p])
     for p in range(points):
-        sums[DRAM, p] += terms[_ITEM_DRAM, p]
-    for p in range(points):
-        sums[_SRAM_PEAK, p] = max(sums[_SRAM_PEAK, p], terms[_ITEM_SRAM, p])
-    for p in range(points):
-        sums[DMA_S, p] += terms[_ITEM_DMA_S, p]
-    for p in range(points):
-        sums[_SHARED, p] += terms[_ITEM_SHARED, p]
+        sums[_SRAM_PEAK, p] = max(sums[_SRAM_PEAK, p], terms[_SRAM, p])
 
 
 @compiled
 def add_fused(terms: Floats, dsp_s: Floats, points: int, fused_sums: Floats) -> None:
     """Add one row-fused operator to the sums of its fusion, unit by unit."""
-    for p in range(points):
-        fused_sums[_FUSED_DPU, p] += terms[_ITEM_DPU_S, p]
+    for s in range(_DMA_S + 1):
+        for p in range(points):
+            fused_sums[s, p] += terms[s, p]
     for p in range(points):
         fused_sums[_FUSED_DSP, p] += dsp_s[p]
-    for p in range(points):
-        fused_sums[_FUSED_DMA, p] += terms[_ITEM_DMA_S, p]
-    for p in range(points):
-        fused_sums[_FUSED_PROLOGUE, p] += terms[_PROLOGUE_EPILOGUE_S, p]
-    for p in range(points):
-        fused_sums[_FUSED_REFILL_WAIT, p] += terms[_REFILL_WAIT_S, p]
-    for p in range(points):
-        fused_sums[_FUSED_PAGE_WALKS, p] += terms[_PAGE_WALKS_S, p]
     for p in range(points):
         fused_sums[_FUSED_APART, p] += terms[_BEST_S, p] - terms[_PAGE_WALKS_S, p]
 
 
 @compiled
 def fused_chain_s(fused_sums: Floats, pieces: float, p: int) -> float:
-    """Time of a row-wise fusion at a point, in place of the latencies of its operators without waits (s).
+    """Return the time of a row-wise fusion at a point, in place of the latencies of its operators (s).
 
-    They work at the same time: the units overlap, prologues and epilogues add up. But one of `pieces` blocks
-    of rows has to go through all of them, one after the other (filling the pipeline).
+    Its operators work at the same time: units overlap, prologues and epilogues add up. But one of `pieces`
+    blocks of rows passes through all of them in turn (filling the pipeline).
     """
-    work_s, dma_s = max(fused_sums[_FUSED_DPU, p], fused_sums[_FUSED_DSP, p]), fused_sums[_FUSED_DMA, p]
-    fusion_s = overlapped_s(work_s, dma_s, fused_sums[_FUSED_PROLOGUE, p], fused_sums[_FUSED_REFILL_WAIT, p])
+    work_s = max(fused_sums[_DPU_S, p], fused_sums[_FUSED_DSP, p])
+    exposed_s, wait_s = fused_sums[_PROLOGUE_EPILOGUE_S, p], fused_sums[_REFILL_WAIT_S, p]
+    fusion_s = overlapped_s(work_s, fused_sums[_DMA_S, p], exposed_s, wait_s)
     filling_s = (fused_sums[_FUSED_APART, p] - fusion_s) / pieces
-    return float(fusion_s + filling_s + fused_sums[_FUSED_PAGE_WALKS, p])
+    return float(fusion_s + filling_s + fused_sums[_PAGE_WALKS_S, p])
 
 
 class SumTree(NamedTuple):
     """Sums of a plan as a tree over its operators: few changes need few new sums.
 
-    A node is the sum of `_FANOUT` leaves (`npusim.cost.plans.PlanTable.leaf_op`) or nodes below it, in
-    their order. The last node is the sum of the plan.
+    A node sums `_FANOUT` leaves (`npusim.cost.plans.PlanTable.leaf_op`) or nodes below it, in their order.
+    The last node sums the plan.
     """
 
     nodes: Floats
     """Sums of each node, lowest level first, shape (nodes, array devices, SUMS, points)."""
     stale: Bools
-    """Whether each node is out of date."""
     queue: Ints
-    """Nodes that are out of date."""
     fused_sums: Floats
     """Scratch, shape (FUSED_SUMS, points)."""
 
@@ -442,23 +431,17 @@ def add_up(
     arrays: Any,
     points: int,
 ) -> None:
-    """Compute the queued nodes and the nodes above them.
+    """Compute the queued nodes and the nodes above them, from `terms`, shape (rows, TERMS, points).
 
-    Parameters
-    ----------
-    queued : int
-        Nodes of the lowest level that are queued.
-    terms : array of float64, shape (rows, TERMS, points)
-        Costs of each row.
-    arrays : array of ARCH_DTYPE, shape (array devices,)
-        For the blocks of rows of a row-wise fusion.
+    The first `queued` nodes of the queue are of the lowest level. `arrays`, array of ARCH_DTYPE, has the
+    blocks of rows of a row-wise fusion.
     """
     leaf_op, chain_leaf, array_of = table.leaf_op[family], table.chain_leaf[family], table.array_of
     below, start, size, done = 0, 0, max(1, -(-leaf_op.shape[0] // _FANOUT)), 0
     while done < queued:
         node = tree.queue[done]
         done += 1
-        while node >= start + size:  # the queue has the nodes of a level before those of the next
+        while node >= start + size:  # the queue is ordered by level
             below, start, size = start, start + size, -(-size // _FANOUT)
         sums = tree.nodes[node]
         sums[:] = 0.0
@@ -498,15 +481,15 @@ def _add_sums(part: Floats, points: int, sums: Floats) -> None:
 
 
 class BestPlans(NamedTuple):
-    """The best residency plan of each point, or of each column of a batch."""
+    """The best residency plan of each column of a batch."""
 
     totals: Any
-    """Its time, traffic and bytes held, array of TOTAL_DTYPE. The throughput holds the interval between two
-    inferences (s) until all plans are compared."""
+    """Array of TOTAL_DTYPE; its throughput is the interval between inferences (s) until all plans are
+    compared."""
     plans: Ints
-    """Its number; -1 where no plan fits."""
+    """Number of the plan; -1 where none fits."""
     sums: Floats
-    """Its sums, shape (array devices, SUMS, points)."""
+    """Sums, shape (array devices, SUMS, columns)."""
 
 
 @compiled
@@ -521,21 +504,12 @@ def keep_better_plan(
     times: DeviceTimes,
     bounds: Floats,
 ) -> None:
-    """Compare a plan with the best so far at each point: by time, traffic, then bytes held.
+    """Compare a plan with the best so far at each point: by time, traffic, then bytes in SRAM.
 
-    Points with several requests in flight skip a plan under which something `waits` in SRAM while another
-    device works: other requests need the room.
-
-    Parameters
-    ----------
-    devices : array of ARCH_DTYPE, shape (array devices,)
-        For the levels that they share.
-    sums : array of float64, shape (array devices, SUMS, points)
-        Of the plan.
-    times : DeviceTimes
-        Scratch, array devices first; so is `bounds` (`npusim.cost.plan_costs.interval_s`).
+    Points with several requests in flight skip a plan with bytes that `waits` in SRAM while another device
+    works: other requests need the room. `times` and `bounds` are scratch (`interval_s`).
     """
-    arrays, hosts, shared = sums.shape[0], independent.hosts_s.shape[0], sums[:, _SHARED]
+    arrays, hosts, shared = sums.shape[0], independent.hosts_s.shape[0], sums[:, SHARED]
     for p in range(points):
         total, requests = best.totals[p], independent.requests[p]
         if waits and requests > 1.0:
@@ -563,17 +537,14 @@ def keep_better_plan(
             memory_s = max(dram / dram_bytes_per_s, levels_s)
             interval = interval_s(requests, times, launches_s, memory_s, bounds)
             latency = max(latency, requests * interval)
-        if best.plans[p] >= 0:
-            if interval > total.throughput_per_s:
-                continue
-            if interval == total.throughput_per_s:
-                if latency > total.latency_s:
-                    continue
-                if latency == total.latency_s:
-                    if dram > total.dram_bytes:
-                        continue
-                    if dram == total.dram_bytes and sram_peak >= total.sram_peak_bytes:
-                        continue
+        ranks = (interval, latency, dram, sram_peak)
+        if best.plans[p] >= 0 and not ranks < (
+            total.throughput_per_s,
+            total.latency_s,
+            total.dram_bytes,
+            total.sram_peak_bytes,
+        ):
+            continue
         best.plans[p] = plan
         total.latency_s, total.throughput_per_s = latency, interval
         total.dram_bytes, total.sram_peak_bytes = dram, sram_peak

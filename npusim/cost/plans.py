@@ -1,9 +1,7 @@
 """Decisions of the mapping as plain data, and the table of operators under all residency plans.
 
-A decision names groups, their units, and what stays in SRAM. Costs depend on the decision only.
-
-Under most plans most operators need the same. The table holds each distinct row once, and each plan as its
-differences to the plan before. So it grows with the number of operators, not with plans times operators.
+Most operators have the same row under most plans. The table holds each distinct row once, and each plan as
+its differences to the plan before. So it grows with the number of operators, not with plans times operators.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npusim.cost.records import Ints
 from npusim.cost.tables import Unit
 from npusim.ops import Operator
 
@@ -42,8 +41,13 @@ class Group:
     """Name of the device that the unit is part of; empty for a view."""
 
     @property
+    def members(self) -> tuple[str, ...]:
+        """Names of all its operators."""
+        return (self.main, *self.fused)
+
+    @property
     def path(self) -> str:
-        """Name of the unit in documents, such as npu.dpu: of a host its own name; none for a view."""
+        """Name of the unit in documents: npu.dpu, the name of a host, or none for a view."""
         if self.unit is Unit.VIEW:
             return "none"
         return self.device if self.unit.is_host else f"{self.device}.{self.unit.name.lower()}"
@@ -58,8 +62,7 @@ class Residency:
     cached: Mapping[str, float] = field(default_factory=dict)
     """Inputs and constants kept after their first use, and the share of each that is kept (0 to 1)."""
     row_fused: frozenset[str] = frozenset()
-    """Intermediate tensors that never exist as a whole: a block of rows is passed on as soon as it is made.
-    """
+    """Intermediate tensors that operators hand on in blocks of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,35 +114,29 @@ NO_LEAF = -(2**62)
 
 
 class PlanTable(NamedTuple):
-    """The operator tables of a network, a residency plan each."""
+    """The operators of a network under each of its residency plans."""
 
     rows: Any
-    """Distinct operators, array of OP_DTYPE, shape (rows,); their `fused_chain` is 0."""
-    changes: Any
-    """Pairs of an operator and the row it has from then on, int64, shape (changes, 2)."""
-    change_start: Any
-    """Where the changes of each plan start in this list, int64, shape (plans + 1,)."""
-    family: Any
-    """Family of each plan, int64, shape (plans,): plans of a family follow each other; its first changes all.
-    """
-    fused_chains: Any
-    """Fused chain of each operator in each family, 0 for none, int64, shape (families, operators)."""
-    leaf_op: Any
-    """What is added up in each family, in this order: operators on array devices in no chain, then of each
-    chain its operators and its time; operators by number, the time of a chain as minus the number of its
-    operators, nothing as `NO_LEAF`; int64, shape (families, leaves)."""
-    leaf_of: Any
-    """Where each operator stands in that order, -1 where it is on none; int64, shape (families,
-    operators).
-    """
-    chain_leaf: Any
-    """Where the time of each operator's chain stands, -1 for none; int64, shape (families, operators)."""
-    array_of: Any
-    """Place of each operator's device among the array devices, -1 where it is on none; int64, shape
-    (operators,).
-    """
+    """Distinct operators, array of OP_DTYPE; their `fused_chain` is 0."""
+    changes: Ints
+    """Pairs of an operator and its row from then on, shape (changes, 2)."""
+    change_start: Ints
+    """First change of each plan, and the end."""
+    family: Ints
+    """Family of each plan; plans of a family are consecutive, its first changes all operators."""
+    fused_chains: Ints
+    """Fused chain of each operator in each family, 0 for none, shape (families, operators)."""
+    leaf_op: Ints
+    """Leaves of the sum in order, shape (families, leaves): operators in no chain, then each chain with its
+    operators, then minus their number for its time; `NO_LEAF` for none."""
+    leaf_of: Ints
+    """Leaf of each operator, -1 for none, shape (families, operators)."""
+    chain_leaf: Ints
+    """Leaf of the time of its chain, -1 for none, shape (families, operators)."""
+    array_of: Ints
+    """Place of the array device of each operator, -1 for none."""
     waits: Any
-    """Whether each plan keeps something in the SRAM of a device while another works, bool, shape (plans,)."""
+    """Whether each plan keeps bytes in SRAM of a device while another works, bool."""
 
 
 def _leaves(on_npu: Any, fused_chains: Any) -> tuple[Any, Any, Any]:
@@ -165,9 +162,9 @@ def _leaves(on_npu: Any, fused_chains: Any) -> tuple[Any, Any, Any]:
 
 
 def make_table(
-    rows: Any, changes: Any, change_start: Any, family: Any, fused_chains: Any, waits: Any
+    rows: Any, changes: Ints, change_start: Ints, family: Ints, fused_chains: Ints, waits: Any
 ) -> PlanTable:
-    """Return a table with what follows from its other columns."""
+    """Return a table with the columns that follow from these."""
     order = np.argsort(changes[: fused_chains.shape[1], 0])
     first = rows[changes[order, 1]]
     array_of = np.where(np.isin(first["unit"], _ARRAY_UNITS), first["device"], -1).astype(np.int64)
@@ -186,17 +183,7 @@ def operators_of(table: PlanTable, plan: int) -> Any:
 
 
 def distinct_rows(ops: Any) -> tuple[Any, Any]:
-    """Return the operators that differ, whatever their fused chains, and the row of each operator.
-
-    Parameters
-    ----------
-    ops : array of OP_DTYPE
-
-    Returns
-    -------
-    rows : array of OP_DTYPE, shape (rows,)
-    row_of : array of int64, of the shape of `ops`
-    """
+    """Return the distinct operators apart from fused chains, and the row of each, of the shape of `ops`."""
     alike = ops.copy()
     alike["fused_chain"] = 0  # it says who works at the same time, not what an operator needs
     places: dict[bytes, int] = {}
@@ -206,12 +193,7 @@ def distinct_rows(ops: Any) -> tuple[Any, Any]:
 
 
 def plan_table(ops: Any) -> PlanTable:
-    """Return the table of plans that are given operator by operator, each a family of its own.
-
-    Parameters
-    ----------
-    ops : array of OP_DTYPE, shape (plans, operators)
-    """
+    """Return the table of plans from operators, shape (plans, operators), each plan its own family."""
     plans, count = ops.shape
     rows, row_of = distinct_rows(ops)
     operators = np.tile(np.arange(count), plans)

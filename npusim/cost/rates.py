@@ -1,19 +1,32 @@
-"""DMA equations, and the table of rates: seconds of a unit of each resource at each point of a block.
+"""DMA equations, seconds per unit of each resource, and latency of mapping candidates at these rates.
 
-A DMA transfer between DRAM and the tiles' SRAM takes latency + bytes / bandwidth + gaps between rows. Its
-bandwidth is the smaller of the engines' and DRAM's. The numbers stand in a SoC's `npu.dma.model`, `npu.dma`
-and `dram.bandwidth`. Shares, latencies and the sustained rate of DRAM are fitted to measured transfers, row
-gaps to Intel's cost model (`validate/figures`).
+A DMA transfer between DRAM and SRAM takes latency + bytes / bandwidth + gaps between rows. Its bandwidth is
+the smaller of the engines' and DRAM's. The numbers stand in `npu.dma.model`, `npu.dma` and `dram.bandwidth`
+of a SoC. Shares, latencies and the sustained rate of DRAM are fitted to measured transfers, row gaps to
+Intel's cost model (`validate/figures`).
 
-The table of rates has a row for each resource that a mapping candidate decides about, at the resource's place
-(`npusim.cost.resources`), and the rows below. Rows from `DSP` on belong to one operator.
+The table of rates has a column for each point of a block. It has a row for each resource of a mapping
+candidate, at the place of the resource (`npusim.cost.resources`), and the rows below. Rows from `DSP` on
+belong to one operator. The inner loop runs over points without branches, so the compiler vectorises it.
+
+    work    = max(grid, DSP)
+    latency = max(work + prologue + epilogue, DMA, (work + DMA) / 2 + refills * wait) + waits
+
+An operator has `n` pieces. Work waits for the first piece (prologue), and the last result is written after it
+(epilogue). DMA carries all pieces, and during the last piece it serves the next operator. Two buffers of half
+the free SRAM hold the pieces: a buffer is in use while its piece is awaited, fetched and processed, so `n`
+pieces take `n / 2` times (wait + DMA / n + work / n), where n = 2 * refills. The third term dominates only
+where little SRAM is free for a large streamed operand.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
+from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, refills
 from npusim.cost.kernels import compiled
 from npusim.cost.records import Floats
 from npusim.cost.resources import (
@@ -28,15 +41,42 @@ from npusim.cost.resources import (
     WRITTEN_BYTES,
 )
 
-DDR2CMX = 0
-CMX2DDR = 1
-CMX2CMX = 2
-DDR2DDR = 3
+DDR2CMX, CMX2DDR, CMX2CMX, DDR2DDR = range(4)
+"""Directions of a DMA transfer."""
+BLOCK = 128
+"""Columns of a block, whose rates stay in the nearest cache."""
+CYCLE, READ, WRITE, GAP, COPY = GRID_CYCLES, READ_BYTES, WRITTEN_BYTES, READ_GAPS, COPIED_BYTES
+"""Rows of resources."""
+QUICK_COPY, PAGE_WALK, READ_WAIT, WRITE_WAIT, BUFFER, TILE_SRAM, SRAM, LEVEL_WAIT = range(BODY, BODY + 8)
+"""Copied byte while engine buffers are free; address translation of a first piece beyond a page; wait for the
+first byte from DRAM, and to DRAM; bytes of the engine buffers, of SRAM of a tile, of SRAM of all tiles; wait
+for the first byte of each memory level (`LEVELS` rows)."""
+LEVEL_SOURCE = LEVEL_WAIT + LEVELS
+"""Memory level that supplies the bytes of each level; `LEVELS` is DRAM."""
+MACHINE_RATES = LEVEL_SOURCE + LEVELS
+"""Rows for all operators."""
+DSP, BESIDE, REFILL_WAIT = range(MACHINE_RATES, MACHINE_RATES + 3)
+"""Time of the DSPs of an operator; of copies and levels of a candidate; of its refill waits (infinite:
+unfit)."""
+RATES = MACHINE_RATES + 3
+BEST, INDEX, BEST_COARSE = range(3)
+"""Rows of the table of choices: least latency so far without common waits (s); its candidate; least latency
+of candidates with pieces of stencils."""
+CHOICES = 3
+LOWER, UPPER = 0, 1
+"""Columns of the table of bounds."""
+TIE = 1.0 - 1e-13
+"""Share of the best latency below which a candidate with pieces smaller than a stencil wins."""
+# Places of the rows in a flat view: with row lengths known to the compiler it sees that no two rows overlap.
+_AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP = CYCLE * BLOCK, READ * BLOCK, WRITE * BLOCK, GAP * BLOCK
+_AT_PAGE_WALK, _AT_DSP, _AT_BESIDE = PAGE_WALK * BLOCK, DSP * BLOCK, BESIDE * BLOCK
+_AT_REFILL_WAIT, _AT_READ_WAIT, _AT_TILE_SRAM = REFILL_WAIT * BLOCK, READ_WAIT * BLOCK, TILE_SRAM * BLOCK
+_AT_BEST, _AT_INDEX = BEST * BLOCK, INDEX * BLOCK
 
 
 @compiled
 def dma_latency_s(arch: ArchRecord, direction: int, payload_bytes: float) -> float:
-    """Time before the first byte arrives (s); a copy in DRAM hides its write behind its read.
+    """Return the time before the first byte arrives (s); a copy in DRAM overlaps its write with its read.
 
     A read into SRAM beyond one page of host memory waits once for address translation.
     """
@@ -52,35 +92,27 @@ def dma_latency_s(arch: ArchRecord, direction: int, payload_bytes: float) -> flo
 
 @compiled
 def width_bytes_per_s(arch: ArchRecord, engines: float) -> float:
-    """Rate of `engines` engines at full width (B/s)."""
+    """Return the rate of `engines` engines at full width (B/s)."""
     return float(arch.dma_engine_bytes_per_cycle * arch.vpu_clock_hz * engines)
 
 
 @compiled
 def dma_bytes_per_s(arch: ArchRecord, direction: int, engines: float) -> float:
-    """Rate of `engines` engines on one stream (B/s): their own width, or DRAM where that is narrower.
+    """Return the rate of `engines` engines on one stream (B/s): at most their own width, and that of DRAM.
 
-    A copy from DRAM to DRAM reads at the engines' read share, and DRAM carries each byte twice.
+    A copy from DRAM to DRAM reads at the read share of the engines, and DRAM carries each byte twice.
     """
-    width = width_bytes_per_s(arch, engines)
-    if direction == CMX2CMX:
-        return float(width * arch.dma_cmx2cmx_share)
-    if direction == CMX2DDR:
-        return float(min(width * arch.dma_cmx2ddr_share, arch.dram_bytes_per_s))
-    if direction == DDR2CMX:
-        return float(min(width * arch.dma_ddr2cmx_share, arch.dram_bytes_per_s))
-    return float(min(width * arch.dma_ddr2cmx_share, 0.5 * arch.dram_bytes_per_s))
+    shares = (arch.dma_ddr2cmx_share, arch.dma_cmx2ddr_share, arch.dma_cmx2cmx_share, arch.dma_ddr2cmx_share)
+    limits = (arch.dram_bytes_per_s, arch.dram_bytes_per_s, np.inf, 0.5 * arch.dram_bytes_per_s)
+    return float(min(width_bytes_per_s(arch, engines) * shares[direction], limits[direction]))
 
 
 @compiled
 def row_gap_s(arch: ArchRecord, direction: int) -> float:
-    """Gap before each further row (s)."""
-    cycles = arch.dma_ddr2cmx_row_cycles
-    if direction == CMX2CMX:
-        cycles = arch.dma_cmx2cmx_row_cycles
-    elif direction == CMX2DDR:
-        cycles = arch.dma_cmx2ddr_row_cycles
-    return float(cycles / arch.vpu_clock_hz)
+    """Return the gap before each further row (s)."""
+    read_cycles = arch.dma_ddr2cmx_row_cycles
+    cycles = (read_cycles, arch.dma_cmx2ddr_row_cycles, arch.dma_cmx2cmx_row_cycles, read_cycles)
+    return float(cycles[direction] / arch.vpu_clock_hz)
 
 
 @compiled
@@ -104,7 +136,7 @@ def _payload_s(
 def dma_transfer_s(
     arch: ArchRecord, direction: int, payload_bytes: float, row_bytes: float, engines: float
 ) -> float:
-    """Time of one transfer shared evenly by `engines` engines (s).
+    """Return the time of one transfer divided evenly among `engines` engines (s).
 
     Parameters
     ----------
@@ -113,70 +145,37 @@ def dma_transfer_s(
     """
     if payload_bytes <= 0.0:
         return 0.0
-    return dma_latency_s(arch, direction, payload_bytes / engines) + _payload_s(
-        arch, direction, payload_bytes, row_bytes, engines
-    )
+    latency_s = dma_latency_s(arch, direction, payload_bytes / engines)
+    return latency_s + _payload_s(arch, direction, payload_bytes, row_bytes, engines)
 
 
 @compiled
 def sram_copy_s(arch: ArchRecord, copied_bytes: float) -> float:
-    """Time of copies between tiles' SRAM by all engines (s)."""
+    """Return the time of copies between SRAM of tiles by all engines (s)."""
     return _payload_s(arch, CMX2CMX, copied_bytes, 0.0, arch.dma_engines) if copied_bytes > 0.0 else 0.0
-
-
-BLOCK = 128
-"""Columns that are evaluated together, so that their rates stay in the nearest cache."""
-
-CYCLE, READ, WRITE, GAP, COPY = GRID_CYCLES, READ_BYTES, WRITTEN_BYTES, READ_GAPS, COPIED_BYTES
-"""Rows of resources by a shorter name."""
-QUICK_COPY, PAGE_WALK, READ_WAIT, WRITE_WAIT, BUFFER, TILE_SRAM, SRAM, LEVEL_WAIT = range(BODY, BODY + 8)
-"""Copied byte while the engines' buffers have room; address translation of a first piece beyond a page; wait
-for the first byte from DRAM, and for DRAM to take the last piece; bytes of the engines' buffers, of a tile's
-SRAM, of all tiles' SRAM; wait for the first byte of each memory level (`LEVELS` rows)."""
-LEVEL_SOURCE = LEVEL_WAIT + LEVELS
-"""Memory level that supplies the bytes of each level, `LEVELS` for DRAM (`LEVELS` rows)."""
-MACHINE_RATES = LEVEL_SOURCE + LEVELS
-"""Rows that hold for all operators."""
-DSP, BESIDE, REFILL_WAIT = range(MACHINE_RATES, MACHINE_RATES + 3)
-"""Time of an operator's DSPs; of a candidate's copies and bytes of memory levels; of its waits for refills,
-infinite where it does not fit into SRAM."""
-RATES = MACHINE_RATES + 3
-BEST, INDEX, BEST_COARSE = range(3)
-"""Rows of the table of choices: least latency so far (s), without the waits that all candidates share; its
-candidate; least latency of candidates with pieces of stencils."""
-CHOICES = 3
-LOWER, UPPER = 0, 1
-"""Columns of the table of bounds."""
 
 
 @compiled
 def fill_rates(arch: ArchRecord, rates: Floats, device: int, point: int) -> None:
-    """Fill one column of the table of rates.
+    """Fill one column of the rates of a device, shape (array devices, RATES, BLOCK).
 
-    A byte of a memory level takes as long as the DMA engines or the level need, whichever is longer. A level
-    that is slower than a memory outside it supplies nothing: that memory does, so no level supplies more
-    bytes than its bandwidth moves, and none makes an operator slower.
-
-    Parameters
-    ----------
-    rates : array of float64, shape (array devices, RATES, BLOCK)
-        Column `point` of a device is written.
+    A byte of a memory level takes the longer time of the DMA engines and the level. A level that is slower
+    than a memory outside it supplies nothing: that memory supplies its bytes. So no level supplies more bytes
+    than its bandwidth allows, and none makes an operator slower.
     """
-    width = width_bytes_per_s(arch, arch.dma_engines)
-    read_s = 1.0 / dma_bytes_per_s(arch, DDR2CMX, arch.dma_engines)
-    write_s = 1.0 / dma_bytes_per_s(arch, CMX2DDR, arch.dma_engines)
+    column, engines = rates[device, :, point], arch.dma_engines
+    width = width_bytes_per_s(arch, engines)
+    read_s = 1.0 / dma_bytes_per_s(arch, DDR2CMX, engines)
+    write_s = 1.0 / dma_bytes_per_s(arch, CMX2DDR, engines)
     wait_s, near_wait_s = dma_latency_s(arch, DDR2CMX, 0.0), dma_latency_s(arch, CMX2CMX, 0.0)
-    rates[device, CYCLE, point] = 1.0 / arch.dpu_clock_hz
-    rates[device, READ, point], rates[device, WRITE, point] = read_s, write_s
-    rates[device, GAP, point] = row_gap_s(arch, DDR2CMX) / arch.dma_engines
-    rates[device, READ_WAIT, point] = wait_s
-    rates[device, WRITE_WAIT, point] = dma_latency_s(arch, CMX2DDR, 0.0)
-    rates[device, PAGE_WALK, point] = arch.dma_page_walk_s
-    rates[device, COPY, point] = 1.0 / dma_bytes_per_s(arch, CMX2CMX, arch.dma_engines)
-    rates[device, QUICK_COPY, point] = 1.0 / width
-    rates[device, BUFFER, point] = arch.dma_copy_buffer_bytes * arch.dma_engines
-    rates[device, TILE_SRAM, point] = arch.sram_tile_bytes
-    rates[device, SRAM, point] = arch.tiles * arch.sram_tile_bytes
+    column[CYCLE] = 1.0 / arch.dpu_clock_hz
+    column[READ], column[WRITE] = read_s, write_s
+    column[GAP] = row_gap_s(arch, DDR2CMX) / engines
+    column[READ_WAIT], column[WRITE_WAIT] = wait_s, dma_latency_s(arch, CMX2DDR, 0.0)
+    column[PAGE_WALK] = arch.dma_page_walk_s
+    column[COPY] = 1.0 / dma_bytes_per_s(arch, CMX2CMX, engines)
+    column[QUICK_COPY], column[BUFFER] = 1.0 / width, arch.dma_copy_buffer_bytes * engines
+    column[TILE_SRAM], column[SRAM] = arch.sram_tile_bytes, arch.tiles * arch.sram_tile_bytes
     source, source_bytes_per_s = LEVELS, arch.dram_bytes_per_s
     for behind in range(LEVELS):
         k = LEVELS - 1 - behind
@@ -186,10 +185,8 @@ def fill_rates(arch: ArchRecord, rates: Floats, device: int, point: int) -> None
             read_s = min(read_s, max(level_s, 1.0 / (width * arch.dma_ddr2cmx_share)))
             write_s = min(write_s, max(level_s, 1.0 / (width * arch.dma_cmx2ddr_share)))
             wait_s = min(wait_s, near_wait_s + arch.level_latency_s[k])
-        rates[device, LEVEL_READ_BYTES + k, point] = read_s
-        rates[device, LEVEL_WRITTEN_BYTES + k, point] = write_s
-        rates[device, LEVEL_WAIT + k, point] = wait_s
-        rates[device, LEVEL_SOURCE + k, point] = source
+        column[LEVEL_READ_BYTES + k], column[LEVEL_WRITTEN_BYTES + k] = read_s, write_s
+        column[LEVEL_WAIT + k], column[LEVEL_SOURCE + k] = wait_s, source
 
 
 @compiled
@@ -248,13 +245,217 @@ def _is_room(rate: int) -> bool:
     return rate in (BUFFER, TILE_SRAM, SRAM)
 
 
-@compiled
-def least_sram_bytes(rate_bounds: Floats) -> float:
-    """Return the least SRAM of a tile over all points."""
-    return float(rate_bounds[TILE_SRAM, UPPER])
+class Amounts(NamedTuple):
+    """Needs of a candidate that take time (`npusim.cost.candidates.CandidateRecord`)."""
+
+    grid_cycles: float
+    read_bytes: float
+    written_bytes: float
+    read_gaps: float
+    prologue_bytes: float
+    epilogue_bytes: float
+    page_walks: float
+
+
+class Rates(NamedTuple):
+    """Seconds per unit of these needs at one point."""
+
+    cycle_s: float
+    read_s: float
+    write_s: float
+    gap_s: float
+    page_walk_s: float
+
+
+class PointRates(NamedTuple):
+    """All rates of one column, as numbers: numba counts references to arrays in a call."""
+
+    rates: Rates
+    read_wait_s: float
+    buffer_bytes: float
+    quick_copy_s: float
+    copy_s: float
+    tile_sram_bytes: float
 
 
 @compiled
-def greatest_sram_bytes(rate_bounds: Floats) -> float:
-    """Return the greatest SRAM of a tile over all points."""
-    return float(rate_bounds[TILE_SRAM, LOWER])
+def point_rates(rates: Floats, point: int) -> PointRates:
+    """Return all rates of one column of a table."""
+    read_s, write_s, gap_s = rates[READ, point], rates[WRITE, point], rates[GAP, point]
+    return PointRates(
+        Rates(rates[CYCLE, point], read_s, write_s, gap_s, rates[PAGE_WALK, point]),
+        rates[READ_WAIT, point],
+        rates[BUFFER, point],
+        rates[QUICK_COPY, point],
+        rates[COPY, point],
+        rates[TILE_SRAM, point],
+    )
+
+
+@compiled
+def copies_s(copied_bytes: float, at: PointRates) -> float:
+    """Return the time of copies between tiles (s): quick until the engine buffers are full."""
+    quick_bytes = min(copied_bytes, at.buffer_bytes)
+    return float(quick_bytes * at.quick_copy_s + (copied_bytes - quick_bytes) * at.copy_s)
+
+
+@compiled
+def fill_beside(numbers: Floats, first: int, is_served: bool, rates: Floats, start: int, stop: int) -> None:
+    """Write the time of copies and memory levels of a candidate into row BESIDE of some columns.
+
+    The numbers of the candidate start at `numbers[first]` in the table of candidates.
+    """
+    copied = numbers[first + COPY]
+    for p in range(start, stop):
+        rates[BESIDE, p] = copies_s(copied, point_rates(rates, p))
+    if is_served:
+        for k in range(LEVELS):
+            read, written = numbers[first + LEVEL_READ_BYTES + k], numbers[first + LEVEL_WRITTEN_BYTES + k]
+            for p in range(start, stop):
+                rates[BESIDE, p] += read * rates[LEVEL_READ_BYTES + k, p]
+                rates[BESIDE, p] += written * rates[LEVEL_WRITTEN_BYTES + k, p]
+
+
+@compiled
+def dma_time_s(candidate: CandidateRecord, rates: Floats, point: int) -> float:
+    """Return the time of all transfers of a candidate by all engines (s), after `fill_beside`."""
+    moved_s = candidate.read_bytes * rates[READ, point] + candidate.written_bytes * rates[WRITE, point]
+    return float(moved_s + candidate.read_gaps * rates[GAP, point] + rates[BESIDE, point])
+
+
+@compiled
+def prologue_epilogue_s(candidate: CandidateRecord, rates: Floats, point: int) -> float:
+    """Return the time of the first piece in and the last piece out of a candidate (s)."""
+    in_s, out_s = (
+        candidate.prologue_bytes * rates[READ, point],
+        candidate.epilogue_bytes * rates[WRITE, point],
+    )
+    return float(in_s + out_s)
+
+
+@compiled
+def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill_wait_s: float) -> float:
+    """Return the time of work and transfers that overlap piece by piece (s), without common waits.
+
+    Parameters
+    ----------
+    work_s, dma_s : float
+        Time of the busiest of MAC grid and DSPs, and of all transfers.
+    refill_wait_s : float
+        Waits for the first byte from DRAM, one per refill.
+    """
+    return max(max(work_s + prologue_epilogue_s, dma_s), 0.5 * (work_s + dma_s) + refill_wait_s)
+
+
+@compiled
+def choose(
+    candidates: Any, start: int, stop: int, is_served: bool, rates: Floats, points: int, choices: Floats
+) -> None:
+    """Choose the fastest of `candidates[start:stop]`, sorted, at each point; ties go to the first.
+
+    The best latency is infinite at a point where none fits into SRAM. `is_served`: whether memory levels
+    serve the operator. Rows BESIDE and REFILL_WAIT of the rates are scratch; `choices`, shape (CHOICES,
+    BLOCK), is written.
+    """
+    choices[BEST, :] = np.inf
+    choices[INDEX, :] = start
+    rates[BESIDE, :] = rates[REFILL_WAIT, :] = 0.0
+    flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), candidates.view(np.float64)
+    least, greatest = np.inf, -np.inf
+    for p in range(points):
+        least, greatest = min(least, rates[TILE_SRAM, p]), max(greatest, rates[TILE_SRAM, p])
+    was_beside, has_waited, is_fine, fine_from = False, False, False, np.inf
+    for c in range(start, stop):
+        candidate = candidates[c]
+        if candidate.needed_bytes > greatest:
+            continue
+        if candidate.fine > 0.0 and not is_fine:
+            is_fine, fine_from = True, float(c)
+            for p in range(points):
+                choices[BEST_COARSE, p] = choices[BEST, p]
+                choices[BEST, p] *= TIE
+        waits = candidate.streamed_bytes > 0.0 or candidate.needed_bytes > least
+        if waits or has_waited:
+            _fill_refill_waits(candidate, least, greatest, flat_rates, points)
+            has_waited = waits
+        if candidate.copied_bytes > 0.0 or was_beside or is_served:
+            was_beside = candidate.copied_bytes > 0.0 or is_served
+            fill_beside(numbers, c * CANDIDATE_SIZE, is_served, rates, 0, points)
+        _update_choices(_amounts(candidate), float(c), flat_rates, points, flat_choices)
+    if is_fine:
+        for p in range(points):
+            if choices[INDEX, p] < fine_from:
+                choices[BEST, p] = choices[BEST_COARSE, p]
+
+
+@compiled
+def _fill_refill_waits(
+    candidate: CandidateRecord, least: float, greatest: float, rates: Floats, points: int
+) -> None:
+    """Write the refill waits of a candidate at points with SRAM between `least` and `greatest`."""
+    needed, streamed, held = candidate.needed_bytes, candidate.streamed_bytes, candidate.held_bytes
+    if least == greatest:
+        count = refills(candidate, greatest)
+        for p in range(points):
+            rates[_AT_REFILL_WAIT + p] = count * rates[_AT_READ_WAIT + p]
+        return
+    if streamed <= 0.0:
+        held = -1.0
+    for p in range(points):
+        sram = rates[_AT_TILE_SRAM + p]
+        wait_s = streamed / (sram - held) * rates[_AT_READ_WAIT + p]
+        rates[_AT_REFILL_WAIT + p] = wait_s if needed <= sram else np.inf
+
+
+@compiled
+def _amounts(candidate: CandidateRecord) -> Amounts:
+    """Return the needs of a candidate that take time, without copies."""
+    return Amounts(
+        candidate.grid_cycles,
+        candidate.read_bytes,
+        candidate.written_bytes,
+        candidate.read_gaps,
+        candidate.prologue_bytes,
+        candidate.epilogue_bytes,
+        candidate.page_walks,
+    )
+
+
+@compiled
+def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, beside_s: float, refill_wait_s: float) -> float:
+    """Latency of needs at rates (s), without common waits."""
+    read_s, written_s = amounts.read_bytes * rates.read_s, amounts.written_bytes * rates.write_s
+    dma = read_s + written_s + amounts.read_gaps * rates.gap_s + beside_s
+    exposed = amounts.prologue_bytes * rates.read_s + amounts.epilogue_bytes * rates.write_s
+    work = max(amounts.grid_cycles * rates.cycle_s, dsp_s)
+    overlapped = overlapped_s(work, dma, exposed, refill_wait_s)
+    return float(overlapped + amounts.page_walks * rates.page_walk_s)
+
+
+@compiled
+def lower_bound_s(candidate: CandidateRecord, lower: PointRates) -> float:
+    """Return the latency of a candidate at least rates and most SRAM (s), without DSPs and common waits."""
+    copying_s = copies_s(candidate.copied_bytes, lower)
+    wait_s = refills(candidate, lower.tile_sram_bytes) * lower.read_wait_s
+    return _latency_s(_amounts(candidate), lower.rates, 0.0, copying_s, wait_s)
+
+
+@compiled
+def upper_bound_s(candidate: CandidateRecord, upper: PointRates) -> float:
+    """Return an upper bound of that latency (s); infinite where rates are unknown or SRAM is too small."""
+    if upper.rates.cycle_s == np.inf or candidate.needed_bytes > upper.tile_sram_bytes:
+        return np.inf
+    return lower_bound_s(candidate, upper)
+
+
+@compiled
+def _update_choices(amounts: Amounts, index: float, rates: Floats, points: int, choices: Floats) -> None:
+    """Compare one candidate with the best so far at each point."""
+    for p in range(points):
+        read_s, write_s, gap_s = rates[_AT_READ + p], rates[_AT_WRITE + p], rates[_AT_GAP + p]
+        at = Rates(rates[_AT_CYCLE + p], read_s, write_s, gap_s, rates[_AT_PAGE_WALK + p])
+        dsp_s, beside_s, wait_s = rates[_AT_DSP + p], rates[_AT_BESIDE + p], rates[_AT_REFILL_WAIT + p]
+        latency = _latency_s(amounts, at, dsp_s, beside_s, wait_s)
+        better = latency < choices[_AT_BEST + p]
+        choices[_AT_BEST + p] = latency if better else choices[_AT_BEST + p]
+        choices[_AT_INDEX + p] = index if better else choices[_AT_INDEX + p]

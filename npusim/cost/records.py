@@ -4,17 +4,16 @@
         used_bytes: Bytes
         \"\"\"Bytes in use.\"\"\"
 
-`dtype_of` makes the numpy dtype of it that numba compiles for, `fields_of` what a reader wants to know of
-each column. A class without a base is never instantiated; it annotates the rows of a table, so that a type
-checker knows their columns. A NamedTuple can be both: the row of a table, and a value.
+`dtype_of` makes its numpy dtype, `fields_of` describes its columns. A class without a base is never
+instantiated; it annotates the rows of a table for the type checker. A NamedTuple can be a row and a value.
 """
 
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -40,7 +39,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Vector = Floats
-"""Several numbers; its length stands details it: ``Annotated[Vector, 3, "B"]``."""
+"""Several numbers of a length: ``Annotated[Vector, 3, "B"]``."""
 Volts = Annotated[float, "V"]
 Watts = Annotated[float, "W"]
 
@@ -58,7 +57,7 @@ class Field(NamedTuple):
 
 
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the type behind an annotation, and what stands details it."""
+    """Return the type behind an annotation, and its details."""
     if get_origin(hint) is not Annotated:
         return hint, ()
     plain, *details = get_args(hint)
@@ -105,23 +104,50 @@ def rows_of(columns: list[tuple[str, Any]]) -> Any:
 
 
 class _Number(NamedTuple):
-    """Which number of the data sheet a column holds."""
+    """A number of the data sheet."""
 
     section: type[BaseModel]
     name: str
 
 
+def _number(section: Any, name: str) -> Any:
+    """Return the annotation of a column with a number of the data sheet."""
+    kinds = (kind.unit for kind in section.model_fields[name].metadata if isinstance(kind, Kind))
+    return Annotated[float, next(kinds, ""), _Number(section, name)]
+
+
 def columns_of(section: type[BaseModel], prefix: str, *but: str) -> Callable[[_Record], _Record]:
-    """Declare a column of a record, its name after a prefix, for each number of a data sheet's section."""
+    """Declare a column, its name after a prefix, for each number of a section of the data sheet."""
 
     def declare(record: _Record) -> _Record:
-        for name, info in section.model_fields.items():
-            if name not in but:
-                unit = next((kind.unit for kind in info.metadata if isinstance(kind, Kind)), "")
-                record.__annotations__[prefix + name] = Annotated[float, unit, _Number(section, name)]
+        names = [name for name in section.model_fields if name not in but]
+        record.__annotations__.update({prefix + name: _number(section, name) for name in names})
         return record
 
     return declare
+
+
+def columns_at(sheet: type[BaseModel], paths: Mapping[str, str]) -> Callable[[_Record], _Record]:
+    """Declare columns, each with the number at a dotted path of a data sheet (`fill_at`)."""
+
+    def declare(record: _Record) -> _Record:
+        for column, path in paths.items():
+            *sections, name = path.split(".")
+            owner: Any = sheet
+            for section in sections:
+                owner = owner.model_fields[section].annotation
+            record.__annotations__[column] = _number(owner, name)
+        return record
+
+    return declare
+
+
+def fill_at(row: Any, paths: Mapping[str, str], sheet: BaseModel) -> None:
+    """Fill columns with the numbers at dotted paths of a data sheet; None leaves a column as it is."""
+    for column, path in paths.items():
+        number = attrgetter(path)(sheet)
+        if number is not None:
+            row[column] = number
 
 
 def fields_of(record: type) -> dict[str, Field]:

@@ -1,16 +1,14 @@
-"""Resources of an array device: what work needs of each, the bytes that it moves, and its energy.
+"""Resources of an array device: demands of work on each, the bytes moved, and the energy.
 
-One row of `RESOURCES` for each resource. A mapping candidate needs units of the first ones (`BODY`: its
-columns of the same names, in this order); the operator alone decides about the others. Vectors of demands
-have a column for each resource, and add up over operators. Their seconds stand in `npusim.cost.rates`, their
-joules in the table of energies of units. Latency, busy times, traffic and energy are read out of these
-vectors.
+`RESOURCES` has one row per resource. A mapping candidate needs the first ones (`BODY`: its columns of the
+same names, in this order); the operator alone decides about the others. Vectors of demands have a column for
+each resource and add up over operators. `npusim.cost.rates` has their seconds, the table of unit energies
+their joules. Latency, busy times, traffic and energy follow from these vectors.
 
-Energy. MACs, bytes through SRAM and DRAM, and DSP lane operations have an energy each in the SoC's
-technology. Dynamic energy on the chip goes with the square of the voltage. The NPU's leakage, fabric and
-clock tree draw power while it works. CPU and GPU draw their power while they work, with the memory traffic
-that they cause. What each device draws idle counts from one inference to the next; all of the above is beyond
-it.
+Energy. The technology of a SoC has an energy for MACs, for bytes through SRAM and DRAM, and for DSP lane
+operations. Dynamic energy on the chip grows with the square of the voltage. Leakage, fabric and clock tree of
+an NPU draw power while it works; CPU and GPU draw power while they work, with the memory traffic that they
+cause. Idle power of each device counts from one inference to the next, in addition.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from npusim.arch.array import OUTER_LEVELS
 from npusim.cost.architecture import MAC_FORMATS, ArchRecord
 from npusim.cost.grid import mac_format, mode_shape
 from npusim.cost.kernels import compiled
-from npusim.cost.records import Floats, Ints
+from npusim.cost.records import Floats
 from npusim.cost.tables import DpuOperation, OpRecord, Unit
 
 
@@ -32,11 +30,11 @@ class Server(IntEnum):
     """Unit of an array device that a resource keeps busy."""
 
     NONE = 0
-    """It takes energy, but no time of its own."""
+    """Energy, but no time."""
     GRID = 1
     """MACs."""
     DSP = 2
-    """Vector processors; how long they take is their kernel's (`npusim.cost.dsp`)."""
+    """Vector processors, timed by their kernels (`npusim.cost.dsp`)."""
     DMA = 3
     """DMA engines."""
 
@@ -58,8 +56,7 @@ class Resource(NamedTuple):
 
 def _level(level: int, verb: str, reads: float, writes: float) -> Resource:
     meaning = f"{verb.capitalize()} in memory level {level}, the nearest first."
-    name = f"level{level}_{verb}_bytes"
-    return Resource(name, "B", Server.DMA, meaning, sram_reads=reads, sram_writes=writes)
+    return Resource(f"level{level}_{verb}_bytes", "B", Server.DMA, meaning, 0.0, reads, writes)
 
 
 LEVELS = OUTER_LEVELS
@@ -113,14 +110,11 @@ _MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
 _DEPTHWISE, _MAXPOOL = int(DpuOperation.DEPTHWISE), int(DpuOperation.MAXPOOL)
 _AVGPOOL = int(DpuOperation.AVGPOOL)
 _DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
-DRAM_BYTES, SRAM_READ_BYTES, SRAM_WRITTEN_BYTES = range(3)
-"""Columns of the table of bytes that are moved (`fill_moved`)."""
-MOVED = 3
 
 
 @compiled
 def fed_bytes(arch: ArchRecord, op: OpRecord, mode: int) -> float:
-    """Bytes that the MAC grid reads in SRAM: operands once for each stencil that uses them."""
+    """Return the reads of the MAC grid in SRAM: operands once for each stencil that uses them."""
     across, down, channel_groups = mode_shape(arch, mode)
     if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
         pixels = across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
@@ -130,7 +124,7 @@ def fed_bytes(arch: ArchRecord, op: OpRecord, mode: int) -> float:
 
 @compiled
 def stencil_fed_bytes(op: OpRecord, stencil_pixels: float, stencil_channels: float) -> float:
-    """Bytes that the MAC grid reads in SRAM for a product or convolution in stencils of a size."""
+    """Return the reads of the MAC grid in SRAM for a product or convolution in stencils of a size."""
     pixels = op.out_w * op.out_h
     stencils_c = np.ceil(op.out_c / stencil_channels)
     stencils_m = np.ceil(pixels / stencil_pixels)
@@ -142,12 +136,12 @@ def stencil_fed_bytes(op: OpRecord, stencil_pixels: float, stencil_channels: flo
 
 @compiled
 def grid_written_bytes(op: OpRecord) -> float:
-    """Bytes that the MAC grid writes to SRAM: its outputs, once."""
+    """Return the bytes that the MAC grid writes to SRAM: its outputs, once."""
     return float(op.batch * op.out_w * op.out_h * op.out_c * op.c_item)
 
 
 @compiled
-def grid_macs(arch: ArchRecord, op: OpRecord) -> float:
+def _grid_macs(arch: ArchRecord, op: OpRecord) -> float:
     """Work of the MAC grid in the energy of multiply-accumulates of the operands' format.
 
     Skipped products cost nothing. Other work costs its factor for each operation: an ideal cycle is as many
@@ -167,7 +161,7 @@ def grid_macs(arch: ArchRecord, op: OpRecord) -> float:
 
 @compiled
 def dsp_lane_cycles(arch: ArchRecord, op: OpRecord, dsp_s: float) -> float:
-    """Cycles of single lanes in which the DSPs are busy with an operator for `dsp_s` seconds."""
+    """Return the lane cycles of DSPs that are busy with an operator for `dsp_s` seconds."""
     lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0
     dsps = 1.0 if op.dsp.serial > 0.0 else arch.tiles * arch.dsps_per_tile
     return float(dsp_s * arch.vpu_clock_hz * dsps * lanes)
@@ -175,15 +169,9 @@ def dsp_lane_cycles(arch: ArchRecord, op: OpRecord, dsp_s: float) -> float:
 
 @compiled
 def add_operator_demand(arch: ArchRecord, op: OpRecord, demands: Floats, row: int) -> None:
-    """Add what an operator needs on an array device under any mapping, without the time of DSPs.
-
-    Parameters
-    ----------
-    demands : array of float64, shape (rows, COUNT)
-        A row is added to.
-    """
+    """Add the demands of an operator under any mapping to a row of `demands`, without the time of DSPs."""
     if op.unit == _DPU:
-        demands[row, MACS + mac_format(op.a_item)] += op.repeats * grid_macs(arch, op)
+        demands[row, MACS + mac_format(op.a_item)] += op.repeats * _grid_macs(arch, op)
         demands[row, GRID_WRITTEN_BYTES] += op.repeats * grid_written_bytes(op)
     elif op.unit == _DSP:
         demands[row, DSP_READ_BYTES] += op.repeats * op.elements * op.a_item
@@ -191,89 +179,58 @@ def add_operator_demand(arch: ArchRecord, op: OpRecord, demands: Floats, row: in
 
 
 @compiled
-def fill_moved(demands: Floats, rows: int, moved: Floats) -> None:
-    """Read out of demands the bytes that are moved.
-
-    Parameters
-    ----------
-    demands : array of float64, shape (rows, COUNT)
-    moved : array of float64, shape (rows, MOVED)
-        Written: between DRAM and the device, read in its SRAM, written there.
-    """
-    for row in range(rows):
-        dram = read = written = 0.0
-        for r in range(COUNT):
-            # Not a sum of all products: cycles may be infinite, and infinity times 0 is no number.
-            dram += DRAM_OF[r] * demands[row, r] if DRAM_OF[r] > 0.0 else 0.0
-            read += SRAM_READS_OF[r] * demands[row, r] if SRAM_READS_OF[r] > 0.0 else 0.0
-            written += SRAM_WRITES_OF[r] * demands[row, r] if SRAM_WRITES_OF[r] > 0.0 else 0.0
-        moved[row, DRAM_BYTES], moved[row, SRAM_READ_BYTES] = dram, read
-        moved[row, SRAM_WRITTEN_BYTES] = written
+def moved_bytes(demands: Floats, row: int) -> tuple[float, float, float]:
+    """Return the bytes of demands: (between DRAM and the device, read in its SRAM, written there)."""
+    dram = read = written = 0.0
+    for r in range(COUNT):
+        # Not a sum of all products: cycles may be infinite, and infinity times 0 is no number.
+        dram += DRAM_OF[r] * demands[row, r] if DRAM_OF[r] > 0.0 else 0.0
+        read += SRAM_READS_OF[r] * demands[row, r] if SRAM_READS_OF[r] > 0.0 else 0.0
+        written += SRAM_WRITES_OF[r] * demands[row, r] if SRAM_WRITES_OF[r] > 0.0 else 0.0
+    return dram, read, written
 
 
-SRAM, DRAM, LANE, STATIC_W, MAC = range(5)
-"""Columns of the table of energies of units, by device and state: joules of a byte in SRAM, of a byte to or
-from DRAM, of a cycle of a DSP lane; watts while the device works; joules of a multiply-accumulate (one column
-for each of `MAC_FORMATS`)."""
-LEVEL_READ = MAC + len(MAC_FORMATS)
-"""Joules of a byte that a memory level supplies, with its filling (`LEVELS` columns)."""
-LEVEL_WRITE = LEVEL_READ + LEVELS
-"""Joules of a byte that is written there (`LEVELS` columns)."""
-UNIT_ENERGIES = LEVEL_WRITE + LEVELS
-MAC_J, SRAM_J, DRAM_J, DSP_J = range(4)
-"""Columns of the table of energies of work on an array device."""
-PARTS = 4
-FORMATS = len(MAC_FORMATS)
+_SRAM, _DRAM, _LANE, STATIC_W, _MAC = range(5)
+"""Columns of the table of unit energies, by device and state: joules of a byte in SRAM, of a byte to or from
+DRAM, of a cycle of a DSP lane; watts while the device works; joules of a multiply-accumulate (one column per
+format)."""
+_FORMATS = len(MAC_FORMATS)
+_LEVEL_READ = _MAC + _FORMATS
+"""Joules of a byte from a memory level, with its filling (`LEVELS` columns)."""
+_LEVEL_WRITE = _LEVEL_READ + LEVELS
+"""Joules of a byte written to a memory level (`LEVELS` columns)."""
+UNIT_ENERGIES = _LEVEL_WRITE + LEVELS
 
 
 @compiled
 def fill_unit_energies(arch: ArchRecord, unit_j: Floats, device: int, row: int) -> None:
-    """Fill a row of the table of energies of units of an array device.
-
-    Parameters
-    ----------
-    unit_j : array of float64, shape (array devices, rows, UNIT_ENERGIES)
-    """
-    unit_j[device, row, SRAM], unit_j[device, row, DRAM] = arch.sram_j_per_byte, arch.dram_j_per_byte
-    unit_j[device, row, LANE], unit_j[device, row, STATIC_W] = arch.dsp_j_per_lane_op, arch.static_w
-    for f in range(FORMATS):
-        unit_j[device, row, MAC + f] = arch.mac_j[f]
+    """Fill a row of the unit energies of an array device, shape (array devices, rows, UNIT_ENERGIES)."""
+    unit_j[device, row, _SRAM], unit_j[device, row, _DRAM] = arch.sram_j_per_byte, arch.dram_j_per_byte
+    unit_j[device, row, _LANE], unit_j[device, row, STATIC_W] = arch.dsp_j_per_lane_op, arch.static_w
+    for f in range(_FORMATS):
+        unit_j[device, row, _MAC + f] = arch.mac_j[f]
     for k in range(LEVELS):
-        unit_j[device, row, LEVEL_READ + k] = arch.level_read_j[k] + arch.level_write_j[k]
-        unit_j[device, row, LEVEL_WRITE + k] = arch.level_write_j[k]
+        unit_j[device, row, _LEVEL_READ + k] = arch.level_read_j[k] + arch.level_write_j[k]
+        unit_j[device, row, _LEVEL_WRITE + k] = arch.level_write_j[k]
 
 
 @compiled
-def fill_energies(
-    demands: Floats,
-    moved: Floats,
-    demand_of: Ints,
-    unit_j: Floats,
-    state_of: Ints,
-    points: int,
-    energies: Floats,
-) -> None:
-    """Read the dynamic energy of work on an array device out of what it needs, by part (J).
+def dynamic_j(
+    demands: Floats, row: int, dram_bytes: float, sram_bytes: float, unit_j: Floats, state: int
+) -> tuple[float, float, float, float]:
+    """Return the dynamic energy of a row of demands (J): (MACs, SRAM with memory levels, DRAM, DSPs).
 
     Parameters
     ----------
-    demands, moved : array of float64, shape (rows, COUNT) and (rows, MOVED)
-        What the work needs, and the bytes that it moves (`npusim.cost.resources`).
-    unit_j : array of float64, shape (rows, UNIT_ENERGIES)
-    demand_of, state_of : array of int64, shape (points,)
-        Rows of the tables above that hold at each point.
-    energies : array of float64, shape (points, PARTS)
-        Written: MACs, SRAM with memory levels, DRAM, DSPs.
+    dram_bytes, sram_bytes : float
+        Bytes that the demands move (`moved_bytes`).
+    unit_j : array of float64, shape (states, UNIT_ENERGIES)
     """
-    for p in range(points):
-        demand, state = demand_of[p], state_of[p]
-        mac, traffic = 0.0, moved[demand, SRAM_READ_BYTES] + moved[demand, SRAM_WRITTEN_BYTES]
-        sram = traffic * unit_j[state, SRAM]
-        for f in range(FORMATS):
-            mac += demands[demand, MACS + f] * unit_j[state, MAC + f]
-        for k in range(LEVELS):
-            sram += demands[demand, LEVEL_READ_BYTES + k] * unit_j[state, LEVEL_READ + k]
-            sram += demands[demand, LEVEL_WRITTEN_BYTES + k] * unit_j[state, LEVEL_WRITE + k]
-        energies[p, MAC_J], energies[p, SRAM_J] = mac, sram
-        energies[p, DRAM_J] = moved[demand, DRAM_BYTES] * unit_j[state, DRAM]
-        energies[p, DSP_J] = demands[demand, LANE_CYCLES] * unit_j[state, LANE]
+    mac, sram = 0.0, sram_bytes * unit_j[state, _SRAM]
+    for f in range(_FORMATS):
+        mac += demands[row, MACS + f] * unit_j[state, _MAC + f]
+    for k in range(LEVELS):
+        sram += demands[row, LEVEL_READ_BYTES + k] * unit_j[state, _LEVEL_READ + k]
+        sram += demands[row, LEVEL_WRITTEN_BYTES + k] * unit_j[state, _LEVEL_WRITE + k]
+    dsp = demands[row, LANE_CYCLES] * unit_j[state, _LANE]
+    return mac, sram, dram_bytes * unit_j[state, _DRAM], dsp

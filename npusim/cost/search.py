@@ -1,19 +1,19 @@
-"""Tiling search: the mapping candidates of every operator of a network that can be the fastest.
+"""Tiling search: the mapping candidates of each operator that can be the fastest.
 
-They depend on what fits where and on cycles, not on clocks and bandwidths: a sweep searches once for all the
-design points that share the former. Products and convolutions have candidates by split, MPE mode, part, order
-and tiling; each that can be the fastest at some rates is kept (`npusim.cost.candidates`). For a single point
-its rates decide, and the search ends early. Operators without a reduction over channels have one candidate:
-elements stream in, are worked on, and results stream out.
+They depend on sizes, capacities and cycles, not on clocks and bandwidths: a sweep searches once for all
+design points with equal sizes. Products and convolutions have candidates by split, MPE mode, piece, order and
+tiling; each that can be the fastest at some rates is kept (`npusim.cost.candidates`). At a single point its
+rates decide, and the search ends early. Operators without a reduction over channels have one candidate:
+elements stream in, are processed, and results stream out.
 
-SymG: a product whose left operand is symmetric and of which only the lower triangle is stored. Block (i, j)
-serves output rows i as it stands and output rows j transposed. There are two ways, and the better is chosen.
-*Once*: every block is fetched once and both uses follow each other, so the partial sums of all output rows
-stay in SRAM with all of the right operand; the second use reads the block transposed, at
-`symg_transposed_rate` of the normal pace. *Twice*: every off-diagonal block is fetched for each use, which
-moves what dense storage moves; only the memory is saved. Once never moves more than any candidate to fetch a
-dense matrix. Cutting the columns into passes whose partial sums fit would be a third candidate, but two
-passes over a triangle move more than one over the dense matrix.
+SymG: a product whose left operand is symmetric and stored as its lower triangle. Block (i, j) serves output
+rows i as it stands and output rows j transposed. The better of two ways is chosen. *Once*: each block is
+fetched once and both uses follow each other, so the partial sums of all output rows stay in SRAM with all of
+the right operand; the second use reads the block transposed, at `symg_transposed_rate` of the normal pace.
+*Twice*: each off-diagonal block is fetched for each use, which moves the bytes of dense storage; only memory
+is saved. Once never moves more than any candidate that fetches a dense matrix. Cutting the columns into
+passes whose partial sums fit would be a third way, but two passes over a triangle move more than one over the
+dense matrix.
 """
 
 from __future__ import annotations
@@ -42,8 +42,16 @@ from npusim.cost.grid import (
     tile_workload,
 )
 from npusim.cost.kernels import compiled, compiled_making_arrays
-from npusim.cost.latency import TIE, PointRates, lower_bound_s, point_rates, upper_bound_s
-from npusim.cost.rates import LOWER, MACHINE_RATES, UPPER, greatest_sram_bytes, least_sram_bytes
+from npusim.cost.rates import (
+    LOWER,
+    MACHINE_RATES,
+    TIE,
+    UPPER,
+    PointRates,
+    lower_bound_s,
+    point_rates,
+    upper_bound_s,
+)
 from npusim.cost.records import Floats, Ints
 from npusim.cost.resources import fed_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
@@ -51,10 +59,12 @@ from npusim.cost.tiling import (
     CHANNEL_LEVELS,
     ROW_LEVELS,
     Layout,
+    Tiling,
     block_of,
     contiguous_bytes,
     fed_by_layout,
     fewest_row_blocks,
+    fill_least,
     fill_needs,
     live_bytes,
     live_tile_bytes,
@@ -63,7 +73,6 @@ from npusim.cost.tiling import (
     next_count,
     piece_of,
     room_of,
-    set_least,
     set_prologue_epilogue,
     set_streamed_held,
     set_tiling,
@@ -85,14 +94,14 @@ _PRODUCT_MS, _OTHER_MS = 8.0, 0.2
 
 
 class GroupSearch(NamedTuple):
-    """Results of a search that all points of a group share."""
+    """Results of a search for all points of a group."""
 
     candidates: Any
     """Array of CANDIDATE_DTYPE."""
     row_starts: Ints
     """Candidates of row `r` are `candidates[row_starts[r] : row_starts[r + 1]]`."""
     served: Any
-    """What memory levels serve of each row, array of SERVED_DTYPE."""
+    """Bytes of each row that memory levels serve, array of SERVED_DTYPE."""
     demands: Floats
     """Demands on each array device under any plan, shape (array devices, COUNT)."""
     macs: float
@@ -105,227 +114,201 @@ def fits(op: OpRecord, row_starts: Ints, row: int) -> bool:
     return bool(op.unit == _VIEW or op.unit == _HOST or row_starts[row] < row_starts[row + 1])
 
 
-class Uppers(NamedTuple):
-    """Least upper bounds of latency (s) so far; infinite where rates are not known."""
+class Task(NamedTuple):
+    """The search for the candidates of one operator over a range of rates."""
 
-    of_any: float
-    of_coarse: float
-    """Of candidates with pieces of stencils."""
-    is_exact: bool
-    """Whether the bounds are the latencies themselves, as at a single point: only the best is kept."""
-
-
-class Sides(NamedTuple):
-    """Least and greatest rates of the points that a search is for."""
-
+    arch: ArchRecord
+    """The search reads its `SearchedColumns`, and columns that follow from them."""
+    op: OpRecord
     lower: PointRates
+    """Least rates and greatest SRAM of all points."""
     upper: PointRates
+    """Greatest rates and least SRAM of all points; infinite where unknown."""
+    candidates: Any
+    """Array of CANDIDATE_DTYPE, shape (places,); written from `start`."""
+    start: int
+    is_exact: bool
+    """Whether all points have the same rates: the search compares latencies and keeps the best alone."""
+    known: KnownTiles
+    """Costs of shares on arrays so far."""
+
+
+class Found(NamedTuple):
+    """Candidates of one operator so far."""
+
+    stop: int
+    """Where they end; -1 where the table is too short."""
+    upper_s: float
+    """Least upper bound of their latency (s)."""
+    coarse_upper_s: float
+    """Least upper bound of candidates with pieces of stencils (s)."""
 
 
 @compiled
-def search_product(
-    arch: ArchRecord, op: OpRecord, rate_bounds: Floats, candidates: Any, start: int, known: KnownTiles
-) -> int:
-    """Find every split, mode, order and tiling of a product that can be the fastest.
+def search_product(task: Task) -> int:
+    """Find each split, mode, order and tiling of a product that can be the fastest.
 
-    Parameters
-    ----------
-    arch : record of ARCH_DTYPE
-        Only what the search may look at (`npusim.cost.architecture.SearchedColumns`) and what follows from
-        that.
-    rate_bounds : array of float64, shape (RATES, 2)
-        The range of SRAM sizes that the search is for, and lower and upper bound of each rate, where that is
-        known (`npusim.cost.rates.widen_rate_bounds`): a candidate whose lower bound of latency is
-        above another's upper bound is left out.
-    candidates : array of CANDIDATE_DTYPE, shape (places,)
-        Written from `start`.
-    known : KnownTiles
-        What arrays take for shares so far; added to.
-
-    Returns
-    -------
-    int
-        Where the candidates end: `start` where no tiling fits into SRAM, -1 where `candidates` is too short.
+    Candidates with a lower bound of latency above the upper bound of another are left out. Return where the
+    candidates end: `task.start` where no tiling fits into SRAM, -1 where the table is too short.
     """
-    stop, uppers, strips = start, Uppers(np.inf, np.inf, is_of_one_point(arch, rate_bounds)), 1.0
-    sides = Sides(point_rates(rate_bounds, LOWER), point_rates(rate_bounds, UPPER))
+    arch, op, found, strips = task.arch, task.op, Found(task.start, np.inf, np.inf), 1.0
     is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
+    levels = 1 if is_matmul else CHANNEL_LEVELS * (1 if is_array else ROW_LEVELS)
     while strips > 0.0:
-        for level in range(1 if is_matmul else CHANNEL_LEVELS * (1 if is_array else ROW_LEVELS)):
-            row_level, channel_level = level // CHANNEL_LEVELS, level % CHANNEL_LEVELS
+        for level in range(levels):
             for split in range(3):
                 used, rows, channels = tile_share(arch, op, split)
                 passes = rows if is_array and level > 0 else 1.0  # a line at a time
                 for mode in range(modes_of(arch)):
-                    piece = piece_of(arch, op, rows, channels, mode, row_level, channel_level, strips)
+                    piece = piece_of(arch, op, rows, channels, mode, level, strips)
                     if piece.rows > 0.0:
-                        array_cycles, array_bytes = 0.0, 0.0
+                        array_bytes = 0.0
                         if is_array:
-                            array_cycles, array_bytes = known_tile(arch, op, rows / passes, channels, known)
+                            cycles, array_bytes = known_tile(arch, op, rows / passes, channels, task.known)
+                            cycles *= passes
+                        else:
+                            cycles = tile_cycles(arch, op, rows, channels, mode, piece)
                         layout = Layout(
                             split,
                             mode,
                             used,
                             piece,
-                            array_cycles * passes
-                            if is_array
-                            else tile_cycles(arch, op, rows, channels, mode, piece),
+                            cycles,
                             block_of(arch, op, rows, channels, piece),
                             op.a_dram_bytes * rows / (op.out_w if is_matmul else op.out_h),
                             op.b_dram_bytes * channels / op.out_c,
                             fed_by_layout(op, piece, op.batch * used * array_bytes * passes),
                         )
-                        stop, uppers = _search(arch, op, layout, sides, candidates, start, stop, uppers)
+                        found = _search_layout(task, layout, found)
         strips = more_strips(arch, op, strips)
-    return stop
+    return found.stop
 
 
 @compiled
 def is_of_one_point(arch: ArchRecord, rate_bounds: Floats) -> bool:
-    """Whether all points that a search is for have the same rates, so that it may compare latencies."""
+    """Whether all points have the same rates, so that a search may compare latencies."""
     for r in range(MACHINE_RATES):
         if rate_bounds[r, LOWER] != rate_bounds[r, UPPER]:
             return False
-    level_bytes = 0.0  # what levels serve is known after the search
+    level_bytes = 0.0  # the bytes of levels are known after the search
     for k in range(len(arch.level_bytes)):
         level_bytes += arch.level_bytes[k]
     return level_bytes == 0.0
 
 
 @compiled
-def _is_beaten(least: CandidateRecord, best: CandidateRecord, lower: PointRates) -> bool:
-    """Whether another candidate is better than one with these least amounts."""
-    best_s, least_s = lower_bound_s(best, lower), lower_bound_s(least, lower)
-    return bool(best_s < least_s or (best_s == least_s and not precedes(least, best)))
+def _place_of_best(task: Task, new: CandidateRecord, stop: int) -> int:
+    """Return the place of the one candidate of a kind, fine or not, that an exact search keeps."""
+    is_first = stop == task.start or task.candidates[task.start].fine == new.fine
+    return task.start if is_first else task.start + 1
 
 
 @compiled
-def _is_slower(new: CandidateRecord, sides: Sides, uppers: Uppers) -> bool:
-    """Whether a candidate is at no point faster than another, or as fast with smaller pieces."""
-    lower_s = lower_bound_s(new, sides.lower)
+def _is_beaten(task: Task, new: CandidateRecord, stop: int) -> bool:
+    """Whether an exact search has a better candidate than one with these needs."""
+    place = _place_of_best(task, new, stop)
+    if not task.is_exact or place >= stop:
+        return False
+    best = task.candidates[place]
+    best_s, new_s = lower_bound_s(best, task.lower), lower_bound_s(new, task.lower)
+    return bool(best_s < new_s or (best_s == new_s and not precedes(new, best)))
+
+
+@compiled
+def _is_slower(task: Task, new: CandidateRecord, found: Found) -> bool:
+    """Whether a candidate is faster than another at no point, or ties with smaller pieces."""
+    lower_s = lower_bound_s(new, task.lower)
     if new.fine > 0.0:
-        return bool(lower_s > uppers.of_any or lower_s > uppers.of_coarse * TIE)
-    return bool(lower_s * TIE > uppers.of_any or lower_s > uppers.of_coarse)
+        return bool(lower_s > found.upper_s or lower_s > found.coarse_upper_s * TIE)
+    return bool(lower_s * TIE > found.upper_s or lower_s > found.coarse_upper_s)
 
 
 @compiled
-def _search(
-    arch: ArchRecord,
-    op: OpRecord,
-    layout: Layout,
-    sides: Sides,
-    candidates: Any,
-    start: int,
-    stop: int,
-    uppers: Uppers,
-) -> tuple[int, Uppers]:
-    """Try every candidate tiling of one layout (see `npusim.cost.tiling`).
+def _search_layout(task: Task, layout: Layout, found: Found) -> Found:
+    """Try each candidate tiling of one layout (see `npusim.cost.tiling`).
 
-    More chunks never shorten anything but the start, so the search ends where even the shortest start is too
-    long.
+    More chunks shorten nothing but the start, so the search ends where even the shortest start is too long.
     """
-    if stop < 0 or stop + 1 >= candidates.shape[0]:
-        return -1, uppers
-    block, chunks = layout.block, 1.0
+    if found.stop < 0 or found.stop + 1 >= task.candidates.shape[0]:
+        return Found(-1, found.upper_s, found.coarse_upper_s)
+    arch, op, block, chunks = task.arch, task.op, layout.block, 1.0
     while chunks > 0.0:
         # Partial sums are written and read again once for each further chunk.
         pieces = block.strips * block.rows * block.columns
         spill = (chunks - 1.0) * 2.0 * pieces * block.sum_bytes / sum_rate(arch)
         row_bytes = contiguous_bytes(op, layout.piece, chunks)
-        least, fine = candidates[stop], 1.0 if layout.piece.is_fine else 0.0
-        least.fine = fine
-        fill_needs(op, least, _WEIGHTS_HELD, block.strips, 1.0, 1.0, layout.cycles + spill, row_bytes)
-        set_least(layout, least)
+        least = task.candidates[found.stop]
+        fill_least(op, least, layout, layout.cycles + spill, row_bytes)
         set_prologue_epilogue(arch, op, least, block, block.chunks)
-        if _is_slower(least, sides, uppers):
-            return stop, uppers
-        if uppers.is_exact and stop > start:  # there is one of each kind at most
-            best = start if candidates[start].fine == fine else start + 1
-            if best < stop and _is_beaten(least, candidates[best], sides.lower):
-                return stop, uppers
+        if _is_slower(task, least, found) or _is_beaten(task, least, found.stop):
+            return found
         set_prologue_epilogue(arch, op, least, block, chunks)
-        if not _is_slower(least, sides, uppers):
-            stop, uppers = _try_blocks(
-                arch, op, layout, chunks, spill, row_bytes, sides, candidates, start, stop, uppers
-            )
-            if stop < 0:
-                return stop, uppers
+        if not _is_slower(task, least, found):
+            found = _try_blocks(task, layout, chunks, layout.cycles + spill, row_bytes, found)
+            if found.stop < 0:
+                return found
         chunks = next_count(chunks, block.chunks)
-    return stop, uppers
+    return found
 
 
 @compiled
 def _try_blocks(
-    arch: ArchRecord,
-    op: OpRecord,
-    layout: Layout,
-    chunks: float,
-    spill: float,
-    row_bytes: float,
-    sides: Sides,
-    candidates: Any,
-    start: int,
-    stop: int,
-    uppers: Uppers,
-) -> tuple[int, Uppers]:
+    task: Task, layout: Layout, chunks: float, cycles: float, row_bytes: float, found: Found
+) -> Found:
     """Try all column blocks, each with all row blocks that are the fewest at some size of SRAM."""
-    block, columns = layout.block, 1.0
-    least, greatest = sides.upper.tile_sram_bytes, sides.lower.tile_sram_bytes
-    fine = 1.0 if layout.piece.is_fine else 0.0
+    arch, op, candidates, block, columns = task.arch, task.op, task.candidates, layout.block, 1.0
+    start_cycles = block_start_cycles(arch)
     while columns > 0.0:
-        if uppers.is_exact and stop > start:
-            fewest = candidates[stop]  # starts of so many blocks at least
-            starts = (block.strips * columns * chunks - 1.0) * block_start_cycles(arch)
-            fewest.fine = fine
-            fill_needs(
-                op, fewest, _WEIGHTS_HELD, block.strips, 1.0, 1.0, layout.cycles + spill + starts, row_bytes
-            )
-            set_least(layout, fewest)
+        if task.is_exact and found.stop > task.start:
+            fewest = candidates[found.stop]  # starts of so many blocks at least
+            starts = (block.strips * columns * chunks - 1.0) * start_cycles
+            fill_least(op, fewest, layout, cycles + starts, row_bytes)
             set_prologue_epilogue(arch, op, fewest, block, chunks)
-            best = start if candidates[start].fine == fine else start + 1
-            if best < stop and _is_beaten(fewest, candidates[best], sides.lower):
+            if _is_beaten(task, fewest, found.stop):
                 break
         room = room_of(block, columns, chunks)
-        row_blocks, before = fewest_row_blocks(block, room, greatest), np.inf
+        row_blocks, before = fewest_row_blocks(block, room, task.lower.tile_sram_bytes), np.inf
         while row_blocks > 0.0:
             needed = needed_bytes(block, room, row_blocks)
             if needed < before:
-                if stop + 2 >= candidates.shape[0]:
-                    return -1, uppers
+                if found.stop + 2 >= candidates.shape[0]:
+                    return Found(-1, found.upper_s, found.coarse_upper_s)
                 before = needed
+                starts = (block.strips * row_blocks * columns * chunks - 1.0) * start_cycles
                 for held in range(1 if chunks > 1.0 else 2):
                     order = _OUTPUTS_HELD if chunks > 1.0 else held
-                    new = candidates[stop]
-                    new.fine = fine
-                    blocks = block.strips * row_blocks * columns * chunks
-                    cycles = layout.cycles + spill + (blocks - 1.0) * block_start_cycles(arch)
-                    fill_needs(op, new, order, block.strips, row_blocks, columns, cycles, row_bytes)
+                    tiling, new = (
+                        Tiling(order, block.strips, row_blocks, columns, chunks),
+                        candidates[found.stop],
+                    )
+                    new.fine = 1.0 if layout.piece.is_fine else 0.0
+                    fill_needs(op, new, tiling, cycles + starts, row_bytes)
                     set_prologue_epilogue(arch, op, new, block, chunks)
-                    set_streamed_held(op, new, layout, order, row_blocks, columns)
-                    if not _is_slower(new, sides, uppers):
+                    set_streamed_held(op, new, layout, tiling)
+                    if not _is_slower(task, new, found):
                         new.needed_bytes = needed
-                        uppers = _lowered(uppers, new, upper_bound_s(new, sides.upper))
-                        set_tiling(arch, op, new, layout, order, row_blocks, columns, chunks)
-                        if uppers.is_exact:
-                            best = start if stop == start or candidates[start].fine == fine else start + 1
-                            if best == stop:
-                                stop += 1
-                            elif not _is_beaten(new, candidates[best], sides.lower):
-                                candidates[best] = new
-                        else:
-                            stop = add_candidate(candidates, start, stop, stop, least, greatest)
-            if before <= least:
+                        set_tiling(arch, op, new, layout, tiling)
+                        found = _with_new(task, new, found)
+            if before <= task.upper.tile_sram_bytes:
                 break
             row_blocks = next_count(row_blocks, block.rows)
         columns = next_count(columns, block.columns)
-    return stop, uppers
+    return found
 
 
 @compiled
-def _lowered(uppers: Uppers, new: CandidateRecord, upper_s: float) -> Uppers:
-    """Return the least upper bounds after one more candidate."""
-    of_coarse = uppers.of_coarse if new.fine > 0.0 else min(uppers.of_coarse, upper_s)
-    return Uppers(min(uppers.of_any, upper_s), of_coarse, uppers.is_exact)
+def _with_new(task: Task, new: CandidateRecord, found: Found) -> Found:
+    """Return the candidates with a new one, which lies behind the last."""
+    stop, upper_s = found.stop, upper_bound_s(new, task.upper)
+    coarse_upper_s = found.coarse_upper_s if new.fine > 0.0 else min(found.coarse_upper_s, upper_s)
+    if not task.is_exact:
+        least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
+        stop = add_candidate(task.candidates, task.start, stop, stop, least, greatest)
+    elif not _is_beaten(task, new, stop):
+        place = _place_of_best(task, new, stop)
+        task.candidates[place] = new
+        stop = max(stop, place + 1)
+    return Found(stop, min(found.upper_s, upper_s), coarse_upper_s)
 
 
 def plain_ms(ops: Any) -> float:
@@ -337,7 +320,7 @@ def plain_ms(ops: Any) -> float:
 
 @compiled
 def grid_stream_cycles(arch: ArchRecord, op: OpRecord) -> float:
-    """Cycles of one tile for depthwise convolution, pooling or an elementwise operator split by rows."""
+    """Return the cycles of a tile for channelwise work split by rows: depthwise, pooling, elementwise."""
     if op.dpu_operation == _ELTWISE:
         pixels = np.ceil(op.out_w * op.out_h / arch.tiles)
         return float(eltwise_cycles(arch, tile_workload(op, pixels, 1.0, op.out_c, False)))
@@ -353,37 +336,27 @@ def grid_stream_cycles(arch: ArchRecord, op: OpRecord) -> float:
 
 
 @compiled
-def search_stream(
-    arch: ArchRecord,
-    op: OpRecord,
-    rate_bounds: Floats,
-    candidates: Any,
-    start: int,
-    on_grid: bool,
-    on_dsp: bool,
-) -> int:
+def search_stream(task: Task) -> int:
     """Add the one candidate that streams elements through the MAC grid, the DSPs, or DMA alone.
 
     Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic
-    and hidden by nothing. Arguments and result as of `npusim.cost.search.search_product`; the time of
-    DSPs is added by the rates.
+    and overlap with nothing. The rates add the time of DSPs. Return where the candidates end.
     """
+    arch, op, on_grid = task.arch, task.op, task.op.unit == _DPU
     read = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes
     first, last = read / arch.stream_pieces, op.c_dram_bytes / arch.stream_pieces
-    new = candidates[start]
+    new = task.candidates[task.start]
     new.held_bytes = new.needed_bytes = live_tile_bytes(arch, op)
-    if first + last > 0.0:  # what streams needs some room
+    if first + last > 0.0:  # a stream needs some SRAM
         new.needed_bytes = np.nextafter(new.held_bytes, np.inf)
-    if new.needed_bytes > greatest_sram_bytes(rate_bounds):
-        return start
+    if new.needed_bytes > task.lower.tile_sram_bytes:
+        return task.start
     new.grid_cycles = op.batch * grid_stream_cycles(arch, op) if on_grid else 0.0
-    new.read_bytes = read
-    new.read_gaps = 0.0
-    new.written_bytes = op.c_dram_bytes
-    # What neither comes from DRAM nor goes there is copied within SRAM.
-    new.copied_bytes = 0.0 if on_grid or on_dsp else max(0.0, op.copy_bytes - max(read, op.c_dram_bytes))
-    new.prologue_bytes = 0.0 if op.a_prefetch else first
-    new.epilogue_bytes = last
+    new.read_bytes, new.read_gaps, new.written_bytes = read, 0.0, op.c_dram_bytes
+    # Bytes that neither come from DRAM nor go there are copied within SRAM.
+    copied_bytes = max(0.0, op.copy_bytes - max(read, op.c_dram_bytes))
+    new.copied_bytes = 0.0 if on_grid or op.unit == _DSP else copied_bytes
+    new.prologue_bytes, new.epilogue_bytes = 0.0 if op.a_prefetch else first, last
     new.streamed_bytes, new.fine = read / arch.tiles, 0.0
     new.page_walks = 1.0 if new.prologue_bytes > arch.dma_page_bytes else 0.0
     new.fed_bytes = fed_bytes(arch, op, 0) if on_grid else 0.0
@@ -391,54 +364,33 @@ def search_stream(
     new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
     new.row_pieces, new.strips = arch.stream_pieces, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = arch.stream_pieces, 1.0, 1.0
-    return start + 1
+    return task.start + 1
 
 
 @compiled
-def busiest_share(row_blocks: float, tiles: float) -> float:
-    """Share of the work that the busiest tile has when the triangle's blocks are dealt out one by one."""
-    blocks = row_blocks * (row_blocks + 1.0) / 2.0
-    return float(np.ceil(blocks / tiles) / blocks)
+def search_triangle(task: Task) -> int:
+    """Find each candidate that can be the fastest: fetching blocks of the triangle twice, and once.
 
-
-@compiled
-def search_triangle(
-    arch: ArchRecord, op: OpRecord, rate_bounds: Floats, candidates: Any, start: int, known: KnownTiles
-) -> int:
-    """Find every candidate that can be the fastest: fetching blocks of the triangle twice, and once.
-
-    Arguments and result as of `npusim.cost.search.search_product`.
+    Return as `search_product`.
     """
     # Twice: the DRAM bytes of the row are those of the dense matrix.
-    stop = search_product(arch, op, rate_bounds, candidates, start, known)
+    arch, stop = task.arch, search_product(task)
     for mode in range(modes_of(arch)):
         for split in range(3):
-            most, _, channels = tile_share(arch, op, split)
-            # Tiles that share the triangle add up each other's partial sums, so fewer tiles may be quicker.
+            most, _, channels = tile_share(arch, task.op, split)
+            # Tiles that share the triangle add up their partial sums, so fewer tiles may be faster.
             used = 1.0 if split == _ROWS else most
             while used <= most:
-                stop = _fetch_once(
-                    arch, op, rate_bounds, candidates, start, stop, split, mode, used, channels
-                )
+                stop = _fetch_once(task, stop, split, mode, used, channels)
                 used += 1.0
     return stop
 
 
 @compiled
-def _fetch_once(
-    arch: ArchRecord,
-    op: OpRecord,
-    rate_bounds: Floats,
-    candidates: Any,
-    start: int,
-    stop: int,
-    split: int,
-    mode: int,
-    used: float,
-    channels: float,
-) -> int:
-    """Try one split, mode and number of tiles."""
-    if stop < 0 or stop + 1 >= candidates.shape[0]:
+def _fetch_once(task: Task, stop: int, split: int, mode: int, used: float, channels: float) -> int:
+    """Try one split, mode and number of tiles; return where the candidates end."""
+    arch, op = task.arch, task.op
+    if stop < 0 or stop + 1 >= task.candidates.shape[0]:
         return -1
     across, down, _ = mode_shape(arch, mode)
     pixels = min(op.out_w, across * arch.dpu_pixel_lanes_w * down * arch.dpu_pixel_lanes_h)
@@ -448,23 +400,20 @@ def _fetch_once(
     out_bytes = 0.0 if op.c_resident else 2.0 * pixels * channels * op.c_item
     working = b_bytes + sums + block_bytes + out_bytes
     needed = live_tile_bytes(arch, op) + working
-    if needed > greatest_sram_bytes(rate_bounds):
+    if needed > task.lower.tile_sram_bytes:
         return stop
     first = 0.5 * block_bytes if op.a_triangle_bytes > 0.0 and not op.a_prefetch else 0.0
     if op.b_dram_bytes > 0.0 and not op.b_prefetch:
         first += pixels * channels * op.b_item
     blocks = np.ceil(op.out_w / pixels)
-    new = candidates[stop]
-    new.grid_cycles = _grid_cycles(arch, op, pixels, channels, mode, used if split == _ROWS else 1.0)
+    new = task.candidates[stop]
+    new.grid_cycles = _triangle_cycles(arch, op, pixels, channels, mode, used if split == _ROWS else 1.0)
     new.read_bytes = op.a_triangle_bytes + op.b_dram_bytes + op.extra_dram_bytes
-    new.read_gaps = 0.0
-    new.written_bytes = op.c_dram_bytes
+    new.read_gaps, new.written_bytes = 0.0, op.c_dram_bytes
     new.copied_bytes = (used - 1.0) * sums if split == _ROWS else 0.0
     new.prologue_bytes, new.epilogue_bytes = first, 0.5 * out_bytes
-    new.streamed_bytes, new.held_bytes = (
-        op.a_triangle_bytes / used,
-        live_tile_bytes(arch, op) + b_bytes + sums,
-    )
+    new.streamed_bytes = op.a_triangle_bytes / used
+    new.held_bytes = live_tile_bytes(arch, op) + b_bytes + sums
     new.needed_bytes, new.fine = needed, 0.0
     new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
     new.fed_bytes = fed_bytes(arch, op, mode)
@@ -472,18 +421,18 @@ def _fetch_once(
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
     new.row_pieces, new.strips = blocks, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = blocks, 1.0, blocks
-    return add_candidate(
-        candidates, start, stop, stop, least_sram_bytes(rate_bounds), greatest_sram_bytes(rate_bounds)
-    )
+    least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
+    return add_candidate(task.candidates, task.start, stop, stop, least, greatest)
 
 
 @compiled
-def _grid_cycles(
+def _triangle_cycles(
     arch: ArchRecord, op: OpRecord, pixels: float, channels: float, mode: int, sharing: float
 ) -> float:
     """Cycles of the MAC grid on the busiest of `sharing` tiles that share the blocks of the triangle."""
     row_blocks = np.ceil(op.out_w / pixels)
-    share = busiest_share(row_blocks, sharing)
+    blocks = row_blocks * (row_blocks + 1.0) / 2.0
+    share = np.ceil(blocks / sharing) / blocks  # tiles get the blocks in turn
     rows = np.ceil(op.out_w * share)
     if has_array(arch):
         cycles = array_tile(arch, op, rows, channels)[0]
@@ -501,27 +450,24 @@ def _grid_cycles(
 def _search_operator(
     arch: ArchRecord, op: OpRecord, rate_bounds: Floats, candidates: Any, start: int, known: KnownTiles
 ) -> int:
+    """Write the candidates of an operator from `start`; return their end, -1 where the table is too short."""
+    lower, upper = point_rates(rate_bounds, LOWER), point_rates(rate_bounds, UPPER)
+    task = Task(arch, op, lower, upper, candidates, start, is_of_one_point(arch, rate_bounds), known)
     if op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION):
-        if op.triangle:
-            return search_triangle(arch, op, rate_bounds, candidates, start, known)
-        return search_product(arch, op, rate_bounds, candidates, start, known)
-    if start + 1 >= candidates.shape[0]:
-        return -1
-    return search_stream(arch, op, rate_bounds, candidates, start, op.unit == _DPU, op.unit == _DSP)
+        return search_triangle(task) if op.triangle else search_product(task)
+    return search_stream(task) if start + 1 < candidates.shape[0] else -1
 
 
 @compiled_making_arrays
 def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) -> Any:
-    """Find the candidates of every row of an operator table.
+    """Return the candidates of each row of an operator table at the first point of `archs`.
 
     Parameters
     ----------
-    archs : Archs
-        Its first point is looked at.
     rows : array of OP_DTYPE, shape (rows,)
         The distinct operators under all plans.
     rate_bounds : array of float64, shape (array devices, RATES, 2)
-        See `npusim.cost.search.search_product`.
+        Bounds of each rate and of SRAM over the points (`npusim.cost.rates.widen_rate_bounds`).
     row_starts : array of int64, shape (rows + 1,)
         Written: the candidates of row `r` are `candidates[row_starts[r] : row_starts[r + 1]]`. Views and
         operators on a host have none.
@@ -535,8 +481,7 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) 
         if is_of_one_point(archs.arrays[0, d], rate_bounds[d]):
             places = _MOST_OF_ONE_POINT * (rows.shape[0] + 1)
     candidates = np.zeros(places, CANDIDATE_DTYPE)
-    # Of a type of its own: a literal would have everything compiled for it as well.
-    index: Any = np.int64(0)
+    index: Any = np.int64(0)  # a literal would make a second specialisation
     for r in range(rows.shape[0]):
         op = rows[r]
         row_starts[r] = index

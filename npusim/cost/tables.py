@@ -6,20 +6,21 @@ A row is a numpy record, so compiled code, its twin in the tests and a reader al
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
+from npusim.arch.dsp import DspKernel
 from npusim.cost.records import (
     Bytes,
-    Cycles,
     Elements,
     Joules,
     Number,
     Seconds,
     Share,
     Vector,
+    columns_of,
     dtype_of,
     rows_of,
 )
@@ -40,7 +41,7 @@ class Between(NamedTuple):
 
 
 class Unit(IntEnum):
-    """Which unit does an operator's work."""
+    """Unit that runs an operator."""
 
     VIEW = 0
     """No unit: a view, or work fused into another operator."""
@@ -62,7 +63,7 @@ class Unit(IntEnum):
 
 
 class DpuOperation(IntEnum):
-    """What the MAC grid is asked to do."""
+    """Operation of the MAC grid."""
 
     NONE = 0
     MATMUL = 1
@@ -74,14 +75,14 @@ class DpuOperation(IntEnum):
 
 
 class Split(IntEnum):
-    """How a product is spread over tiles."""
+    """How a product is divided among tiles."""
 
     ROWS = 0
     """Each tile has some of the output pixels; weights are broadcast."""
     COLUMNS = 1
     """Each tile has some of the output channels; activations are broadcast."""
     SINGLE = 2
-    """One tile does it all."""
+    """One tile computes all."""
 
 
 class Order(IntEnum):
@@ -94,7 +95,7 @@ class Order(IntEnum):
 
 
 class HostFormat(IntEnum):
-    """In which format a host multiplies."""
+    """Format of the products on a host."""
 
     INTEGER = 0
     FP16 = 1
@@ -103,7 +104,7 @@ class HostFormat(IntEnum):
 
 
 class Bound(IntEnum):
-    """What an operator waits for."""
+    """Bottleneck of an operator."""
 
     COMPUTE = 0
     DMA = 1
@@ -111,49 +112,18 @@ class Bound(IntEnum):
     LAUNCH = 3
 
 
+@columns_of(DspKernel, "", "source")
 class DspKernelRecord:
-    """One kernel of a DSP; `npusim.cost.dsp` has the equations."""
+    """One kernel of a DSP, with the call of its generation; `npusim.cost.dsp` has the equations."""
 
-    fixed_cycles: Cycles
-    """Call, arguments and set-up of the unrolled loop."""
-    cycles_per_element: Cycles
-    """An element in the unrolled loop."""
-    cycles_per_row: Cycles
-    """A row, for kernels that work along an axis."""
-    small_elements: Elements
-    """Elements below which a call takes the plain loop."""
-    small_fixed_cycles: Cycles
-    """Call of the plain loop."""
-    small_cycles_per_element: Cycles
-    """An element in the plain loop."""
-    small_counted_elements: Elements
-    """Elements of the plain loop that take time; 0: all."""
-    row_scalar_cycles: Cycles
-    """An element at the head of a row, worked through one by one."""
-    row_scalar_elements: Elements
-    """Most elements that a row's head holds."""
-    stream_elements: Elements
-    """Elements from which the streaming loop runs; 0: there is none."""
-    stream_rows: Number
-    """Rows from which the streaming loop runs; 0: there is none."""
-    stream_cycles_per_element: Cycles
-    """An element in the streaming loop."""
-    stream_cycles_per_row: Cycles
-    """A row in the streaming loop."""
-    few_rows: Number
-    """Rows below which a kernel that puts a row in each lane has lanes to spare; 0: it does no such thing."""
-    few_rows_fixed_cycles: Cycles
-    """Call with lanes to spare."""
-    few_rows_cycles_per_position: Cycles
-    """A position along the rows with lanes to spare."""
-    one_row_fixed_cycles: Cycles
-    """Call with a single row, which is worked through along itself."""
-    vector_share: Share
-    """Share of the element cycles that more lanes shorten."""
     reference_lanes: Number
     """fp16 lanes of the DSP that the numbers hold for."""
     serial: Number
     """1 where one DSP does all of it, else 0."""
+
+    if TYPE_CHECKING:  # the columns of the data sheet
+
+        def __getattr__(self, name: str) -> float: ...
 
 
 class OpRecord:
@@ -220,17 +190,13 @@ class OpRecord:
     c_resident: int
     """The same for the output."""
     a_prefetch: int
-    """1 where the activations are known before the operator's predecessors end: their first piece is fetched
-    ahead.
-    """
+    """1 where the activations are known beforehand: their first piece is prefetched."""
     b_prefetch: int
     """The same for the weights."""
     a_constant: int
     """1 where the activations are laid out at compile time in the order of their use."""
     live_spread_bytes: Bytes
-    """SRAM of the NPU taken by tensors that live across this operator, on a host too, and are spread over the
-    tiles.
-    """
+    """SRAM of the NPU for live tensors that are divided among the tiles."""
     live_copied_bytes: Bytes
     """SRAM of each tile for live tensors that every tile holds whole."""
     a_density: Share
@@ -304,12 +270,12 @@ class OpRecord:
 
 
 class ResultRecord:
-    """What one operator costs on one architecture, and the mapping that was chosen."""
+    """Costs of one operator on one architecture, and its mapping."""
 
     latency_s: Seconds
-    """From the end of the operator before to its own end; infinite where it does not fit into SRAM."""
+    """Latency; infinite where it does not fit into SRAM."""
     critical_s: Seconds
-    """What it adds to an inference: its latency, or its share in the time of a row-wise fusion."""
+    """Its latency, or its share in the time of a row-wise fusion."""
     dpu_s: Seconds
     """Busy time of the MAC grids."""
     dsp_s: Seconds
@@ -375,16 +341,13 @@ class ResultRecord:
 
 
 class DeviceUseRecord:
-    """How long one inference has a device at work."""
+    """Busy times of a device in one inference; a host has work alone."""
 
     work_s: Seconds
     """Sum of its operators' times, calls of its runtime apart."""
     dpu_s: Seconds
-    """Busy time of its MAC grids; 0 for a host, as the next two."""
     dsp_s: Seconds
-    """Busy time of its DSPs."""
     dma_s: Seconds
-    """Busy time of its DMA engines."""
 
 
 DSP_KERNEL_DTYPE, OP_DTYPE = dtype_of(DspKernelRecord), dtype_of(OpRecord)

@@ -1,22 +1,22 @@
 """Tilings: how a product is cut into blocks that fit into SRAM, and why few candidates suffice.
 
-A product of M pixels, K input channels and N output channels is spread over tiles by rows or by columns, or
-one tile does it all. Rows give each tile some output pixels and all weights, columns some output channels and
-all activations. Within a tile it is cut into `row_blocks` x `column_blocks` blocks of whole pieces. The
-operand of the outer loop is stationary in SRAM while the other streams, double-buffered; or both stream in
-`channel_chunks` while partial sums stay. The strips of an image follow each other, each in `row_blocks`.
+A product of M pixels, K input channels and N output channels is divided among tiles by rows or by columns, or
+one tile computes it. By rows each tile has some output pixels and all weights, by columns some output
+channels and all activations. Within a tile it is cut into `row_blocks` x `column_blocks` blocks of whole
+pieces. The operand of the outer loop is stationary in SRAM and the other streams, double-buffered; or both
+stream in `channel_chunks` and partial sums stay. The strips of an image follow each other, each in
+`row_blocks`.
 
-Why the candidates suffice. For one split, mode, size of piece and order, latency grows with compute, with DMA
-traffic and with refills of the streamed operand. Compute grows with the number of blocks (each is a
-start-up). DMA traffic grows with `row_blocks` and `column_blocks`: the streamed operand is fetched again for
-each block of the stationary one, and input rows at the border of two blocks for both. The start depends on
-neither. So latency never falls when a count grows, and only the smallest feasible `row_blocks` for each
-`column_blocks` (and each `channel_chunks`) can be the best. The size of blocks depends on a count only
-through its largest piece, ceil(total / count); everything else gets worse as the count grows. So of all
-counts with the same largest piece the smallest is the best: about 2 sqrt(total) values of `column_blocks` and
-of `channel_chunks` remain. The search runs over all of them for each size of piece. The set does not depend
-on SRAM, so more SRAM is never slower. A search for a range of sizes tries, for each such pair, all
-`row_blocks` that are the fewest feasible at some size.
+Why the candidates suffice. For one split, mode, size of piece and order, latency grows with compute, DMA
+traffic and refills of the streamed operand. Compute grows with the number of blocks (each is a start-up). DMA
+traffic grows with `row_blocks` and `column_blocks`: each block of the stationary operand fetches the streamed
+one again, and two blocks both fetch the input rows at their border. The start depends on neither. So latency
+never falls when a count grows, and only the smallest feasible `row_blocks` for each `column_blocks` (and each
+`channel_chunks`) can be the best. The size of blocks depends on a count only through its largest piece,
+ceil(total / count). So the smallest count with the same largest piece is the best: about 2 sqrt(total) values
+of `column_blocks` and of `channel_chunks` remain. The search tries all of them for each size of piece. The
+set does not depend on SRAM, so more SRAM is never slower. A search for a range of sizes tries, for each such
+pair, all `row_blocks` that are the fewest feasible at some size.
 
 Pieces. The piece of a matrix product is a stencil of the MPE mode. The piece of a convolution has
 
@@ -24,11 +24,11 @@ Pieces. The piece of a matrix product is a stencil of the MPE mode. The piece of
 - channels of a stencil, or of a group of channel lanes (16);
 - the whole width of the image, or 2, 4, 8, ... strips, down to the width of a group of pixels.
 
-A piece smaller than a stencil makes the grid work on partial stencils: its cycles are those of the piece,
+With a piece smaller than a stencil the grid computes partial stencils: its cycles are those of the piece,
 times the number of pieces. Blocks of rows share `kernel - stride` input rows at their border, and strips as
-many columns; these are fetched for each block and strip. Tiles that split the rows work on neighbouring
-blocks at the same time, and a broadcast serves both, so the split adds no such rows. The smallest piece, with
-16 input channels at a time, takes a few KiB: every convolution fits.
+many columns; each block and strip fetches these. Tiles that divide the rows compute neighbouring blocks at
+the same time, and a broadcast serves both, so the split adds no such rows. The smallest piece, with 16 input
+channels at a time, takes a few KiB: every convolution fits.
 """
 
 from __future__ import annotations
@@ -48,28 +48,37 @@ from npusim.cost.tables import DpuOperation, OpRecord, Order, Split
 
 
 class Block(NamedTuple):
-    """One tile's share of a product, in pieces; sizes in bytes."""
+    """The share of one tile: pieces along M (in a strip), N and K, and sizes in bytes.
+
+    Outputs and partial sums are of one piece. Sizes are 0 for operands that are in SRAM already.
+    """
 
     strips: float
-    """Strips that the image is cut into, worked on one after the other."""
+    """Strips of the image, in sequence."""
     rows: float
-    """Pieces along M, in a strip."""
     columns: float
-    """Pieces along N."""
     chunks: float
-    """Pieces that K can be cut into."""
     a_bytes: float
-    """Activations of one row of pieces, all input channels; 0 where they are in SRAM already."""
+    """Activations of one row of pieces, all input channels."""
     a_halo_bytes: float
-    """Further input rows that a block of rows needs at its border (convolutions)."""
+    """Further input rows at the border of a block of rows (convolutions)."""
     b_bytes: float
-    """Weights of one column of pieces; 0 where they are in SRAM already."""
+    """Weights of one column of pieces."""
     c_bytes: float
-    """Outputs of one piece; 0 where the output stays in SRAM as a whole."""
     sum_bytes: float
-    """Partial sums of one piece."""
     live_bytes: float
-    """SRAM of the tile that tensors living across this product take."""
+    """SRAM of the tile for tensors that live across this product."""
+
+
+class Tiling(NamedTuple):
+    """A stationary operand, and the number of blocks along each loop."""
+
+    order: int
+    """See `npusim.cost.tables.Order`."""
+    strips: float
+    row_blocks: float
+    column_blocks: float
+    chunks: float
 
 
 _ROUNDING = 1e-12
@@ -89,7 +98,7 @@ def live_bytes(arch: ArchRecord, op: OpRecord) -> float:
 
 @compiled
 def next_count(count: float, total: float) -> float:
-    """Return the next larger count that cuts `total` into smaller blocks; 0 when they are single."""
+    """Return the next larger count with smaller blocks of `total`; 0 where they are single."""
     block = np.ceil(total / count)
     return 0.0 if block <= 1.0 else np.ceil(total / (block - 1.0))
 
@@ -101,51 +110,49 @@ def largest_share(count: float, total: float) -> float:
 
 
 @compiled
-def copies(count: float) -> float:
-    """Buffers of an operand that comes in `count` pieces: two as soon as there is a next one."""
+def _copies(count: float) -> float:
+    """Buffers of an operand in `count` pieces: two where there is a next one."""
     return 2.0 if count > 1.0 else 1.0
 
 
 class Room(NamedTuple):
-    """What blocks need of a tile's SRAM, for one count of columns and of chunks."""
+    """SRAM of a tile for blocks (bytes), for one count of columns and of chunks."""
 
     fixed: float
-    """However many row blocks there are (bytes)."""
+    """For any number of row blocks."""
     once: float
-    """A piece along the rows where there is one row block (bytes)."""
+    """A piece along the rows in a single row block."""
     each: float
-    """The same where there are more, which are double-buffered (bytes)."""
+    """A piece along the rows in several row blocks, which are double-buffered."""
 
 
 @compiled
 def room_of(block: Block, column_blocks: float, channel_chunks: float) -> Room:
-    """Return what blocks need of a tile's SRAM."""
+    """Return the SRAM of a tile that blocks need."""
     columns = np.ceil(block.columns / column_blocks)
     chunk = largest_share(channel_chunks, block.chunks)
-    b_once = columns * block.b_bytes * chunk * copies(column_blocks * channel_chunks)
+    b_once = columns * block.b_bytes * chunk * _copies(column_blocks * channel_chunks)
     c_each = columns * block.c_bytes
     sums = columns * block.sum_bytes if channel_chunks > 1.0 else 0.0
     a_each = block.a_bytes * chunk
-    # Outputs of a block are written while the next one is computed, so they are double-buffered unless
-    # there is only one.
-    once = (
-        copies(channel_chunks * block.strips) * a_each + copies(column_blocks * block.strips) * c_each + sums
-    )
+    # Outputs of a block are written while the next one is computed, so several are double-buffered.
+    a_once = _copies(channel_chunks * block.strips) * a_each
+    once = a_once + _copies(column_blocks * block.strips) * c_each + sums
     fixed = b_once + 2.0 * block.a_halo_bytes * chunk
     return Room(fixed, once, 2.0 * a_each + 2.0 * c_each + sums)
 
 
 @compiled
 def needed_bytes(block: Block, room: Room, row_blocks: float) -> float:
-    """Return the SRAM that a tile must have for so many row blocks, tensors that live on included."""
+    """Return the SRAM of a tile that so many row blocks need, live tensors included."""
     each = room.each if row_blocks > 1.0 else room.once
     return float(block.live_bytes + (room.fixed + np.ceil(block.rows / row_blocks) * each))
 
 
 @compiled
 def fewest_row_blocks(block: Block, room: Room, sram_tile_bytes: float) -> float:
-    """Return the fewest row blocks that fit into a tile's SRAM; 0 where none do."""
-    # Rounding may have as many pieces as just fit look too many, so what is found is checked.
+    """Return the fewest row blocks that fit into SRAM of a tile; 0 where none do."""
+    # Rounding may refuse as many pieces as just fit, so the result is checked.
     free = (sram_tile_bytes - block.live_bytes - room.fixed) * (1.0 + _ROUNDING)
     if room.once * block.rows <= free:
         row_blocks = 1.0
@@ -159,30 +166,27 @@ def fewest_row_blocks(block: Block, room: Room, sram_tile_bytes: float) -> float
 
 
 _MATMUL = int(DpuOperation.MATMUL)
+_ROWS, _COLUMNS = int(Split.ROWS), int(Split.COLUMNS)
+_WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
 ROW_LEVELS, CHANNEL_LEVELS = 3, 2
 
 
 class TilePart(NamedTuple):
-    """The smallest part of a tile's share that blocks are made of, by its outputs."""
+    """The smallest part of the share of a tile that blocks have, by its outputs."""
 
     rows: float
     """Image rows; of a product pixels. 0 where a coarser level has the same piece."""
     width: float
     """Pixels across a strip."""
     strips: float
-    """Strips that the width is cut into."""
     channels: float
-    """Output channels."""
     grid_rows: float
-    """Rows that the grid works through at a time: all of the tile's where a piece has those of a stencil."""
+    """Rows of the grid at a time: of the whole share where a piece has the rows of a stencil."""
     grid_channels: float
-    """The same for the channels."""
     stencil_pixels: float
-    """Pixels of a stencil."""
     stencil_channels: float
-    """Output channels of a stencil."""
     is_fine: bool
-    """Whether it has less than the rows and channels of a stencil, or less than the whole width."""
+    """Whether it is smaller than a stencil, or narrower than the image."""
 
 
 @compiled
@@ -195,7 +199,7 @@ def more_strips(arch: ArchRecord, op: OpRecord, strips: float) -> float:
 
 @compiled
 def _array_piece(arch: ArchRecord, op: OpRecord, rows: float, channels: float, level: int) -> TilePart:
-    """Return the piece of an array, which has no stencils: what its PEs hold side by side, or a line."""
+    """Return the piece of an array, which has no stencils: the parallel lanes of its PEs, or a line."""
     is_matmul = op.dpu_operation == _MATMUL
     tall = lanes_along(arch, BATCH if is_matmul else OUTPUT_HEIGHT, rows)
     if level > 0:
@@ -209,68 +213,49 @@ def _array_piece(arch: ArchRecord, op: OpRecord, rows: float, channels: float, l
 
 @compiled
 def piece_of(
-    arch: ArchRecord,
-    op: OpRecord,
-    rows: float,
-    channels: float,
-    mode: int,
-    row_level: int,
-    channel_level: int,
-    strips: float,
+    arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int, level: int, strips: float
 ) -> TilePart:
-    """Return the piece of one level.
+    """Return the piece of a share (`tile_share`) at one level.
 
     Parameters
     ----------
-    rows, channels : float
-        A tile's share (`npusim.cost.search.tile_share`).
-    row_level : int
-        0 rows of a stencil, 1 of a group of pixels, 2 one row; 0 for products.
-    channel_level : int
-        0 channels of a stencil, 1 of a group of lanes; 0 for products.
+    level : int
+        0 for products. Row level times CHANNEL_LEVELS, plus channel level. Rows: 0 of a stencil, 1 of a
+        group of pixels, 2 one row. Channels: 0 of a stencil, 1 of a group of lanes.
     strips : float
         Strips to cut the width into, see `more_strips`; 1 for products.
     """
+    row_level, channel_level = level // CHANNEL_LEVELS, level % CHANNEL_LEVELS
     if has_array(arch):
         return _array_piece(arch, op, rows, channels, channel_level)
     across, down, groups = mode_shape(arch, mode)
     stencil_w, stencil_h = across * arch.dpu_pixel_lanes_w, down * arch.dpu_pixel_lanes_h
-    stencil_c = groups * arch.dpu_channel_lanes
+    pixels, stencil_c = stencil_w * stencil_h, groups * arch.dpu_channel_lanes
+    piece_c, width = min(channels, stencil_c), op.out_w
     if op.dpu_operation == _MATMUL:
-        pixels = stencil_w * stencil_h
-        return TilePart(
-            min(rows, pixels), 1.0, 1.0, min(channels, stencil_c), rows, channels, pixels, stencil_c, False
-        )
-    width = op.out_w
+        return TilePart(min(rows, pixels), 1.0, 1.0, piece_c, rows, channels, pixels, stencil_c, False)
     if strips > 1.0:
         lanes = arch.dpu_pixel_lanes_w
         width = min(op.out_w, np.ceil(np.ceil(op.out_w / lanes) / strips) * lanes)
-    piece_h, coarser_h = min(rows, stencil_h), 0.0
+    piece_h, coarser_h, coarser_c = min(rows, stencil_h), 0.0, 0.0
     if row_level > 0:
         coarser_h, piece_h = piece_h, min(piece_h, arch.dpu_pixel_lanes_h)
     if row_level > 1:
         coarser_h, piece_h = piece_h, 1.0
-    piece_c, coarser_c = min(channels, stencil_c), 0.0
     if channel_level > 0:
         coarser_c, piece_c = piece_c, min(piece_c, arch.dpu_channel_lanes)
-    return TilePart(
-        0.0 if piece_h == coarser_h or piece_c == coarser_c else piece_h,
-        width,
-        np.ceil(op.out_w / width),
-        piece_c,
-        piece_h if row_level > 0 else rows,
-        piece_c if channel_level > 0 else channels,
-        min(stencil_w, width) * min(stencil_h, piece_h)
-        if strips > 1.0 or row_level > 0
-        else stencil_w * stencil_h,
-        min(stencil_c, piece_c) if channel_level > 0 else stencil_c,
-        row_level > 0 or channel_level > 0 or strips > 1.0,
-    )
+        channels, stencil_c = piece_c, min(stencil_c, piece_c)
+    if strips > 1.0 or row_level > 0:
+        pixels = min(stencil_w, width) * min(stencil_h, piece_h)
+    tall = 0.0 if piece_h == coarser_h or piece_c == coarser_c else piece_h
+    grid_rows, count, is_fine = piece_h if row_level > 0 else rows, np.ceil(op.out_w / width), level > 0
+    is_fine = is_fine or strips > 1.0
+    return TilePart(tall, width, count, piece_c, grid_rows, channels, pixels, stencil_c, is_fine)
 
 
 @compiled
-def strip_width(op: OpRecord, piece: TilePart) -> float:
-    """Input columns of a strip, with the columns that it shares with the next."""
+def _strip_width(op: OpRecord, piece: TilePart) -> float:
+    """Input columns of a strip, with the columns at its border."""
     if piece.strips == 1.0:
         return float(op.in_w)
     return float(min(op.in_w, piece.width * op.stride_w + max(0.0, op.kernel_w - op.stride_w)))
@@ -280,7 +265,7 @@ def strip_width(op: OpRecord, piece: TilePart) -> float:
 def tile_cycles(
     arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int, piece: TilePart
 ) -> float:
-    """Cycles of the MAC grid for one tile's share of one product or image of a batch."""
+    """Return the cycles of the MAC grid for the share of a tile of one product or image of a batch."""
     if op.dpu_operation == _MATMUL:
         return matmul_mode_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
     work = tile_workload(op, piece.width, piece.grid_rows, piece.grid_channels, True)
@@ -294,7 +279,7 @@ def tile_cycles(
 
 @compiled
 def halo_factor(op: OpRecord, row_blocks: float, strips: float) -> float:
-    """Fetched over existing input rows and columns, for one pass over the activations."""
+    """Return fetched over existing input rows and columns, for one pass over the activations."""
     if op.dpu_operation == _MATMUL:
         return 1.0
     down = min(op.in_h, max(0.0, op.kernel_h - op.stride_h)) / op.in_h
@@ -302,40 +287,30 @@ def halo_factor(op: OpRecord, row_blocks: float, strips: float) -> float:
     return float((1.0 + (row_blocks - 1.0) * down) * (1.0 + (strips - 1.0) * across))
 
 
-_MATMUL = int(DpuOperation.MATMUL)
-_ROWS, _COLUMNS = int(Split.ROWS), int(Split.COLUMNS)
-_WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
-
-
 class Layout(NamedTuple):
-    """A product spread over tiles and laid on the grid in one way."""
+    """A product divided among `tiles` and placed on the grid in one split and MPE mode."""
 
     split: int
-    """See `npusim.cost.tables.Split`."""
     mode: int
-    """MPE mode."""
     tiles: float
-    """Tiles that have a part in it."""
     piece: TilePart
-    """What blocks are made of."""
     cycles: float
-    """Cycles of the busiest tile's MAC grid, for one product of a batch that is not cut further."""
+    """Cycles of the busiest MAC grid, for one product of a batch that is not cut further."""
     block: Block
-    """A tile's share in pieces."""
     a_dram_bytes: float
-    """Activations that one pass over them brings from DRAM into a tile."""
+    """Activations from DRAM into a tile in one pass."""
     b_dram_bytes: float
-    """Weights that one pass over them brings from DRAM into a tile."""
+    """Weights from DRAM into a tile in one pass."""
     fed_bytes: float
-    """Bytes that the MACs read in SRAM, of all tiles and products."""
+    """Reads of the MACs in SRAM, of all tiles and products."""
 
 
 @compiled
 def tile_share(arch: ArchRecord, op: OpRecord, split: int) -> tuple[float, float, float]:
     """Return (tiles used, output rows of a tile, output channels of a tile) under a split.
 
-    A product's rows are dealt out in groups of pixel lanes, a convolution's as image rows, channels in
-    groups of channel lanes.
+    Tiles get whole groups of pixel lanes of a product, image rows of a convolution, and whole groups of
+    channel lanes.
     """
     lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if op.dpu_operation == _MATMUL else 1.0
     length = op.out_w if op.dpu_operation == _MATMUL else op.out_h
@@ -350,14 +325,14 @@ def tile_share(arch: ArchRecord, op: OpRecord, split: int) -> tuple[float, float
 
 @compiled
 def block_of(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece: TilePart) -> Block:
-    """Cut a tile's share into pieces and size them in bytes."""
+    """Return the share of a tile in pieces."""
     taps = op.kernel_w * op.kernel_h
     if op.dpu_operation == _MATMUL:
         a_bytes = piece.rows * op.in_c * op.a_item * op.a_pack
         halo = 0.0
         pixels = piece.rows
     else:
-        line = strip_width(op, piece) * op.in_c * op.a_item * op.a_pack
+        line = _strip_width(op, piece) * op.in_c * op.a_item * op.a_pack
         a_bytes = piece.rows * op.stride_h * line
         halo = max(0.0, op.kernel_h - op.stride_h) * line
         pixels = piece.rows * piece.width
@@ -378,44 +353,31 @@ def block_of(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece
 
 
 @compiled
-def _reads(
-    op: OpRecord, order: int, strips: float, row_blocks: float, column_blocks: float
-) -> tuple[float, float]:
-    """Return bytes read from DRAM: (of the activations, of everything else)."""
-    a_passes = 1.0 if order == _ACTIVATIONS_HELD else column_blocks
-    b_passes = 1.0 if order == _WEIGHTS_HELD else strips * row_blocks
-    a_once = op.a_dram_bytes * halo_factor(op, row_blocks, strips)
-    return a_once * a_passes, op.b_dram_bytes * b_passes + op.extra_dram_bytes
+def set_streamed_held(op: OpRecord, new: CandidateRecord, layout: Layout, tiling: Tiling) -> None:
+    """Fill in the streamed bytes of a tile, and the SRAM that they cannot use.
 
-
-@compiled
-def set_streamed_held(
-    op: OpRecord, new: CandidateRecord, layout: Layout, order: int, row_blocks: float, column_blocks: float
-) -> None:
-    """Fill in what streams past in a tile, and what is no room for it.
-
-    Weights that wait take their room; of other operands that wait no more is known than that they fit.
+    Stationary weights use SRAM; of other stationary operands only that they fit is known.
     """
-    block = layout.block
+    block, columns = layout.block, tiling.column_blocks
     new.streamed_bytes, new.held_bytes = 0.0, block.live_bytes
-    if order != _ACTIVATIONS_HELD:
-        halo = halo_factor(op, row_blocks, block.strips)
-        new.streamed_bytes += layout.a_dram_bytes * halo * column_blocks
-    if order == _WEIGHTS_HELD:
-        new.held_bytes += np.ceil(block.columns / column_blocks) * block.b_bytes * copies(column_blocks)
+    if tiling.order != _ACTIVATIONS_HELD:
+        halo = halo_factor(op, tiling.row_blocks, block.strips)
+        new.streamed_bytes += layout.a_dram_bytes * halo * columns
+    if tiling.order == _WEIGHTS_HELD:
+        new.held_bytes += np.ceil(block.columns / columns) * block.b_bytes * _copies(columns)
     else:
-        new.streamed_bytes += layout.b_dram_bytes * (block.strips * row_blocks)
+        new.streamed_bytes += layout.b_dram_bytes * (block.strips * tiling.row_blocks)
 
 
 @compiled
 def sum_rate(arch: ArchRecord) -> float:
-    """Bytes of partial sums per cycle that the grid writes or reads again: the rate of its outputs."""
+    """Return the bytes of partial sums that the grid writes or reads in a cycle: the rate of its outputs."""
     return float(arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports)
 
 
 @compiled
 def fed_by_layout(op: OpRecord, piece: TilePart, array_bytes: float) -> float:
-    """Bytes that the MACs read in SRAM: those of an array, or of the grid's stencils where that is 0."""
+    """Return the reads of the MACs in SRAM (bytes): of an array, or of stencils where `array_bytes` is 0."""
     if array_bytes == 0.0:
         return stencil_fed_bytes(op, piece.stencil_pixels, piece.stencil_channels)
     return array_bytes - grid_written_bytes(op)
@@ -423,62 +385,54 @@ def fed_by_layout(op: OpRecord, piece: TilePart, array_bytes: float) -> float:
 
 @compiled
 def contiguous_bytes(op: OpRecord, piece: TilePart, chunks: float) -> float:
-    """Bytes of the activations that lie in DRAM without a gap; 0 where a whole block does.
+    """Return the contiguous bytes of activations in DRAM; 0 where a whole block is contiguous.
 
-    Blocks of whole rows do; a chunk of the input channels is a part of each pixel, a strip a part of each
-    row, unless the compiler laid a constant out in the order of its use.
+    A chunk of the input channels is a part of each pixel, a strip a part of each row. The compiler lays
+    constants out in the order of use.
     """
     if op.a_constant:
         return 0.0
     if chunks > 1.0:
         return float(op.in_c * op.a_item / chunks)
     if piece.strips > 1.0:
-        return float(strip_width(op, piece) * op.in_c * op.a_item)
+        return float(_strip_width(op, piece) * op.in_c * op.a_item)
     return 0.0
 
 
 @compiled
-def set_tiling(
-    arch: ArchRecord,
-    op: OpRecord,
-    new: CandidateRecord,
-    layout: Layout,
-    order: int,
-    row_blocks: float,
-    columns: float,
-    chunks: float,
-) -> None:
-    """Fill in what a candidate takes of SRAM, and what it is."""
+def set_tiling(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, tiling: Tiling) -> None:
+    """Fill in the SRAM of a candidate and its mapping."""
     block = layout.block
     working = new.needed_bytes - block.live_bytes
     new.sram_peak_bytes, new.fed_bytes = layout.tiles * working + live_bytes(arch, op), layout.fed_bytes
-    new.split, new.order, new.mode, new.tiles = layout.split, order, layout.mode, layout.tiles
-    new.row_pieces, new.strips = block.rows, block.strips
-    new.row_blocks, new.column_blocks, new.channel_chunks = row_blocks, columns, chunks
+    new.split, new.order, new.mode, new.tiles = layout.split, tiling.order, layout.mode, layout.tiles
+    new.row_pieces, new.strips, new.row_blocks = block.rows, block.strips, tiling.row_blocks
+    new.column_blocks, new.channel_chunks = tiling.column_blocks, tiling.chunks
 
 
 @compiled
-def set_least(layout: Layout, least: CandidateRecord) -> None:
-    """Fill in the least amounts over all tilings of a layout, without those of grid and DMA."""
+def fill_least(op: OpRecord, least: CandidateRecord, layout: Layout, cycles: float, row_bytes: float) -> None:
+    """Fill in lower bounds of the needs over all tilings of a layout with so many grid cycles."""
+    fill_needs(op, least, Tiling(_WEIGHTS_HELD, layout.block.strips, 1.0, 1.0, 1.0), cycles, row_bytes)
+    least.fine = 1.0 if layout.piece.is_fine else 0.0
     least.streamed_bytes = least.held_bytes = least.sram_peak_bytes = 0.0
     least.split, least.mode, least.fed_bytes = layout.split, layout.mode, layout.fed_bytes
 
 
 @compiled
-def fill_needs(
-    op: OpRecord,
-    new: CandidateRecord,
-    order: int,
-    strips: float,
-    row_blocks: float,
-    columns: float,
-    cycles: float,
-    row_bytes: float,
-) -> None:
-    """Fill in what a candidate needs of the grid and of the DMA."""
-    a_read, other_read = _reads(op, order, strips, row_blocks, columns)
+def fill_needs(op: OpRecord, new: CandidateRecord, tiling: Tiling, cycles: float, row_bytes: float) -> None:
+    """Fill in the needs of a candidate: grid cycles and DMA traffic.
+
+    Parameters
+    ----------
+    row_bytes : float
+        See `contiguous_bytes`.
+    """
+    a_passes = 1.0 if tiling.order == _ACTIVATIONS_HELD else tiling.column_blocks
+    b_passes = 1.0 if tiling.order == _WEIGHTS_HELD else tiling.strips * tiling.row_blocks
+    a_read = op.a_dram_bytes * halo_factor(op, tiling.row_blocks, tiling.strips) * a_passes
     new.grid_cycles = op.batch * cycles
-    new.read_bytes = a_read + other_read
+    new.read_bytes = a_read + (op.b_dram_bytes * b_passes + op.extra_dram_bytes)
     new.read_gaps = max(0.0, a_read / row_bytes - 1.0) if row_bytes > 0.0 else 0.0
     new.written_bytes = op.c_dram_bytes
     new.copied_bytes = 0.0
@@ -488,7 +442,7 @@ def fill_needs(
 def set_prologue_epilogue(
     arch: ArchRecord, op: OpRecord, new: CandidateRecord, block: Block, chunks: float
 ) -> None:
-    """Fill in prologue and epilogue, which nothing hides: the first pieces in, the last one out."""
+    """Fill in prologue and epilogue, which overlap with no work: the first pieces in, the last one out."""
     share = largest_share(chunks, block.chunks)
     first = 0.0
     if op.a_dram_bytes > 0.0 and not op.a_prefetch:

@@ -1,29 +1,27 @@
 """Costs of each operator at one design point, and totals of a network at many points.
 
-Operators are costed by the same candidates and rates as the total. Traffic, busy times and energy of both are
-read out of the same vectors of demands (`npusim.cost.resources`).
+Both use the same candidates, rates and vectors of demands (`npusim.cost.resources`), from which traffic, busy
+times and energy follow.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from npusim.cost.architecture import Archs
 from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, reads_dram
-from npusim.cost.design_batch import Batch
+from npusim.cost.design_batch import Batch, Work
 from npusim.cost.dsp import dsp_time_s
 from npusim.cost.hosts import HostRecord, cost_host, host_energy_j
 from npusim.cost.kernels import compiled, compiled_making_arrays, compiled_or_plain
-from npusim.cost.latency import choose, dma_time_s, fill_beside
-from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, fill_all_served, first_wait_s, serve
+from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, first_wait_s, serve_rows
 from npusim.cost.plan_costs import (
     DMA_S,
     FUSED_SUMS,
     TERMS,
     WORK_S,
-    BestPlans,
     add_fused,
     fill_terms,
     fused_chain_s,
@@ -39,6 +37,9 @@ from npusim.cost.rates import (
     RATES,
     SRAM,
     WRITE_WAIT,
+    choose,
+    dma_time_s,
+    fill_beside,
     fill_rates,
     start_rate_bounds,
     widen_rate_bounds,
@@ -46,28 +47,19 @@ from npusim.cost.rates import (
 from npusim.cost.records import Floats, Ints
 from npusim.cost.resources import (
     COUNT,
-    DRAM_BYTES,
-    DRAM_J,
-    DSP_J,
     GRID_CYCLES,
     LANE_CYCLES,
     LEVEL_READ_BYTES,
     LEVEL_WRITTEN_BYTES,
     LEVELS,
-    MAC_J,
-    MOVED,
-    PARTS,
     READ_BYTES,
-    SRAM_J,
-    SRAM_READ_BYTES,
-    SRAM_WRITTEN_BYTES,
     STATIC_W,
     UNIT_ENERGIES,
     add_operator_demand,
     dsp_lane_cycles,
-    fill_energies,
-    fill_moved,
+    dynamic_j,
     fill_unit_energies,
+    moved_bytes,
 )
 from npusim.cost.search import plain_ms, search_rows
 from npusim.cost.tables import Bound, DpuOperation, OpRecord, ResultRecord, Unit
@@ -80,27 +72,26 @@ _LAUNCH_BOUND, _ELTWISE = int(Bound.LAUNCH), int(DpuOperation.ELTWISE)
 
 @compiled_or_plain(lambda _, ops, *__: plain_ms(ops))
 def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
-    """Cost every operator of a network under one plan.
+    """Cost each operator of a network under one plan at one design point.
 
     Parameters
     ----------
-    archs : Archs
-        One design point.
     ops : array of OP_DTYPE, shape (operators,)
     results : array of RESULT_DTYPE, shape (operators,)
         Written; zero before. The latency of an operator that does not fit into SRAM is infinite.
     """
     devices = archs.arrays.shape[1]
     every_rate, choices = np.zeros((devices, RATES, BLOCK)), np.empty((CHOICES, BLOCK))
-    # Typed numbers: callees would be compiled again for each literal.
-    point: Any = np.int64(0)
+    point: Any = np.int64(0)  # a literal would make a second specialisation
     points: Any = np.int64(1)
     row_starts, all_served = np.empty(ops.shape[0] + 1, np.int64), np.zeros(ops.shape[0], SERVED_DTYPE)
     candidates = _search(archs, ops, every_rate, row_starts, all_served)
     numbers, demands = candidates.view(np.float64), np.zeros((ops.shape[0], COUNT))
     is_mapped = np.zeros(ops.shape[0], np.bool_)
-    chains, dsp_times = _chains(ops), np.zeros((1, 1))
-    fused_sums, terms = np.zeros((chains, FUSED_SUMS, 1)), np.zeros((TERMS, 1))
+    chains = 1
+    for o in range(ops.shape[0]):
+        chains = max(chains, ops[o].fused_chain + 1)
+    fused_sums, terms, dsp_times = np.zeros((chains, FUSED_SUMS, 1)), np.zeros((TERMS, 1)), np.zeros((1, 1))
     apart_s = np.zeros(chains)
     for o in range(ops.shape[0]):
         op, result = ops[o], results[o]
@@ -151,7 +142,7 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
 
 @compiled_making_arrays
 def _search(archs: Archs, ops: Any, rates: Floats, row_starts: Ints, served: Any) -> Any:
-    """Fill the rates of all array devices and return the candidates of all operators, with their bounds."""
+    """Fill the rates of all array devices; return the candidates of all operators."""
     point: Any = np.int64(0)
     points: Any = np.int64(1)
     rate_bounds = np.empty((rates.shape[0], RATES, 2))
@@ -160,8 +151,7 @@ def _search(archs: Archs, ops: Any, rates: Floats, row_starts: Ints, served: Any
         start_rate_bounds(rate_bounds[d])
         widen_rate_bounds(rates[d], points, rate_bounds[d])
     candidates = search_rows(archs, ops, rate_bounds, row_starts)
-    fill_all_served(archs.arrays[0], ops, served)
-    serve(candidates, row_starts, served)
+    serve_rows(archs.arrays[0], ops, candidates, row_starts, served)
     return candidates
 
 
@@ -171,26 +161,15 @@ def _fill_tiling(result: ResultRecord, candidate: CandidateRecord) -> None:
     result.split, result.order, result.mode = int(candidate.split), int(candidate.order), int(candidate.mode)
     result.tiles, result.row_blocks = int(candidate.tiles), int(candidate.row_blocks)
     result.row_pieces, result.strips = int(candidate.row_pieces), int(candidate.strips)
-    result.column_blocks, result.channel_chunks = (
-        int(candidate.column_blocks),
-        int(candidate.channel_chunks),
-    )
-
-
-@compiled
-def _chains(ops: Any) -> int:
-    """Return one more than the greatest number of a fused chain."""
-    most = 0
-    for o in range(ops.shape[0]):
-        most = max(most, ops[o].fused_chain)
-    return int(most + 1)
+    result.column_blocks = int(candidate.column_blocks)
+    result.channel_chunks = int(candidate.channel_chunks)
 
 
 @compiled
 def _share_chains(archs: Archs, ops: Any, results: Any, fused_sums: Any, apart_s: Any) -> None:
-    """Share the time of each row-wise fusion among its operators, as their times apart; add their waits.
+    """Divide the time of each row-wise fusion among its operators, by their times apart; add their waits.
 
-    Before, the `critical_s` of such an operator is its latency apart without waits.
+    `critical_s` of such an operator is its latency apart without waits until then.
     """
     point: Any = np.int64(0)
     for o in range(ops.shape[0]):
@@ -205,36 +184,26 @@ def _share_chains(archs: Archs, ops: Any, results: Any, fused_sums: Any, apart_s
 @compiled_making_arrays
 def _read_out(archs: Archs, ops: Any, demands: Any, is_mapped: Any, results: Any) -> None:
     """Write the traffic and the energy of operators on array devices."""
-    count, devices = ops.shape[0], archs.arrays.shape[1]
-    unit_j, moved, energies = (
-        np.empty((1, devices, UNIT_ENERGIES)),
-        np.empty((count, MOVED)),
-        np.empty((count, PARTS)),
-    )
-    own, device_of = np.arange(count), np.zeros(count, np.int64)
-    at: Any = np.int64(0)
+    devices = archs.arrays.shape[1]
+    first: Any = np.int64(0)
+    unit_j = np.empty((1, devices, UNIT_ENERGIES))
     for d in range(devices):
-        fill_unit_energies(archs.arrays[0, d], unit_j, at, d)
-    for o in range(count):
-        device_of[o] = ops[o].device if is_mapped[o] else 0
-    fill_moved(demands, count, moved)
-    if devices > 0:
-        fill_energies(demands, moved, own, unit_j[0], device_of, count, energies)
-    for o in range(count):
+        fill_unit_energies(archs.arrays[0, d], unit_j, first, d)
+    for o in range(ops.shape[0]):
         if is_mapped[o]:
-            result = results[o]
+            result, device = results[o], ops[o].device
             for k in range(LEVELS):
                 result.level_bytes += demands[o, LEVEL_READ_BYTES + k] + demands[o, LEVEL_WRITTEN_BYTES + k]
-            place = int(archs.arrays[0, device_of[o]].shared_place)
+            place = int(archs.arrays[0, device].shared_place)
             if place > 0:
                 result.shared_bytes = demands[o, LEVEL_READ_BYTES + place - 1]
                 result.shared_bytes += demands[o, LEVEL_WRITTEN_BYTES + place - 1]
-            result.dram_bytes = result.streamed_bytes = moved[o, DRAM_BYTES]
+            dram_bytes, read_bytes, written_bytes = moved_bytes(demands, o)
+            result.dram_bytes = result.streamed_bytes = dram_bytes
             result.dram_read_bytes = demands[o, READ_BYTES]
-            result.sram_read_bytes = moved[o, SRAM_READ_BYTES]
-            result.sram_written_bytes = moved[o, SRAM_WRITTEN_BYTES]
-            result.mac_j, result.sram_j = energies[o, MAC_J], energies[o, SRAM_J]
-            result.dram_j, result.dsp_j = energies[o, DRAM_J], energies[o, DSP_J]
+            result.sram_read_bytes, result.sram_written_bytes = read_bytes, written_bytes
+            energies_j = dynamic_j(demands, o, dram_bytes, read_bytes + written_bytes, unit_j[0], device)
+            result.mac_j, result.sram_j, result.dram_j, result.dsp_j = energies_j
             result.energy_j = result.mac_j + result.sram_j + result.dram_j + result.dsp_j
 
 
@@ -264,27 +233,10 @@ def _bound(result: ResultRecord) -> int:
     return _DSP_BOUND if longest == result.dsp_s else _COMPUTE_BOUND
 
 
-class PlanWork(NamedTuple):
-    """Work of the columns of a batch under their best plans."""
-
-    best: BestPlans
-    demands: Floats
-    """Demands on each array device, shape (array devices, columns, COUNT)."""
-    moved: Floats
-    """Bytes that each array device moves, shape (array devices, columns, MOVED)."""
-    energies: Floats
-    """Energies at each point of the batch, shape (array devices, points, PARTS)."""
-
-
 @compiled
-def fill_columns(batch: Batch, work: PlanWork) -> None:
+def fill_columns(batch: Batch, work: Work) -> None:
     """Write traffic and busy times of each column under its best plan."""
     independent, best, sums, demands = batch.independent, work.best.totals, work.best.sums, work.demands
-    moved, rates = work.moved, batch.rates
-    for d in range(sums.shape[0]):
-        for c in range(batch.counts[0]):
-            demands[d, c, LANE_CYCLES] = independent.lane_cycles[d, c]
-        fill_moved(demands[d], batch.counts[0], moved[d])
     for c in range(batch.counts[0]):
         total = best[c]
         if work.best.plans[c] < 0:
@@ -294,11 +246,14 @@ def fill_columns(batch: Batch, work: PlanWork) -> None:
         total.dram_bytes = independent.host_moved[c]
         for d in range(sums.shape[0]):
             total.npu_s += sums[d, WORK_S, c] + independent.dispatches_s[d, c]
-            total.dpu_s += demands[d, c, GRID_CYCLES] * rates[d, CYCLE, c]
+            total.dpu_s += demands[d, c, GRID_CYCLES] * batch.rates[d, CYCLE, c]
             total.dsp_s += independent.dsps_s[d, c]
             total.dma_s += sums[d, DMA_S, c]
-            total.dram_bytes += moved[d, c, DRAM_BYTES]
-            total.sram_traffic_bytes += moved[d, c, SRAM_READ_BYTES] + moved[d, c, SRAM_WRITTEN_BYTES]
+            demands[d, c, LANE_CYCLES] = independent.lane_cycles[d, c]
+            dram_bytes, read_bytes, written_bytes = moved_bytes(demands[d], c)
+            work.moved[d, c, 0], work.moved[d, c, 1] = dram_bytes, read_bytes + written_bytes
+            total.dram_bytes += dram_bytes
+            total.sram_traffic_bytes += read_bytes + written_bytes
             for k in range(LEVELS):
                 total.level_traffic_bytes += demands[d, c, LEVEL_READ_BYTES + k]
                 total.level_traffic_bytes += demands[d, c, LEVEL_WRITTEN_BYTES + k]
@@ -312,29 +267,15 @@ def fill_columns(batch: Batch, work: PlanWork) -> None:
 
 
 @compiled
-def write_point_totals(
-    batch: Batch, work: PlanWork, macs: float, totals: Any, order: Ints, plans: Ints
-) -> None:
+def write_point_totals(batch: Batch, work: Work, totals: Any, order: Ints, plans: Ints) -> None:
     """Write the totals of the points of a batch, with their own area, energy and throttling.
 
-    Energy adds static power while the NPU works and idle power from one inference to the next. A point that
-    no plan fits has infinite latency and energy, and no throughput.
-
-    Parameters
-    ----------
-    macs : float
-        Multiply-accumulates of all devices, zeros counted.
-    totals, plans : array of TOTAL_DTYPE and of int64
-        Written.
-    order : array of int64, shape (points of the batch or more,)
-        Place of each point among them.
+    Energy adds static power while the NPU works and idle power from one inference to the next. A point where
+    no plan fits has infinite latency and energy, and no throughput. `order` has the place of each point in
+    `totals`, array of TOTAL_DTYPE, and in `plans`.
     """
     sums, unit_j, independent, machine = work.best.sums, batch.unit_j, batch.independent, batch.machine
-    column_of, state_of, energies = batch.column_of, batch.state_of, work.energies
-    for d in range(sums.shape[0]):
-        fill_energies(
-            work.demands[d], work.moved[d], column_of, unit_j[d], state_of, batch.counts[1], energies[d]
-        )
+    column_of, state_of = batch.column_of, batch.state_of
     for p in range(batch.counts[1]):
         c, state = column_of[p], state_of[p]
         totals[order[p]], plans[order[p]] = work.best.totals[c], work.best.plans[c]
@@ -344,10 +285,12 @@ def write_point_totals(
             continue
         interval = total.throughput_per_s  # until here it holds the interval
         for d in range(sums.shape[0]):
-            total.mac_j += energies[d, p, MAC_J]
-            total.sram_j += energies[d, p, SRAM_J]
-            total.dram_j += energies[d, p, DRAM_J]
-            total.dsp_j += energies[d, p, DSP_J]
+            dram_bytes, sram_bytes = work.moved[d, c, 0], work.moved[d, c, 1]
+            energies_j = dynamic_j(work.demands[d], c, dram_bytes, sram_bytes, unit_j[d], state)
+            total.mac_j += energies_j[0]
+            total.sram_j += energies_j[1]
+            total.dram_j += energies_j[2]
+            total.dsp_j += energies_j[3]
             work_s = sums[d, WORK_S, c] + independent.dispatches_s[d, c]
             static_w = unit_j[d, state, STATIC_W]
             total.static_j += static_w * min(work_s / independent.contexts[d, c], interval)
@@ -360,18 +303,13 @@ def write_point_totals(
             interval = throttled_s
         total.idle_j = idle_w * interval
         total.energy_j = work_j + total.idle_j
-        total.ops_per_j = 2.0 * macs / total.energy_j if total.energy_j > 0.0 else 0.0
+        total.ops_per_j = 2.0 * work.search.macs / total.energy_j if total.energy_j > 0.0 else 0.0
         total.throughput_per_s = 1.0 / interval if interval > 0.0 else np.inf
 
 
 @compiled
-def fill_device_uses(batch: Batch, work: PlanWork, uses: Any) -> None:
-    """Write the busy times of each device at the one point of a batch: array devices first, then hosts.
-
-    Parameters
-    ----------
-    uses : array of DEVICE_USE_DTYPE, shape (devices,)
-    """
+def fill_device_uses(batch: Batch, work: Work, uses: Any) -> None:
+    """Write the busy times of array devices, then hosts, at the one point of a batch."""
     sums, independent = work.best.sums, batch.independent
     arrays = sums.shape[0]
     if work.best.plans[0] >= 0:

@@ -1,20 +1,19 @@
-"""Search over the orders of the temporal loops of a nest, and a tile's share on its MAC array.
+"""Search over the orders of the temporal loops of a nest, and the share of a tile on its MAC array.
 
-The steps of each loop that remain after unrolling are cut into prime factors. These are merged, the two
-smallest of the loop that has most, until `MOST_FACTORS` remain (or one per loop). A candidate is an order of
-these factors, the innermost first (720 at most); its cuts into levels follow (`allocation`). Every order is
-allocated and costed, and the best is chosen.
+The remaining steps of each loop are cut into prime factors. The two smallest factors of the loop with most
+are merged until `MOST_FACTORS` remain (or one per loop). A candidate is an order of these factors, the
+innermost first (720 at most). Each order is allocated to levels (`allocation`) and costed; the best is
+chosen.
 
-Why these suffice. Which elements move, and how often, depends on two things: which loops run inside the part
-of a tensor that a level holds, and the order of the loops outside. An order of factors and a cut through it
-at each level settle both. So every tiling whose sizes are products of the factors is among the candidates,
-and the search is complete. Tilings with merged factors, and tiles that do not divide a loop, are left out. A
-dataflow that keeps an operand in the PEs runs all loops that do not concern it inside the others, which
-leaves fewer orders.
+Why these suffice. The moved elements depend on two things: the loops inside the part of a tensor in a level,
+and the order of the loops outside. An order of factors with a cut at each level settles both. So every tiling
+whose sizes are products of the factors is a candidate. Tilings with merged factors, and tiles that do not
+divide a loop, are left out. A dataflow with a stationary operand runs all loops that do not index it inside
+the others, which leaves fewer orders.
 
-A tile's share. The tile's SRAM is the outermost level and holds what the share needs; what is brought there,
-and when, is up to the search that all dataflows share (`npusim.cost.search`). The order with the fewest
-cycles is chosen, and of equally fast ones the one with the least traffic.
+The share of a tile. SRAM of the tile is the outermost level and holds what the share needs; the search common
+to all dataflows decides what is brought there (`npusim.cost.search`). The order with the fewest cycles is
+chosen, and of equally fast orders the one with the least traffic.
 """
 
 from __future__ import annotations
@@ -28,20 +27,17 @@ from npusim.cost.architecture import ArchRecord
 from npusim.cost.arrays.allocation import (
     FROM_BELOW,
     TO_BELOW,
-    Links,
-    Scratch,
+    Allocation,
     allocate,
     energy_j,
     fill_links,
     fill_traffic,
-    new_links,
-    new_scratch,
+    new_allocation,
 )
 from npusim.cost.arrays.nest import (
     BATCH,
     GROUPS,
     INPUT_CHANNELS,
-    INPUTS,
     KERNEL_HEIGHT,
     KERNEL_WIDTH,
     LOOP_COUNT,
@@ -50,10 +46,9 @@ from npusim.cost.arrays.nest import (
     OUTPUT_HEIGHT,
     OUTPUT_WIDTH,
     OUTPUTS,
-    WEIGHTS,
     ArrayRecord,
     LoopNest,
-    Unrolling,
+    NestOrder,
     is_irrelevant,
     lanes_of,
     unroll,
@@ -70,6 +65,7 @@ from npusim.cost.arrays.timing import (
 )
 from npusim.cost.grid import mac_format
 from npusim.cost.kernels import compiled, compiled_always, compiled_making_arrays
+from npusim.cost.records import Floats, Ints
 from npusim.cost.tables import DpuOperation, OpRecord
 
 MOST_FACTORS = 6
@@ -82,24 +78,18 @@ _TURNS = np.array([*_OUTPUT_LOOPS, INPUT_CHANNELS, KERNEL_WIDTH, KERNEL_HEIGHT, 
 
 
 @compiled_making_arrays
-def loop_factors(steps: Any, most: int) -> tuple[Any, Any]:
-    """Cut loops into factors and merge them.
-
-    Parameters
-    ----------
-    steps : array of float64, shape (LOOP_COUNT,)
-    most : int
-        Factors of all loops together, but never less than one a loop.
+def loop_factors(steps: Floats, most: int) -> tuple[Ints, Floats]:
+    """Cut loops into factors and merge them until `most` remain in all, or one per loop.
 
     Returns
     -------
     loops : array of int64, shape (factors,)
-        Loop of each factor.
+        Loop of each factor, ascending.
     factors : array of float64, shape (factors,)
+        The factors, ascending within a loop.
     """
-    of = np.zeros((LOOP_COUNT, _LONGEST))
-    counts = np.zeros(LOOP_COUNT, np.int64)
-    total = loops = 0
+    of, counts = np.zeros((LOOP_COUNT, _LONGEST)), np.zeros(LOOP_COUNT, np.int64)
+    total = used = 0
     for loop in range(LOOP_COUNT):
         rest, prime = steps[loop], 2.0
         while rest > 1.0:
@@ -112,15 +102,20 @@ def loop_factors(steps: Any, most: int) -> tuple[Any, Any]:
             else:
                 prime += 1.0
         total += counts[loop]
-        loops += 1 if counts[loop] > 0 else 0
-    while total > max(most, loops):
+        used += 1 if counts[loop] > 0 else 0
+    while total > max(most, used):
         _merge(of, counts)
         total -= 1
-    return _flat(of, counts, total)
+    loops, factors, place = np.zeros(total, np.int64), np.ones(total), 0
+    for loop in range(LOOP_COUNT):
+        for i in range(counts[loop]):
+            loops[place], factors[place] = loop, of[loop, i]
+            place += 1
+    return loops, factors
 
 
 @compiled
-def _merge(of: Any, counts: Any) -> None:
+def _merge(of: Floats, counts: Ints) -> None:
     """Merge the two smallest factors of the loop that has most."""
     longest = _TURNS[0]
     for loop in _TURNS:
@@ -138,20 +133,8 @@ def _merge(of: Any, counts: Any) -> None:
     counts[longest] = last
 
 
-@compiled_making_arrays
-def _flat(of: Any, counts: Any, total: int) -> tuple[Any, Any]:
-    """List the factors of all loops, loop by loop, ascending."""
-    loops, factors = np.zeros(total, np.int64), np.ones(total)
-    place = 0
-    for loop in range(LOOP_COUNT):
-        for i in range(counts[loop]):
-            loops[place], factors[place] = loop, of[loop, i]
-            place += 1
-    return loops, factors
-
-
 @compiled
-def next_order(loops: Any, factors: Any) -> bool:
+def next_order(loops: Ints, factors: Floats) -> bool:
     """Rearrange factors to the next distinct order; False after the last, which is a descending one."""
     last = loops.shape[0] - 1
     place = last - 1
@@ -171,21 +154,20 @@ def next_order(loops: Any, factors: Any) -> bool:
 
 
 @compiled
-def _is_before(loops: Any, factors: Any, a: int, b: int) -> bool:
+def _is_before(loops: Ints, factors: Floats, a: int, b: int) -> bool:
     return bool(loops[a] < loops[b] or (loops[a] == loops[b] and factors[a] < factors[b]))
 
 
 @compiled
-def _swap(loops: Any, factors: Any, a: int, b: int) -> None:
+def _swap(loops: Ints, factors: Floats, a: int, b: int) -> None:
     loops[a], loops[b] = loops[b], loops[a]
     factors[a], factors[b] = factors[b], factors[a]
 
 
 @compiled
-def is_allowed(machine: ArrayRecord, loops: Any) -> bool:
-    """Whether a dataflow allows an order: what keeps its operand in place runs inside everything else."""
-    place, count = 0, loops.shape[0]
-    inner = 0
+def _is_allowed(machine: ArrayRecord, loops: Ints) -> bool:
+    """Whether a dataflow allows an order: a stationary operand has its irrelevant loops innermost."""
+    place, count, inner = 0, loops.shape[0], 0
     for loop in range(LOOP_COUNT):
         if machine.inner[loop] > 0.0:
             for i in range(count):
@@ -194,11 +176,8 @@ def is_allowed(machine: ArrayRecord, loops: Any) -> bool:
         if machine.inner[loops[place]] == 0.0:
             return False
         place += 1
-    stays = int(machine.stationary)
-    if stays >= OPERAND_COUNT:
-        return True
-    has_moved = False
-    for i in range(count):
+    stays, has_moved = int(machine.stationary), False
+    for i in range(count if stays < OPERAND_COUNT else 0):
         if not is_irrelevant(stays, loops[i]):
             has_moved = True
         elif has_moved:
@@ -207,127 +186,85 @@ def is_allowed(machine: ArrayRecord, loops: Any) -> bool:
 
 
 class OrderCost(NamedTuple):
-    """What an order takes, in cycles of the array."""
+    """Cycles of an array and energy of an order.
+
+    `cycles` is the sum, infinite where nothing fits: steps of work, stalls, cycles before the first step and
+    after the last, and cycles in which the array fills and drains.
+    """
 
     cycles: float
-    """All of the below together; infinite where nothing fits."""
     steps: float
-    """Cycles of work."""
     stalls: float
-    """Cycles of waiting in between."""
     first_fill: float
-    """Cycles before the first step."""
     write_back: float
-    """Cycles after the last step."""
     skew: float
-    """Cycles in which the array fills and drains."""
     energy_j: float
-    """Energy of multiply-accumulates and memories (J)."""
-
-
-class Workspace(NamedTuple):
-    """Room to cost one order after the other."""
-
-    scratch: Scratch
-    links: Links
-    moves: Transfers
 
 
 class ArrayMapping(NamedTuple):
-    """A nest on an array: the best order, and what it takes."""
+    """A nest on an array in its best order."""
 
     cost: OrderCost
-    dram_bits: Any
-    """Bits of weights, inputs, outputs read from DRAM, and of outputs written, shape (4,)."""
-    billed_bits: Any
+    dram_bits: Floats
+    """Bits of weights, inputs, outputs read from DRAM, and of outputs written."""
+    billed_bits: Floats
     """Bits of all accesses, shape (operands, levels, flows); see `npusim.cost.arrays.allocation`."""
-    loops: Any
-    """Loop of each factor of the order, innermost first, shape (factors,)."""
-    factors: Any
-    """The factors, shape (factors,)."""
-    cuts: Any
+    loops: Ints
+    """Loop of each factor of the order, innermost first."""
+    factors: Floats
+    cuts: Ints
     """Factors inside each level, shape (operands, levels)."""
     tried: int
     """Orders that were tried and fit."""
 
 
-@compiled_making_arrays
-def workspace() -> Workspace:
-    """Return room to cost orders."""
-    return Workspace(new_scratch(), new_links(), new_transfers())
-
-
 @compiled
-def cost_order(
-    machine: ArrayRecord,
-    nest: LoopNest,
-    unrolling: Unrolling,
-    loops: Any,
-    factors: Any,
-    outside: int,
-    work: Workspace,
-) -> OrderCost:
-    """Allocate one order and return what it takes.
+def _cost_order(order: NestOrder, outside: int, work: Allocation, moves: Transfers) -> OrderCost:
+    """Allocate one order and return its cost, of infinite cycles where it does not fit or is not allowed.
 
-    Parameters
-    ----------
-    outside : int
-        Levels whose transfers are left out of the time: 0, or 1 for DRAM.
-    work : Workspace
-        Holds the cuts and the links afterwards.
-
-    Returns
-    -------
-    OrderCost
-        Of infinite cycles where the lanes do not fit, or the dataflow does not allow the order.
+    Transfers of the outermost `outside` levels (0, or 1: DRAM) take no time.
     """
-    if not is_allowed(machine, loops) or not allocate(machine, nest, unrolling, loops, factors, work.scratch):
+    if not _is_allowed(order.machine, order.loops) or not allocate(order, work):
         return OrderCost(np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, np.inf)
     steps = 1.0
-    for factor in factors:
+    for factor in order.factors:
         steps *= factor
-    links, moves = work.links, work.moves
-    fill_links(machine, nest, unrolling, loops, factors, work.scratch, links)
-    fill_traffic(machine, unrolling, steps, links)
-    count = list_transfers(machine, unrolling, steps, outside, links, moves)
-    stalls = stall_cycles(machine, count, moves)
-    find_waits(machine, steps + stalls, count, moves)
-    filling = first_fill_cycles(machine, unrolling, outside, moves)
-    leaving = write_back_cycles(unrolling, outside, moves)
-    skew = skew_cycles(machine, unrolling, loops, factors)
+    fill_links(order, work)
+    fill_traffic(order, steps, work)
+    count = list_transfers(order, steps, outside, work, moves)
+    stalls = stall_cycles(order.machine, count, moves)
+    find_waits(steps + stalls, count, moves)
+    filling = first_fill_cycles(order, outside, moves)
+    leaving = write_back_cycles(order.unrolling, outside, moves)
+    skew = skew_cycles(order)
     cycles = steps + stalls + filling + leaving + skew
-    joules = energy_j(machine, nest, unrolling, links)
-    return OrderCost(cycles, steps, stalls, filling, leaving, skew, joules)
+    return OrderCost(cycles, steps, stalls, filling, leaving, skew, energy_j(order, work))
 
 
 @compiled_making_arrays
-def mapped_order(machine: ArrayRecord, nest: LoopNest, loops: Any, factors: Any, tried: int) -> ArrayMapping:
-    """Return what one order takes and moves."""
-    unrolling, work = unroll(machine, nest), workspace()
-    cost = cost_order(machine, nest, unrolling, loops, factors, 0, work)
-    billed_bits, dram_bits = work.links.billed_bits, np.zeros(4)
-    for operand in (WEIGHTS, INPUTS, OUTPUTS):
+def mapped_order(
+    machine: ArrayRecord, nest: LoopNest, loops: Ints, factors: Floats, tried: int
+) -> ArrayMapping:
+    """Return the cost and the traffic of one order."""
+    unrolling, work = unroll(machine, nest), new_allocation()
+    cost = _cost_order(NestOrder(machine, nest, unrolling, loops, factors), 0, work, new_transfers())
+    billed_bits, dram_bits = work.billed_bits, np.zeros(4)
+    for operand in range(OPERAND_COUNT):
         dram_bits[operand] = billed_bits[operand, unrolling.depth[operand] - 1, TO_BELOW]
     dram_bits[3] = billed_bits[OUTPUTS, unrolling.depth[OUTPUTS] - 1, FROM_BELOW]
-    return ArrayMapping(cost, dram_bits, billed_bits, loops, factors, work.scratch.cuts, tried)
+    return ArrayMapping(cost, dram_bits, billed_bits, loops, factors, work.cuts, tried)
 
 
 @compiled_making_arrays
 def best_order(machine: ArrayRecord, nest: LoopNest, by_energy: bool) -> ArrayMapping:
-    """Return the order with the fewest cycles, or the least energy; the other decides between equals.
-
-    Parameters
-    ----------
-    machine : record of ARRAY_DTYPE
-    by_energy : bool
-        What is least.
-    """
-    unrolling, work = unroll(machine, nest), workspace()
+    """Return the order with the fewest cycles, or the least energy; the other breaks ties."""
+    unrolling, work, moves = unroll(machine, nest), new_allocation(), new_transfers()
     loops, factors = loop_factors(unrolling.steps, MOST_FACTORS)
+    order = NestOrder(machine, nest, unrolling, loops, factors)
     best_loops, best_factors = loops.copy(), factors.copy()
     least, other, tried, is_left = np.inf, np.inf, 0, True
     while is_left:
-        cost = cost_order(machine, nest, unrolling, loops, factors, 0, work)
+        cost = _cost_order(order, 0, work, moves)
         first, second = (cost.energy_j, cost.cycles) if by_energy else (cost.cycles, cost.energy_j)
         tried += 1 if cost.cycles < np.inf else 0
         if first < least or (first == least and second < other):
@@ -339,18 +276,19 @@ def best_order(machine: ArrayRecord, nest: LoopNest, by_energy: bool) -> ArrayMa
 
 _MATMUL, _DEPTHWISE = int(DpuOperation.MATMUL), int(DpuOperation.DEPTHWISE)
 _KEY, _PLACES = 15, 256
-"""Numbers that the cost of a tile's share depends on, and how many shares are kept."""
+"""Numbers that the cost of a share depends on; most shares that are kept."""
 
 
 class KnownTiles(NamedTuple):
-    """Tiles' shares costed so far: rows of a table often differ in what is in SRAM alone."""
+    """Costs of the shares of tiles so far: rows of a table often differ in residency alone.
 
-    keys: Any
-    """What each depends on, shape (places, _KEY)."""
-    costs: Any
-    """Cycles and bytes of each, shape (places, 2)."""
-    count: Any
-    """How many there are, shape (1,)."""
+    Numbers that a cost depends on, shape (places, _KEY); cycles and bytes, shape (places, 2); number of
+    places used, shape (1,).
+    """
+
+    keys: Floats
+    costs: Floats
+    used: Ints
 
 
 @compiled
@@ -361,13 +299,13 @@ def has_array(arch: ArchRecord) -> bool:
 
 @compiled
 def modes_of(arch: ArchRecord) -> int:
-    """Return how many layouts of a stencil there are: an array has no stencils."""
+    """Return the number of MPE modes: 1 for an array, which has no stencils."""
     return 1 if has_array(arch) else 3
 
 
 @compiled
 def lanes_along(arch: ArchRecord, loop: int, steps: float) -> float:
-    """PEs that work on different steps of a loop side by side: at most."""
+    """Return the most PEs that work on different steps of a loop in parallel."""
     for place in range(int(arch.array.axes) * LOOPS_OF_AXIS):
         if int(arch.array.axis_loops[place]) == loop:
             pes = arch.array.axis_pes[place // LOOPS_OF_AXIS]
@@ -376,14 +314,8 @@ def lanes_along(arch: ArchRecord, loop: int, steps: float) -> float:
 
 
 @compiled_making_arrays
-def tile_nest(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> LoopNest:
-    """Return a tile's share of one product or image as a nest.
-
-    Parameters
-    ----------
-    rows, channels : float
-        Rows of a product or lines of an image, and output channels (`npusim.cost.search.tile_share`).
-    """
+def _tile_nest(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> LoopNest:
+    """Return a share of one product or image as a nest (`npusim.cost.tiling.tile_share`)."""
     sizes = np.ones(LOOP_COUNT)
     if op.dpu_operation == _MATMUL:
         sizes[BATCH], sizes[OUTPUT_CHANNELS], sizes[INPUT_CHANNELS] = rows, channels, op.in_c
@@ -394,15 +326,13 @@ def tile_nest(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> L
             sizes[GROUPS] = channels
         else:
             sizes[OUTPUT_CHANNELS], sizes[INPUT_CHANNELS] = channels, op.in_c
-    bits = np.empty(OPERAND_COUNT + 1)
-    bits[0], bits[1], bits[2] = 8.0 * op.b_item, 8.0 * op.a_item, 8.0 * op.c_item
-    bits[3] = 8.0 * arch.dpu_sum_bytes
+    bits = 8.0 * np.array([op.b_item, op.a_item, op.c_item, arch.dpu_sum_bytes])
     return LoopNest(sizes, op.stride_w, op.stride_h, op.in_w, op.in_h, bits)
 
 
 @compiled
-def format_cost(arch: ArchRecord, op: OpRecord) -> float:
-    """Cycles of a multiply-accumulate in the operands' format, in those of the fastest."""
+def _format_cost(arch: ArchRecord, op: OpRecord) -> float:
+    """Cycles of a multiply-accumulate in the format of the operands over cycles in the fastest format."""
     fastest, item = 0.0, 0.5
     for form in range(4):
         fastest = max(fastest, arch.dpu_mac_bytes_per_cycle[form] / item)
@@ -410,36 +340,29 @@ def format_cost(arch: ArchRecord, op: OpRecord) -> float:
     return float(fastest / (arch.dpu_mac_bytes_per_cycle[mac_format(op.a_item)] / op.a_item))
 
 
-@compiled
-def _sram_bits(unrolling: Unrolling, billed_bits: Any) -> float:
-    """Bits of all operands between SRAM and the array."""
-    total = 0.0
-    for operand in range(OPERAND_COUNT):
-        place = unrolling.depth[operand] - 2
-        total += billed_bits[operand, place, TO_BELOW] + billed_bits[operand, place, FROM_BELOW]
-    return float(total)
-
-
 @compiled_always
 def array_tile(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> tuple[float, float]:
-    """Return (cycles, bytes through SRAM) of a tile's share of one product or image."""
-    machine, nest = arch.array, tile_nest(arch, op, rows, channels)
-    unrolling, work = unroll(machine, nest), workspace()
+    """Return (cycles, bytes through SRAM) of a share of one product or image."""
+    machine, nest = arch.array, _tile_nest(arch, op, rows, channels)
+    unrolling, work, moves = unroll(machine, nest), new_allocation(), new_transfers()
     loops, factors = loop_factors(unrolling.steps, MOST_FACTORS if machine.is_deep > 0.0 else 1)
+    order = NestOrder(machine, nest, unrolling, loops, factors)
     fewest, least, is_left = np.inf, np.inf, True
     while is_left:
-        cost = cost_order(machine, nest, unrolling, loops, factors, 1, work)
-        if cost.cycles <= fewest:
-            bits = _sram_bits(unrolling, work.links.billed_bits)
-            if cost.cycles < fewest or bits < least:
-                fewest, least = cost.cycles, bits
+        cycles, bits = _cost_order(order, 1, work, moves).cycles, 0.0
+        if cycles <= fewest:
+            for operand in range(OPERAND_COUNT):
+                flows = work.billed_bits[operand, unrolling.depth[operand] - 2]
+                bits += flows[TO_BELOW] + flows[FROM_BELOW]
+            if cycles < fewest or bits < least:
+                fewest, least = cycles, bits
         is_left = next_order(loops, factors)
-    return float(fewest * format_cost(arch, op)), float(least / 8.0)
+    return float(fewest * _format_cost(arch, op)), float(least / 8.0)
 
 
 @compiled_making_arrays
 def no_known_tiles(arrays: Any) -> KnownTiles:
-    """Return room for the shares of some array devices; none where all of them are grids."""
+    """Return empty storage for costs of shares, of no places where all devices are grids."""
     places = 0
     for d in range(arrays.shape[0]):
         if has_array(arrays[d]):
@@ -451,8 +374,8 @@ def no_known_tiles(arrays: Any) -> KnownTiles:
 def known_tile(
     arch: ArchRecord, op: OpRecord, rows: float, channels: float, known: KnownTiles
 ) -> tuple[float, float]:
-    """Return what `array_tile` does; of shares that are alike it is asked once."""
-    key, count = np.empty(_KEY), known.count[0]
+    """Return the result of `array_tile`, computed once for equal shares."""
+    key, count = np.empty(_KEY), known.used[0]
     key[0], key[1], key[2], key[3], key[4] = op.device, op.dpu_operation, rows, channels, op.in_c
     key[5], key[6], key[7], key[8], key[9] = op.out_w, op.in_w, op.in_h, op.kernel_w, op.kernel_h
     key[10], key[11], key[12], key[13], key[14] = op.stride_w, op.stride_h, op.a_item, op.b_item, op.c_item
@@ -466,13 +389,13 @@ def known_tile(
     if count < known.keys.shape[0]:
         known.keys[count] = key
         known.costs[count, 0], known.costs[count, 1] = cycles, moved_bytes
-        known.count[0] = count + 1
+        known.used[0] = count + 1
     return cycles, moved_bytes
 
 
 @compiled
 def block_start_cycles(arch: ArchRecord) -> float:
-    """Cycles that each further block adds: start-up of the grid, or skew of a systolic array."""
+    """Return the cycles of each further block: start-up of the grid, or skew of a systolic array."""
     if not has_array(arch):
         return float(arch.dpu_startup_cycles)
     skew = 0.0

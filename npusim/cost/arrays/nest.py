@@ -1,14 +1,13 @@
-"""Loop nests of convolutions and products, MAC arrays as numbers, and the nest unrolled on the array.
+"""Loop nests of convolutions and products, MAC arrays as numbers, and a nest unrolled on an array.
 
-A part of a nest has a number of steps of each loop. Weights and outputs have an element for each combination
-of the steps of their loops. Inputs are read through a window: `o` outputs and `f` taps at stride `s` touch s
-(o - 1) + f positions where windows overlap, else o f, and never more than the image has; padding is not
-stored.
+Weights and outputs have an element for each combination of the steps of their loops. Inputs are read through
+a window: `o` outputs and `f` taps at stride `s` touch s (o - 1) + f positions where windows overlap, else o
+f, and at most the positions of the image; padding is not stored.
 
-Unrolling. An axis of P PEs unrolls its loops in turn. The first, of `n` steps, leaves ceil(n / P) rounds to
-be done one after the other, with n / rounds lanes at work on average. The next loop has the remaining PEs: P
-divided by those lanes. A remainder leaves lanes idle in the last round. Traffic counts the average of lanes
-at work; the transfer of one round moves whole lanes.
+Unrolling. An axis of P PEs unrolls its loops in turn. The first, of `n` steps, leaves ceil(n / P) rounds in
+sequence, with n / rounds active lanes on average. The next loop has P divided by these lanes. A remainder
+leaves lanes idle in the last round. Traffic counts the average lanes; the transfer of one round moves whole
+lanes.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from npusim.arch.array import (
     MacArray,
 )
 from npusim.cost.kernels import compiled, compiled_making_arrays
-from npusim.cost.records import Number, Vector, dtype_of
+from npusim.cost.records import Floats, Ints, Number, Vector, dtype_of
 
 LOOP_COUNT, OPERAND_COUNT = len(LOOPS), len(OPERANDS)
 BATCH, GROUPS, OUTPUT_CHANNELS, INPUT_CHANNELS, OUTPUT_HEIGHT, OUTPUT_WIDTH, KERNEL_HEIGHT, KERNEL_WIDTH = (
@@ -54,16 +53,16 @@ _CONCERNS = np.array(
 class LoopNest(NamedTuple):
     """A convolution or product as a loop nest; channels are per group."""
 
-    sizes: Any
-    """Steps of each loop, float64, shape (LOOP_COUNT,)."""
+    sizes: Floats
+    """Steps of each loop, shape (loops,)."""
     stride_w: float
     stride_h: float
     """Step of the window."""
     in_w: float
     in_h: float
     """Positions of the image, padding excluded."""
-    bits: Any
-    """Bits of a weight, an input, an output, and a partial sum, float64, shape (OPERAND_COUNT + 1,)."""
+    bits: Floats
+    """Bits of a weight, an input, an output and a partial sum."""
 
 
 @compiled
@@ -80,19 +79,13 @@ def is_index(operand: int, loop: int) -> bool:
 
 @compiled
 def window_positions(outputs: float, taps: float, stride: float, positions: float) -> float:
-    """Positions along one side of an image that `outputs` windows of `taps` touch."""
+    """Return the positions along one side of an image that `outputs` windows of `taps` touch."""
     return float(min(min(outputs * taps, stride * (outputs - 1.0) + taps), positions))
 
 
 @compiled
-def operand_elements(nest: LoopNest, operand: int, steps: Any) -> float:
-    """Elements of an operand that a part of the nest touches.
-
-    Parameters
-    ----------
-    steps : array of float64, shape (LOOP_COUNT,)
-        Steps of each loop that the part has.
-    """
+def operand_elements(nest: LoopNest, operand: int, steps: Floats) -> float:
+    """Return the elements of an operand in a part of the nest with so many steps of each loop."""
     product = 1.0
     for loop in range(LOOP_COUNT):
         if _CONCERNS[operand, loop] == _YES:
@@ -105,7 +98,7 @@ def operand_elements(nest: LoopNest, operand: int, steps: Any) -> float:
 
 @compiled
 def multiply_accumulates(nest: LoopNest) -> float:
-    """Multiply-accumulates of the whole nest."""
+    """Return the multiply-accumulates of the whole nest."""
     product = 1.0
     for loop in range(LOOP_COUNT):
         product *= nest.sizes[loop]
@@ -256,32 +249,42 @@ _PLACES = AXES * LOOPS_OF_AXIS
 
 
 class Unrolling(NamedTuple):
-    """A nest laid on an array."""
+    """A nest unrolled on an array."""
 
-    lanes: Any
-    """Lanes at work on average, by axis and place on it, float64, shape (AXES * LOOPS_OF_AXIS,)."""
-    steps: Any
-    """Steps of each loop that are left to be done in turn, float64, shape (LOOP_COUNT,)."""
-    chain: Any
-    """Level of each operand, from the PEs outwards, int64, shape (OPERAND_COUNT, LEVELS)."""
-    depth: Any
-    """Levels of each operand, int64, shape (OPERAND_COUNT,)."""
-    feeds: Any
-    """Lanes with different elements that an instance of a level feeds below it, by operand and level, on
-    average and whole, float64, shape (2, OPERAND_COUNT, LEVELS)."""
-    instances: Any
-    """Instances of a level at work, float64, shape (OPERAND_COUNT, LEVELS)."""
+    lanes: Floats
+    """Average active lanes, by axis and place on it."""
+    steps: Floats
+    """Remaining steps of each loop, in sequence."""
+    chain: Ints
+    """Levels of each operand, from the PEs outwards, shape (operands, levels)."""
+    depth: Ints
+    """Number of levels of each operand."""
+    feeds: Floats
+    """Lanes with different elements below an instance: average, whole; shape (2, operands, levels)."""
+    instances: Floats
+    """Active instances of a level, shape (operands, levels)."""
+
+
+class NestOrder(NamedTuple):
+    """One order of the remaining loops of a nest on an array, cut into factors."""
+
+    machine: ArrayRecord
+    nest: LoopNest
+    unrolling: Unrolling
+    loops: Ints
+    """Loop of each factor, the innermost first."""
+    factors: Floats
 
 
 @compiled
 def lanes_of(pes: float, steps: float) -> float:
-    """Lanes of `pes` that are at work on average while `steps` are done."""
+    """Return the average active lanes of `pes` over `steps` steps."""
     return float(steps / np.ceil(steps / max(1.0, pes)))
 
 
 @compiled_making_arrays
 def unroll(machine: ArrayRecord, nest: LoopNest) -> Unrolling:
-    """Lay a nest on an array."""
+    """Unroll a nest on an array."""
     lanes = np.ones(_PLACES)
     steps = nest.sizes.copy()
     for axis in range(int(machine.axes)):
@@ -292,44 +295,29 @@ def unroll(machine: ArrayRecord, nest: LoopNest) -> Unrolling:
                 lanes[place] = lanes_of(room, nest.sizes[loop])
                 steps[loop] = np.ceil(nest.sizes[loop] / max(1.0, room))
                 room = np.floor(room / np.ceil(lanes[place]))
-    chain, depth = _chains(machine)
-    feeds, instances = _neighbours(machine, nest, lanes, chain, depth)
-    return Unrolling(lanes, steps, chain, depth, feeds, instances)
-
-
-@compiled_making_arrays
-def _chains(machine: ArrayRecord) -> tuple[Any, Any]:
-    """List the levels of each operand."""
-    chain = np.zeros((OPERAND_COUNT, LEVELS), np.int64)
-    depth = np.zeros(OPERAND_COUNT, np.int64)
+    chain, depth = np.zeros((OPERAND_COUNT, LEVELS), np.int64), np.zeros(OPERAND_COUNT, np.int64)
     for operand in range(OPERAND_COUNT):
         for level in range(int(machine.levels)):
             if machine.level_holds[level * OPERAND_COUNT + operand] > 0.0:
                 chain[operand, depth[operand]] = level
                 depth[operand] += 1
-    return chain, depth
+    feeds, instances = _feeds_and_instances(machine, nest, lanes, chain, depth)
+    return Unrolling(lanes, steps, chain, depth, feeds, instances)
 
 
 @compiled
 def is_inside(machine: ArrayRecord, level: int, axis: int) -> bool:
-    """Whether the PEs along an axis share an instance of a level; DRAM is everybody's."""
+    """Whether the PEs along an axis share an instance of a level; all share DRAM."""
     return bool(level == int(machine.levels) - 1 or machine.level_spans[level * AXES + axis] > 0.0)
 
 
 @compiled
 def add_lanes(
-    machine: ArrayRecord, lanes: Any, inside: int, outside: int, is_whole: bool, steps: Any
+    machine: ArrayRecord, lanes: Floats, inside: int, outside: int, is_whole: bool, steps: Floats
 ) -> None:
-    """Multiply the steps of a part by the lanes that an instance of a level holds.
+    """Multiply steps by the lanes inside an instance of a level, but outside level `outside` (-1: none).
 
-    Parameters
-    ----------
-    inside : int
-        The level.
-    outside : int
-        A level whose lanes are left out; -1: none is.
-    is_whole : bool
-        Whether lanes count whole, as in one round.
+    With `is_whole`, lanes count whole, as in one round.
     """
     for axis in range(int(machine.axes)):
         if is_inside(machine, inside, axis) and (outside < 0 or not is_inside(machine, outside, axis)):
@@ -340,10 +328,11 @@ def add_lanes(
 
 
 @compiled_making_arrays
-def _neighbours(machine: ArrayRecord, nest: LoopNest, lanes: Any, chain: Any, depth: Any) -> tuple[Any, Any]:
-    """Count what each level feeds, and its instances."""
-    feeds = np.ones((2, OPERAND_COUNT, LEVELS))
-    instances = np.ones((OPERAND_COUNT, LEVELS))
+def _feeds_and_instances(
+    machine: ArrayRecord, nest: LoopNest, lanes: Floats, chain: Ints, depth: Ints
+) -> tuple[Floats, Floats]:
+    """Count the lanes that each level feeds, and its active instances."""
+    feeds, instances = np.ones((2, OPERAND_COUNT, LEVELS)), np.ones((OPERAND_COUNT, LEVELS))
     steps = np.ones(LOOP_COUNT)
     for operand in range(OPERAND_COUNT):
         below = -1
@@ -353,11 +342,9 @@ def _neighbours(machine: ArrayRecord, nest: LoopNest, lanes: Any, chain: Any, de
                 steps[:] = 1.0
                 add_lanes(machine, lanes, level, below, is_whole == 1, steps)
                 feeds[is_whole, operand, place] = operand_elements(nest, operand, steps)
-            count = 1.0
             for axis in range(int(machine.axes)):
                 if not is_inside(machine, level, axis):
                     for at in range(axis * LOOPS_OF_AXIS, (axis + 1) * LOOPS_OF_AXIS):
-                        count *= lanes[at]
-            instances[operand, place] = count
+                        instances[operand, place] *= lanes[at]
             below = level
     return feeds, instances
