@@ -139,7 +139,7 @@ class Timeline(EventLog):
     """What DRAM sustains for all devices together."""
     sram_capacity: float
     """Bytes of SRAM of all tiles in use, over all contexts."""
-    left_out: int
+    left_out: int = 0
     """Inferences that were not simulated to their end, as they repeat others; the curves of SRAM and DRAM
     show the part that was."""
 

@@ -80,7 +80,7 @@ class _Emission:
         """Add a loop to the program, by the tasks of its turns."""
         tasks = [*self.first_tasks, len(self.builder)]
         starts = [tasks[step] for step in loop.starts]
-        self.builder.loop(self.job.operator, Loop(loop.turns, loop.level, starts))
+        self.builder.loops.append((self.job.operator, Loop(loop.turns, loop.level, starts)))
 
     def advance(self, share: float) -> None:
         """Write steps until a share of the work is written, producers first.

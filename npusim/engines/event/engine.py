@@ -11,16 +11,16 @@ from npusim.cost import throttled_interval_s
 from npusim.engines.analytical import contexts_with, language_figures, mapped_estimate, part_costs
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
-from npusim.engines.event.machine import simulate, transfer_rates
-from npusim.engines.event.program import Program, refuse_many
+from npusim.engines.event.machine import transfer_rates
+from npusim.engines.event.program import Program
 from npusim.engines.event.steady_state import Measured, simulate_folded, simulate_requests, single
 from npusim.engines.operators import grid_utilisation
 from npusim.engines.timeline import EventLog, TaskKind, Timeline, critical_path, path_summary
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 
-_ON_DRAM = [int(TaskKind.DMA_IN), int(TaskKind.DMA_OUT)]
-_WORK = [int(kind) for kind in (TaskKind.TRANSFER, TaskKind.DPU, TaskKind.DSP, TaskKind.CPU, TaskKind.GPU)]
+_ON_DRAM = (TaskKind.DMA_IN, TaskKind.DMA_OUT)
+_WORK = (TaskKind.TRANSFER, TaskKind.DPU, TaskKind.DSP, TaskKind.CPU, TaskKind.GPU)
 
 
 def event_estimate(scenario: Scenario, every_tile: bool = False) -> Estimate:
@@ -61,19 +61,15 @@ def run_events(mapped: Mapped, every_tile: bool = False) -> Estimate:
     full meanwhile. Throughput is the number measured over the time between the end of the first R and the
     end of those; busy times and energy are means of the same.
     """
-    requests, rates, repeats = mapped.run.requests, transfer_rates(mapped.arch), None
-    if requests > 1:
-        program = build_program(mapped)
-        log, measured = simulate_requests(program, rates, requests, mapped.contexts, not every_tile)
-    elif every_tile:
-        program = build_program(mapped)
-        refuse_many(len(program), 1)
-        log = simulate(program, rates)
-        measured = single(log)
-    else:
+    requests, rates = mapped.run.requests, transfer_rates(mapped.arch)
+    if requests == 1 and not every_tile:
         program, log, repeats = simulate_folded(partial(build_program, mapped), rates)
         measured = single(log)
-    line = build_timeline(mapped, program, log, np.ones(len(program)) if repeats is None else repeats)
+    else:
+        program = build_program(mapped)
+        repeats = np.ones(len(program))
+        log, measured = simulate_requests(program, rates, requests, mapped.contexts, not every_tile)
+    line = build_timeline(mapped, program, log, repeats)
     line.left_out = measured.left_out
     estimate = _estimate(mapped, line, measured)
     vars(estimate)["timeline"] = line
@@ -82,12 +78,14 @@ def run_events(mapped: Mapped, every_tile: bool = False) -> Estimate:
 
 def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any) -> Timeline:
     """Return the time line of a log; each task of the program stands for `repeats` equal ones."""
-    graph, inferences = mapped.graph, len(log.ended)
-    kind, operator = np.asarray(program.kind), np.asarray(program.operator)
-    sizes = np.asarray(program.bytes) * np.where(kind == TaskKind.RESERVE, 1.0, repeats)
-    energy_j = _energy_of_tasks(mapped, kind, operator, np.asarray(program.duration_s) * repeats, sizes)
+    graph, tasks, inferences = mapped.graph, program.tasks, len(log.ended)
+    energy_j = _energy_of_tasks(mapped, tasks, repeats)
+    sizes = tasks["bytes"] * np.where(tasks["kind"] == TaskKind.RESERVE, 1.0, repeats)
+    per_task = {"bytes": sizes, "macs": tasks["macs"] * repeats, "repeats": repeats, "energy_j": energy_j}
+    per_task |= {"kind": tasks["kind"].astype("i1"), "operator": tasks["operator"].astype("i4")}
     return Timeline(
         **vars(log),
+        **{name: np.tile(values, inferences) for name, values in per_task.items()},
         workload=graph.name,
         soc=mapped.soc.name,
         techniques=graph.techniques,
@@ -95,38 +93,32 @@ def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any
         operators=tuple(program.operators),
         types=tuple(graph.operators[name].type for name in program.operators),
         parts=tuple(graph.operators[name].part for name in program.operators),
-        kind=np.tile(kind, inferences),
-        operator=np.tile(operator, inferences),
         inference=np.repeat(np.arange(inferences, dtype="i4"), len(program)),
-        bytes=np.tile(sizes, inferences),
-        macs=np.tile(np.asarray(program.macs) * repeats, inferences),
-        repeats=np.tile(repeats, inferences),
-        energy_j=np.tile(energy_j, inferences),
         idle_w=float(mapped.arch.shared["idle_w"]),
         static_w={name: float(mapped.arch[name]["static_w"]) for name in mapped.arch.arrays},
-        followers=(np.asarray(program.next_start), np.asarray(program.next_task)),
+        followers=(np.append(0, tasks["end_follower"]), program.followers),
         dram_limit_bytes_per_s=transfer_rates(mapped.arch).dram_bytes_per_s,
         sram_capacity=sum(
             size * float(mapped.arch[name]["contexts"])
             for name, size in zip(mapped.arch.arrays, program.sram_bytes, strict=True)
         ),
-        left_out=0,
     )
 
 
-def _energy_of_tasks(mapped: Mapped, kind: Any, operator: Any, duration_s: Any, sizes: Any) -> Any:
+def _energy_of_tasks(mapped: Mapped, tasks: Any, repeats: Any) -> Any:
     """Return the energy of each task: transfers by their bytes of DRAM, other work by its time."""
-    energy_j = np.zeros(len(kind))
-    arrays = {name: mapped.arch[name] for name in mapped.arch.arrays}
-    per_byte = {d: float(arch["dram_j_per_byte"] + arch["sram_j_per_byte"]) for d, arch in arrays.items()}
-    j_per_byte = np.array([per_byte.get(group.device, 0.0) for group in mapped.decisions.groups])
-    moves, works = np.isin(kind, _ON_DRAM), np.isin(kind, _WORK)
-    energy_j[moves] = sizes[moves] * j_per_byte[operator[moves]]
-    count = len(mapped.decisions.groups)
-    rest_j = mapped.results["energy_j"] - np.bincount(operator[moves], energy_j[moves], count)
-    weight = np.where(works, duration_s + 1e-18, 0.0)
-    total = np.bincount(operator[works], weight[works], count)
-    energy_j[works] = rest_j[operator[works]] * weight[works] / total[operator[works]]
+    groups, arch, operator = mapped.decisions.groups, mapped.arch, tasks["operator"]
+    per_byte = {
+        name: float(arch[name]["dram_j_per_byte"] + arch[name]["sram_j_per_byte"]) for name in arch.arrays
+    }
+    j_per_byte = np.array([per_byte.get(group.device, 0.0) for group in groups])
+    moves, works = np.isin(tasks["kind"], _ON_DRAM), np.isin(tasks["kind"], _WORK)
+    energy_j = np.zeros(len(tasks))
+    energy_j[moves] = (tasks["bytes"] * repeats)[moves] * j_per_byte[operator[moves]]
+    rest_j = mapped.results["energy_j"] - np.bincount(operator[moves], energy_j[moves], len(groups))
+    weight = (tasks["duration_s"] * repeats + 1e-18)[works]
+    total = np.bincount(operator[works], weight, len(groups))
+    energy_j[works] = rest_j[operator[works]] * weight / total[operator[works]]
     return energy_j
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost import compiled, compiled_making_arrays, compiled_or_plain
+from npusim.engines.event.program import record_type
 from npusim.engines.timeline import TaskKind
 
 COMPUTE, ENGINE, HOST = range(3)
@@ -32,46 +33,31 @@ _TASK_MS = 0.012
 """Time of a task as plain Python."""
 
 
-def _record(reals: str = "", integers: str = "") -> np.dtype[Any]:
-    """Return a record type with some float64 and int64 fields."""
-    return np.dtype([*((name, "f8") for name in reals.split()), *((name, "i8") for name in integers.split())])
-
-
-RUN = _record(
+RUN = record_type(
     "now_s flows_since_s peak_bytes",
     "actions kept begun ended active hosts_active ready sram_changes dram_changes",
 )
-"""The run: time; begin of the flows' present speeds; most SRAM in use in one context; how many actions were
-requested and are kept, inferences have begun and ended, flows (and hosts' flows) move, tasks are ready, and
-changes of SRAM and DRAM are logged."""
-TASK = _record(
-    "duration_s fixed_s bytes shared_bytes",
-    "kind unit device first_follower end_follower first_freed end_freed",
-)
-"""A task of the program; see `Program`."""
-BUFFER = _record("bytes", "owner")
-EXECUTION = _record("ready_s start_s end_s", "cause unit waits")
+"""The run: time; begin of the flows' present speeds; most SRAM in use in one context; numbers of requested and of
+kept actions, of begun and ended inferences, of moving flows (and of hosts' flows), of ready tasks, of logged changes."""
+EXECUTION = record_type("ready_s start_s end_s", "cause unit waits")
 """A task in one inference; `waits` counts the tasks that must still end."""
-INFERENCE = _record("begun_s ended_s", "slot")
-UNIT = _record("", "kind flow stride current is_woken first room ready first_pending end_pending timers")
+INFERENCE = record_type("begun_s ended_s", "slot")
+UNIT = record_type("", "kind flow stride current is_woken first room ready first_pending end_pending timers")
 """A unit. `stride` leads to the same unit of the next context; `ready` tasks are a heap in `State.queue` from
 `first` on; transfers whose latency runs are a ring of `room` places in `State.pending` from `first` on."""
-PENDING = _record("time_s", "execution")
-FLOW = _record("left_s speed top_speed", "unit device shares_engines")
-DEMAND = _record("bytes_per_s", "flow")
-CONTEXT = _record(
-    "capacity_bytes free_bytes freed_bytes changed_s used_before_bytes",
-    "is_open is_seen first_waiting end_waiting",
-)
-"""A context of an array device: its SRAM, and the reservations that wait for room there."""
-DEVICE = _record("", "first_context end_context level engines moving first_waiting end_waiting")
-"""An array device, and the phases that wait to enter it."""
-CHANGE = _record("time_s value")
-REQUEST = _record("time_s", "number action subject")
+PENDING = record_type("time_s", "execution")
+FLOW = record_type("left_s speed top_speed", "unit device shares_engines")
+CONTEXT = record_type("capacity_bytes free_bytes freed_bytes changed_s used_before_bytes", "is_open is_seen")
+"""A context of an array device, with its SRAM."""
+DEVICE = record_type("", "first_context end_context level engines moving")
+LINE = record_type("", "first end")
+"""Executions that wait in a line: `State.waiting` from `first` to `end`."""
+CHANGE = record_type("time_s value")
+REQUEST = record_type("time_s", "number action subject")
 
 
 class State(NamedTuple):
-    """The state of a run; arrays of records unless said otherwise."""
+    """The state of a run; arrays of records unless a type is named."""
 
     run: Any
     """One record."""
@@ -81,8 +67,6 @@ class State(NamedTuple):
     freed: Any
     """Buffers that tasks are done with, int64."""
     buffers: Any
-    sources: Any
-    """Tasks that wait for nothing, int64."""
     executions: Any
     inferences: Any
     buffer_users: Any
@@ -98,25 +82,23 @@ class State(NamedTuple):
     timer_s: Any
     """Times that each timer is set to, float64, shape (units + 1, TIMERS)."""
     contexts: Any
-    reservations: Any
-    """Rings of the executions that wait for SRAM, int64, shape (contexts, places)."""
     devices: Any
-    phases: Any
-    """Rings of the executions that wait to enter a device, int64, shape (devices, places)."""
+    lines: Any
+    """Phases that wait to enter each device, then reservations that wait for SRAM of each context."""
+    waiting: Any
+    """Executions in each line, int64, shape (devices + contexts, places); a ring."""
     top_speed: Any
     """Speed of one engine alone, relative to one of all, float64, shape (devices, KINDS)."""
     on_dram: Any
     """Whether a kind of task moves over DRAM, int64, shape (devices, KINDS)."""
     flows: Any
-    """Those of DMA engines, then those of hosts."""
+    """Flows of DMA engines, then of hosts."""
     bandwidth: Any
     """Bytes/s of DRAM, then of each shared memory level, float64."""
     bytes_per_s: Any
     """Rate of each flow through each memory at speed 1, float64, shape (memories, flows)."""
     active: Any
     """Flows that move, int64."""
-    ended_flows: Any
-    demands: Any
     sram: Any
     """Bytes in use in SRAM over all contexts."""
     dram: Any
@@ -220,24 +202,20 @@ def _share_bandwidth(state: State, agenda: Any) -> None:
         _set_timer(state, agenda, len(state.units) - 1, run.now_s + max(soonest_s, 0.0))
 
 
-@compiled
+@compiled_making_arrays
 def _limit_flows(state: State, memory: int) -> None:
     """Limit flows to a memory's bandwidth by max-min fairness: an equal share each, or the demand."""
-    rates, demands, count = state.bytes_per_s[memory], state.demands, 0
-    for a in range(state.run[0].active):
-        number = state.active[a]
+    rates, demands = state.bytes_per_s[memory], [(0.0, 0)]
+    demands.pop()
+    for place in range(state.run[0].active):
+        number = state.active[place]
         if rates[number] > 0.0:
-            wanted, place = state.flows[number].speed * rates[number], count
-            while place > 0 and (demands[place - 1].bytes_per_s, demands[place - 1].flow) > (wanted, number):
-                demands[place].bytes_per_s = demands[place - 1].bytes_per_s
-                demands[place].flow = demands[place - 1].flow
-                place -= 1
-            demands[place].bytes_per_s, demands[place].flow = wanted, number
-            count += 1
+            heappush(demands, (state.flows[number].speed * rates[number], number))
     left = state.bandwidth[memory]
-    for place in range(count):
-        number = demands[place].flow
-        granted = min(demands[place].bytes_per_s, left / (count - place))
+    while len(demands) > 0:
+        share = left / len(demands)
+        demand, number = heappop(demands)
+        granted = min(demand, share)
         state.flows[number].speed = granted / rates[number]
         left -= granted
 
@@ -271,24 +249,20 @@ def _begin_flow(
     _share_bandwidth(state, agenda)
 
 
-@compiled
-def _end_flows(state: State, agenda: Any) -> int:
-    """End the flows with nothing left; return how many, listed by number in `ended_flows`."""
+@compiled_making_arrays
+def _end_flows(state: State, agenda: Any) -> Any:
+    """End the flows with nothing left; return a heap of their numbers."""
     _advance_flows(state)
     run = state.run[0]
     # Rounding must not leave a sliver: what ends within a few units in the last place ends now.
     sliver_s = 8.0 * np.spacing(run.now_s)
-    ended = kept = 0
-    for a in range(run.active):
-        number = state.active[a]
+    ended, kept = [0], 0
+    ended.pop()
+    for place in range(run.active):
+        number = state.active[place]
         flow = state.flows[number]
         if flow.left_s <= sliver_s * flow.speed:
-            place = ended
-            while place > 0 and state.ended_flows[place - 1] > number:
-                state.ended_flows[place] = state.ended_flows[place - 1]
-                place -= 1
-            state.ended_flows[place] = number
-            ended += 1
+            heappush(ended, number)
             if flow.device < 0:
                 run.hosts_active -= 1
         else:
@@ -395,16 +369,12 @@ def _proceed(state: State, agenda: Any, cause: int) -> None:
                 _queue(state, unit, number, run.now_s + task.fixed_s)
                 state.units[unit].is_woken = 1
             elif task.kind == _RESERVE:
-                ring, waiting = state.reservations[context], state.contexts[context]
-                ring[waiting.end_waiting % len(ring)] = number
-                waiting.end_waiting += 1
+                _wait(state, len(state.devices) + context, number)
             elif task.kind == _LAUNCH:
                 execution.start_s = run.now_s
                 _request(state, agenda, task.duration_s, _LAUNCH_ENDS, number)
             elif task.kind == _ENTER and not _enter(state, number):
-                phases, device = state.phases[task.device], state.devices[task.device]
-                phases[device.end_waiting % len(phases)] = number
-                device.end_waiting += 1
+                _wait(state, task.device, number)
             else:
                 if task.kind == _LEAVE:
                     state.contexts[context].is_open = 1
@@ -474,25 +444,36 @@ def _enter(state: State, execution: int) -> bool:
 
 
 @compiled
+def _wait(state: State, number: int, execution: int) -> None:
+    """Append a phase or reservation to its line."""
+    line, places = state.lines[number], state.waiting[number]
+    places[line.end % len(places)] = execution
+    line.end += 1
+
+
+@compiled
 def _granted(state: State) -> int:
     """Return the next phase or reservation that can proceed; -1 where there is none."""
-    for number in range(len(state.devices)):
-        device, phases = state.devices[number], state.phases[number]
-        if device.first_waiting < device.end_waiting:
-            execution = phases[device.first_waiting % len(phases)]
-            if _enter(state, execution):
-                device.first_waiting += 1
-                return int(execution)
-    for number in range(len(state.contexts)):
-        context, ring = state.contexts[number], state.reservations[number]
-        if context.first_waiting < context.end_waiting:
-            execution = ring[context.first_waiting % len(ring)]
-            wanted_bytes = state.tasks[execution % len(state.tasks)].bytes
-            if wanted_bytes <= context.free_bytes or wanted_bytes <= context.free_bytes * (1.0 + 1e-12):
-                _take_sram(state, number, wanted_bytes)
-                context.first_waiting += 1
+    for number in range(len(state.lines)):
+        line, places = state.lines[number], state.waiting[number]
+        if line.first < line.end:
+            execution = places[line.first % len(places)]
+            context = number - len(state.devices)
+            if _enter(state, execution) if context < 0 else _reserve(state, execution, context):
+                line.first += 1
                 return int(execution)
     return -1
+
+
+@compiled
+def _reserve(state: State, execution: int, number: int) -> bool:
+    """Take the SRAM that a reservation needs; False where too little is free."""
+    free_bytes = state.contexts[number].free_bytes
+    wanted_bytes = state.tasks[execution % len(state.tasks)].bytes
+    if wanted_bytes > free_bytes and wanted_bytes > free_bytes * (1.0 + 1e-12):
+        return False
+    _take_sram(state, number, wanted_bytes)
+    return True
 
 
 @compiled
@@ -552,9 +533,10 @@ def _begin(state: State, agenda: Any, slot: int) -> None:
     run.begun += 1
     inference.slot = slot
     inference.begun_s = run.now_s
-    for place in range(len(state.sources)):
-        state.ready[place] = first + state.sources[place]
-    run.ready = len(state.sources)
+    for number in range(first, first + len(state.tasks)):
+        if state.executions[number].waits == 0:
+            state.ready[run.ready] = number
+            run.ready += 1
     _proceed(state, agenda, -1)
 
 
@@ -579,8 +561,9 @@ def execute(state: State, in_flight: int, until: int) -> None:
             _unit_done(state, agenda, subject)
         elif action == _FLOWS_END:
             state.units[subject].timers = max(0, state.units[subject].timers - 1)
-            for place in range(_end_flows(state, agenda)):
-                _unit_done(state, agenda, state.flows[state.ended_flows[place]].unit)
+            ended = _end_flows(state, agenda)
+            while len(ended) > 0:
+                _unit_done(state, agenda, state.flows[heappop(ended)].unit)
         elif action == _LATENCY_OVER:
             state.units[subject].timers = max(0, state.units[subject].timers - 1)
             _start_next(state, agenda, subject)

@@ -35,7 +35,7 @@ _INFERENCE_TOLERANCE = 1e-5
 """Share of a period by which two periods of inferences may differ: prefetched loads run ahead a little more
 each time, while inferences end at the same pace. About three times those in flight are left out."""
 _NEVER_S = 1e300
-_ON_DMA = [int(kind) for kind in (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.TRANSFER)]
+_ON_DMA = (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.TRANSFER)
 
 
 class Window(NamedTuple):
@@ -54,12 +54,7 @@ class Window(NamedTuple):
 def simulate_folded(
     build: Callable[[Callable[[int], int]], Program], rates: TransferRates
 ) -> tuple[Program, EventLog, Any]:
-    """Run one inference of a program with equal steps folded.
-
-    Parameters
-    ----------
-    build : callable
-        Returns the program, given the turns of a loop to write by number of the operator.
+    """Run one inference with equal steps folded, of a program built for some turns by number of the operator.
 
     Returns
     -------
@@ -108,16 +103,7 @@ def fold(program: Program, log: EventLog) -> tuple[Any, set[int]]:
 
 
 def _window(loop: Loop, columns: tuple[Any, ...], quiet_s: float, others_s: float) -> Window | None:
-    """Return the period of a loop; None where it has none.
-
-    Parameters
-    ----------
-    columns : tuple of arrays
-        When each task was ready, began and ended (s).
-    quiet_s, others_s : float
-        When all tasks before the loop's second turn have ended, and when the first task from its last turn on
-        is ready.
-    """
+    """Return the period of a loop, between the ends of all earlier tasks and the first later one (s), or None."""
     sizes = np.diff(loop.starts)[1:-1]
     if len(set(sizes.tolist())) != 1:
         return None
@@ -213,18 +199,22 @@ def single(log: EventLog) -> Measured:
 def simulate_requests(
     program: Program, rates: TransferRates, requests: int, contexts: int, fold: bool
 ) -> tuple[EventLog, Measured]:
-    """Run a program with several requests in flight.
+    """Run a program with some requests in flight.
 
     Parameters
     ----------
     requests : int
-        Requests in flight, two at least.
+        Requests in flight; one is simulated alone.
     contexts : int
         Inferences that work at once. A multiple of it is measured, or inferences that end together would be
         counted in part.
     fold : bool
         Whether to leave out inferences that repeat others.
     """
+    if requests == 1:
+        refuse_many(len(program), 1)
+        log = simulate(program, rates)
+        return log, single(log)
     measured = ceil(requests / contexts) * contexts
     inferences = 2 * requests + measured
     simulated = _INFERENCES * contexts
@@ -271,7 +261,7 @@ def _steady(program: Program, log: EventLog, requests: int, measured: int) -> Me
     ]
     ends = np.sort(ended)
     # The latest end before which no inference worked that is still running.
-    on_unit = np.asarray(program.unit) >= 0
+    on_unit = program.tasks["unit"] >= 0
     others_s = float(times[1][len(ended) :, on_unit].min(initial=_NEVER_S))
     last = int(np.searchsorted(ends, min(others_s, float(ends[-1]) * (1.0 - 1e-12)))) - 1
     for period in (p for p in PERIODS if measured % p == 0 and 2 * p <= last):
@@ -302,7 +292,7 @@ def _is_rest_periodic(program: Program, times: list[Any], period: int, end_s: fl
     """
     ready, start, end = times
     rounding_s = _INFERENCE_TOLERANCE * length_s + 1e-13 * end_s
-    moves = np.isin(np.asarray(program.kind), _ON_DMA)
+    moves = np.isin(program.tasks["kind"], _ON_DMA)
     running = ((start, (start <= end_s) & (end > end_s)), (ready, (ready <= end_s) & (start > end_s) & moves))
     return all(
         bool((np.abs(column[:-period] + length_s - column[period:]) <= rounding_s)[is_open[period:]].all())
