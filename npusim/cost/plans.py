@@ -42,6 +42,11 @@ class Group:
     """Name of the device that the unit is part of; empty for a view."""
 
     @property
+    def members(self) -> tuple[str, ...]:
+        """All its operators, the main one first."""
+        return (self.main, *self.fused)
+
+    @property
     def path(self) -> str:
         """Name of the unit in documents, such as npu.dpu: of a host its own name; none for a view."""
         if self.unit is Unit.VIEW:

@@ -172,6 +172,14 @@ def _is_loaded_with(other: Tensor, main: Operator, result: Tensor) -> bool:
     )
 
 
+def stored_inputs(graph: Graph, group: Group, root: Roots) -> list[str]:
+    """Return the stored tensors that a group reads, without its own results."""
+    members = [graph.operators[name] for name in group.members]
+    own = {tensor for op in members for tensor in op.outputs}
+    read = (tensor for op in members for tensor in op.inputs if tensor not in own)
+    return list(dict.fromkeys(stored for tensor in read for stored in root[tensor]))
+
+
 def fused_on(soc: Soc, device: str) -> Sequence[str]:
     """Return the operator types that a device applies to a result on its way out."""
     array = soc.array_devices.get(device)

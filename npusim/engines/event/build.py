@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from npusim.engines.event.emission import Emitted, emit
 from npusim.engines.event.jobs import Job, NpuUnits, job_of
 from npusim.engines.event.program import Program, ProgramBuilder
 from npusim.engines.timeline import ExecutionUnit, TaskKind
-from npusim.mapping import Mapped
+from npusim.mapping import Mapped, stored_inputs
 from npusim.ops import Family, Storage, TensorKind
 
 _MOST_HALVINGS = 6
@@ -30,10 +29,8 @@ class ResidentTensor:
     name: str
     bytes: float
     """SRAM over all tiles that an inference uses."""
-    first: int
-    """Group that produces it, or reads it first."""
     users: tuple[int, ...]
-    """Groups that use it, in order."""
+    """Groups that use it, in order; the first produces it, or reads it first."""
 
 
 def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
@@ -56,7 +53,7 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
         if group.unit is Unit.DPU and op.family is Family.MATMUL:
             weights = root[op.inputs[0 if group.swapped else 1]]
             copied.update((group.device, stored) for stored in weights)
-        members = (graph.operators[name] for name in (group.main, *group.fused))
+        members = (graph.operators[name] for name in group.members)
         tensors = (tensor for member in members for tensor in (*member.inputs, *member.outputs))
         for name in {stored for tensor in tensors for stored in root[tensor]}:
             users.setdefault((group.device, name), []).append(i)
@@ -76,8 +73,8 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
             size = tensor.bytes
         if size > 0.0:
             copies = float(mapped.arch[device]["tiles"]) if is_copied else 1.0
-            residents.append(ResidentTensor(device, name, size * copies, used[0], tuple(used)))
-    return sorted(residents, key=lambda resident: (resident.first, resident.name))
+            residents.append(ResidentTensor(device, name, size * copies, tuple(used)))
+    return sorted(residents, key=lambda resident: (resident.users[0], resident.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +94,13 @@ class FusedChain:
 def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, FusedChain]:
     """Return the chain of each group that runs at the same time as others, by group."""
     numbers = mapped.lowered.ops["fused_chain"]
-    chains: dict[int, list[int]] = {}
-    for group in np.flatnonzero(numbers).tolist():
-        chains.setdefault(int(numbers[group]), []).append(group)
+    chains = [tuple(np.flatnonzero(numbers == n).tolist()) for n in dict.fromkeys(numbers.tolist()) if n]
     while True:
-        fitting = _fitting(mapped, residents, list(map(tuple, chains.values())))
-        if all(members[0] in fitting for members in chains.values()):
+        fitting = _fitting(mapped, residents, chains)
+        if len(fitting) == sum(map(len, chains)):
             return fitting
         # Groups that run one after the other hold their blocks longer: other chains may no longer fit.
-        chains = {number: members for number, members in chains.items() if members[0] in fitting}
+        chains = [members for members in chains if members[0] in fitting]
 
 
 def _fitting(
@@ -130,12 +125,12 @@ def _fitting(
 
 def _pieces(mapped: Mapped, members: tuple[int, ...], held_bytes: float) -> int:
     """Return the pieces with which a chain fits beside other tensors, with two buffers or one; 0: none."""
-    arch, ops = mapped.arch[mapped.decisions.groups[members[0]].device], mapped.lowered.ops
-    units, coarsest = NpuUnits(arch), int(arch["stream_pieces"])
+    arch = mapped.arch[mapped.decisions.groups[members[0]].device]
+    npu, coarsest = NpuUnits(arch), int(arch["stream_pieces"])
     sram_bytes = float(arch["tiles"]) * float(arch["sram_tile_bytes"])
     for buffers in (2.0, 1.0):
         for pieces in (coarsest << halvings for halvings in range(_MOST_HALVINGS + 1)):
-            jobs = [job_of(arch, ops[i], mapped.results[i], i, units, pieces) for i in members]
+            jobs = (job_of(mapped, i, npu, pieces) for i in members)
             if sum(_needed_bytes(job, buffers) for job in jobs) + held_bytes <= sram_bytes:
                 return pieces
     return 0
@@ -143,29 +138,20 @@ def _pieces(mapped: Mapped, members: tuple[int, ...], held_bytes: float) -> int:
 
 def _needed_bytes(job: Job, buffers: float) -> float:
     """Return the SRAM that a job needs with a number of buffers for streamed tensors."""
-    streamed = max(job.a_sram * step.a + job.out_sram * step.out for step in job.steps)
-    waiting = max(job.b_sram * step.b + job.sums_sram * step.sums for step in job.steps)
-    held = max((job.a_sram * step.a for step in job.steps if step.a_until), default=0.0)
+    a, b, out, steps = job.a.sram_bytes, job.b.sram_bytes, job.out.sram_bytes, job.tiling.steps
+    streamed = max(a * step.a + out * step.out for step in steps)
+    waiting = max(b * step.b + job.sums_bytes * step.sums for step in steps)
+    held = max((a * step.a for step in steps if step.a_until), default=0.0)
     return buffers * streamed + waiting + held + job.once_bytes
 
 
-def _ends(done: Emitted) -> list[int]:
-    """Return the last tasks of an operator."""
-    return [done.computed] if done.written == done.computed else [done.computed, done.written]
-
-
 def build_program(mapped: Mapped, most_turns: Callable[[int], int] = lambda operator: 0) -> Program:
-    """Write the tasks of one inference.
+    """Write the tasks of one inference; task 0 begins it, the last one ends it.
 
     Parameters
     ----------
     most_turns : callable
         Returns the turns to write of a loop that has many more, by number of the operator; 0: all.
-
-    Returns
-    -------
-    Program
-        Task 0 begins the inference, the last one ends it.
     """
     return _Build(mapped, most_turns).run()
 
@@ -185,29 +171,22 @@ class _Build:
             units += self.npu_units[name].units(name)
         self.host_unit = {name: len(units) + i for i, name in enumerate(self.arch.hosts)}
         units += [ExecutionUnit(name, name) for name in self.arch.hosts]
-        capacities = tuple(
-            float(self.arch[name]["tiles"]) * float(self.arch[name]["sram_tile_bytes"])
-            for name in self.arch.arrays
-        )
+        arrays = (self.arch[name] for name in self.arch.arrays)
+        capacities = tuple(float(arch["tiles"]) * float(arch["sram_tile_bytes"]) for arch in arrays)
         self.builder = ProgramBuilder(units, [g.main for g in self.groups], capacities)
         self.dispatched: dict[str, list[int]] = {}
         """Last call by the management processor of each array device."""
         self.done: dict[int, Emitted] = {}
         """Last tasks of each group."""
-        self.producer: dict[str, int] = {}
+        self.producer = {
+            tensor: i
+            for i, group in enumerate(self.groups)
+            if group.unit is not Unit.VIEW
+            for name in group.members
+            for tensor in self.graph.operators[name].outputs
+        }
         """Group that produces a tensor."""
-        for i, group in enumerate(self.groups):
-            for name in (group.main, *group.fused):
-                if group.unit is not Unit.VIEW:
-                    self.producer.update(dict.fromkeys(self.graph.operators[name].outputs, i))
         self.residents = resident_tensors(mapped)
-        self.resident_users: dict[int, list[ResidentTensor]] = {}
-        """Resident tensors that a group uses."""
-        for resident in self.residents:
-            for user in resident.users:
-                self.resident_users.setdefault(user, []).append(resident)
-        self.buffers: dict[tuple[str, str], int] = {}
-        """Buffer of each tensor that stays in the SRAM of a device."""
         self.phase: list[int] = []
         """Last tasks of the current phase of work."""
         self.device = self.part = ""
@@ -244,6 +223,7 @@ class _Build:
     def run(self) -> Program:
         """Write all groups."""
         self.last_end = self.builder.sync(())
+        launches = self.mapped.lowered.ops["launches"]
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
                 continue
@@ -251,18 +231,19 @@ class _Build:
             if (device, part) != (self.device, self.part):
                 self._leave(i)
                 self.part = part
-                self._enter(i, device, float(self.mapped.lowered.ops[i]["launches"]))
-            if group.unit.is_array:
-                self._on_npu(i)
-            else:
+                self._enter(i, device, float(launches[i]))
+            if not group.unit.is_array:
                 self._on_host(i, group)
+            elif (chain := self.chains.get(i, FusedChain((i,), 0))).members[-1] == i:
+                self._on_npu(chain, self.npu_units[device])
         if not self.device:  # views alone: the runtime is called all the same
-            self._enter(0, next(iter(self.arch.arrays), ""), float(self.mapped.lowered.ops["launches"].sum()))
+            self._enter(0, next(iter(self.arch.arrays), ""), float(launches.sum()))
         self._leave(len(self.groups))
         self.builder.sync([self.last_end])
         return self.builder.finish()
 
     def _enter(self, index: int, device: str, launches: float) -> None:
+        """Begin a phase of work on a device with calls of its runtime."""
         self.device = device
         seconds = launches * float(self.arch[device]["launch_s"]) if device else 0.0
         if seconds > 0.0:
@@ -287,115 +268,74 @@ class _Build:
             self.builder.task(TaskKind.LEAVE, after=[self.last_end])
 
     def _on_host(self, index: int, group: Group) -> None:
+        """Write the task of a group on a CPU or GPU."""
         op, result, host = self.mapped.lowered.ops[index], self.mapped.results[index], self.arch[group.device]
-        kind, total_s = TaskKind.GPU if host["is_gpu"] else TaskKind.CPU, float(result["host_s"])
         fixed_s = float(host_waits_s(host, op))
-        inputs_written = [self.done[i].written for i in self._producers(index, self._inputs(group))]
         task = self.builder.task(
-            kind,
+            TaskKind.GPU if host["is_gpu"] else TaskKind.CPU,
             self.host_unit[group.device],
             index,
-            max(0.0, total_s - fixed_s),
-            after=[*inputs_written, self.phase[0]],
+            max(0.0, float(result["host_s"]) - fixed_s),
+            after=[*(done.written for done in self._producers(index, self._inputs(group))), self.phase[0]],
             fixed_s=fixed_s,
             bytes_=float(result["streamed_bytes"]),
             macs=self._macs(group),
         )
-        self.done[index] = Emitted(task, task, {})
+        self.done[index] = Emitted(task, task)
         self.phase.append(task)
 
     def _macs(self, group: Group) -> float:
-        return sum(self.graph.macs_of(self.graph.operators[name]) for name in (group.main, *group.fused))
+        return sum(self.graph.macs_of(self.graph.operators[name]) for name in group.members)
 
     def _inputs(self, group: Group) -> list[str]:
-        """Return the stored tensors that a group reads, without its own results."""
-        inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
-        read = (
-            t
-            for name in (group.main, *group.fused)
-            for t in self.graph.operators[name].inputs
-            if t not in inner
-        )
-        return list(dict.fromkeys(stored for t in read for stored in self.root[t]))
+        return stored_inputs(self.graph, group, self.root)
 
-    def _producers(self, index: int, tensors: list[str]) -> list[int]:
-        producers = (
-            self.producer[t]
-            for t in tensors
-            if self.graph.tensors[t].kind is TensorKind.ACTIVATION and t in self.producer
-        )
-        return [i for i in dict.fromkeys(producers) if i in self.done and i != index]
+    def _producers(self, index: int, tensors: Iterable[str]) -> list[Emitted]:
+        """Return the last tasks of the other groups that produce tensors."""
+        results = (t for t in tensors if self.graph.tensors[t].kind is TensorKind.ACTIVATION)
+        producers = dict.fromkeys(self.producer[t] for t in results if t in self.producer)
+        return [self.done[i] for i in producers if i in self.done and i != index]
 
-    def _on_npu(self, index: int) -> None:
-        chain = self.chains.get(index, FusedChain((index,), 0))
-        members = chain.members
-        if index != members[-1]:
-            return  # written with the last of its chain
-        place = {i: at for at, i in enumerate(members)}
-        jobs = [self._job(i, place, chain.pieces) for i in members]
-        device = self.groups[index].device
-        emitted = emit(self.builder, jobs)
-        for i, done in zip(members, emitted, strict=True):
-            self.done[i] = done
-            self.buffers.update(((device, name), b) for name, b in done.resident_buffers.items())
-            self.phase += _ends(done)
-        for i in members:
-            self._release_residents(i)
+    def _on_npu(self, chain: FusedChain, npu: NpuUnits) -> None:
+        """Write the tasks of a group on an array device, or of a chain."""
+        place = {i: at for at, i in enumerate(chain.members)}
+        jobs = [self._job(i, place, npu, chain.pieces) for i in chain.members]
+        self.done.update(zip(chain.members, emit(self.builder, jobs), strict=True))
+        for i in chain.members:
+            self.phase += dict.fromkeys(self.done[i])
+        for i in chain.members:
+            for resident in self.residents:
+                if i in resident.users and (resident.device, resident.name) in self.builder.residents:
+                    # Its SRAM is free when all users have ended.
+                    buffer = self.builder.residents[resident.device, resident.name]
+                    self.builder.release(buffer, dict.fromkeys(self.done[i]))
 
-    def _job(self, index: int, place: dict[int, int], pieces: int) -> Job:
-        """Return the job of a group in a chain, by the place of each group of the chain."""
-        op: Any = self.mapped.lowered.ops[index]
-        group, result = self.groups[index], self.mapped.results[index]
-        arch, units = self.arch[group.device], self.npu_units[group.device]
+    def _job(self, index: int, place: dict[int, int], npu: NpuUnits, pieces: int) -> Job:
+        """Return the job of a group, given the places of all groups in its chain."""
+        group = self.groups[index]
         # Steps of groups that run at the same time wait for each other: all are written.
-        most_turns = self.most_turns(index) if len(place) == 1 else 0
-        job = job_of(arch, op, result, index, units, pieces, most_turns)
+        job = job_of(self.mapped, index, npu, pieces, self.most_turns(index) if len(place) == 1 else 0)
         job.macs = self._macs(group)
-        self._name(job, index, group)
-        self._dependencies(job, index, group)
-        if len(place) > 1:
-            producers = (self.producer.get(t, -1) for t in self._inputs(group) if t in self.row_fused)
-            job.producers = tuple(place[i] for i in producers if i in place and i != index)
-        job.residents = [(r.name, r.bytes) for r in self.resident_users.get(index, ()) if r.first == index]
+        a, b, out = (self.root.get(name, {}) for name in self._operands(group))
+        job.a.name, job.b.name, job.out.name = (" | ".join(stored) for stored in (a, b, out))
+        inputs = self._inputs(group)
+        in_dram = [t for t in inputs if t not in self.in_sram]
+        in_sram = (t for t in inputs if t in self.in_sram)
+        job.start = [done.computed for done in self._producers(index, in_sram)]
+        job.b_after = [done.written for done in self._producers(index, (t for t in in_dram if t in b))]
+        job.a_after = [done.written for done in self._producers(index, (t for t in in_dram if t not in b))]
+        if job.a.bytes <= 0.0:
+            job.a_after = [*job.a_after, *job.start]  # nothing to prefetch: reserve SRAM late
+        producers = (self.producer.get(t, -1) for t in inputs if t in self.row_fused)
+        job.producers = [place[i] for i in producers if i in place and i != index]
+        job.residents = [((r.device, r.name), r.bytes) for r in self.residents if r.users[0] == index]
         return job
-
-    def _release_residents(self, index: int) -> None:
-        """Release the resident tensors that a group uses; their SRAM is free when all users have ended."""
-        for resident in self.resident_users.get(index, ()):
-            buffer = self.buffers.get((resident.device, resident.name))
-            if buffer is not None:
-                self.builder.release(buffer, _ends(self.done[index]))
-
-    def _name(self, job: Job, index: int, group: Group) -> None:
-        names = (self.root.get(name, {}) for name in self._operands(group))
-        job.a_name, job.b_name, job.out_name = (" | ".join(stored) for stored in names)
 
     def _operands(self, group: Group) -> tuple[str, str, str]:
         """Return the names of the left (streamed) and right operand and of the result."""
         op = self.graph.operators[group.main]
-        last = self.graph.operators[group.fused[-1]] if group.fused else op
-        result = last.outputs[0]
-        a = op.inputs[0] if op.inputs else result
-        b = ""
+        result = self.graph.operators[group.members[-1]].outputs[0]
         if group.unit is Unit.DPU and op.family in (Family.MATMUL, Family.CONVOLUTION):
-            b = op.inputs[1]
-            if group.swapped:
-                a, b = b, a
-        return a, b, result
-
-    def _dependencies(self, job: Job, index: int, group: Group) -> None:
-        """Set the tasks that loads and work wait for."""
-        weights = self.root.get(self._operands(group)[1], {})
-        inputs = self._inputs(group)
-        in_sram = [t for t in inputs if t in self.in_sram]
-        in_dram = [t for t in inputs if t not in self.in_sram]
-        start = [self.done[i].computed for i in self._producers(index, in_sram)]
-        job.b_after = tuple(
-            self.done[i].written for i in self._producers(index, [t for t in in_dram if t in weights])
-        )
-        job.a_after = tuple(
-            self.done[i].written for i in self._producers(index, [t for t in in_dram if t not in weights])
-        )
-        job.start = tuple(start)
-        if job.a_bytes <= 0.0:
-            job.a_after = (*job.a_after, *start)  # nothing to prefetch: reserve SRAM late
+            left, right = op.inputs[:2]
+            return (right, left, result) if group.swapped else (left, right, result)
+        return op.inputs[0] if op.inputs else result, "", result

@@ -12,7 +12,7 @@ import numpy as np
 from npusim.cost import CMX2DDR, DDR2CMX, ArchRow, dma_bytes_per_s, shared_bytes_per_s
 from npusim.engines.event import simulation
 from npusim.engines.event.program import Program
-from npusim.engines.event.simulation import COMPUTE, ENGINE, HOST, KINDS, TIMERS, State
+from npusim.engines.event.simulation import ENGINE, HOST, KINDS, TIMERS, State
 from npusim.engines.timeline import EventLog, ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 
@@ -77,90 +77,77 @@ class Machine:
         self.program, self.inferences, self.in_flight = program, inferences, min(in_flight, inferences)
         units, names = program.units, array_devices(program.units) or [""]
         counts = [1 + max((u.context for u in units if device_of(u) == name), default=0) for name in names]
-        contexts = np.cumsum([0, *counts])
+        first_context = np.cumsum([0, *counts])
         sram_bytes = np.repeat(program.sram_bytes or (0.0,), counts)
         engines = [i for i, unit in enumerate(units) if unit.group.endswith(".dma")]
         hosts = [i for i, unit in enumerate(units) if "." not in unit.group]
         homes = [names.index(device_of(units[i])) for i in engines]
-        flows = len(engines) + len(hosts)
-        unit_records = self._units(engines, hosts, dict(zip(names, counts, strict=True)))
-        places = int(unit_records["room"].sum())
+        flows, memories = len(engines) + len(hosts), 1 + len(rates.levels_bytes_per_s)
+        lines = len(names) + len(sram_bytes)
         kinds = program.tasks["kind"]
-        waiting = max(1, *(int((kinds == kind).sum()) for kind in (TaskKind.ENTER, TaskKind.RESERVE)))
-        grants = np.count_nonzero(kinds == TaskKind.RESERVE)
+        waiting = max(1, *(np.count_nonzero(kinds == kind) for kind in (TaskKind.ENTER, TaskKind.RESERVE)))
         releases = np.count_nonzero(program.tasks["end_freed"] > program.tasks["first_freed"])
+        grants = np.count_nonzero(kinds == TaskKind.RESERVE)
         moves = np.count_nonzero(np.isin(kinds, _ON_FLOWS))
         speeds = [[speed.get(kind, (1.0, False)) for kind in range(KINDS)] for speed in rates.speed]
         top_speed, on_dram = np.reshape(np.array(speeds), (-1, KINDS, 2)).transpose(2, 0, 1)
-        self._state = State(
-            run=_records(simulation.RUN, 1),
+        unit_records, places = self._units(engines, hosts, dict(zip(names, counts, strict=True)))
+        self._state = state = State(
+            run=np.zeros(1, simulation.RUN),
             tasks=program.tasks,
             followers=program.followers,
             freed=program.freed,
             buffers=program.buffers,
-            executions=_records(
-                simulation.EXECUTION,
-                inferences * len(program),
-                ready_s=-1.0,
-                start_s=-1.0,
-                end_s=-1.0,
-                cause=-1,
-                unit=-1,
-                waits=np.tile(program.tasks["waits"], inferences),
-            ),
-            inferences=_records(simulation.INFERENCE, inferences, begun_s=-1.0, ended_s=-1.0),
+            executions=np.zeros(inferences * len(program), simulation.EXECUTION),
+            inferences=np.zeros(inferences, simulation.INFERENCE),
             buffer_users=np.tile(program.buffers["users"], (inferences, 1)),
-            context_of=np.tile(contexts[:-1], (inferences, 1)),
+            context_of=np.tile(first_context[:-1], (inferences, 1)),
             ready=np.zeros(self.in_flight * len(program) + 1, np.int64),
             units=unit_records,
             queue=np.zeros(places, np.int64),
-            pending=_records(simulation.PENDING, places),
+            pending=np.zeros(places, simulation.PENDING),
             timer_s=np.zeros((len(unit_records), TIMERS)),
-            contexts=_records(
-                simulation.CONTEXT,
-                len(sram_bytes),
-                capacity_bytes=sram_bytes,
-                free_bytes=sram_bytes,
-                is_open=1,
-            ),
-            devices=_records(
-                simulation.DEVICE,
-                len(names),
-                first_context=contexts[:-1],
-                end_context=contexts[1:],
-                level=rates.level_of or -1,
-                engines=np.bincount(np.array(homes, np.int64), minlength=len(names)),
-            ),
-            lines=_records(simulation.LINE, len(names) + len(sram_bytes)),
-            waiting=np.zeros((len(names) + len(sram_bytes), self.in_flight * waiting), np.int64),
+            contexts=np.zeros(len(sram_bytes), simulation.CONTEXT),
+            devices=np.zeros(len(names), simulation.DEVICE),
+            lines=np.zeros(lines, simulation.LINE),
+            waiting=np.zeros((lines, self.in_flight * waiting), np.int64),
             top_speed=np.ascontiguousarray(top_speed),
             on_dram=on_dram.astype(np.int64),
-            flows=_records(
-                simulation.FLOW, flows, unit=[*engines, *hosts], device=[*homes, *[-1] * len(hosts)]
-            ),
+            flows=np.zeros(flows, simulation.FLOW),
             bandwidth=np.array([rates.dram_bytes_per_s, *rates.levels_bytes_per_s]),
-            bytes_per_s=np.zeros((1 + len(rates.levels_bytes_per_s), flows)),
+            bytes_per_s=np.zeros((memories, flows)),
             active=np.zeros(flows, np.int64),
-            sram=_records(simulation.CHANGE, 1 + inferences * (releases + grants)),
-            dram=_records(simulation.CHANGE, 2 + 2 * inferences * moves),
-            kept=_records(simulation.REQUEST, 8 * (self.in_flight + len(units))),
+            sram=np.zeros(1 + inferences * (releases + grants), simulation.CHANGE),
+            dram=np.zeros(2 + 2 * inferences * moves, simulation.CHANGE),
+            kept=np.zeros(8 * (self.in_flight + len(units)), simulation.REQUEST),
         )
+        for name in ("ready", "start", "end", "cause", "unit"):
+            state.executions[name] = -1
+        state.executions["waits"] = np.tile(program.tasks["waits"], inferences)
+        state.inferences["begun"] = state.inferences["ended"] = -1.0
+        state.contexts["capacity_bytes"] = state.contexts["free_bytes"] = sram_bytes
+        state.contexts["is_open"] = 1
+        state.devices["first_context"], state.devices["end_context"] = first_context[:-1], first_context[1:]
+        state.devices["level"] = rates.level_of or -1
+        state.devices["engines"] = [homes.count(device) for device in range(len(names))]
+        state.flows["unit"], state.flows["device"] = [*engines, *hosts], [*homes, *[-1] * len(hosts)]
 
-    def _units(self, engines: list[int], hosts: list[int], contexts: dict[str, int]) -> Any:
-        """Return the records of units, with places for all tasks that may wait for each."""
+    def _units(self, engines: list[int], hosts: list[int], contexts: dict[str, int]) -> tuple[Any, int]:
+        """Return the records of units, and how many tasks may wait for all of them."""
         units, count = self.program.units, len(self.program.units)
-        stride = _strides(units)
         on_unit = self.program.tasks["unit"]
         tasks = np.bincount(on_unit[on_unit >= 0], minlength=count)
-        records = _records(simulation.UNIT, count + 1, kind=COMPUTE, flow=-1, current=-1, room=1)
-        records["stride"][:count] = stride
+        records, places = np.zeros(count + 1, simulation.UNIT), np.ones(count + 1, np.int64)
+        records["stride"][:count] = _strides(units)
         records["kind"][engines], records["kind"][hosts] = ENGINE, HOST
+        records["flow"] = records["current"] = -1
         records["flow"][[*engines, *hosts]] = range(len(engines) + len(hosts))
         for unit in np.flatnonzero(tasks).tolist():
-            for context in range(contexts[device_of(units[unit])] if stride[unit] else 1):
-                records["room"][unit + stride[unit] * context] = self.in_flight * tasks[unit]
-        records["first"] = np.cumsum(records["room"]) - records["room"]
-        return records
+            stride = records["stride"][unit]
+            for context in range(contexts[device_of(units[unit])] if stride else 1):
+                places[unit + stride * context] = self.in_flight * tasks[unit]
+        records["first"] = np.cumsum(places) - places
+        return records, int(places.sum())
 
     def run(self, until: int | None = None) -> EventLog:
         """Execute the program until some inferences have ended, or all, and return its log.
@@ -180,15 +167,13 @@ class Machine:
         executions = state.executions[: run["begun"] * len(self.program)]
         inferences = state.inferences[: run["begun"]]
         sram, dram = state.sram[: run["sram_changes"]], state.dram[: run["dram_changes"]]
+        log = {name: executions[name].copy() for name in ("ready", "start", "end", "cause")}
         return EventLog(
-            ready=executions["ready_s"].copy(),
-            start=executions["start_s"].copy(),
-            end=executions["end_s"].copy(),
-            cause=executions["cause"].copy(),
+            **log,
             unit=executions["unit"].astype(np.int16),
             slot=inferences["slot"].astype(np.int32),
-            begun=inferences["begun_s"].copy(),
-            ended=inferences["ended_s"].copy(),
+            begun=inferences["begun"].copy(),
+            ended=inferences["ended"].copy(),
             sram_time=sram["time_s"].copy(),
             sram_bytes=sram["value"].copy(),
             sram_peak_bytes=float(run["peak_bytes"]),
@@ -198,40 +183,34 @@ class Machine:
 
     def _stuck(self) -> str:
         """Return a message that names the tensors that do not fit, and what is in their way."""
-        program, state = self.program, self._state
-        devices = array_devices(program.units)
+        program, state, buffers = self.program, self._state, self.program.buffers
         blocked = np.flatnonzero(state.lines["first"] < state.lines["end"])
-        number = next((int(i) - len(state.devices) for i in blocked if i >= len(state.devices)), -1)
-        if number < 0:
+        blocked = blocked[blocked >= len(state.devices)]  # lines of reservations
+        if not len(blocked):
             return "the run came to a halt: tasks wait for each other"
-        context, line = state.contexts[number], len(state.devices) + number
-        place = state.lines[line]["first"] % state.waiting.shape[1]
-        task = program.tasks[state.waiting[line, place] % len(program)]
-        owners, sizes = program.buffers["owner"], program.buffers["bytes"]
-        granted = state.executions["end_s"].reshape(-1, len(program))[:, owners] >= 0.0
-        here = state.context_of[:, program.tasks["device"][owners]] == number
-        _, held = np.nonzero((state.buffer_users > 0) & granted & here)
-        largest = sorted(held.tolist(), key=lambda i: (sizes[i], program.tensors[i]), reverse=True)[:5]
-        needed = np.flatnonzero(owners == state.waiting[line, place] % len(program)).tolist()
+        place = state.lines[blocked[0]]["first"] % state.waiting.shape[1]
+        task = int(state.waiting[blocked[0], place]) % len(program)
+        number = int(blocked[0]) - len(state.devices)
+        task_record, context = program.tasks[task], state.contexts[number]
+        is_granted = state.executions["end"].reshape(-1, len(program))[:, buffers["owner"]] >= 0.0
+        is_here = state.context_of[:, program.tasks["device"][buffers["owner"]]] == number
+        _, held = np.nonzero((state.buffer_users > 0) & is_granted & is_here)
 
-        def listed(buffers: list[int]) -> str:
-            return ", ".join(f"{program.tensors[i]!r} ({sizes[i] / 1024:.0f} KiB)" for i in buffers)
+        def listed(numbers: Any) -> str:
+            named = ((buffers["bytes"][i] / 1024, program.tensors[i]) for i in numbers)
+            return ", ".join(f"{tensor!r} ({size:.0f} KiB)" for size, tensor in named)
 
-        free = f"{context['free_bytes'] / 1024:.0f} of {context['capacity_bytes'] / 1024:.0f} KiB"
-        device = int(np.searchsorted(state.devices["end_context"], number, "right"))
-        return (
-            f"deadlock in SRAM: operator {program.operators[task['operator']]!r} needs room for "
-            f"{listed(needed)}, but {free} are free and nothing else will be; "
-            f"held: {listed(largest) or 'nothing'}; give more: --set {devices[device]}.sram.per_tile=..."
+        largest = sorted(held, key=lambda i: (buffers["bytes"][i], program.tensors[i]), reverse=True)[:5]
+        needed, operator = (
+            np.flatnonzero(buffers["owner"] == task),
+            program.operators[task_record["operator"]],
         )
-
-
-def _records(dtype: Any, count: int, **columns: Any) -> Any:
-    """Return an array of records; fields that are not named are 0."""
-    records = np.zeros(count, dtype)
-    for name, values in columns.items():
-        records[name] = values
-    return records
+        free = f"{context['free_bytes'] / 1024:.0f} of {context['capacity_bytes'] / 1024:.0f} KiB"
+        return (
+            f"deadlock in SRAM: operator {operator!r} needs room for {listed(needed)}, but {free} are free "
+            f"and nothing else will be; held: {listed(largest) or 'nothing'}; give more: "
+            f"--set {array_devices(program.units)[task_record['device']]}.sram.per_tile=..."
+        )
 
 
 def device_of(unit: ExecutionUnit) -> str:

@@ -29,15 +29,13 @@ TASK = record_type(
     "kind unit device operator waits first_follower end_follower first_freed end_freed",
 )
 """A task. `duration_s` is its time alone on its unit; of DMA with all engines at work. `fixed_s` of DMA is the
-latency, which overlaps other transfers; of a host the part that moves nothing. `bytes` are moved over DRAM,
-within SRAM by TRANSFER, or reserved by RESERVE; `shared_bytes` come from the level that devices share.
-
-`unit` is of the first context, or one that all contexts share; -1: none. `device` is the array device that
-the inference is on, or was on last. `operator` is a number, -1 for none. `waits` counts the tasks that must
-end first. Its followers and the buffers that it is done with are ranges of `Program.followers` and `freed`."""
+latency, which overlaps others; of a host the part that moves nothing. `bytes` are moved over DRAM,
+within SRAM by TRANSFER, or reserved by RESERVE; `shared_bytes` come from the level that devices share. `unit`
+is of the first context, or shared by all contexts; -1: none. `device` is the last array device in use.
+`waits` counts the tasks that must end first. Followers are a range of `Program.followers`, and so on."""
 BUFFER = record_type("bytes", "owner users")
 """SRAM that the RESERVE task `owner` grants; it is free when `users` tasks have ended."""
-_WRITTEN = "kind unit operator device duration_s fixed_s bytes shared_bytes macs".split()
+_WRITTEN = ("kind", "unit", "operator", "device", "duration_s", "fixed_s", "bytes", "shared_bytes", "macs")
 """Fields that `ProgramBuilder.task` writes."""
 
 
@@ -108,6 +106,8 @@ class ProgramBuilder:
         """Last task that grants SRAM: grants follow program order, so that the NPU cannot deadlock."""
         self.dispatched: list[int] = []
         """Last call of an operator by the management processor of that device, if any."""
+        self.residents: dict[tuple[str, str], int] = {}
+        """Buffer of each tensor that stays in SRAM, by device and name."""
 
     def __len__(self) -> int:
         return self._count

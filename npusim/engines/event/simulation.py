@@ -37,14 +37,14 @@ RUN = record_type(
     "now_s flows_since_s peak_bytes",
     "actions kept begun ended active hosts_active ready sram_changes dram_changes",
 )
-"""The run: time; begin of the flows' present speeds; most SRAM in use in one context; numbers of requested and of
-kept actions, of begun and ended inferences, of moving flows (and of hosts' flows), of ready tasks, of logged changes."""
-EXECUTION = record_type("ready_s start_s end_s", "cause unit waits")
-"""A task in one inference; `waits` counts the tasks that must still end."""
-INFERENCE = record_type("begun_s ended_s", "slot")
-UNIT = record_type("", "kind flow stride current is_woken first room ready first_pending end_pending timers")
-"""A unit. `stride` leads to the same unit of the next context; `ready` tasks are a heap in `State.queue` from
-`first` on; transfers whose latency runs are a ring of `room` places in `State.pending` from `first` on."""
+"""The run: time; begin of the present speeds; most SRAM in use in one context; numbers of requested and
+kept actions, begun and ended inferences, moving flows (and hosts' flows), ready tasks, logged changes."""
+EXECUTION = record_type("ready start end", "cause unit waits")
+"""A task in one inference, with times in s; `waits` counts the tasks that must still end."""
+INFERENCE = record_type("begun ended", "slot")
+UNIT = record_type("", "kind flow stride current is_woken first ready pending timers")
+"""A unit. `stride` leads to the same unit of the next context. From `first` on, `ready` tasks are a heap in
+`State.queue`, and `pending` transfers whose latency runs are in `State.pending`."""
 PENDING = record_type("time_s", "execution")
 FLOW = record_type("left_s speed top_speed", "unit device shares_engines")
 CONTEXT = record_type("capacity_bytes free_bytes freed_bytes changed_s used_before_bytes", "is_open is_seen")
@@ -286,7 +286,7 @@ def _unit_done(state: State, agenda: Any, number: int) -> None:
 @compiled
 def _end(state: State, agenda: Any, execution: int) -> None:
     """End a task that took time, and let its followers proceed."""
-    state.executions[execution].end_s = state.run[0].now_s
+    state.executions[execution].end = state.run[0].now_s
     _release(state, execution)
     _proceed(state, agenda, execution)
 
@@ -360,7 +360,7 @@ def _proceed(state: State, agenda: Any, cause: int) -> None:
             local = number % len(state.tasks)
             task = state.tasks[local]
             context = _context(state, local, number // len(state.tasks))
-            execution.ready_s = run.now_s
+            execution.ready = run.now_s
             execution.cause = cause
             if task.unit >= 0:
                 device = state.devices[task.device]
@@ -371,7 +371,7 @@ def _proceed(state: State, agenda: Any, cause: int) -> None:
             elif task.kind == _RESERVE:
                 _wait(state, len(state.devices) + context, number)
             elif task.kind == _LAUNCH:
-                execution.start_s = run.now_s
+                execution.start = run.now_s
                 _request(state, agenda, task.duration_s, _LAUNCH_ENDS, number)
             elif task.kind == _ENTER and not _enter(state, number):
                 _wait(state, task.device, number)
@@ -395,32 +395,23 @@ def _proceed(state: State, agenda: Any, cause: int) -> None:
 def _queue(state: State, number: int, execution: int, from_s: float) -> None:
     """Queue a task on a unit; a transfer waits for its latency first."""
     unit = state.units[number]
-    if unit.kind != ENGINE:
+    if unit.kind == ENGINE:
+        entry = state.pending[unit.first + unit.pending]
+        entry.time_s, entry.execution = from_s, execution
+        unit.pending += 1
+    else:
         _push(state.queue, unit.first, unit.ready, execution)
         unit.ready += 1
-        return
-    place = unit.end_pending
-    # Latencies are few: mostly the last to come is the last to be over.
-    while place > unit.first_pending:
-        before = state.pending[unit.first + (place - 1) % unit.room]
-        if (before.time_s, before.execution) <= (from_s, execution):
-            break
-        later = state.pending[unit.first + place % unit.room]
-        later.time_s, later.execution = before.time_s, before.execution
-        place -= 1
-    entry = state.pending[unit.first + place % unit.room]
-    entry.time_s, entry.execution = from_s, execution
-    unit.end_pending += 1
 
 
 @compiled
 def _complete(state: State, agenda: Any, number: int) -> None:
     """Start and end a task that takes no time."""
     run, execution = state.run[0], state.executions[number]
-    execution.start_s = execution.end_s = run.now_s
+    execution.start = execution.end = run.now_s
     if number % len(state.tasks) == len(state.tasks) - 1:
         inference = state.inferences[number // len(state.tasks)]
-        inference.ended_s = run.now_s
+        inference.ended = run.now_s
         run.ended += 1
         if run.begun < len(state.inferences):
             _request(state, agenda, 0.0, _INFERENCE_BEGINS, inference.slot)
@@ -483,22 +474,25 @@ def _start_next(state: State, agenda: Any, number: int) -> None:
     if unit.current >= 0:
         return
     if unit.kind == ENGINE:
-        while unit.first_pending < unit.end_pending:
-            transfer = state.pending[unit.first + unit.first_pending % unit.room]
-            if transfer.time_s > run.now_s:
-                break
-            _push(state.queue, unit.first, unit.ready, transfer.execution)
-            unit.ready += 1
-            unit.first_pending += 1
-        if unit.ready == 0 and unit.first_pending < unit.end_pending:
-            time_s = state.pending[unit.first + unit.first_pending % unit.room].time_s
-            _set_timer(state, agenda, number, time_s)
+        kept, soonest_s = 0, np.inf
+        for place in range(unit.first, unit.first + unit.pending):
+            transfer, free = state.pending[place], state.pending[unit.first + kept]
+            if transfer.time_s <= run.now_s:
+                _push(state.queue, unit.first, unit.ready, transfer.execution)
+                unit.ready += 1
+            else:
+                free.time_s, free.execution = transfer.time_s, transfer.execution
+                soonest_s = min(soonest_s, transfer.time_s)
+                kept += 1
+        unit.pending = kept
+        if unit.ready == 0 and kept > 0:
+            _set_timer(state, agenda, number, soonest_s)
     if unit.ready == 0:
         return
     execution = _pop(state.queue, unit.first, unit.ready)
     unit.ready -= 1
     unit.current = execution
-    state.executions[execution].start_s = run.now_s
+    state.executions[execution].start = run.now_s
     task = state.tasks[execution % len(state.tasks)]
     if unit.kind == COMPUTE:
         _request(state, agenda, task.duration_s, _UNIT_DONE, number)
@@ -532,7 +526,7 @@ def _begin(state: State, agenda: Any, slot: int) -> None:
     inference, first = state.inferences[run.begun], run.begun * len(state.tasks)
     run.begun += 1
     inference.slot = slot
-    inference.begun_s = run.now_s
+    inference.begun = run.now_s
     for number in range(first, first + len(state.tasks)):
         if state.executions[number].waits == 0:
             state.ready[run.ready] = number

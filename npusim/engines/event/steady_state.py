@@ -103,7 +103,7 @@ def fold(program: Program, log: EventLog) -> tuple[Any, set[int]]:
 
 
 def _window(loop: Loop, columns: tuple[Any, ...], quiet_s: float, others_s: float) -> Window | None:
-    """Return the period of a loop, between the ends of all earlier tasks and the first later one (s), or None."""
+    """Return the period of a loop, between the ends of earlier tasks and the first later one, or None."""
     sizes = np.diff(loop.starts)[1:-1]
     if len(set(sizes.tolist())) != 1:
         return None
