@@ -56,32 +56,31 @@ class EventLog:
     """Log of a run: columns over tasks, inference by inference in program order; s, -1: it did not happen."""
 
     ready: Any
-    """float64 array, shape (tasks,): end of the last task that each task waits for."""
+    """End of the last task that each task waits for, float64, shape (tasks,)."""
     start: Any
-    """float64 array, shape (tasks,)."""
+    """float64, shape (tasks,)."""
     end: Any
-    """float64 array, shape (tasks,)."""
+    """float64, shape (tasks,)."""
     cause: Any
-    """int64 array, shape (tasks,): task whose end made it ready, or freed SRAM for it; -1: the inference's
-    begin."""
+    """Task whose end made it ready, or freed SRAM for it; -1: the inference's begin; int64, shape (tasks,)."""
     unit: Any
-    """int16 array, shape (tasks,): number of the unit, -1 for none."""
+    """Number of the unit, -1 for none, int16, shape (tasks,)."""
     slot: Any
-    """int32 array, shape (inferences,): request in flight that each inference is."""
+    """Request in flight that each inference is, int32, shape (inferences,)."""
     begun: Any
-    """float64 array, shape (inferences,): when it was requested."""
+    """When it was requested, float64, shape (inferences,)."""
     ended: Any
-    """float64 array, shape (inferences,)."""
+    """float64, shape (inferences,)."""
     sram_time: Any
-    """float64 array, shape (changes,): when the bytes in use in SRAM changed."""
+    """When the bytes in use in SRAM changed, float64, shape (changes,)."""
     sram_bytes: Any
-    """float64 array, shape (changes,): bytes in use from then on, over all contexts."""
+    """Bytes in use from then on, over all contexts, float64, shape (changes,)."""
     sram_peak_bytes: float
     """Most bytes in use at any time in the tiles of one context."""
     dram_time: Any
-    """float64 array, shape (changes,): when the traffic on DRAM changed."""
+    """When the traffic on DRAM changed, float64, shape (changes,)."""
     dram_bytes_per_s: Any
-    """float64 array, shape (changes,): traffic from then on, over all devices."""
+    """Traffic from then on, over all devices, float64, shape (changes,)."""
 
     def first(self, inferences: int, tasks: int) -> EventLog:
         """Return the log of the first inferences of `tasks` tasks each; SRAM and DRAM stay as they were."""
@@ -115,20 +114,19 @@ class Timeline(EventLog):
     parts: tuple[str, ...]
     """Part of the network that each operator belongs to."""
     kind: Any
-    """int8 array, shape (tasks,): `TaskKind`."""
+    """`TaskKind`, int8, shape (tasks,)."""
     operator: Any
-    """int32 array, shape (tasks,): number of the operator, -1 for none."""
+    """Number of the operator, -1 for none, int32, shape (tasks,)."""
     inference: Any
-    """int32 array, shape (tasks,)."""
+    """int32, shape (tasks,)."""
     bytes: Any
-    """float64 array, shape (tasks,): bytes moved, or reserved."""
+    """Bytes moved, or reserved, float64, shape (tasks,)."""
     macs: Any
-    """float64 array, shape (tasks,)."""
+    """float64, shape (tasks,)."""
     repeats: Any
-    """float64 array, shape (tasks,): equal tasks that a row stands for, itself included; its bytes, MACs,
-    energy and time are totals over them."""
+    """Equal tasks that a row stands for, and that its figures are totals over; float64, shape (tasks,)."""
     energy_j: Any
-    """float64 array, shape (tasks,): energy of the work beyond idle power, spread evenly over the task."""
+    """Energy beyond idle power, spread evenly over the task, float64, shape (tasks,)."""
     idle_w: float
     """Power of the package while all devices idle."""
     static_w: dict[str, float]
@@ -140,8 +138,7 @@ class Timeline(EventLog):
     sram_capacity: float
     """Bytes of SRAM of all tiles in use, over all contexts."""
     left_out: int = 0
-    """Inferences that were not simulated to their end, as they repeat others; the curves of SRAM and DRAM
-    show the part that was."""
+    """Inferences that were not simulated to their end, as they repeat others; no curve shows them."""
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -273,8 +270,7 @@ class CriticalTask:
     row: int
     """Row of the time line."""
     reason: str
-    """What it waited for last: "begin", "data", "sram" (no SRAM was free), "unit" (its unit was busy) or
-    "launch"."""
+    """What it waited for last: "begin", "data", "sram" (none was free), "unit" (it was busy) or "launch"."""
     waited_s: float
     """Time between the end of the task before and its own start: latency of DMA."""
     worked_s: float

@@ -28,11 +28,11 @@ TASK = record_type(
     "duration_s fixed_s bytes shared_bytes macs",
     "kind unit device operator waits first_follower end_follower first_freed end_freed",
 )
-"""A task. `duration_s` is its time alone on its unit; of DMA with all engines at work. `fixed_s` of DMA is the
-latency, which overlaps others; of a host the part that moves nothing. `bytes` are moved over DRAM,
-within SRAM by TRANSFER, or reserved by RESERVE; `shared_bytes` come from the level that devices share. `unit`
-is of the first context, or shared by all contexts; -1: none. `device` is the last array device in use.
-`waits` counts the tasks that must end first. Followers are a range of `Program.followers`, and so on."""
+"""A task. `duration_s`: alone on its unit; of DMA with all engines at work. `fixed_s`: of DMA the latency, of a
+host the part that moves nothing. `bytes`: moved over DRAM, moved within SRAM by
+TRANSFER, or reserved by RESERVE. `shared_bytes`: of the level that devices share. `unit`: of the first
+context, or shared by all; -1: none. `device`: the last array device in use. `waits`: tasks that must end
+first. Followers and freed buffers are ranges of columns of `Program`."""
 BUFFER = record_type("bytes", "owner users")
 """SRAM that the RESERVE task `owner` grants; it is free when `users` tasks have ended."""
 _WRITTEN = ("kind", "unit", "operator", "device", "duration_s", "fixed_s", "bytes", "shared_bytes", "macs")

@@ -7,7 +7,7 @@ chain: both are links (`npusim.mapping.graphsplit.problem`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -21,17 +21,20 @@ from npusim.cost import (
     ArchRow,
     Decisions,
     Group,
+    Roots,
     Unit,
     hand_over,
     lower,
     operator_costs,
 )
 from npusim.graph import Graph
-from npusim.mapping.fusion import fuse
-from npusim.mapping.graphsplit.problem import NOTHING, Link, Load
+from npusim.mapping.fusion import fuse, stored_inputs
+from npusim.mapping.graphsplit.problem import Link, Load
 
-FIELDS = ("latency_s", "streamed_bytes", "energy_j", "dma_s")
-"""Results of the kernel that placements add up."""
+Passed = Mapping[str, tuple[int, tuple[int, ...]]]
+"""Maker and readers of each tensor that passes between nodes."""
+_FIELDS = ("latency_s", "streamed_bytes", "energy_j", "dma_s")
+"""Results of the kernel that make a `Load`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,101 +52,76 @@ class _Segment:
 
 
 class HostCosting:
-    """Nodes of a problem on one host.
-
-    Parameters
-    ----------
-    nodes : sequence of Group
-        In the order of execution, without views.
-    root : mapping
-        Of each tensor those whose bytes it is.
-    """
+    """Nodes of a problem on one host; nodes are in the order of execution, without views."""
 
     def __init__(
-        self,
-        graph: Graph,
-        soc: Soc,
-        arch: ArchRow,
-        nodes: Sequence[Group],
-        device: str,
-        root: Mapping[str, Any],
+        self, graph: Graph, soc: Soc, arch: ArchRow, nodes: Sequence[Group], device: str, root: Roots
     ) -> None:
         self.graph, self.soc, self.arch, self.device, self.root = graph, soc, arch, device, root
-        self.groups = [g for g in fuse(graph, soc, device) if g.unit is not Unit.VIEW]
-        self.home = homes(graph, [(g.main, *g.fused) for g in nodes])
+        self.chains = [g for g in fuse(graph, soc, device) if g.unit is not Unit.VIEW]
+        home = homes(graph, [node.members for node in nodes])
         self.segments: list[_Segment] = []
         self.segment_of: dict[str, int] = {}
         """Number of each operator's segment."""
-        for chain, group in enumerate(self.groups):
+        for number, chain in enumerate(self.chains):
             names: tuple[str, ...] = ()
-            parts = groupby((group.main, *group.fused), key=lambda name: self.home[name])
-            for place, (node, part) in enumerate(parts):
+            for place, (node, part) in enumerate(groupby(chain.members, key=home.__getitem__)):
                 own = tuple(part)
                 names = (*names, *own)
                 self.segment_of.update(dict.fromkeys(own, len(self.segments)))
-                self.segments.append(_Segment(node, chain, place, names, own))
+                self.segments.append(_Segment(node, number, place, names, own))
         self.rows = self._rows(lambda segment: segment.names)
         """Row of each chain up to the end of a segment."""
-        self.costs = costed(arch, self.rows)
         self.apart = self._rows(lambda segment: segment.own)
         """Row of each segment by itself."""
+        self.costs = costed(arch, self.rows)
+        is_later = np.array([segment.place > 0 for segment in self.segments], bool)[:, None]
+        self.added = self.costs - np.where(is_later, np.roll(self.costs, 1, axis=0), 0.0)
+        """Load that each segment adds to its chain, shape (segments, loads)."""
 
-    def results(self, count: int) -> Any:
-        """Return the cost of each node on this host, array of RESULT_DTYPE, shape (count,), by `FIELDS`."""
-        results = np.zeros(count, RESULT_DTYPE)
+    def loads(self, count: int) -> Any:
+        """Return the load of each of `count` nodes on this host, shape (count, loads)."""
+        loads = np.zeros((count, len(_FIELDS)))
+        np.add.at(loads, [segment.node for segment in self.segments], self.added)
+        return loads
+
+    def links(self, passed: Passed, device: int) -> list[Link]:
+        """Return the links of tensors that pass to or from another device."""
+        readers: dict[str, list[int]] = {}
+        """Segments that read each stored tensor."""
         for i, segment in enumerate(self.segments):
-            for field, added in zip(FIELDS, self._added(i, self.costs[i]), strict=True):
-                results[field][segment.node] += added
-        return results
-
-    def links(self, touched: Mapping[str, tuple[int, Sequence[int]]], device: int) -> list[Link]:
-        """Return the links of tensors that pass to or from another device, given their makers and readers."""
-        changed: list[Any] = []
-        wanted: list[tuple[str, int, int]] = []
-        """Tensor, node and segment of each changed row."""
-        readers = self._readers()
-        for tensor, (maker, used) in touched.items():
+            for stored in stored_inputs(self.graph, Group(segment.own[0], segment.own[1:]), self.root):
+                readers.setdefault(stored, []).append(i)
+        rows: list[Any] = []
+        before: list[Any] = []
+        changed: list[tuple[str, int]] = []
+        """Tensor and node of each changed row."""
+        for tensor, (_, used) in passed.items():
             writer = self.graph.writer(tensor)
             made_in = self.segment_of.get(writer.name) if writer is not None else None
             if made_in is not None:
-                changed.append(self._handed(self.rows[made_in], self.segments[made_in].names, tensor))
-                wanted.append((tensor, maker, made_in))
-            for i in readers.get(tensor, ()) if used else ():
+                rows.append(self._handed(self.rows[made_in], self.segments[made_in].names, tensor))
+                before.append(self.costs[made_in])
+                changed.append((tensor, passed[tensor][0]))
+            for i in readers.get(tensor, ()):
                 segment = self.segments[i]
                 if segment.node in used:
                     cut = segment.place > 0 and made_in == i - 1
                     row, names = (self.apart[i], segment.own) if cut else (self.rows[i], segment.names)
-                    changed.append(self._handed(row, names, tensor))
-                    wanted.append((tensor, segment.node, -1 - i if cut else i))
-        costs = costed(self.arch, np.array(changed, self.rows.dtype))
-        more: dict[tuple[str, int], Load] = {}
-        for (tensor, node, i), cost in zip(wanted, costs, strict=True):
-            before = self._added(-1 - i, self.costs[-1 - i]) if i < 0 else _load(self.costs[i])
-            deltas = (max(0.0, after - was) for after, was in zip(_load(cost), before, strict=True))
-            more[tensor, node] = more.get((tensor, node), NOTHING).plus(Load(*deltas))
+                    rows.append(self._handed(row, names, tensor))
+                    before.append(self.added[i] if cut else self.costs[i])
+                    changed.append((tensor, segment.node))
+        more: dict[tuple[str, int], Any] = {}
+        loads = costed(self.arch, np.array(rows, OP_DTYPE)) - np.reshape(before, (-1, len(_FIELDS)))
+        for key, load in zip(changed, np.maximum(0.0, loads), strict=True):
+            more[key] = more.get(key, 0.0) + load
         links = []
-        for tensor, (maker, used) in touched.items():
-            write, *reads = (more.get((tensor, node), NOTHING) for node in (maker, *used))
-            if any(any(load) for load in (write, *reads)):
-                links.append(Link(tensor, maker, tuple(used), write, tuple(reads), device))
+        for tensor, (maker, used) in passed.items():
+            nodes = (more.get((tensor, node), np.zeros(len(_FIELDS))) for node in (maker, *used))
+            write, *reads = (Load(*load.tolist()) for load in nodes)
+            if any(map(any, (write, *reads))):
+                links.append(Link(tensor, maker, used, write, tuple(reads), device))
         return links
-
-    def _added(self, i: int, cost: Any) -> Load:
-        """Return the load that a segment adds to its chain."""
-        segment, whole = self.segments[i], _load(cost)
-        if segment.place == 0:
-            return whole
-        return Load(*(a - b for a, b in zip(whole, _load(self.costs[i - 1]), strict=True)))
-
-    def _readers(self) -> dict[str, list[int]]:
-        """Return the segments that read each stored tensor."""
-        readers: dict[str, list[int]] = {}
-        for i, segment in enumerate(self.segments):
-            made = {t for name in segment.own for t in self.graph.operators[name].outputs}
-            read = {t for name in segment.own for t in self.graph.operators[name].inputs if t not in made}
-            for stored in sorted({stored for t in read for stored in self.root[t]}):
-                readers.setdefault(stored, []).append(i)
-        return readers
 
     def _handed(self, row: Any, names: tuple[str, ...], tensor: str) -> Any:
         """Return a row with one tensor through DRAM."""
@@ -154,50 +132,40 @@ class HostCosting:
         hand_over(row, self.graph, Group(names[0], names[1:], Unit.HOST), host, parts)
         return row
 
-    def _rows(self, part: Any) -> Any:
+    def _rows(self, part: Callable[[_Segment], tuple[str, ...]]) -> Any:
         """Return a row of the operator table for each segment, of the operators that `part` returns."""
-        rows: list[Any] = [None] * len(self.segments)
-        rounds = max((s.place for s in self.segments), default=-1) + 1
-        for place in range(rounds):
+        rows = np.zeros(len(self.segments), OP_DTYPE)
+        for place in range(1 + max((s.place for s in self.segments), default=-1)):
+            shown = {s.chain: (i, part(s)) for i, s in enumerate(self.segments) if s.place == place}
             groups: list[Group] = []
             numbers: list[int] = []
-            for chain, group in enumerate(self.groups):
-                own = [i for i in self._of_chain(chain) if self.segments[i].place == place]
-                names = part(self.segments[own[0]]) if own else (group.main, *group.fused)
-                rest = [name for name in (group.main, *group.fused) if name not in names]
-                numbers += [own[0] if own else -1, *(-1 for _ in rest)]
-                groups += [replace(group, main=names[0], fused=tuple(names[1:]))]
-                groups += [replace(group, main=name, fused=()) for name in rest]
+            for number, chain in enumerate(self.chains):
+                segment, names = shown.get(number, (-1, chain.members))
+                rest = [name for name in chain.members if name not in names]
+                groups.append(replace(chain, main=names[0], fused=names[1:]))
+                groups += [replace(chain, main=name, fused=()) for name in rest]
+                numbers += [segment, *(-1 for _ in rest)]
             lowered = lower(self.graph, Decisions(tuple(groups)), self.soc)
-            for number, row in zip(numbers, lowered.ops, strict=True):
-                if number >= 0:
-                    rows[number] = row.copy()
-        return np.array(rows, OP_DTYPE)
-
-    def _of_chain(self, chain: int) -> Sequence[int]:
-        first = self.segment_of[self.groups[chain].main]
-        last = self.segment_of[(self.groups[chain].main, *self.groups[chain].fused)[-1]]
-        return range(first, last + 1)
+            for segment, row in zip(numbers, lowered.ops, strict=True):
+                if segment >= 0:
+                    rows[segment] = row
+        return rows
 
 
 def costed(arch: ArchRow, rows: Any) -> Any:
-    """Return the kernel's result of each row of an operator table; equal rows are costed once.
+    """Return the load of each row of an operator table, shape (rows, loads); equal rows are costed once.
 
     Rows of a row-wise fusion share its time, and each of them is costed.
     """
-    if not len(rows):
-        return np.zeros(0, RESULT_DTYPE)
     number = np.where(rows["fused_chain"] > 0, np.arange(len(rows)), -1)
     keys = [(at, row.tobytes()) for at, row in zip(number.tolist(), rows, strict=True)]
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
     place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    first = {place[key]: i for i, key in reversed(list(enumerate(keys)))}
     results = np.zeros(len(place), RESULT_DTYPE)
-    operator_costs(arch.archs, rows[[first[i] for i in range(len(place))]], results)
-    return results[[place[key] for key in keys]]
-
-
-def _load(result: Any) -> Load:
-    return Load(*(float(result[field]) for field in FIELDS))
+    if len(place):
+        operator_costs(arch.archs, rows[[first[key] for key in place]], results)
+    loads = np.stack([results[field] for field in _FIELDS], axis=-1)
+    return loads[[place[key] for key in keys]] if keys else loads
 
 
 def homes(graph: Graph, members: Sequence[Sequence[str]]) -> dict[str, int]:

@@ -19,7 +19,6 @@ comes with its largest distance from the optimum. Moves of single groups then im
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -133,12 +132,17 @@ def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_S
             following = dict(cheapest)
         paths = following
     best = min(paths.values(), key=lambda path: path.cost)
+    placement: list[int] = []
+    step = best
+    while step.before is not None:
+        placement.append(step.device)
+        step = step.before
     bound = best.cost
     if not exact:
         few = min(_BOUND_LINKS, int(np.log2(most_states / len(problem.devices))))
         bound = solve(_with_few_links(problem, weights, few), weights, most_states).cost
     proven = exact or bound >= best.cost * (1.0 - _ROUNDING)
-    return Solution(_trace(best), best.cost, proven, min(bound, best.cost))
+    return Solution(tuple(reversed(placement)), best.cost, proven, min(bound, best.cost))
 
 
 def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> Problem:
@@ -147,7 +151,7 @@ def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> P
     kept = []
 
     def cost(link: Link) -> float:
-        return sum(weights.cost(load, link.home) for load in (link.write, *link.reads))
+        return sum(weights.cost(load, link.home) for load in link.loads)
 
     for link in sorted(problem.links, key=cost, reverse=True):
         span = open_links[link.maker : link.readers[-1] if link.readers else link.maker]
@@ -159,11 +163,10 @@ def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> P
 
 def _node_costs(problem: Problem, weights: ObjectiveWeights) -> list[list[float]]:
     """Return the cost of each group on each device; infinite where it cannot run."""
-    tables = np.stack((problem.time_s, problem.dram_bytes, problem.energy_j, problem.dma_s), axis=-1).tolist()
     possible = problem.allowed & np.isfinite(problem.time_s)
     return [
-        [weights.cost(Load(*row[d]), d) if possible[i, d] else float("inf") for d in range(len(row))]
-        for i, row in enumerate(tables)
+        [weights.cost(Load(*load), d) if possible[i, d] else np.inf for d, load in enumerate(row)]
+        for i, row in enumerate(problem.costs.tolist())
     ]
 
 
@@ -171,37 +174,21 @@ def _touches(problem: Problem, weights: ObjectiveWeights) -> list[list[_Touch]]:
     """Return the links that each group uses; a bit is free again once its link is closed."""
     touches: list[list[_Touch]] = [[] for _ in problem.names]
     free: list[int] = []
-    closing: dict[int, list[int]] = {}
-    by_maker: dict[int, list[int]] = {}
-    for number, link in enumerate(problem.links):
-        by_maker.setdefault(link.maker, []).append(number)
-    used = 0
-    for i in range(len(problem.names)):
-        for number in by_maker.get(i, ()):
-            link = problem.links[number]
-            if not link.readers:
-                continue
-            place = free.pop() if free else used
-            used = max(used, place + 1)
-            due = weights.cost(link.write, link.home)
-            touches[i].append(_Touch(link.home, 1 << place, due, 0.0, False))
-            for reader, load in zip(link.readers, link.reads, strict=True):
-                own = weights.cost(load, link.home)
-                is_last = reader == link.readers[-1]
-                touches[reader].append(_Touch(link.home, 1 << place, own, due, is_last))
-                due += own
-            closing.setdefault(link.readers[-1], []).append(place)
-        free.extend(closing.get(i, ()))
+    closing: list[list[int]] = [[] for _ in problem.names]
+    used, reached = 0, 0
+    for link in sorted((link for link in problem.links if link.readers), key=lambda link: link.maker):
+        while reached < link.maker:
+            free += closing[reached]
+            reached += 1
+        bit = free.pop() if free else used
+        used = max(used, bit + 1)
+        past = 0.0
+        for user, load in zip(link.users, link.loads, strict=True):
+            own = weights.cost(load, link.home)
+            touches[user].append(_Touch(link.home, 1 << bit, own, past, user == link.readers[-1]))
+            past += own
+        closing[link.readers[-1]].append(bit)
     return touches
-
-
-def _trace(path: _Path) -> tuple[int, ...]:
-    placement: list[int] = []
-    step: _Path | None = path
-    while step is not None and step.before is not None:
-        placement.append(step.device)
-        step = step.before
-    return tuple(reversed(placement))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +231,9 @@ class Terms:
             if device in arch.arrays:
                 contexts[d] = arch[device]["contexts"]
                 static_w[d] = arch[device]["static_w"] / contexts[d]
-        dram_bytes_per_s, idle_w, limit_w = (
-            float(arch.shared[name]) for name in ("dram_bytes_per_s", "idle_w", "limit_w")
-        )
-        requests = float(run.requests)
-        return cls(requests, contexts, dram_bytes_per_s, idle_w, static_w, minimise, limit_w)
+        shared = (float(arch.shared[name]) for name in ("dram_bytes_per_s", "idle_w", "limit_w"))
+        dram_bytes_per_s, idle_w, limit_w = shared
+        return cls(float(run.requests), contexts, dram_bytes_per_s, idle_w, static_w, minimise, limit_w)
 
 
 def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> float:
@@ -315,21 +300,19 @@ def _improved(
     problem: Problem, terms: Terms, placement: tuple[int, ...], value: float
 ) -> tuple[float, tuple[int, ...]]:
     """Return value and placement after helpful moves of single groups, which weights cannot separate."""
+    moves = np.argwhere(problem.allowed & np.isfinite(problem.time_s)).tolist()
     better, current = True, list(placement)
     loads = problem.loads(current)
     while better:
         better = False
-        for i in range(len(current)):
-            for device in range(len(problem.devices)):
-                if device == current[i] or not (
-                    problem.allowed[i, device] and isfinite(problem.time_s[i, device])
-                ):
-                    continue
-                moved = objective_of_loads(terms, problem.moved(loads, current, i, device))
-                if moved < value * (1.0 - _CLOSE):
-                    current[i], better = device, True
-                    loads = problem.loads(current)
-                    value = objective_of_loads(terms, loads)
+        for i, device in moves:
+            if device == current[i]:
+                continue
+            moved = objective_of_loads(terms, problem.moved(loads, current, i, device))
+            if moved < value * (1.0 - _CLOSE):
+                current[i], better = device, True
+                loads = problem.loads(current)
+                value = objective_of_loads(terms, loads)
     return value, tuple(current)
 
 
