@@ -103,7 +103,7 @@ class OperatorCost(Part):
     busy_s: float
     """Time that its busiest unit works on it, in s."""
     critical_s: float | None
-    """Its part of the critical path, in s: with `launch_s` the parts sum to the latency; null with requests."""
+    """Its part of the critical path, in s; with `launch_s` the latency. Null with several requests."""
     span_s: float
     """Time from the start of its first transfer or work to the end of its last, in s, overlaps included."""
     energy_j: float

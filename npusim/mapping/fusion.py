@@ -40,8 +40,8 @@ from npusim.graph import Graph
 from npusim.mapping.placing import DeviceChoice, Place, place_of
 from npusim.ops import Family, Operator, RowUse, Storage, Tensor, TensorKind, WorkClass
 
+# Axes of a batch of images: [N, C, H, W].
 _IMAGE = 4
-"""Axes of a batch of images: [N, C, H, W]."""
 
 
 def fuse(
@@ -66,8 +66,8 @@ def fuse(
     tuple of Group
         Each operator in exactly one group, in an order that enters devices seldom.
     """
+    # Groups behind their part and their place in the graph.
     groups: list[tuple[int, int, Group]] = []
-    """Groups behind their part and their place in the graph."""
     in_group: set[str] = set()
     place = {op.name: i for i, op in enumerate(graph)}
     part = {name: i for i, name in enumerate(graph.parts)}
@@ -171,8 +171,8 @@ def fused_on(soc: Soc, device: str) -> Sequence[str]:
 def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozenset[str]:
     """Return the tensors that the NPU's operators can pass in blocks of rows."""
     readers: dict[str, list[tuple[Group, str]]] = {}
+    # Number of the uninterrupted run on one device that a group belongs to.
     run_of: dict[str, int] = {}
-    """Number of the uninterrupted run on one device that a group belongs to."""
     run, device = 0, ""
     for group in groups:
         if group.device and group.device != device:
@@ -256,8 +256,8 @@ def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, 
                 is_view = _joins(op, graph, unit, returned) if op.type == "Concat" else not is_copied
         if is_view:
             unit[op.name] = Unit.VIEW
-    view = {"unit": Unit.VIEW, "device": ""}
-    return tuple(replace(g, **view) if unit[g.main] is Unit.VIEW else g for g in groups)
+    views = {g.main: replace(g, unit=Unit.VIEW, device="") for g in groups if unit[g.main] is Unit.VIEW}
+    return tuple(views.get(group.main, group) for group in groups)
 
 
 def _joins_on_host(group: Group, graph: Graph, soc: Soc) -> bool:
@@ -366,7 +366,8 @@ def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
         members = tuple(part)
         producers = producers_of(graph, members, {name: (name,) for name in graph.tensors})
         candidates = [members, *(_staying(members, producers, first) for first in devices)]
-        ordered += min(candidates, key=entries)
+        best: tuple[Group, ...] = min(candidates, key=entries)
+        ordered += best
     return tuple(ordered)
 
 

@@ -32,32 +32,29 @@ from npusim.ops import TensorKind
 
 CACHE_STEPS = 32
 """Steps between keeping nothing and all of a marked matrix: blocks of about 3 % of it."""
+# Most plans by size.
 _MOST_SIZES = 14
-"""Most plans by size."""
+# Most capacities of plans by moment, and the ratio of two.
 _MOST_CAPACITIES, _CAPACITY_STEP = 14, 2.0**0.5
-"""Most capacities of plans by moment, and the ratio of two."""
+# Intermediates up to which plans by size do: small networks are swept by the million.
 _FEW_TENSORS = 12
-"""Intermediates up to which plans by size do: small networks are swept by the million."""
 
 
 class _Use(NamedTuple):
-    """Lifetime of an intermediate tensor, and how often it moves through DRAM unless kept."""
+    """Groups that make and last read an intermediate tensor, and how often DRAM moves it unless it is kept."""
 
     bytes: float
     first: int
-    """Group that makes it."""
     last: int
-    """Last group that reads it."""
     moves: int
-    """Number of groups that make or read it."""
 
 
 def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
     """Return every residency plan worth costing, the one that keeps nothing first."""
     root = roots(graph, groups)
     unable = {name for name, device in soc.array_devices.items() if not device.sram.holds_results}
+    # Results that SRAM cannot hold.
     sent = {t for g in groups if g.device in unable for t in graph.operators[g.members[-1]].outputs}
-    """Results that SRAM cannot hold."""
     uses = {name: use for name, use in _uses(graph, groups, root).items() if name not in sent}
     marked = _marked(graph, groups, root)
     row_fused = row_fusable(graph, groups, root) - sent

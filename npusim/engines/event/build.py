@@ -16,21 +16,21 @@ from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.mapping import Mapped, stored_inputs
 from npusim.ops import Family, Storage, TensorKind
 
+# Times that pieces are halved before a chain runs one group after the other.
 _MOST_HALVINGS = 6
-"""Times that pieces are halved before a chain runs one group after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResidentTensor:
-    """A tensor that stays in SRAM between operators."""
+    """A tensor that stays in the SRAM of a device, in bytes over all tiles that an inference uses.
+
+    `users` are the groups that use it, in order; the first produces it, or reads it first.
+    """
 
     device: str
-    """Array device that holds it."""
     name: str
     bytes: float
-    """SRAM over all tiles that an inference uses."""
     users: tuple[int, ...]
-    """Groups that use it, in order; the first produces it, or reads it first."""
 
 
 def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
@@ -43,8 +43,8 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
     """
     graph, residency = mapped.graph, mapped.decisions.residency
     root = roots(graph, mapped.decisions.groups)
+    # Groups that use a tensor, by array device and tensor.
     users: dict[tuple[str, str], list[int]] = {}
-    """Groups that use a tensor, by array device and tensor."""
     copied: set[tuple[str, str]] = set()
     for i, group in enumerate(mapped.decisions.groups):
         if not group.unit.is_array:
@@ -108,8 +108,8 @@ def _fitting(
 ) -> dict[int, FusedChain]:
     """Return the chains that fit, by group, if all others run as chains too."""
     fitting: dict[int, FusedChain] = {}
+    # Last group of the chain of each group: tensors within a chain are in SRAM only while it is written.
     ends = {i: members[-1] for members in chains for i in members}
-    """Last group of the chain of each group: tensors within a chain are in SRAM only while it is written."""
     moments = [[ends.get(user, user) for user in r.users] for r in residents]
     first, last = (np.array([limit(times) for times in moments], int) for limit in (min, max))
     sizes = np.array([r.bytes for r in residents])
@@ -164,8 +164,8 @@ class _Build:
         self.graph, self.groups = mapped.graph, mapped.decisions.groups
         self.root = roots(mapped.graph, self.groups)
         units: list[ExecutionUnit] = []
+        # Units of each array device.
         self.npu_units: dict[str, NpuUnits] = {}
-        """Units of each array device."""
         for name in self.arch.arrays:
             self.npu_units[name] = NpuUnits(self.arch[name], len(units))
             units += self.npu_units[name].units(name)
@@ -174,10 +174,11 @@ class _Build:
         arrays = (self.arch[name] for name in self.arch.arrays)
         capacities = tuple(float(arch["tiles"]) * float(arch["sram_tile_bytes"]) for arch in arrays)
         self.builder = ProgramBuilder(units, [g.main for g in self.groups], capacities)
+        # Last call by the management processor of each array device.
         self.dispatched: dict[str, list[int]] = {}
-        """Last call by the management processor of each array device."""
+        # Last tasks of each group.
         self.done: dict[int, Emitted] = {}
-        """Last tasks of each group."""
+        # Group that produces a tensor.
         self.producer = {
             tensor: i
             for i, group in enumerate(self.groups)
@@ -185,13 +186,12 @@ class _Build:
             for name in group.members
             for tensor in self.graph.operators[name].outputs
         }
-        """Group that produces a tensor."""
         self.residents = resident_tensors(mapped)
+        # Last tasks of the current phase of work.
         self.phase: list[int] = []
-        """Last tasks of the current phase of work."""
         self.device = self.part = ""
+        # Groups at which work returns to each array device.
         self.returns: dict[str, list[int]] = {name: [] for name in self.arch.arrays}
-        """Groups at which work returns to each array device."""
         self.held = self._held_across()
         self.row_fused = mapped.decisions.residency.row_fused
         self.in_sram = mapped.decisions.residency.whole | self.row_fused

@@ -11,8 +11,8 @@ from npusim.engines.event.jobs import Job, TilingStep, apportion
 from npusim.engines.event.program import Loop, ProgramBuilder
 from npusim.engines.timeline import TaskKind
 
+# Share of the work that is rounding.
 _ROUNDING = 1e-9
-"""Share of the work that is rounding."""
 
 
 class Emitted(NamedTuple):
@@ -44,22 +44,22 @@ class _Emission:
         self.b = self._parts(job.b.bytes, [s.b for s in steps])
         self.out = self._parts(job.out.bytes, [s.out for s in steps])
         self.macs = self._parts(job.macs, [s.work for s in steps])
+        # Whether copies follow the last step of a pass, not every step.
         self.by_pass = any(s.last_of_pass for s in steps)
-        """Whether copies follow the last step of a pass, not every step."""
         self.copies = sum(s.repeats for s in steps if s.last_of_pass or not self.by_pass)
+        # The first task of each step.
         self.first_tasks: list[int] = []
-        """The first task of each step."""
+        # Share of the work done after each step.
         self.ends = [*accumulate(s.work * s.repeats for s in steps[:-1]), 1.0]
-        """Share of the work done after each step."""
+        # Buffers that the work of a later step releases.
         self.held: dict[int, list[int]] = {}
-        """Buffers that the work of a later step releases."""
+        # Tasks after which each step's results are in SRAM.
         self.results: list[list[int]] = []
-        """Tasks after which each step's results are in SRAM."""
         self.computed: list[int] = []
         self.written: list[int] = []
         self.b_ready: list[int] = []
+        # Loads of the activations and weights that are in SRAM.
         self.a_ready: list[int] = []
-        """Loads of the activations and weights that are in SRAM."""
 
     def _parts(self, total: float, shares: list[float]) -> list[float]:
         """Return each step's part of a total of one pass."""

@@ -81,11 +81,17 @@ def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any
     graph, tasks, inferences = mapped.graph, program.tasks, len(log.ended)
     energy_j = _energy_of_tasks(mapped, tasks, repeats)
     sizes = tasks["bytes"] * np.where(tasks["kind"] == TaskKind.RESERVE, 1.0, repeats)
-    per_task = {"bytes": sizes, "macs": tasks["macs"] * repeats, "repeats": repeats, "energy_j": energy_j}
+    per_task: dict[str, Any] = {
+        "bytes": sizes,
+        "macs": tasks["macs"] * repeats,
+        "repeats": repeats,
+        "energy_j": energy_j,
+    }
     per_task |= {"kind": tasks["kind"].astype("i1"), "operator": tasks["operator"].astype("i4")}
+    per_task = {name: np.tile(values, inferences) for name, values in per_task.items()}
     return Timeline(
         **vars(log),
-        **{name: np.tile(values, inferences) for name, values in per_task.items()},
+        **per_task,
         workload=graph.name,
         soc=mapped.soc.name,
         techniques=graph.techniques,
@@ -126,15 +132,11 @@ def _estimate(mapped: Mapped, line: Timeline, measured: Measured) -> Estimate:
     """Return the analytical estimate with the figures of the run in place of its own."""
     base = mapped_estimate(mapped)
     totals = _times_and_energies(mapped, line, base, measured)
-    interval_s = 1.0 / totals["throughput_per_s"]
-    count = len(measured.numbers)
-    units = {
-        name: UnitUse(
-            busy_s=busy_s / count,
-            utilisation=busy_s / count / (interval_s * contexts_with(mapped, name)) if busy_s else 0.0,
-        )
-        for name, busy_s in line.group_busy_s(measured.numbers).items()
-    }
+    interval_s, units = 1.0 / totals["throughput_per_s"], {}
+    for name, all_s in line.group_busy_s(measured.numbers).items():
+        busy_s = all_s / len(measured.numbers)
+        share = busy_s / (interval_s * contexts_with(mapped, name)) if busy_s else 0.0
+        units[name] = UnitUse(busy_s=busy_s, utilisation=share)
     critical_s: dict[str, float] | None = None
     if mapped.run.requests == 1:
         critical_s = path_summary(line, critical_path(line)).by_operator
@@ -162,11 +164,10 @@ def _times_and_energies(mapped: Mapped, line: Timeline, base: Estimate, measured
     A power limit of the package stretches the run by pauses, which draw idle power alone.
     """
     latency_s, interval_s = measured.latency_s, measured.interval_s
-    span_s = measured.begin_s, measured.end_s
     static_j = 0.0
-    for name, (begin, end) in line.npu_phases.items():
-        busy_s = float((np.clip(end, *span_s) - np.clip(begin, *span_s)).sum())
-        static_j += line.static_w[name] * busy_s / len(measured.numbers)
+    for name, phases in line.npu_phases.items():
+        begin_s, end_s = (np.clip(times, measured.begin_s, measured.end_s) for times in phases)
+        static_j += line.static_w[name] * float((end_s - begin_s).sum()) / len(measured.numbers)
     work_j = float(mapped.results["energy_j"].sum()) + static_j
     limit_w = float(mapped.arch.shared["limit_w"])
     throttled_s = float(throttled_interval_s(interval_s, work_j, line.idle_w, limit_w))
@@ -193,15 +194,14 @@ def _operator_from_timeline(
     rows = line.rows_of(index, inference)
     lengths_s, is_call = line.end[rows] - line.start[rows], line.kind[rows] == TaskKind.LAUNCH
     by_unit = np.bincount(line.unit[rows], np.where(is_call, 0.0, lengths_s), len(line.units))
-    busiest = int(np.argmax(by_unit))
-    busy_s = float(by_unit[busiest])
-    bound = op.bound
-    if busy_s:
-        part = line.units[busiest].group.rpartition(".")[2]
-        bound = "dma" if part == "dma" else "dsp" if part == "dsp" else "compute"
+    busiest, busy_s = int(np.argmax(by_unit)), float(by_unit.max())
     on_path_s = None if critical_s is None else critical_s.get(op.name, 0.0)
     spent_s = busy_s + lengths_s[is_call].max(initial=0.0) if on_path_s is None else on_path_s
+    bound: str = op.bound
     if spent_s > 2.0 * busy_s:
         bound = "launch"
+    elif busy_s:
+        part = line.units[busiest].group.rpartition(".")[2]
+        bound = part if part in ("dma", "dsp") else "compute"
     times = {"latency_s": end - begin, "busy_s": busy_s, "critical_s": on_path_s, "span_s": end - begin}
     return op.model_copy(update={**times, "bound": bound})

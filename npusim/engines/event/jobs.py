@@ -7,11 +7,12 @@ written in part where steps are folded (`npusim.engines.event.steady_state`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from npusim.cost import (
     CMX2CMX,
@@ -35,27 +36,24 @@ _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 
 @dataclass(slots=True)
 class TilingStep:
-    """A part of an operator's work; amounts are shares of the operator's totals, 0 to 1."""
+    """A part of an operator's work; amounts are shares of the operator's totals, 0 to 1.
+
+    A step fetches `a` of one pass over the activations and `b` of one over the weights, sets up `sums` of the
+    partial sums, does `work` and writes `out` of the output. What it fetches or sets up is used until so many
+    steps later (0: in this step alone). After the `last_of_pass` tiles add up each other's partial sums. It
+    stands for `repeats` equal steps, itself included.
+    """
 
     work: float
-    """Share of the work."""
     a: float = 0.0
-    """Share of one pass over the activations that it fetches."""
     b: float = 0.0
-    """Share of one pass over the weights that it fetches."""
     out: float = 0.0
-    """Share of the output that leaves after it."""
     a_until: int = 0
-    """Steps from here to the last that uses the activations it fetches (0: this step)."""
     b_until: int = 0
     sums: float = 0.0
-    """Share of the partial sums that it sets up."""
     sums_until: int = 0
-    """Steps from here to the last that adds to them."""
     last_of_pass: bool = False
-    """Whether tiles add up each other's partial sums after it."""
     repeats: int = 1
-    """Equal steps that it stands for, itself included."""
 
 
 @dataclass(slots=True)
@@ -86,9 +84,10 @@ class Steps:
             level = 1 + max((loop.level for loop in self.loops[inner:]), default=-1)
             self.loops.append(Loop(turns, level, starts))
 
-    def passes(self, operand: str) -> int:
-        """Return how many passes over an operand, `a` or `b`, all steps make."""
-        return round(sum(getattr(step, operand) * step.repeats for step in self.steps))
+    def passes(self) -> tuple[int, int]:
+        """Return how many passes over activations and weights all steps make."""
+        a, b = sum(s.a * s.repeats for s in self.steps), sum(s.b * s.repeats for s in self.steps)
+        return round(a), round(b)
 
 
 def apportion(total: float, shares: list[float]) -> list[float]:
@@ -123,29 +122,20 @@ def blocks(total: int, count: int) -> list[int]:
     return [min(size, total - at) for at in range(0, total, size)]
 
 
-class _Rows(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Rows:
     """Blocks of rows in each strip: equal ones, then perhaps a smaller one."""
 
-    equal: int
-    """Number of equal blocks."""
-    pieces: list[float]
-    """Share of each piece of an equal block."""
-    rest: list[float]
-    """Share of each piece of the smaller block; empty without one."""
     strips: int
+    blocks: list[tuple[int, list[float]]]
+    """How many blocks are equal, and the share of each of their pieces."""
 
-    def count(self, steps: Steps) -> int:
-        """Return the number of pieces in all blocks that are written."""
-        in_strip = steps.written(self.equal) * len(self.pieces) + len(self.rest)
-        return steps.written(self.strips) * in_strip
-
-    def blocks(self, steps: Steps) -> Iterator[list[float]]:
+    def written(self, steps: Steps) -> Iterator[list[float]]:
         """Yield the pieces of each block that is written."""
         for _ in steps.turns(self.strips):
-            for _ in steps.turns(self.equal):
-                yield self.pieces
-            if self.rest:
-                yield self.rest
+            for count, pieces in self.blocks:
+                for _ in steps.turns(count):
+                    yield pieces
 
 
 def _product_steps(op: Any, result: Any, pieces: int, most_turns: int) -> Steps:
@@ -156,12 +146,9 @@ def _product_steps(op: Any, result: Any, pieces: int, most_turns: int) -> Steps:
     steps = Steps(most_turns)
     refuse_many(prod(steps.written(n) for n in (batch, strips, row_blocks, column_blocks, chunks)), 1)
     wanted = ceil(pieces / (batch * strips * row_blocks * column_blocks * chunks))
-    sizes = blocks(total, row_blocks)
-    equal_pieces, last_pieces = (
-        [n / (total * strips) for n in blocks(block, min(block, wanted))] for block in (sizes[0], sizes[-1])
-    )
-    equal = len(sizes) - (sizes[-1] < sizes[0])
-    rows = _Rows(equal, equal_pieces, last_pieces if equal < len(sizes) else [], strips)
+    rows = _Rows(strips, [])
+    for size, equal in Counter(blocks(total, row_blocks)).items():
+        rows.blocks.append((equal, [n / (total * strips) for n in blocks(size, min(size, wanted))]))
     for _ in steps.turns(batch):
         if order is Order.WEIGHTS_HELD:
             _hold_weights(steps, rows, column_blocks)
@@ -175,10 +162,11 @@ def _product_steps(op: Any, result: Any, pieces: int, most_turns: int) -> Steps:
 
 def _hold_weights(steps: Steps, rows: _Rows, columns: int) -> None:
     """Add the steps of a product whose weights are stationary."""
-    each, last = 1.0 / columns, rows.count(steps) - 1
+    each, in_strip = 1.0 / columns, sum(steps.written(n) * len(pieces) for n, pieces in rows.blocks)
+    last = steps.written(rows.strips) * in_strip - 1
     for _ in steps.turns(columns):
         weights, until = each, last
-        for pieces in rows.blocks(steps):
+        for pieces in rows.written(steps):
             for share in pieces:
                 step = TilingStep(share * each, a=share, b=weights, out=share * each, b_until=until)
                 steps.steps.append(step)
@@ -188,7 +176,7 @@ def _hold_weights(steps: Steps, rows: _Rows, columns: int) -> None:
 def _hold_rows(steps: Steps, rows: _Rows, columns: int, chunks: int) -> None:
     """Add the steps of a product whose outputs are stationary; its activations where there are no chunks."""
     each, last_column, last_chunk = 1.0 / columns, steps.written(columns) - 1, steps.written(chunks) - 1
-    for pieces in rows.blocks(steps):
+    for pieces in rows.written(steps):
         size = len(pieces)
         for j in steps.turns(columns):
             for k in steps.turns(chunks or 1):
@@ -310,24 +298,30 @@ class NpuUnits:
 
 @dataclass(slots=True)
 class Operand:
-    """A tensor that moves through SRAM part by part."""
+    """A tensor that moves through SRAM part by part: bytes of DRAM and of SRAM in one pass."""
 
     bytes: float = 0.0
-    """DRAM bytes of one pass."""
     sram_bytes: float = 0.0
-    """SRAM of one pass."""
     name: str = ""
 
 
 @dataclass(slots=True)
 class Job:
-    """One operator on an array device, ready to be written as tasks; times in s, sizes in bytes."""
+    """One operator on an array device, ready to be written as tasks; times in s, sizes in bytes.
+
+    All `units` work at the same time, each for `work_s` in all. The operator runs `repeats` times, one after
+    the other: each task stands for its part in all of them. Memory levels serve a share of the bytes read and
+    written instead of DRAM, and of that a share comes from the level which devices share.
+
+    Activations are fetched `a_after` some tasks, weights `b_after`, and work starts after those that write
+    operands into SRAM. Where nothing is fetched SRAM is reserved `a_after`. `producers` are the places in the
+    chain of the jobs whose rows it works on as they come.
+    """
 
     operator: int
     kind: TaskKind
     """DPU, DSP, or SYNC where DMA alone works."""
     units: Sequence[int]
-    """Units that work at the same time, each for `work_s` in all."""
     npu: NpuUnits
     dma: DmaTimes
     work_s: float
@@ -346,21 +340,15 @@ class Job:
     """DMA within SRAM, over all steps."""
     copy_bytes: float = 0.0
     a_after: Sequence[int] = ()
-    """Tasks that must end before activations are fetched (or SRAM is reserved, where nothing is fetched)."""
     b_after: Sequence[int] = ()
     start: Sequence[int] = ()
-    """Tasks that must end before work starts: operands that wait in SRAM."""
     producers: Sequence[int] = ()
-    """Places in the chain of the jobs whose rows it works on as they come."""
     repeats: float = 1.0
-    """Times that it runs, one after the other: each task stands for its part in all of them."""
     dispatch_s: float = 0.0
     """Time of the call before the work starts, in which DPUs and DSPs stop."""
     read_served: float = 0.0
-    """Share of the bytes read that memory levels serve instead of DRAM."""
     write_served: float = 0.0
     shared_served: float = 0.0
-    """Share of the served bytes that come from the level which devices share."""
     residents: Sequence[tuple[tuple[str, str], float]] = ()
     """Resident tensors that are allocated here, by device and name, with their bytes."""
 
@@ -425,8 +413,8 @@ def _serve(job: Job, op: Any, result: Any) -> None:
 def _activation_s_per_byte(job: Job, dma_s: float) -> float:
     """Return the DMA time of a byte of activations, which bear the extra cost of rows that are cut."""
     read_s = job.dma.read_s_per_byte
-    a_bytes = job.a.bytes * job.tiling.passes("a")
-    others = job.b.bytes * job.tiling.passes("b") + job.once_bytes
+    a_passes, b_passes = job.tiling.passes()
+    a_bytes, others = job.a.bytes * a_passes, job.b.bytes * b_passes + job.once_bytes
     smooth_s = (a_bytes + others) * read_s + job.out.bytes * job.dma.write_s_per_byte + job.copy_s
     gaps_s = max(0.0, dma_s - smooth_s)
     return read_s + (gaps_s / a_bytes if a_bytes else 0.0)
@@ -441,7 +429,7 @@ def _set_product(job: Job, arch: Any, op: Any, result: Any) -> None:
     b_bytes, out_bytes, extra = (float(op[f"{name}_dram_bytes"]) for name in ("b", "c", "extra"))
     # A large second tensor (a residual) streams with the activations, but once only.
     streamed = 0.0 if extra <= arch["dma_page_bytes"] or once else extra
-    a_bytes += streamed / max(1, job.tiling.passes("a"))
+    a_bytes += streamed / max(1, job.tiling.passes()[0])
     job.a = Operand(a_bytes, a_bytes * (used if split == Split.COLUMNS else 1))
     job.b = Operand(b_bytes, b_bytes * (used if split == Split.ROWS else 1))
     job.out = Operand(out_bytes, 0.0 if op["c_resident"] else out_bytes)
@@ -466,7 +454,7 @@ def _stream_pieces(arch: Any, op: Any, pieces: int) -> int:
     if moved <= 0.0:
         return pieces if op["fused_chain"] else 1
     tiles = float(arch["tiles"])
-    free = tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"]
+    free = float(tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"])
     return max(pieces, ceil(2.0 * moved / free))
 
 

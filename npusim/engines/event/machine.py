@@ -85,7 +85,7 @@ class Machine:
         flows, memories = len(engines) + len(hosts), 1 + len(rates.levels_bytes_per_s)
         lines = len(names) + len(sram_bytes)
         kinds = program.tasks["kind"]
-        waiting = max(1, *(np.count_nonzero(kinds == kind) for kind in (TaskKind.ENTER, TaskKind.RESERVE)))
+        waiting = max(1, *(int((kinds == kind).sum()) for kind in (TaskKind.ENTER, TaskKind.RESERVE)))
         releases = np.count_nonzero(program.tasks["end_freed"] > program.tasks["first_freed"])
         grants = np.count_nonzero(kinds == TaskKind.RESERVE)
         moves = np.count_nonzero(np.isin(kinds, _ON_FLOWS))

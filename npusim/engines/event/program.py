@@ -12,10 +12,10 @@ import numpy as np
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 
+# Turns after which a loop may repeat itself: divisors of the last.
 PERIODS = (1, 2, 3, 4, 6, 8, 12, 24)
-"""Turns after which a loop may repeat itself: divisors of the last."""
+# Tasks that the event engine simulates, over all inferences: about a minute and 1 GB.
 MOST_TASKS = 2_000_000
-"""Tasks that the event engine simulates, over all inferences: about a minute and 1 GB."""
 _REMEDY = "take the analytical engine, a smaller network, or fewer requests"
 
 
@@ -24,54 +24,53 @@ def record_type(reals: str = "", integers: str = "") -> np.dtype[Any]:
     return np.dtype([*((name, "f8") for name in reals.split()), *((name, "i8") for name in integers.split())])
 
 
+# A task. `duration_s`: alone on its unit; of DMA with all engines at work. `fixed_s`: of DMA the latency,
+# of a host the part that moves nothing. `bytes`: moved over DRAM, moved within SRAM by TRANSFER, or
+# reserved by RESERVE. `shared_bytes`: of the level that devices share. `unit`: of the first context, or
+# shared by all; -1: none. `device`: the last array device in use. `waits`: tasks that must end first.
+# Followers and freed buffers are ranges of columns of `Program`.
 TASK = record_type(
     "duration_s fixed_s bytes shared_bytes macs",
     "kind unit device operator waits first_follower end_follower first_freed end_freed",
 )
-"""A task. `duration_s`: alone on its unit; of DMA with all engines at work. `fixed_s`: of DMA the latency, of a
-host the part that moves nothing. `bytes`: moved over DRAM, moved within SRAM by
-TRANSFER, or reserved by RESERVE. `shared_bytes`: of the level that devices share. `unit`: of the first
-context, or shared by all; -1: none. `device`: the last array device in use. `waits`: tasks that must end
-first. Followers and freed buffers are ranges of columns of `Program`."""
+# SRAM that the RESERVE task `owner` grants; it is free when `users` tasks have ended.
 BUFFER = record_type("bytes", "owner users")
-"""SRAM that the RESERVE task `owner` grants; it is free when `users` tasks have ended."""
+# Fields that `ProgramBuilder.task` writes.
 _WRITTEN = ("kind", "unit", "operator", "device", "duration_s", "fixed_s", "bytes", "shared_bytes", "macs")
-"""Fields that `ProgramBuilder.task` writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop of equal turns, some of them written; the last of `PERIODS` divides the number left out."""
+    """A loop of equal turns, some of them written; the last of `PERIODS` divides the number left out.
+
+    `level` is the depth of the loops inside it that are written in part as well. `starts` has the first step,
+    later the first task, of each turn that is written, and the end of the last.
+    """
 
     turns: int
-    """All turns."""
     level: int
-    """Depth of the loops inside it that are written in part as well."""
     starts: list[int]
-    """First step (later: task) of each turn that is written, and the end of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The tasks of one inference, in program order."""
+    """The tasks of one inference, in program order.
+
+    `operators` and `tensors` are the names of operators and buffers by number, `sram_bytes` the SRAM of the
+    tiles of one context by array device. `tasks` are records of TASK, `buffers` of BUFFER. Each task has a
+    range of `followers` (tasks) and of `freed` (buffers), int64. `loops` are written in part, with the number
+    of their operator; inner ones come first.
+    """
 
     units: list[ExecutionUnit]
     operators: list[str]
-    """Operator names by number."""
     sram_bytes: tuple[float, ...]
-    """SRAM of the tiles of one context, by array device."""
     tasks: Any
-    """Array of TASK."""
     followers: Any
-    """Tasks that wait for each task, int64."""
     freed: Any
-    """Buffers that each task is done with, int64."""
     buffers: Any
-    """Array of BUFFER."""
     tensors: list[str]
-    """Tensor that each buffer holds."""
     loops: list[tuple[int, Loop]]
-    """Loops that are written in part, with their operator; inner ones first."""
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -93,10 +92,10 @@ class ProgramBuilder:
     ) -> None:
         self._machine = (units, operators, sram_bytes)
         self._count = 0
+        # Numbers of all tasks, in the order of `_WRITTEN`; owner and bytes of all buffers.
         self._tasks, self._buffers = array("d"), array("d")
-        """Numbers of all tasks, in the order of `_WRITTEN`; owner and bytes of all buffers."""
+        # Pairs of a task and its follower; of a task and a buffer that it is done with.
         self._edges, self._frees = array("q"), array("q")
-        """Pairs of a task and its follower; of a task and a buffer that it is done with."""
         self._tensors: list[str] = []
         self.loops: list[tuple[int, Loop]] = []
         """See `Program`; starts are tasks."""

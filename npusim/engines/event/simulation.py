@@ -20,91 +20,87 @@ from npusim.cost import compiled, compiled_making_arrays, compiled_or_plain
 from npusim.engines.event.program import record_type
 from npusim.engines.timeline import TaskKind
 
+# Kinds of units: a task takes its time; a flow follows a latency; a flow follows a fixed part.
 COMPUTE, ENGINE, HOST = range(3)
-"""Kinds of units: a task takes its time; a flow follows a latency; a flow follows a fixed part."""
+# Actions; their subject is a unit, a unit, a unit, nothing, an execution, a slot.
 _UNIT_DONE, _HOST_MOVES, _LATENCY_OVER, _FLOWS_END, _LAUNCH_ENDS, _INFERENCE_BEGINS = range(6)
-"""Actions; their subject is a unit, a unit, a unit, nothing, an execution, a slot."""
+# Times that a timer is set to at once; later ones are forgotten, but their action still runs.
 TIMERS = 16
-"""Times that a timer is set to at once; later ones are forgotten, but their action still runs."""
 KINDS = 1 + max(int(kind) for kind in TaskKind)
 _RESERVE, _LAUNCH = int(TaskKind.RESERVE), int(TaskKind.LAUNCH)
 _ENTER, _LEAVE = int(TaskKind.ENTER), int(TaskKind.LEAVE)
+# Time of a task as plain Python.
 _TASK_MS = 0.012
-"""Time of a task as plain Python."""
 
 
+# The run: time; begin of the present speeds; most SRAM in use in one context; numbers of requested and kept
+# actions, begun and ended inferences, moving flows (and hosts' flows), ready tasks, logged changes.
 RUN = record_type(
     "now_s flows_since_s peak_bytes",
     "actions kept begun ended active hosts_active ready sram_changes dram_changes",
 )
-"""The run: time; begin of the present speeds; most SRAM in use in one context; numbers of requested and
-kept actions, begun and ended inferences, moving flows (and hosts' flows), ready tasks, logged changes."""
+# A task in one inference, with times in s; `waits` counts the tasks that must still end.
 EXECUTION = record_type("ready start end", "cause unit waits")
-"""A task in one inference, with times in s; `waits` counts the tasks that must still end."""
 INFERENCE = record_type("begun ended", "slot")
+# A unit. `stride` leads to the same unit of the next context. From `first` on, `ready` tasks are a heap in
+# `State.queue`, and `pending` transfers whose latency runs are in `State.pending`.
 UNIT = record_type("", "kind flow stride current is_woken first ready pending timers")
-"""A unit. `stride` leads to the same unit of the next context. From `first` on, `ready` tasks are a heap in
-`State.queue`, and `pending` transfers whose latency runs are in `State.pending`."""
 PENDING = record_type("time_s", "execution")
 FLOW = record_type("left_s speed top_speed", "unit device shares_engines")
+# A context of an array device, with its SRAM.
 CONTEXT = record_type("capacity_bytes free_bytes freed_bytes changed_s used_before_bytes", "is_open is_seen")
-"""A context of an array device, with its SRAM."""
 DEVICE = record_type("", "first_context end_context level engines moving")
+# Executions that wait in a line: `State.waiting` from `first` to `end`.
 LINE = record_type("", "first end")
-"""Executions that wait in a line: `State.waiting` from `first` to `end`."""
 CHANGE = record_type("time_s value")
 REQUEST = record_type("time_s", "number action subject")
 
 
 class State(NamedTuple):
-    """The state of a run; arrays of records unless a type is named."""
+    """The state of a run: arrays of the records above, or of numbers.
+
+    Per inference: `buffer_users` counts the tasks that still use a buffer, shape (inferences, buffers);
+    `context_of` is the context that it works in, shape (inferences, devices). `ready` is a stack of the
+    executions that wait for nothing else. `lines` are of phases that wait to enter each device, then of
+    reservations that wait for SRAM of each context; `waiting` holds their executions, a ring for each line.
+
+    There is one unit more than in the program: the last holds the timer of flows. `timer_s` has the times
+    that each timer is set to, shape (units + 1, TIMERS).
+
+    `top_speed` is the speed of one engine alone, relative to one of all, and `on_dram` whether a kind of task
+    moves over DRAM, shape (devices, KINDS). Flows are of DMA engines, then of hosts; `active` are those that
+    move. `bandwidth` (bytes/s) is of DRAM, then of each shared memory level; `bytes_per_s` the rate of each
+    flow through each memory at speed 1. `sram` and `dram` log bytes in use over all contexts, and bytes/s.
+    `kept` are the requests of a run that is resumed.
+    """
 
     run: Any
-    """One record."""
     tasks: Any
     followers: Any
-    """Followers of all tasks, int64."""
     freed: Any
-    """Buffers that tasks are done with, int64."""
     buffers: Any
     executions: Any
     inferences: Any
     buffer_users: Any
-    """Tasks that still use a buffer, int64, shape (inferences, buffers)."""
     context_of: Any
-    """Context that an inference works in, int64, shape (inferences, devices)."""
     ready: Any
-    """Stack of the executions that wait for nothing else, int64."""
     units: Any
-    """One more than units: the last holds the timer of flows."""
     queue: Any
     pending: Any
     timer_s: Any
-    """Times that each timer is set to, float64, shape (units + 1, TIMERS)."""
     contexts: Any
     devices: Any
     lines: Any
-    """Phases that wait to enter each device, then reservations that wait for SRAM of each context."""
     waiting: Any
-    """Executions in each line, int64, shape (devices + contexts, places); a ring."""
     top_speed: Any
-    """Speed of one engine alone, relative to one of all, float64, shape (devices, KINDS)."""
     on_dram: Any
-    """Whether a kind of task moves over DRAM, int64, shape (devices, KINDS)."""
     flows: Any
-    """Flows of DMA engines, then of hosts."""
     bandwidth: Any
-    """Bytes/s of DRAM, then of each shared memory level, float64."""
     bytes_per_s: Any
-    """Rate of each flow through each memory at speed 1, float64, shape (memories, flows)."""
     active: Any
-    """Flows that move, int64."""
     sram: Any
-    """Bytes in use in SRAM over all contexts."""
     dram: Any
-    """Traffic on DRAM in bytes/s."""
     kept: Any
-    """Requests that are kept for a run that is resumed."""
 
 
 @compiled

@@ -23,32 +23,29 @@ from npusim.engines.event.machine import Machine, TransferRates, simulate
 from npusim.engines.event.program import PERIODS, Loop, Program, refuse_many
 from npusim.engines.timeline import EventLog, TaskKind
 
+# Turns of a loop that are simulated at first (and up to as many again), and the factor by which they grow
+# where no period shows up.
 _TURNS, _GROWTH = 24, 4
-"""Turns of a loop that are simulated at first (and up to as many again), and the factor by which they grow
-where no period shows up."""
+# Share of a period by which two periods of a loop may differ.
 _TURN_TOLERANCE = 1e-7
-"""Share of a period by which two periods of a loop may differ."""
+# Inferences per context that are simulated at first, twice as many where they do not repeat; and how many
+# times the first a machine has room for before one is made for all.
 _INFERENCES, _ROOM = 6, 4
-"""Inferences per context that are simulated at first, twice as many where they do not repeat; and how many
-times the first a machine has room for before one is made for all."""
+# Share of a period by which two periods of inferences may differ: prefetched loads run ahead a little more
+# each time, while inferences end at the same pace. About three times those in flight are left out.
 _INFERENCE_TOLERANCE = 1e-5
-"""Share of a period by which two periods of inferences may differ: prefetched loads run ahead a little more
-each time, while inferences end at the same pace. About three times those in flight are left out."""
 _NEVER_S = 1e300
 _ON_DMA = (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.TRANSFER)
 
 
 class Window(NamedTuple):
-    """A period of a loop, which stands for others like it."""
+    """A period of a loop, tasks `first` to before `last`, which stands for `repeats` such periods."""
 
     begin_s: float
     length_s: float
     repeats: int
-    """Periods that it stands for, itself included."""
     first: int
-    """Its first task."""
     last: int
-    """The task after its last."""
 
 
 def simulate_folded(
@@ -169,20 +166,19 @@ def _stretch(log: EventLog, windows: list[Window]) -> None:
 
 
 class Measured(NamedTuple):
-    """The inferences that figures are means of."""
+    """The inferences that figures are means of, as their numbers among the simulated ones.
+
+    They last from the end of the inference before them to the end of the last of them; `latency_s` is their
+    mean time from request to end. Operators are shown of the inference `shown`. `left_out` further inferences
+    were not simulated.
+    """
 
     numbers: Any
-    """Their numbers among the simulated ones, int64 array."""
     shown: int
-    """The inference whose operators are shown."""
     begin_s: float
-    """End of the last inference before them."""
     end_s: float
-    """End of the last of them."""
     latency_s: float
-    """Mean time from an inference's request to its end."""
     left_out: int = 0
-    """Further inferences, which were not simulated."""
 
     @property
     def interval_s(self) -> float:
@@ -240,8 +236,7 @@ def simulate_requests(
 
 def _ended_in_a_row(log: EventLog) -> Any:
     """Return the ends of the first inferences, up to one that has not ended."""
-    is_running = log.ended < 0.0
-    return log.ended[: int(np.argmax(is_running)) if is_running.any() else len(log.ended)]
+    return log.ended[: int(np.argmax(np.append(log.ended, -1.0) < 0.0))]
 
 
 def _measured(ended: Any, begun: Any, requests: int, measured: int) -> Measured:
@@ -255,10 +250,8 @@ def _measured(ended: Any, begun: Any, requests: int, measured: int) -> Measured:
 def _steady(program: Program, log: EventLog, requests: int, measured: int) -> Measured | None:
     """Return the measured inferences of a run in steady state; None where it is not yet in one."""
     ended = _ended_in_a_row(log)
-    times = [
-        np.where(values < 0.0, _NEVER_S, values).reshape(-1, len(program))
-        for values in (log.ready, log.start, log.end)
-    ]
+    columns = (np.where(values < 0.0, _NEVER_S, values) for values in (log.ready, log.start, log.end))
+    times = [column.reshape(-1, len(program)) for column in columns]
     ends = np.sort(ended)
     # The latest end before which no inference worked that is still running.
     on_unit = program.tasks["unit"] >= 0

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ import numpy as np
 from npusim.cost import compiled
 from npusim.errors import InfeasibleError
 
+# Relative difference, to the largest amount of a chain, below which two amounts are equal.
 _ROUNDING = 1e-12
-"""Relative difference, to the largest amount of a chain, below which two amounts are equal."""
+# Relative precision of the least mean power that a message names.
 _POWER_STEP = 1e-6
-"""Relative precision of the least mean power that a message names."""
 LATENCY, ENERGY = 0, 1
 
 
@@ -78,14 +79,13 @@ class ChainProblem:
         array of float64, shape (placements, 2)
         """
         units = np.asarray(placements, np.int64)
-        before, after, steps = units[:, :-1], units[:, 1:], np.arange(len(self.blocks) - 1)
         amounts = []
         for work, crossing in ((self.time_s, self.crossing_s), (self.energy_j, self.crossing_j)):
-            terms = np.empty((len(units), 2 * len(self.blocks) - 1))
-            terms[:, 0] = work[0, units[:, 0]]
-            terms[:, 1::2] = work[steps + 1, after]
-            terms[:, 2::2] = np.where(before != after, crossing[steps, before, after], 0.0)
-            amounts.append(np.cumsum(terms, axis=1)[:, -1])
+            total = work[0, units[:, 0]]
+            for i, (before, after) in enumerate(pairwise(units.T)):
+                total = total + work[i + 1, after]
+                total += np.where(before != after, crossing[i, before, after], 0.0)
+            amounts.append(total)
         return np.stack(amounts, axis=1)
 
 

@@ -173,12 +173,9 @@ def _links(
     links = []
     staying = sorted(residency.whole | residency.row_fused)
     for batch in _batches({tensor: users[tensor] for tensor in staying if tensor in users}):
-        left = {
-            "whole": residency.whole.difference(batch),
-            "row_fused": residency.row_fused.difference(batch),
-        }
+        whole, row_fused = (names.difference(batch) for names in (residency.whole, residency.row_fused))
         with np.errstate(invalid="ignore"):
-            added = costs_under(replace(residency, **left)) - kept
+            added = costs_under(replace(residency, whole=whole, row_fused=row_fused)) - kept
         # The plan with a tensor is the best: it costs nothing to keep it.
         added = np.where(np.isfinite(added), np.maximum(0.0, added), 0.0)
         for tensor in batch:

@@ -33,22 +33,22 @@ from npusim.mapping.graphsplit.problem import Link, Load
 
 Passed = Mapping[str, tuple[int, tuple[int, ...]]]
 """Maker and readers of each tensor that passes between nodes."""
+# Results of the kernel that make a `Load`.
 _FIELDS = ("latency_s", "streamed_bytes", "energy_j", "dma_s")
-"""Results of the kernel that make a `Load`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """The part of a host's chain of operators that one node has."""
+    """The part of a host's chain of operators that one node has, in its place among the chain's segments.
+
+    `own` are its operators, `names` all operators of the chain up to its end.
+    """
 
     node: int
     chain: int
     place: int
-    """Place among the segments of its chain."""
     names: tuple[str, ...]
-    """Operators of the chain up to its end."""
     own: tuple[str, ...]
-    """Operators of its own."""
 
 
 class HostCosting:
@@ -87,15 +87,15 @@ class HostCosting:
 
     def links(self, passed: Passed, device: int) -> list[Link]:
         """Return the links of tensors that pass to or from another device."""
+        # Segments that read each stored tensor.
         readers: dict[str, list[int]] = {}
-        """Segments that read each stored tensor."""
         for i, segment in enumerate(self.segments):
             for stored in stored_inputs(self.graph, Group(segment.own[0], segment.own[1:]), self.root):
                 readers.setdefault(stored, []).append(i)
         rows: list[Any] = []
         before: list[Any] = []
+        # Tensor and node of each changed row.
         changed: list[tuple[str, int]] = []
-        """Tensor and node of each changed row."""
         for tensor, (_, used) in passed.items():
             writer = self.graph.writer(tensor)
             made_in = self.segment_of.get(writer.name) if writer is not None else None

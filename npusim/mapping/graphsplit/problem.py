@@ -231,11 +231,14 @@ def merged(problem: Problem, units: Sequence[Sequence[int]]) -> Problem:
     first = [nodes[0] for nodes in units]
     links = (_merged_link(link, unit) for link in problem.links)
     handed = ((unit[m], _others(readers, m, unit), size) for m, readers, size in problem.handed)
+    sums: dict[str, Any] = {
+        name: np.add.reduceat(getattr(problem, name), first, axis=0) for name in Load._fields
+    }
     return replace(
         problem,
         names=tuple(problem.names[i] for i in first),
         allowed=np.logical_and.reduceat(problem.allowed, first, axis=0),
-        **{name: np.add.reduceat(getattr(problem, name), first, axis=0) for name in Load._fields},
+        **sums,
         links=tuple(link for link in links if link.readers),
         handed=tuple(result for result in handed if result[1]),
         members=tuple(tuple(n for m in problem.members[u[0] : u[-1] + 1] for n in m) for u in units),
@@ -284,8 +287,8 @@ def _link_loads(problem: Problem, home: int, is_first: bool) -> Any:
 
     A link costs nothing where none or all of its users are at home.
     """
+    # Changes from each cut to the next.
     steps = np.zeros((len(problem.names) + 1, len(Load._fields)))
-    """Changes from each cut to the next."""
     for link in problem.links:
         if link.home != home:
             continue

@@ -39,11 +39,11 @@ _BOUND_LINKS = 6
 _ROUNDING = 1e-12
 Objective = Literal["latency", "energy"]
 _ROUNDS = 24
+# Relative distance to the lower bound that ends the search.
 _CLOSE = 1e-3
-"""Relative distance to the lower bound that ends the search."""
+# How strongly weights follow the load: the weight of a fully busy device grows e^(step / sqrt(round))
+# times.
 _STEP = 2.0
-"""How strongly weights follow the load: the weight of a fully busy device grows e^(step / sqrt(round)) times.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,12 @@ State = tuple[int, int]
 
 
 class _Touch(NamedTuple):
-    """A group's use of a link."""
+    """A group's use of a link: cost of its own transfer, and of the earlier users', all at home."""
 
     home: int
     bit: int
     own: float
-    """Cost of its transfer."""
     past: float
-    """Cost of the transfers of the earlier users, all at home."""
     closes: bool
     """Whether it is the last use."""
 
