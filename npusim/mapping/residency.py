@@ -41,7 +41,7 @@ _FEW_TENSORS = 12
 
 
 class _Use(NamedTuple):
-    """Groups that make and last read an intermediate tensor, and how often DRAM moves it unless it is kept."""
+    """Groups that make and last read a tensor, and how often it moves through DRAM unless it is kept."""
 
     bytes: float
     first: int

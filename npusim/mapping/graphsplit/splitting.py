@@ -27,8 +27,7 @@ from npusim.arch import Soc
 from npusim.cost import DeviceTimes, fill_interval_bounds_s, interval_s, throttled_interval_s
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
-from npusim.mapping.graphsplit.device_costs import placement_problem
-from npusim.mapping.graphsplit.host_costs import homes
+from npusim.mapping.graphsplit.device_costs import homes, placement_problem
 from npusim.mapping.graphsplit.problem import Link, Load, ObjectiveWeights, Problem
 from npusim.mapping.mapped import Mapped, Run, map_placed
 from npusim.mapping.placing import unpacked, wished
@@ -47,16 +46,20 @@ _STEP = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
-    """A placement and its cost at some weights."""
+class Split:
+    """A placement of a problem's groups."""
 
+    problem: Problem
     placement: tuple[int, ...]
     """Device of each group."""
-    cost: float
-    exact: bool
-    """Whether it is proven that no placement of this order is cheaper."""
+    value: float
+    """Time between two inferences (s), or energy of one (J), by the costs of the problem."""
     bound: float
-    """No placement costs less."""
+    """No placement of this order has less."""
+    exact: bool
+    """Whether value and bound are proven to be the same."""
+    others: tuple[tuple[int, ...], ...] = ()
+    """Further good placements, the best first: costs are additive here, an engine may differ."""
 
 
 class _Path(NamedTuple):
@@ -82,7 +85,7 @@ class _Touch(NamedTuple):
     """Whether it is the last use."""
 
 
-def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_STATES) -> Solution:
+def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_STATES) -> Split:
     """Return the cheapest placement.
 
     Parameters
@@ -138,9 +141,9 @@ def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_S
     bound = best.cost
     if not exact:
         few = min(_BOUND_LINKS, int(np.log2(most_states / len(problem.devices))))
-        bound = solve(_with_few_links(problem, weights, few), weights, most_states).cost
+        bound = solve(_with_few_links(problem, weights, few), weights, most_states).value
     proven = exact or bound >= best.cost * (1.0 - _ROUNDING)
-    return Solution(tuple(reversed(placement)), best.cost, proven, min(bound, best.cost))
+    return Split(problem, tuple(reversed(placement)), best.cost, min(bound, best.cost), proven)
 
 
 def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> Problem:
@@ -187,22 +190,6 @@ def _touches(problem: Problem, weights: ObjectiveWeights) -> list[list[_Touch]]:
             past += own
         closing[link.readers[-1]].append(bit)
     return touches
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """A placement of a problem's groups."""
-
-    problem: Problem
-    placement: tuple[int, ...]
-    value: float
-    """Time between two inferences (s), or energy of one (J), by the costs of the problem."""
-    bound: float
-    """No placement of this order has less."""
-    exact: bool
-    """Whether value and bound are the same."""
-    others: tuple[tuple[int, ...], ...] = ()
-    """Further good placements, the best first: costs are additive here, an engine may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +258,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
     per_load = _bounds_per_load(terms)
     share = np.full(len(per_load), 1.0 / len(per_load))
     if terms.requests <= 1.0:
-        solution = solve(problem, _weights(per_load, terms, share))
-        return Split(problem, solution.placement, solution.cost, solution.bound, solution.exact)
+        return solve(problem, _weights(per_load, terms, share))
     values: dict[tuple[int, ...], float] = {}
     bound = 0.0
     for round_ in range(1, _ROUNDS + 1):
