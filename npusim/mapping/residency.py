@@ -59,14 +59,14 @@ def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
     marked = _marked(graph, groups, root)
     row_fused = row_fusable(graph, groups, root) - sent
     fuses = bool(row_fused)
-    beside = {name: use for name, use in uses.items() if name not in row_fused}
+    apart = {name: use for name, use in uses.items() if name not in row_fused}
     steps = [Plan(False)]
     if fuses:
         steps.append(Plan(True))
     shares = [step / CACHE_STEPS for step in range(CACHE_STEPS + 1 if marked else 1)]
-    for whole in (frozenset[str](), *_by_size(beside)):
+    for whole in (frozenset[str](), *_by_size(apart)):
         steps += [Plan(fuses, whole, share) for share in shares if whole or share]
-    steps += [Plan(fuses, whole) for whole in _by_moment(beside)]
+    steps += [Plan(fuses, whole) for whole in _by_moment(apart)]
     if fuses:  # row blocks and the weights of their readers may not fit side by side
         steps += [Plan(False, whole) for whole in (*_by_size(uses), *_by_moment(uses))]
     return Plans(tuple(dict.fromkeys(steps)), row_fused, tuple(marked))

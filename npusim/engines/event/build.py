@@ -130,7 +130,7 @@ def _fitting(
 
 
 def _pieces(mapped: Mapped, members: tuple[int, ...], held_bytes: float) -> int:
-    """Return the pieces with which a chain fits beside other tensors, with two buffers or one; 0: none."""
+    """Return the pieces of a chain that fits with other tensors, in two buffers or one; 0: none."""
     arch = mapped.arch[mapped.decisions.groups[members[0]].device]
     npu, coarsest = NpuUnits(arch), int(arch["stream_pieces"])
     sram_bytes = float(arch["tiles"]) * float(arch["sram_tile_bytes"])

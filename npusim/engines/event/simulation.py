@@ -42,7 +42,7 @@ RUN = record_type(
 # A task in one inference, with times in s; `waits` counts the tasks that must still end.
 EXECUTION = record_type("ready start end", "cause unit waits")
 INFERENCE = record_type("begun ended", "slot")
-# A unit. `stride` leads to the same unit of the next context. From `first` on, `ready` tasks are a heap in
+# A unit. `stride` leads to the same unit of the next context. From `first` on, `ready` tasks are in
 # `State.queue`, and `pending` transfers whose latency runs are in `State.pending`.
 UNIT = record_type("", "kind flow stride current is_woken first ready pending timers")
 PENDING = record_type("time_s", "execution")
@@ -104,34 +104,15 @@ class State(NamedTuple):
 
 
 @compiled
-def _push(heap: Any, first: int, size: int, value: Any) -> None:
-    """Put a value into a heap of `size` values."""
-    place = size
-    while place > 0:
-        parent = (place - 1) // 2
-        if heap[first + parent] <= value:
-            break
-        heap[first + place] = heap[first + parent]
-        place = parent
-    heap[first + place] = value
-
-
-@compiled
-def _pop(heap: Any, first: int, size: int) -> Any:
-    """Remove and return the least of a heap of `size` values."""
-    least, value = heap[first], heap[first + size - 1]
-    size -= 1
-    place = 0
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
-        if child + 1 < size and heap[first + child + 1] < heap[first + child]:
-            child += 1
-        if heap[first + child] >= value:
-            break
-        heap[first + place] = heap[first + child]
-        place = child
-    heap[first + place] = value
-    return least
+def _make_ready(state: State, number: int, execution: int) -> None:
+    """Add a task to the ready tasks of a unit: the last is the first in program order; they are few."""
+    unit = state.units[number]
+    place = unit.first + unit.ready
+    while place > unit.first and state.queue[place - 1] < execution:
+        state.queue[place] = state.queue[place - 1]
+        place -= 1
+    state.queue[place] = execution
+    unit.ready += 1
 
 
 @compiled_making_arrays
@@ -396,8 +377,7 @@ def _queue(state: State, number: int, execution: int, from_s: float) -> None:
         entry.time_s, entry.execution = from_s, execution
         unit.pending += 1
     else:
-        _push(state.queue, unit.first, unit.ready, execution)
-        unit.ready += 1
+        _make_ready(state, number, execution)
 
 
 @compiled
@@ -474,8 +454,7 @@ def _start_next(state: State, agenda: Any, number: int) -> None:
         for place in range(unit.first, unit.first + unit.pending):
             transfer, free = state.pending[place], state.pending[unit.first + kept]
             if transfer.time_s <= run.now_s:
-                _push(state.queue, unit.first, unit.ready, transfer.execution)
-                unit.ready += 1
+                _make_ready(state, number, transfer.execution)
             else:
                 free.time_s, free.execution = transfer.time_s, transfer.execution
                 soonest_s = min(soonest_s, transfer.time_s)
@@ -485,8 +464,8 @@ def _start_next(state: State, agenda: Any, number: int) -> None:
             _set_timer(state, agenda, number, soonest_s)
     if unit.ready == 0:
         return
-    execution = _pop(state.queue, unit.first, unit.ready)
     unit.ready -= 1
+    execution = state.queue[unit.first + unit.ready]
     unit.current = execution
     state.executions[execution].start = run.now_s
     task = state.tasks[execution % len(state.tasks)]

@@ -161,24 +161,20 @@ def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
     scale = np.abs(np.where(np.isfinite(nodes), nodes, 0.0)).max(1).sum(0) + np.abs(edges).max((1, 2)).sum(0)
     slack = _ROUNDING * np.maximum(scale, np.finfo(float).tiny)
     values, last_unit = np.zeros((1, amounts)), np.zeros(1, np.int64)
-    history = []
+    possible, history = np.isfinite(nodes[..., LATENCY]), []
     for i in range(count):
         crossing = edges[i - 1] if i else np.zeros((units, units, amounts))
-        longer = []
-        for unit in np.flatnonzero(np.isfinite(nodes[i, :, LATENCY])).tolist():
-            candidates = values + crossing[last_unit, unit] + nodes[i, unit]
-            before = np.flatnonzero((candidates + least[i, unit] <= most + slack).all(axis=1))
-            before = before[np.lexsort(candidates[before].T[::-1])]
-            kept = np.empty(len(before), np.int64)
-            total = _undominated(candidates[before], largest[i, unit], most, slack, kept)
-            before = before[kept[:total]]
-            longer.append((candidates[before], np.full(total, unit), before))
-        if not longer:
+        longer = values[:, None] + crossing[last_unit] + nodes[i]  # partial placements, units, amounts
+        before, unit = np.nonzero(possible[i] & (longer + least[i] <= most + slack).all(axis=-1))
+        values = longer[before, unit]
+        order = np.lexsort((*values.T[::-1], unit))
+        kept = np.empty(len(order), np.int64)
+        total = _undominated(values[order], unit[order], largest[i], most, slack, kept)
+        order = order[kept[:total]]
+        values, last_unit = values[order], unit[order]
+        if not total:
             return None
-        values, last_unit, before = (np.concatenate(parts) for parts in zip(*longer, strict=True))
-        if not len(values):
-            return None
-        history.append((last_unit, before))
+        history.append((last_unit, before[order]))
     values, kept = _pareto(values)
     placements, place = np.empty((len(kept), count), np.int64), kept
     for i, (last_unit, before) in reversed(list(enumerate(history))):
@@ -200,15 +196,16 @@ def _still_to_come(nodes: Any, edges: Any) -> tuple[Any, Any]:
 
 
 @compiled
-def _undominated(values: Any, largest: Any, most: Any, slack: Any, kept: Any) -> int:
-    """List the partial placements on one unit that none before them dominates, up to rounding.
+def _undominated(values: Any, units: Any, largest: Any, most: Any, slack: Any, kept: Any) -> int:
+    """List the partial placements that none before them on the same unit dominates, up to rounding.
 
     Amounts that stay within their limit in any case, given the largest still to come, are equal.
 
     Parameters
     ----------
     values : array, shape (placements, amounts)
-        Sorted by amounts.
+        Sorted by unit, then by amounts.
+    units : array of int64, shape (placements,)
     kept : array of int64, shape (placements,)
         Filled with the placements.
 
@@ -217,16 +214,17 @@ def _undominated(values: Any, largest: Any, most: Any, slack: Any, kept: Any) ->
     int
         How many there are.
     """
-    count, amounts = 0, values.shape[1]
+    count, first, amounts = 0, 0, values.shape[1]
     for new in range(values.shape[0]):
+        if new > 0 and units[new] != units[new - 1]:
+            first = count
+        earliest = max(first, count - 1) if amounts == 2 else first  # earlier ones have more energy
         dominated = False
-        first = count - 1 if amounts == 2 else 0  # earlier ones have more energy
-        for place in range(count - 1, max(first, 0) - 1, -1):
-            other = values[kept[place]]
-            dominated = True
+        for place in range(count - 1, earliest - 1, -1):
+            other, dominated = kept[place], True
             for c in range(amounts):
-                safe = c > 1 and other[c] + largest[c] <= most[c]
-                if not safe and other[c] > values[new, c] + slack[c]:
+                safe = c > 1 and values[other, c] + largest[units[new], c] <= most[c]
+                if not safe and values[other, c] > values[new, c] + slack[c]:
                     dominated = False
                     break
             if dominated:
