@@ -26,7 +26,7 @@ def million_tasks() -> tuple[int, float]:
     """
     mapped = Scenario("gat-cora", SOC, "effop", hint="throughput").mapped
     program = build_program(mapped)
-    working = sum(unit >= 0 for unit in program.unit)
+    working = int((program.tasks["unit"] >= 0).sum())
     inferences = -(-1_000_000 // working)
     begin = time.process_time()
     simulate(program, transfer_rates(mapped.arch), inferences, 8)
@@ -40,7 +40,7 @@ def test_tasks_a_second(benchmark, workload, stack):
     """Only tasks that take time on a unit count, not the points in time between them."""
     mapped = Scenario(workload, SOC, stack, hint="throughput").mapped
     program, rates = build_program(mapped), transfer_rates(mapped.arch)
-    working = sum(unit >= 0 for unit in program.unit)
+    working = int((program.tasks["unit"] >= 0).sum())
     inferences = max(8, 30_000 // working)
     benchmark.pedantic(simulate, (program, rates, inferences, 8), rounds=5, warmup_rounds=1)
     rate = working * inferences / benchmark.stats["median"]

@@ -9,6 +9,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise
 from math import ulp
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -344,6 +345,19 @@ _RESERVE, _LAUNCH = int(TaskKind.RESERVE), int(TaskKind.LAUNCH)
 _ENTER, _LEAVE = int(TaskKind.ENTER), int(TaskKind.LEAVE)
 
 
+def in_lists(program: Program) -> SimpleNamespace:
+    """Return a program as a list for each property of its tasks and buffers."""
+    tasks, buffers = (
+        {name: of[name].tolist() for name in of.dtype.names} for of in (program.tasks, program.buffers)
+    )
+    lists = SimpleNamespace(units=program.units, sram_bytes=program.sram_bytes, **tasks)
+    lists.next_task, lists.free_buffer = program.followers.tolist(), program.freed.tolist()
+    lists.next_start, lists.free_start = [0, *lists.end_follower], [0, *lists.end_freed]
+    lists.buffer_bytes, lists.buffer_owner = buffers["bytes"], buffers["owner"]
+    lists.buffer_users = buffers["users"]
+    return lists
+
+
 class Machine:
     """A run of a program: `inferences` times, `in_flight` at once.
 
@@ -354,7 +368,8 @@ class Machine:
 
     def __init__(self, program: Program, rates: TransferRates, inferences: int, in_flight: int) -> None:
         self.clock = Clock()
-        self.program, self.rates, self.count = program, rates, len(program)
+        self.program, self.rates, self.count = in_lists(program), rates, len(program)
+        program = self.program
         self.inferences, self.in_flight = inferences, min(in_flight, inferences)
         self.log = Log(self.count, inferences)
         self._waits = program.waits * inferences
@@ -442,7 +457,7 @@ class Machine:
                 ready.append(follower)
         return ready
 
-    def _free(self, task: int, base: int, buffers: array[int]) -> None:
+    def _free(self, task: int, base: int, buffers: list[int]) -> None:
         program, users = self.program, self._users
         inference = base // self.count
         offset = inference * len(program.buffer_bytes)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from npusim.arch import Soc, load_soc, soc_names
 from npusim.cost.design_point import arch_row
+from npusim.cost.plans import operators_of
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Editor, Graph
 from npusim.mapping import Run, plan_tables
@@ -257,7 +258,7 @@ def tight_convolutions(draw: Any) -> tuple[Any, Any]:
     """A design point and the row of a convolution, with little SRAM for it."""
     graph, machine = draw(convolutions()), draw(machines())
     row = arch_row(machine.soc, draw(st.integers(1, 3)), 1, "latency")
-    op = plan_tables(graph, machine.soc).lowered(0).ops[0]
+    op = operators_of(plan_tables(graph, machine.soc).table, 0)[0]
     for side in "abc":
         if draw(st.integers(0, 3)) == 0:
             op[f"{side}_resident"], op[f"{side}_dram_bytes"] = 1, 0.0

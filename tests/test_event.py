@@ -1,6 +1,5 @@
 """Laws of the event engine: nothing is lost, nothing is in two places, nothing is faster than its parts."""
 
-from array import array
 from contextlib import nullcontext
 from dataclasses import fields
 from typing import NamedTuple
@@ -145,11 +144,11 @@ def check_bounds(mapped, estimate, line):
 def longest_path_s(program, rates):
     """Length of the longest chain of tasks that wait for each other, each at its fastest (s)."""
     ready, longest = [0.0] * len(program), 0.0
-    for task in range(len(program)):
-        top_speed, _ = rates.speed[0].get(program.kind[task], (1.0, False))
-        end = ready[task] + program.fixed_s[task] + program.duration_s[task] / top_speed
+    for number, task in enumerate(program.tasks):
+        top_speed, _ = rates.speed[0].get(int(task["kind"]), (1.0, False))
+        end = ready[number] + task["fixed_s"] + task["duration_s"] / top_speed
         longest = max(longest, end)
-        for follower in program.next_task[program.next_start[task] : program.next_start[task + 1]]:
+        for follower in program.followers[task["first_follower"] : task["end_follower"]]:
             ready[follower] = max(ready[follower], end)
     return longest
 
@@ -329,12 +328,10 @@ def test_blocks_cover_all_stencils(total, count):
     assert max(cut) == cut[0]
 
 
-def test_columns_are_compact():
+def test_tasks_are_compact():
     program = build_program(map_graph(two_small_products(), SERIES2, Run()))
-    assert all(
-        isinstance(getattr(program, name), array)
-        for name in ("kind", "duration_s", "next_task", "free_buffer")
-    )
+    assert program.tasks.itemsize <= 112
+    assert all(array.dtype == np.int64 for array in (program.followers, program.freed))
 
 
 def test_a_fused_chain_may_be_longer_than_pythons_stack():

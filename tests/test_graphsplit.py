@@ -108,9 +108,9 @@ def test_no_placement_is_cheaper_than_the_one_found(data):
     found = solve(problem, weights)
     every = product(range(len(problem.devices)), repeat=len(problem.names))
     assert found.exact
-    assert found.cost == pytest.approx(min(naive_cost(problem, p, weights) for p in every))
-    assert naive_cost(problem, found.placement, weights) == pytest.approx(found.cost)
-    assert problem.cost(found.placement, weights) == pytest.approx(found.cost)
+    assert found.value == pytest.approx(min(naive_cost(problem, p, weights) for p in every))
+    assert naive_cost(problem, found.placement, weights) == pytest.approx(found.value)
+    assert problem.cost(found.placement, weights) == pytest.approx(found.value)
 
 
 @given(problems(most_groups=25, most_devices=2, homes=1))
@@ -119,7 +119,7 @@ def test_on_two_devices_it_agrees_with_a_minimum_cut(problem):
     if len(problem.devices) < 2:
         return
     weights = ObjectiveWeights((1.0, 1.0), 1.0)
-    assert solve(problem, weights).cost == pytest.approx(minimum_cut(problem, weights), abs=1e-6)
+    assert solve(problem, weights).value == pytest.approx(minimum_cut(problem, weights), abs=1e-6)
 
 
 def minimum_cut(problem: Problem, weights: ObjectiveWeights) -> float:
@@ -306,6 +306,6 @@ def test_where_states_are_dropped_the_bound_is_true_and_counts_all_work(data):
     weights = data.draw(weights_for(len(problem.devices)))
     exact = solve(problem, weights)
     found = solve(problem, weights, data.draw(st.integers(len(problem.devices), 8)))
-    assert found.bound <= exact.cost * (1 + 1e-12)
-    assert found.cost >= exact.cost * (1 - 1e-12)
-    assert found.bound >= solve(replace(problem, links=()), weights).cost * (1 - 1e-12)
+    assert found.bound <= exact.value * (1 + 1e-12)
+    assert found.value >= exact.value * (1 - 1e-12)
+    assert found.bound >= solve(replace(problem, links=()), weights).value * (1 - 1e-12)

@@ -11,7 +11,7 @@ from npusim.arch import load_soc
 from npusim.cost.design_point import arch_row
 from npusim.cost.evaluation import evaluate_plans
 from npusim.cost.lowering import lower
-from npusim.cost.plans import operators_of, plan_table
+from npusim.cost.plans import Decisions, operators_of, plan_table
 from npusim.cost.tables import OP_DTYPE, TOTAL_DTYPE
 from npusim.graph import Editor, Graph
 from npusim.mapping.mapped import PlanTables, plan_tables
@@ -24,7 +24,8 @@ SERIES2 = load_soc("core-ultra-series2")
 def check_every_plan(graph: Graph, soc, step: int = 1) -> PlanTables:
     tables = plan_tables(graph, soc)
     for plan in range(0, len(tables.plans.steps), step):
-        alone, found = lower(graph, tables.decisions(plan), soc).ops, operators_of(tables.table, plan)
+        decisions = Decisions(tables.groups, tables.plans.residency(plan))
+        alone, found = lower(graph, decisions, soc).ops, operators_of(tables.table, plan)
         for name in OP_DTYPE.names:
             if OP_DTYPE[name].names is None:
                 np.testing.assert_allclose(found[name], alone[name], rtol=1e-12, atol=1e-3, err_msg=name)

@@ -171,8 +171,8 @@ def test_bytes_are_conserved_at_every_level_in_both_engines(data):
     sram_bytes = (results["sram_read_bytes"] + results["sram_written_bytes"])[arrays]
     assert (sram_bytes >= (results["dram_bytes"] + results["level_bytes"])[arrays] * (1.0 - 1e-9)).all()
     program = build_program(one)
-    operator = np.maximum(np.array(program.operator), 0)
-    near = np.bincount(operator, np.array(program.shared_bytes), len(results))
+    operator = np.maximum(program.tasks["operator"], 0)
+    near = np.bincount(operator, program.tasks["shared_bytes"], len(results))
     assert near == pytest.approx(results["level_bytes"], rel=1e-9, abs=1e-3)
     moved = line.bytes * np.isin(line.kind, [TaskKind.DMA_IN, TaskKind.DMA_OUT])
     found = np.bincount(np.maximum(line.operator, 0), moved, len(results))

@@ -6,7 +6,8 @@ token of a language model, time and memory of compiling, warnings and notes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import ceil, exp, log1p, sqrt
 from statistics import NormalDist
@@ -36,12 +37,16 @@ from npusim.scenario import Scenario
 from npusim.techniques import parse
 from npusim.units import Quantity
 
+# Names of operators that a note lists.
 _MOST_NAMES = 8
-"""Names of operators that a note lists."""
+# Ends of the names of units that each context of a device has.
 _PER_CONTEXT = (".dpu", ".dsp")
-"""Ends of the names of units that each context of a device has."""
 _NINETY = NormalDist().inv_cdf(0.95)
+_SUMMED = ("dram_read_bytes", "level_bytes", "sram_read_bytes")
+_PARTS = ("dpu", "dsp", "dma")
 _shipped = lru_cache(load_toolchain)
+# Part of a sum, and the number of a data sheet that it rests on.
+_Term = tuple[float, Quantity]
 
 
 def estimate(scenario: Scenario) -> Estimate:
@@ -76,15 +81,18 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         "tiles": run.tiles if on_npu else 0,
         "npu_tiles": int(mapped.npu["npu_tiles"]) if mapped.arch.arrays else 0,
         "contexts": mapped.contexts,
-        "launch_s": _launch_s(mapped),
+        "launch_s": float(
+            np.dot(
+                mapped.lowered.ops["launches"],
+                [launch_each_s(mapped, group) for group in mapped.decisions.groups],
+            )
+        ),
         "dispatch_s": _dispatch_s(mapped),
         "latency_interval_s": None,
         "memory": mapped.memory,
         "macs": graph.macs,
         "precision": graph.precision,
-        "source_precision": None
-        if graph.meta.source_precision is None
-        else graph.meta.source_precision.value,
+        "source_precision": getattr(graph.meta.source_precision, "value", None),
         "units": {
             unit: UnitUse(busy_s=busy_s, utilisation=busy_s / (interval_s * contexts_with(mapped, unit)))
             for unit, busy_s in _busy_s(mapped).items()
@@ -96,9 +104,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         "energy": EnergyByPart(**metrics_in(EnergyByPart, total)),
         "peak_power_w": peak_power_w(mapped),
         "grid_utilisation": grid_utilisation(mapped, interval_s),
-        "dram_read_bytes": float(mapped.results["dram_read_bytes"].sum()),
-        "level_bytes": float(mapped.results["level_bytes"].sum()),
-        "sram_read_bytes": float(mapped.results["sram_read_bytes"].sum()),
+        **{name: float(mapped.results[name].sum()) for name in _SUMMED},
         "roofline": roofline(mapped),
         "warnings": [*_warnings(mapped), *_memory_warnings(compilation, mapped.soc)],
         "provenance": _provenance(mapped),
@@ -113,17 +119,9 @@ def contexts_with(mapped: Mapped, unit: str) -> float:
 
 def _busy_s(mapped: Mapped) -> dict[str, float]:
     """Return the busy time of each unit by its name, array devices first."""
-    arch, uses = mapped.arch, iter(mapped.uses)
-    busy_s: dict[str, float] = {}
-    for name, use in zip(arch.arrays, uses, strict=False):
-        busy_s |= {f"{name}.{part}": float(use[f"{part}_s"]) for part in ("dpu", "dsp", "dma")}
-    return busy_s | {name: float(use["work_s"]) for name, use in zip(arch.hosts, uses, strict=True)}
-
-
-def _launch_s(mapped: Mapped) -> float:
-    """Return the time of all calls of runtimes in an inference (s)."""
-    each_s = [launch_each_s(mapped, group) for group in mapped.decisions.groups]
-    return float(np.dot(mapped.lowered.ops["launches"], each_s))
+    arch, uses = mapped.arch, dict(zip((*mapped.arch.arrays, *mapped.arch.hosts), mapped.uses, strict=True))
+    on_arrays = {f"{name}.{part}": float(uses[name][f"{part}_s"]) for name in arch.arrays for part in _PARTS}
+    return on_arrays | {name: float(uses[name]["work_s"]) for name in arch.hosts}
 
 
 def _dispatch_s(mapped: Mapped) -> float:
@@ -141,95 +139,64 @@ def _spans_s(mapped: Mapped) -> Any:
 
 
 def _warnings(mapped: Mapped) -> list[str]:
+    """Return what deviates from expectations: unknown operators, levels too small, no work for the NPU."""
+    soc, groups = mapped.soc, mapped.decisions.groups
     unknown = sorted({op.type for op in mapped.graph if op.family is Family.UNKNOWN})
     warnings = list(mapped.lowered.warnings)
-    for name, device in mapped.soc.array_devices.items():
-        if any(group.device == name for group in mapped.decisions.groups):
-            levels = outer_levels(device, mapped.soc.levels)
+    if unknown:
+        text = "operators npusim does not know are costed by the bytes they move"
+        warnings.insert(0, f"{text}: {', '.join(unknown)}")
+    for name, device in soc.array_devices.items():
+        if any(group.device == name for group in groups):
+            levels = outer_levels(device, soc.levels)
             paths = {
                 level: f"{name}.levels.{level}" if level in device.levels else f"levels.{level}"
                 for level in levels
             }
-            capacity = float(mapped.soc.dram.capacity)
-            texts = capacity_warnings(levels, paths, device.sram_bytes(), capacity)
+            texts = capacity_warnings(levels, paths, device.sram_bytes(), float(soc.dram.capacity))
             warnings += [f"{name}: {text}" for text in texts]
-    if not any(g.unit.is_array for g in mapped.decisions.groups):
+    if not any(group.unit.is_array for group in groups):
         techniques = [entry.technique for entry in parse(mapped.graph.techniques)]
         for note in dict.fromkeys(t.host_note for t in techniques if t.host_note):
             warnings.append(f"{', '.join(t.name for t in techniques if t.host_note == note)}: {note}")
-    if unknown:
-        warnings.insert(
-            0, f"operators npusim does not know are costed by the bytes they move: {', '.join(unknown)}"
-        )
     return warnings
 
 
 def _provenance(mapped: Mapped) -> dict[str, Any]:
     """Return the provenance of an estimate: version, changed settings, unmeasured numbers."""
-    graph, soc = mapped.graph, mapped.soc
-    notes: list[str] = []
-    on_grid = [g for g in mapped.decisions.groups if g.unit is Unit.DPU]
-    if any(graph.tensors[graph.operators[g.main].inputs[0]].dtype.is_float for g in on_grid):
-        notes.append("fp16 cycles of the MAC grid are model-derived, unmeasured: measured silicon is int8")
-    for name in dict.fromkeys(g.device for g in mapped.decisions.groups if g.unit is Unit.DSP):
-        dsp = soc.array_devices[name].dsp
-        title, setting = dsp.generation().title, f"{name}.dsp.kernel_generation={dsp.kernel_generation}"
-        notes.append(f"DSP kernels: {title} ({setting})")
-    notes += [*graph.meta.notes, *_in_place_notes(mapped), *_role_notes(mapped)]
-    notes += [*_technique_notes(mapped), *_host_notes(mapped), *_limit_notes(mapped)]
     return {
         "npusim": __version__,
-        "soc_title": soc.title,
+        "soc_title": mapped.soc.title,
         "measured": False,
         "kept_in_sram": dict(mapped.decisions.residency.cached),
         "form": mapped.graph.meta.form,
-        "notes": notes,
+        "notes": [*_notes(mapped), *_technique_notes(mapped), *_power_notes(mapped)],
     }
 
 
-def _in_place_notes(mapped: Mapped) -> Iterator[str]:
-    """Yield a note on joins and splits that need no copy."""
-    views = (mapped.graph.operators[g.main] for g in mapped.decisions.groups if g.unit is Unit.VIEW)
+def _notes(mapped: Mapped) -> Iterator[str]:
+    """Yield notes on cycles and kernels that are not measured, on copies that are spared, and on roles."""
+    graph, groups = mapped.graph, mapped.decisions.groups
+    grid_inputs = (graph.operators[g.main].inputs[0] for g in groups if g.unit is Unit.DPU)
+    if any(graph.tensors[name].dtype.is_float for name in grid_inputs):
+        yield "fp16 cycles of the MAC grid are model-derived, unmeasured: measured silicon is int8"
+    for name in dict.fromkeys(g.device for g in groups if g.unit is Unit.DSP):
+        dsp = mapped.soc.array_devices[name].dsp
+        setting = f"{name}.dsp.kernel_generation={dsp.kernel_generation}"
+        yield f"DSP kernels: {dsp.generation().title} ({setting})"
+    yield from graph.meta.notes
+    views = (graph.operators[g.main] for g in groups if g.unit is Unit.VIEW)
     names = [op.name for op in views if op.family is not Family.VIEW]
     if names:
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         yield f"joined or split in place, without a copy: {', '.join(names[:_MOST_NAMES])}{more}"
-
-
-def _role_notes(mapped: Mapped) -> list[str]:
-    """Return a note on the products whose operands changed places, where the run allows it."""
-    if not mapped.run.swap_operands:
-        return []
-    products = [g for g in mapped.decisions.groups if mapped.graph.operators[g.main].family is Family.MATMUL]
-    swapped = sum(g.swapped for g in products)
-    how = "faster so" if mapped.run.swap_operands == "search" else "as asked for"
-    return [
-        f"operand roles: {swapped} of {len(products)} products have the right operand on the pixels and the "
-        f"left one as weight, {how}"
-    ]
-
-
-def _host_notes(mapped: Mapped) -> list[str]:
-    """Return cores and clock of each host in use whose data sheet gives them by hint."""
-    hint, notes = mapped.run.hint, []
-    used = {group.device for group in mapped.decisions.groups}
-    for name, device in mapped.soc.hosts.items():
-        varies = device.cores_for is not None or device.sustained_clock_share is not None
-        if name in used and varies:
-            clock = device.clock_used(hint) / 1e9
-            notes.append(
-                f"{name.upper()}: {device.cores_used(hint)} of {device.cores} cores at {clock:.3g} GHz, "
-                f"as the {hint} hint has it"
-            )
-    return notes
-
-
-def _limit_notes(mapped: Mapped) -> Iterator[str]:
-    """Yield a note where the package's power limit stretches an inference."""
-    total, limit_w = mapped.total, float(mapped.arch.shared["limit_w"])
-    power_w = float(total["energy_j"] * total["throughput_per_s"])
-    if limit_w and power_w >= limit_w * (1.0 - 1e-9):
-        yield f"throttled: the package pauses to stay within {limit_w:g} W (package.power_limit)"
+    if mapped.run.swap_operands:
+        products = [g for g in groups if graph.operators[g.main].family is Family.MATMUL]
+        how = "faster so" if mapped.run.swap_operands == "search" else "as asked for"
+        yield (
+            f"operand roles: {sum(g.swapped for g in products)} of {len(products)} products have the right "
+            f"operand on the pixels and the left one as weight, {how}"
+        )
 
 
 def _technique_notes(mapped: Mapped) -> list[str]:
@@ -248,25 +215,37 @@ def _technique_notes(mapped: Mapped) -> list[str]:
     return [*notes, *filter(None, (t.note(mapped.graph) for t in decided if t.note is not None))]
 
 
+def _power_notes(mapped: Mapped) -> Iterator[str]:
+    """Yield cores and clock of hosts in use that vary by hint, and the power limit that throttles."""
+    hint, total, limit_w = mapped.run.hint, mapped.total, float(mapped.arch.shared["limit_w"])
+    used = {group.device for group in mapped.decisions.groups}
+    for name, device in mapped.soc.hosts.items():
+        varies = device.cores_for is not None or device.sustained_clock_share is not None
+        if name in used and varies:
+            clock = f"{device.cores} cores at {device.clock_used(hint) / 1e9:.3g} GHz"
+            yield f"{name.upper()}: {device.cores_used(hint)} of {clock}, as the {hint} hint has it"
+    power_w = float(total["energy_j"] * total["throughput_per_s"])
+    if limit_w and power_w >= limit_w * (1.0 - 1e-9):
+        yield f"throttled: the package pauses to stay within {limit_w:g} W (package.power_limit)"
+
+
 def part_costs(mapped: Mapped, operators: Sequence[OperatorCost]) -> list[PartCost]:
-    """Return the cost of each part, given that of each operator; empty for a network in one part."""
-    graph, groups, ops = mapped.graph, mapped.decisions.groups, mapped.lowered.ops
-    if len(graph.parts) == 1:
-        return []
+    """Return the cost of each part, given the cost of each operator; empty for a network in one part."""
+    groups, launches = mapped.decisions.groups, mapped.lowered.ops["launches"]
+    parts = mapped.graph.parts if len(mapped.graph.parts) > 1 else ()
     constants, costs = _constants_bytes(mapped), []
-    for name in graph.parts:
+    for name in parts:
         members = [i for i, op in enumerate(operators) if op.part == name]
         working = [i for i in members if groups[i].unit is not Unit.VIEW]
-        launch_s = sum(float(ops["launches"][i]) * launch_each_s(mapped, groups[i]) for i in working)
+        launch_s = sum(float(launches[i]) * launch_each_s(mapped, groups[i]) for i in working)
         critical_s = [operators[i].critical_s for i in members]
-        on_path_s = sum(seconds for seconds in critical_s if seconds is not None)
         part = PartCost(
             name=name,
             devices=list(dict.fromkeys(groups[i].device for i in working)),
             operators=len(working),
-            launches=int(sum(ops["launches"][i] for i in members)),
+            launches=int(sum(launches[i] for i in members)),
             launch_s=launch_s,
-            latency_s=None if None in critical_s else launch_s + on_path_s,
+            latency_s=None if None in critical_s else launch_s + sum(filter(None, critical_s)),
             energy_j=sum(operators[i].energy_j for i in members),
             dram_bytes=sum(operators[i].dram_bytes for i in members),
             constants_bytes=constants[name],
@@ -308,41 +287,32 @@ def _constants_bytes(mapped: Mapped) -> dict[str, float]:
 
 
 def _compilation(mapped: Mapped, constants: dict[str, float]) -> Compilation | None:
-    """Return time and memory of compiling; None where no device names its compiler.
+    """Return time and memory of compiling, given the bytes of constants by part; None without a compiler.
 
-    Parts are compiled one after the other, and what is compiled stays loaded.
-
-    Parameters
-    ----------
-    constants : dict of str to float
-        Bytes of the constants that each part reads.
+    Parts are compiled one after the other, and stay loaded.
     """
-    seconds: list[tuple[float, Quantity]] = []
-    peak: list[tuple[float, Quantity]] = []
+    seconds: list[_Term] = []
+    peak: list[_Term] = []
     loaded_bytes, largest, tools = 0.0, "", list[Toolchain]()
-    for name in mapped.graph.parts:
-        groups = [
-            group
-            for group in mapped.decisions.groups
-            if group.unit.is_array and mapped.graph.operators[group.main].part == name
+    on_arrays = (group for group in mapped.decisions.groups if group.unit.is_array)
+    places = Counter((mapped.graph.operators[group.main].part, group.device) for group in on_arrays)
+    for (part, device), operators in sorted(places.items(), key=lambda p: mapped.graph.parts.index(p[0][0])):
+        toolchain = getattr(mapped.soc.array_devices[device], "toolchain", None)
+        if toolchain is None:
+            continue
+        tool = load_toolchain(toolchain) if toolchain.endswith((".yaml", ".yml")) else _shipped(toolchain)
+        tools.append(tool)
+        seconds.append((float(tool.compile_fixed), tool.compile_fixed))
+        seconds.append((operators * tool.compile_per_operator, tool.compile_per_operator))
+        seconds.append((constants[part] / tool.compile_bandwidth, tool.compile_bandwidth))
+        terms: list[_Term] = [
+            (float(tool.memory_fixed), tool.memory_fixed),
+            (tool.memory_per_constant_byte * constants[part], tool.memory_per_constant_byte),
+            (loaded_bytes, Quantity(0.0, "B", source="compiled before")),
         ]
-        for device in dict.fromkeys(group.device for group in groups):
-            toolchain = getattr(mapped.soc.array_devices[device], "toolchain", None)
-            if toolchain is None:
-                continue
-            tool = load_toolchain(toolchain) if toolchain.endswith((".yaml", ".yml")) else _shipped(toolchain)
-            tools.append(tool)
-            operators = sum(group.device == device for group in groups)
-            per_operator, bandwidth = tool.compile_per_operator, tool.compile_bandwidth
-            seconds.append((float(tool.compile_fixed), tool.compile_fixed))
-            seconds.append((operators * per_operator, per_operator))
-            seconds.append((constants[name] / bandwidth, bandwidth))
-            per_byte = tool.memory_per_constant_byte
-            terms = [(float(tool.memory_fixed), tool.memory_fixed), (per_byte * constants[name], per_byte)]
-            terms.append((loaded_bytes, Quantity(0.0, "B", source="compiled before")))
-            if _sum(terms) > _sum(peak):
-                peak, largest = terms, name
-            loaded_bytes += tool.version_bytes(operators, constants[name])
+        if _sum(terms) > _sum(peak):
+            peak, largest = terms, part
+        loaded_bytes += tool.version_bytes(operators, constants[part])
     if not tools:
         return None
     is_memory_known = tools[0].memory_per_constant_byte > 0.0
@@ -372,11 +342,11 @@ def _memory_warnings(compilation: Compilation | None, soc: Soc) -> list[str]:
     ]
 
 
-def _sum(terms: Iterable[tuple[float, Quantity]]) -> float:
+def _sum(terms: list[_Term]) -> float:
     return float(sum(value for value, _ in terms))
 
 
-def _interval(terms: list[tuple[float, Quantity]]) -> tuple[float, float]:
+def _interval(terms: list[_Term]) -> tuple[float, float]:
     """Return the 90 % interval of a sum; each term rests on a number with a log-normal error."""
     total = _sum(terms)
     by_number: dict[tuple[float, str], float] = {}

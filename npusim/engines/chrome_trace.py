@@ -31,13 +31,15 @@ _CATEGORY = {
     TaskKind.LAUNCH: "Launch",
 }
 _VERB = {TaskKind.DMA_IN: "read", TaskKind.DMA_OUT: "write", TaskKind.TRANSFER: "copy"}
+# Process numbers: layers, DMA engines, host devices; tile t is _TILES + t.
 _LAYERS, _DMA, _HOST, _TILES = 1, 2, 3, 10
-"""Process numbers: layers, DMA engines, host devices; tile t is _TILES + t."""
 _US = 1e6
+Event = dict[str, Any]
+"""An event of the trace, or its arguments."""
+# Parts of a microsecond to which times are rounded. Begins and lengths then add up exactly in binary, so
+# slices do not overlap by rounding, here or in Perfetto, which cuts both to nanoseconds. No slice is so
+# short that JSON would need an exponent, which some readers refuse.
 _GRID = 2.0**13
-"""Parts of a microsecond to which times are rounded. Begins and lengths then add up exactly in binary, so
-slices do not overlap by rounding, here or in Perfetto, which cuts both to nanoseconds. No slice is so short
-that JSON would need an exponent, which some readers refuse."""
 
 
 def chrome_trace(line: Timeline) -> str:
@@ -47,31 +49,28 @@ def chrome_trace(line: Timeline) -> str:
     for name in ("DMA", "DPU", "SW"):
         kinds = [int(kind) for kind, category in _CATEGORY.items() if category == name]
         statistics[f"{name} duration"] = float(spent_s[np.isin(line.kind, kinds)].sum()) * _US
+    names = {"workload": line.workload, "soc": line.soc, "techniques": line.techniques}
     document = {
         "traceEvents": _events(line),
         "displayTimeUnit": "ns",
         "taskStatistics": statistics,
-        "otherData": {
-            "workload": line.workload,
-            "soc": line.soc,
-            "techniques": line.techniques,
-            "simulated": "npusim",
-        },
+        "otherData": {**names, "simulated": "npusim"},
     }
     return json.dumps(document, separators=(",", ":"))
 
 
-def _events(line: Timeline) -> list[dict[str, Any]]:
+def _events(line: Timeline) -> list[Event]:
     """Return the events: names of tracks, tasks, layers, arrows, counters."""
     places = {row: _place(line, int(row)) for row in line.working}
-    events = _names(line, places)
-    events += [_task(line, int(row), places[row]) for row in line.working]
-    events += _layers(line)
-    events += _arrows(line, places)
-    events += _counter("SRAM", "bytes", sram_in_use(line))
-    events += _counter("DRAM bandwidth", "GB/s", dram_bandwidth(line), 1e-9)
-    events += _counter("power", "W", power(line))
-    return events
+    return [
+        *_names(line, places),
+        *(_task(line, int(row), places[row]) for row in line.working),
+        *_layers(line),
+        *_arrows(line, places),
+        *_counter("SRAM", "bytes", sram_in_use(line)),
+        *_counter("DRAM bandwidth", "GB/s", dram_bandwidth(line), 1e-9),
+        *_counter("power", "W", power(line)),
+    ]
 
 
 def _place(line: Timeline, row: int) -> tuple[int, int]:
@@ -86,43 +85,43 @@ def _place(line: Timeline, row: int) -> tuple[int, int]:
     return (_DMA if ".dma" in name else _HOST), unit
 
 
-def _names(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str, Any]]:
+def _names(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[Event]:
+    """Return the names of processes and threads."""
     processes = {_LAYERS: "Layers", _DMA: "DMA", _HOST: "Host"}
     threads: dict[tuple[int, int], str] = {}
     for row, place in places.items():
         if place not in threads:
             threads[place] = line.track(int(row))
-            processes.setdefault(place[0], f"Cluster {place[0] - _TILES}")
-    used = {pid for pid, _ in threads} | {_LAYERS}
-    events: list[dict[str, Any]] = []
-    for pid in sorted(used):
-        events.append(_named("process_name", pid, 0, processes[pid]))
-        events.append(
-            {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
-        )
+    events: list[Event] = []
+    for pid in sorted({pid for pid, _ in threads} | {_LAYERS}):
+        events.append(_named("process_name", pid, 0, processes.get(pid, f"Cluster {pid - _TILES}")))
+        events.append(_metadata("process_sort_index", pid, 0, sort_index=pid))
     return events + [_named("thread_name", pid, tid, name) for (pid, tid), name in sorted(threads.items())]
 
 
-def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
+def _named(what: str, pid: int, tid: int, name: str) -> Event:
+    return _metadata(what, pid, tid, name=name)
 
 
-def _task(line: Timeline, row: int, place: tuple[int, int]) -> dict[str, Any]:
+def _metadata(what: str, pid: int, tid: int, **arguments: Any) -> Event:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": arguments}
+
+
+def _task(line: Timeline, row: int, place: tuple[int, int]) -> Event:
+    """Return the slice of a task."""
     kind = TaskKind(int(line.kind[row]))
-    operator = line.operator_of(row)
-    words = ("launch", _launched(line, row)) if kind is TaskKind.LAUNCH else (operator, _VERB.get(kind, ""))
+    words = (line.operator_of(row), _VERB.get(kind, ""))
+    if kind is TaskKind.LAUNCH:
+        words = ("launch", _launched(line, row))
+    # How long a ready task waited for its unit.
+    waited_us = round(float(line.start[row] - line.ready[row]) * _US, 6)
+    arguments: Event = {"inference": int(line.inference[row]), "waited us": waited_us}
+    amounts = {"bytes": line.bytes[row], "equal tasks": line.repeats[row], "MACs": line.macs[row]}
+    least = {"equal tasks": 1.0}
+    arguments |= {name: float(n) for name, n in amounts.items() if n > least.get(name, 0.0)}
     name = " ".join(filter(None, words))
-    arguments: dict[str, Any] = {"inference": int(line.inference[row]), "waited us": _waited(line, row)}
-    if line.bytes[row]:
-        arguments["bytes"] = float(line.bytes[row])
-    if line.repeats[row] > 1.0:
-        arguments["equal tasks"] = float(line.repeats[row])
-    if line.macs[row]:
-        arguments["MACs"] = float(line.macs[row])
-    return {
-        **_slice(name, _CATEGORY[kind], place, float(line.start[row]), float(line.end[row])),
-        "args": arguments,
-    }
+    event = _slice(name, _CATEGORY[kind], place, float(line.start[row]), float(line.end[row]))
+    return {**event, "args": arguments}
 
 
 def _launched(line: Timeline, row: int) -> str:
@@ -139,18 +138,13 @@ def _at(time_s: float) -> float:
     return round(time_s * _US * _GRID) / _GRID
 
 
-def _slice(name: str, category: str, place: tuple[int, int], begin_s: float, end_s: float) -> dict[str, Any]:
+def _slice(name: str, category: str, place: tuple[int, int], begin_s: float, end_s: float) -> Event:
     """Return a slice of a track from one time to another."""
     times = {"ts": _at(begin_s), "dur": _at(end_s) - _at(begin_s)}
     return {"ph": "X", "name": name, "cat": category, "pid": place[0], "tid": place[1], **times}
 
 
-def _waited(line: Timeline, row: int) -> float:
-    """Return the time that a ready task waited for its unit (us)."""
-    return round(float(line.start[row] - line.ready[row]) * _US, 6)
-
-
-def _layers(line: Timeline) -> list[dict[str, Any]]:
+def _layers(line: Timeline) -> list[Event]:
     """Return one event per layer and inference, from its first task to its last.
 
     Layers overlap, as operands are prefetched: each lies in the first lane that is free.
@@ -159,13 +153,10 @@ def _layers(line: Timeline) -> list[dict[str, Any]]:
     for begin, end, group in sorted(_layer_spans(line), key=lambda span: span[:2]):
         lane = next((i for i, time in enumerate(free_from) if time <= begin), len(free_from))
         free_from[lane : lane + 1] = [end]
-        spent_us = {
-            name: float((line.end - line.start)[group[line.kind[group] == int(kind)]].sum()) * _US
-            for name, kind in (("DPU time:", TaskKind.DPU), ("Shave time:", TaskKind.DSP))
-        }
-        operator = int(line.operator[group[0]])
-        arguments: dict[str, Any] = {"Layer type": line.types[operator]}
-        arguments |= {name: f"{time_us:.3f}us" for name, time_us in spent_us.items()}
+        operator, spent_s = int(line.operator[group[0]]), line.end[group] - line.start[group]
+        arguments: Event = {"Layer type": line.types[operator]}
+        for name, kind in (("DPU time:", TaskKind.DPU), ("Shave time:", TaskKind.DSP)):
+            arguments[name] = f"{spent_s[line.kind[group] == kind].sum() * _US:.3f}us"
         if line.parts[operator]:
             arguments["Part"] = line.parts[operator]
         arguments["inference"] = int(line.inference[group[0]])
@@ -185,25 +176,22 @@ def _layer_spans(line: Timeline) -> Iterator[tuple[float, float, Any]]:
             yield float(line.start[group].min()), float(line.end[group].max()), group
 
 
-def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str, Any]]:
-    """Return arrows along the critical path where it goes from one unit to another; the name says why."""
-    path = critical_path(line)
-    events: list[dict[str, Any]] = []
-    for number, (before, after) in enumerate(pairwise(path)):
-        producer, consumer = before.row, after.row
-        if places[producer] == places[consumer]:
+def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> Iterator[Event]:
+    """Yield arrows along the critical path where it goes from one unit to another; the name says why."""
+    for number, (before, after) in enumerate(pairwise(critical_path(line))):
+        if places[before.row] == places[after.row]:
             continue
-        for phase, row, at in (("s", producer, line.end[producer]), ("f", consumer, line.start[consumer])):
+        arrow = {"id": number, "name": f"critical path: {after.reason}", "cat": "flow"}
+        # An arrow binds to the task around its time: just inside of the producer's end.
+        inside_s = (line.end[before.row] - line.start[before.row]) * 1e-3
+        ends = (("s", before.row, line.end[before.row] - inside_s), ("f", after.row, line.start[after.row]))
+        for phase, row, time_s in ends:
             pid, tid = places[row]
-            # An arrow binds to the task around its time: just inside of the producer's end.
-            inside = (line.end[row] - line.start[row]) * 1e-3 if phase == "s" else 0.0
-            event = {"ph": phase, "id": number, "name": f"critical path: {after.reason}", "cat": "flow"}
-            event |= {"pid": pid, "tid": tid, "ts": _at(float(at - inside))}
-            events.append(event | {"bp": "e"} if phase == "f" else event)
-    return events
+            event = {"ph": phase, **arrow, "pid": pid, "tid": tid, "ts": _at(float(time_s))}
+            yield event | {"bp": "e"} if phase == "f" else event
 
 
-def _counter(name: str, unit: str, stairs: StepFunction, scale: float = 1.0) -> list[dict[str, Any]]:
+def _counter(name: str, unit: str, stairs: StepFunction, scale: float = 1.0) -> list[Event]:
     event = {"ph": "C", "name": name, "pid": _LAYERS, "tid": 0}
     return [
         {**event, "ts": _at(float(time)), "args": {unit: float(value) * scale}}

@@ -23,8 +23,7 @@ class UnitUse(Part):
     busy_s: float
     """Time the unit works, in s; DPUs and DSPs: of the tiles that the inference uses."""
     utilisation: float
-    """Share of the time that it works: busy time over the interval between two inferences; for DPUs and DSPs,
-    which each context has, over the interval times the contexts."""
+    """Busy time over the interval between inferences; of DPUs and DSPs, over interval times contexts."""
 
 
 class EnergyOfWork(Part):
@@ -63,8 +62,7 @@ class Mapping(Part):
     mpe_mode: str | None
     """MPE mode of a product or convolution, by its name in the data sheet; null for other operators."""
     order: Literal["weights_held", "activations_held", "outputs_held"] | None
-    """Loop order of a product or convolution: the operand that is stationary in SRAM; null for operators that
-    stream through once."""
+    """Loop order of a product: the operand that is stationary in SRAM; null where all stream through once."""
     rows: int
     """Output rows (pixels) of the busiest tile, per batch element; elements of other operators."""
     columns: int
@@ -93,8 +91,7 @@ class OperatorCost(Part):
     block: str = ""
     """Block of the network: the path up to its first numbered part, such as `layer0` or `convs.1`."""
     phase: Phase = Phase.OTHER
-    """Its role: `preprocessing` follows from the edges alone; `attention` scores pairs, `aggregation` sums
-    over neighbours, `combination` multiplies by weights, `activation` is elementwise behind; `other`."""
+    """Its role in a GNN, such as `aggregation` over neighbours, `combination` with weights, or `other`."""
     control_flow: bool = False
     """Whether values decide which elements it picks: comparisons, choices, gathers, scatters."""
     fused: list[str]
@@ -102,19 +99,17 @@ class OperatorCost(Part):
     unit: str
     """Unit that runs it: npu.dpu, npu.dsp, npu.dma, cpu, gpu, or none for a view."""
     latency_s: float
-    """Time from its start to its end, in s: `span_s` by the event engine, its time alone by the analytical
-    one."""
+    """Time from its start to its end, in s; by the analytical engine its time alone."""
     busy_s: float
     """Time that its busiest unit works on it, in s."""
     critical_s: float | None
-    """Its part of the critical path, in s. Over all operators, with `launch_s`, it adds up to the latency;
-    null with several requests in flight, which wait for each other."""
+    """Its part of the critical path, in s; with `launch_s` the latency. Null with several requests."""
     span_s: float
     """Time from the start of its first transfer or work to the end of its last, in s, overlaps included."""
     energy_j: float
     """Energy of its work, beyond idle power, in J."""
     energy: EnergyOfWork
-    """That energy by part."""
+    """Energy of its work by part."""
     power_w: float
     """Mean power of the package while it runs alone, in W: its energy over its time, and idle power."""
     macs: float
@@ -178,12 +173,11 @@ class Compilation(Part):
     compile_s: float
     """Time to compile all, in s."""
     compile_interval_s: tuple[float, float]
-    """90 % interval of that, in s."""
+    """90 % interval of the time to compile, in s."""
     memory_peak_bytes: float | None
-    """Most memory in use while a part is compiled, those compiled before included, in bytes; null where the
-    data sheet does not tell."""
+    """Most memory in use while compiling, with earlier parts, in bytes; null where it is unknown."""
     memory_peak_interval_bytes: tuple[float, float] | None
-    """90 % interval of that, in bytes."""
+    """90 % interval of the memory, in bytes."""
     largest_part: str
     """Part that takes most; empty of a network in one piece."""
     source: str
@@ -204,8 +198,7 @@ class LanguageFigures(Part):
     energy_per_token_j: float
     """Energy of the package for a token, in J."""
     time_to_first_token_s: float
-    """Time to the first new token, in s: as many inferences as the prompt needs, one where the model
-    processes it at once."""
+    """Time to the first new token, in s: of all inferences that the prompt needs."""
 
 
 class Ceiling(Part):
@@ -229,7 +222,7 @@ class RooflinePoint(Part):
     """One operator between the ceilings."""
 
     operator: str
-    """Its name."""
+    """Name of the operator."""
     unit: str
     """Unit that runs it."""
     precision: str
@@ -239,19 +232,18 @@ class RooflinePoint(Part):
     ops_per_s: float
     """Rate attained over its time."""
     intensity: dict[str, float]
-    """Operations for each byte, by memory level; a level that it moves nothing through is left out. Of a CPU
-    or GPU `cache` counts what it reads and writes, `dram` what its caches do not hold."""
+    """Operations for each byte, by memory level that it moves bytes through."""
     ceiling_ops_per_s: float
     """The lowest ceiling at these intensities."""
     limit: str
-    """Name of that ceiling."""
+    """Name of the lowest ceiling."""
 
 
 class Roofline(Part):
     """Ceilings and points; the tiles that an inference uses, all cores that work."""
 
     ceilings: list[Ceiling]
-    """Of every device of the machine."""
+    """Ceilings of every device of the machine."""
     points: list[RooflinePoint]
     """Operators that compute, in order of execution."""
 
@@ -284,8 +276,7 @@ class Estimate(Document):
     launch_s: float
     """Part of the latency for calls of runtimes, in s."""
     dispatch_s: float = 0.0
-    """Time of all calls of the NPU's management processor in an inference, in s: part of the operators'
-    times, in which no unit works (`npu.dispatch_overhead`)."""
+    """Time of calls of the NPU's management processor, in s, as part of operators' times."""
     latency_interval_s: tuple[float, float] | None
     """90 % interval of the latency; null unless requested or the SoC was fitted to measurements."""
     throughput_per_s: float
@@ -293,7 +284,7 @@ class Estimate(Document):
     energy_j: float
     """Energy of the package for one inference, with idle devices and memory traffic, in J."""
     energy: EnergyByPart
-    """That energy by part."""
+    """Energy of the package by part."""
     power_w: float
     """Mean power of the package, in W."""
     peak_power_w: float
@@ -305,8 +296,7 @@ class Estimate(Document):
     area_mm2: float
     """Area of the NPU, in mm2."""
     dram_bytes: float
-    """Bytes an inference moves to and from DRAM: at least inputs, constants and results, less what stays in
-    the NPU's SRAM."""
+    """Bytes that an inference moves to and from DRAM."""
     dram_read_bytes: float
     """Bytes read from DRAM."""
     level_bytes: float = 0.0

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from npusim.cost import MAC_FORMATS, Bound, DpuOperation, Group, HostFormat, Order, Split, Unit
 from npusim.engines.estimate import Ceiling, EnergyOfWork, Mapping, OperatorCost, Roofline, RooflinePoint
 from npusim.mapping import Mapped
@@ -26,8 +28,8 @@ _FIGURES = (
 )
 _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 _BUSY = ("dpu_s", "dsp_s", "dma_s", "host_s")
+# What the read ports of SRAM feed, each at its own rate.
 _READERS = ("act", "weight", "channelwise", "eltwise")
-"""What the read ports of SRAM feed, each at its own rate."""
 _ITEMS = {"int4": 0.5, "int8": 1.0, "fp16": 2.0, "fp32": 4.0}
 _HOST_FORMATS = {
     "int8": HostFormat.INTEGER,
@@ -118,33 +120,22 @@ def peak_power_w(mapped: Mapped) -> float:
     With several inferences in flight all devices work at a time, and all contexts of an NPU.
     """
     several = mapped.run.requests > 1
+    chains, results = mapped.lowered.ops["fused_chain"], mapped.results
+    phases = [[i] for i in np.flatnonzero(chains == 0).tolist()]
+    phases += [np.flatnonzero(chains == chain).tolist() for chain in dict.fromkeys(chains[chains > 0])]
     highest: dict[str, float] = {}
-    for device, energy_j, time_s in _phases(mapped):
-        is_array = device in mapped.arch.arrays
-        contexts = float(mapped.arch[device]["contexts"]) if is_array and several else 1.0
-        work_w = energy_j / time_s * contexts
-        highest[device] = max(highest.get(device, 0.0), work_w)
+    for members in phases:
+        device = mapped.decisions.groups[members[0]].device
+        column = "latency_s" if chains[members[0]] == 0 else "critical_s"
+        energy_j, time_s = float(results["energy_j"][members].sum()), float(results[column][members].sum())
+        if time_s > 0.0:
+            contexts = (
+                float(mapped.arch[device]["contexts"]) if device in mapped.arch.arrays and several else 1.0
+            )
+            highest[device] = max(highest.get(device, 0.0), energy_j / time_s * contexts)
     idle_w = float(mapped.arch.shared["idle_w"])
     powers = [_package_w(mapped, device, work_w) - idle_w for device, work_w in highest.items()]
     return idle_w + (sum(powers) if several else max(powers, default=0.0))
-
-
-def _phases(mapped: Mapped) -> list[tuple[str, float, float]]:
-    """Return device, energy and time of each operator, or of a row-wise fusion as one."""
-    phases: list[tuple[str, float, float]] = []
-    chains: dict[int, list[int]] = {}
-    for i, group in enumerate(mapped.decisions.groups):
-        chain = int(mapped.lowered.ops[i]["fused_chain"])
-        if chain:
-            chains.setdefault(chain, []).append(i)
-        else:
-            result = mapped.results[i]
-            phases.append((group.device, float(result["energy_j"]), float(result["latency_s"])))
-    for members in chains.values():
-        rows = mapped.results[members]
-        device = mapped.decisions.groups[members[0]].device
-        phases.append((device, float(rows["energy_j"].sum()), float(rows["critical_s"].sum())))
-    return [phase for phase in phases if phase[2] > 0.0]
 
 
 def roofline(mapped: Mapped) -> Roofline:
@@ -202,9 +193,8 @@ def _arithmetic(unit: str, precision: str | None, ops_per_s: float) -> Ceiling:
 
 
 def _memory(name: str, unit: str, level: str, bytes_per_s: float) -> Ceiling:
-    return Ceiling(
-        name=name, unit=unit, precision=None, level=level, ops_per_s=None, bytes_per_s=float(bytes_per_s)
-    )
+    rate = float(bytes_per_s)
+    return Ceiling(name=name, unit=unit, precision=None, level=level, ops_per_s=None, bytes_per_s=rate)
 
 
 def roofline_point(mapped: Mapped, index: int, ceilings: list[Ceiling]) -> RooflinePoint | None:

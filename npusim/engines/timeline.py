@@ -5,6 +5,7 @@ What follows from it: the critical path, the idle time of units by cause, and cu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -36,7 +37,7 @@ class TaskKind(IntEnum):
     """A device's runtime is called."""
 
 
-_TIMELESS = [int(kind) for kind in (TaskKind.SYNC, TaskKind.RESERVE, TaskKind.ENTER, TaskKind.LEAVE)]
+_TIMELESS = (TaskKind.SYNC, TaskKind.RESERVE, TaskKind.ENTER, TaskKind.LEAVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,45 +54,44 @@ class ExecutionUnit:
 
 @dataclass(eq=False)
 class EventLog:
-    """Log of a run: columns over tasks, inference by inference in program order; s, -1: it did not happen."""
+    """Log of a run: arrays over tasks, over inferences, and over changes of SRAM and of DRAM traffic.
+
+    Tasks stand inference by inference in program order. Times and bytes are float64, in s and bytes, with -1
+    for what did not happen; numbers are integers.
+    """
 
     ready: Any
-    """float64 array, shape (tasks,): end of the last task that each task waits for."""
+    """End of the last task that each task waits for."""
     start: Any
-    """float64 array, shape (tasks,)."""
     end: Any
-    """float64 array, shape (tasks,)."""
     cause: Any
-    """int64 array, shape (tasks,): task whose end made it ready, or freed SRAM for it; -1: the inference's
-    begin."""
+    """Task whose end made it ready, or freed SRAM for it; -1: the inference began."""
     unit: Any
-    """int16 array, shape (tasks,): number of the unit, -1 for none."""
+    """Number of the unit, -1 for none."""
     slot: Any
-    """int32 array, shape (inferences,): request in flight that each inference is."""
+    """Request in flight that each inference is."""
     begun: Any
-    """float64 array, shape (inferences,): when it was requested."""
+    """When it was requested."""
     ended: Any
-    """float64 array, shape (inferences,)."""
     sram_time: Any
-    """float64 array, shape (changes,): when the bytes in use in SRAM changed."""
+    """When the bytes in use in SRAM changed."""
     sram_bytes: Any
-    """float64 array, shape (changes,): bytes in use from then on, over all contexts."""
+    """Bytes in use from then on, over all contexts."""
     sram_peak_bytes: float
     """Most bytes in use at any time in the tiles of one context."""
     dram_time: Any
-    """float64 array, shape (changes,): when the traffic on DRAM changed."""
+    """When the traffic on DRAM changed."""
     dram_bytes_per_s: Any
-    """float64 array, shape (changes,): traffic from then on, over all devices."""
+    """Traffic from then on, over all devices."""
 
     def first(self, inferences: int, tasks: int) -> EventLog:
         """Return the log of the first inferences of `tasks` tasks each; SRAM and DRAM stay as they were."""
         rows = inferences * tasks
-        by_task = {name: getattr(self, name)[:rows] for name in ("ready", "start", "end", "cause", "unit")}
-        by_inference = {name: getattr(self, name)[:inferences] for name in ("slot", "begun", "ended")}
-        log = replace(self, **by_task, **by_inference)
+        columns = {name: getattr(self, name)[:rows] for name in ("ready", "start", "end", "cause", "unit")}
+        columns |= {name: getattr(self, name)[:inferences] for name in ("slot", "begun", "ended")}
         # An inference that is left out may have caused one that is not.
-        log.cause = np.where(log.cause < rows, log.cause, -1)
-        return log
+        columns["cause"] = np.where(columns["cause"] < rows, columns["cause"], -1)
+        return replace(self, **columns)
 
 
 @dataclass(eq=False)
@@ -107,28 +107,23 @@ class Timeline(EventLog):
     soc: str
     techniques: str
     units: tuple[ExecutionUnit, ...]
-    """Units by number."""
     operators: tuple[str, ...]
-    """Operator names by number."""
     types: tuple[str, ...]
     """OpenVINO type of each operator."""
     parts: tuple[str, ...]
     """Part of the network that each operator belongs to."""
     kind: Any
-    """int8 array, shape (tasks,): `TaskKind`."""
+    """`TaskKind`."""
     operator: Any
-    """int32 array, shape (tasks,): number of the operator, -1 for none."""
+    """Number of the operator, -1 for none."""
     inference: Any
-    """int32 array, shape (tasks,)."""
     bytes: Any
-    """float64 array, shape (tasks,): bytes moved, or reserved."""
+    """Bytes moved, or reserved."""
     macs: Any
-    """float64 array, shape (tasks,)."""
     repeats: Any
-    """float64 array, shape (tasks,): equal tasks that a row stands for, itself included; its bytes, MACs,
-    energy and time are totals over them."""
+    """Equal tasks that a row stands for, and that its figures are totals over."""
     energy_j: Any
-    """float64 array, shape (tasks,): energy of the work beyond idle power, spread evenly over the task."""
+    """Energy beyond idle power, spread evenly over the task."""
     idle_w: float
     """Power of the package while all devices idle."""
     static_w: dict[str, float]
@@ -139,9 +134,8 @@ class Timeline(EventLog):
     """What DRAM sustains for all devices together."""
     sram_capacity: float
     """Bytes of SRAM of all tiles in use, over all contexts."""
-    left_out: int
-    """Inferences that were not simulated to their end, as they repeat others; the curves of SRAM and DRAM
-    show the part that was."""
+    left_out: int = 0
+    """Inferences that were not simulated to their end, as they repeat others; no curve shows them."""
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -234,10 +228,7 @@ class Timeline(EventLog):
         for unit in self.units:
             key = (unit.group, unit.context)
             longest[key] = max(longest.get(key, 0.0), busy_s[unit.name])
-        groups: dict[str, float] = {}
-        for (group, _), seconds in longest.items():
-            _add(groups, group, seconds)
-        return groups
+        return _sums((group, seconds) for (group, _), seconds in longest.items())
 
     def utilisation(self) -> dict[str, float]:
         """Return the busy time of each unit over the length of the run, by name."""
@@ -262,8 +253,12 @@ class Timeline(EventLog):
         return self.operators[number] if number >= 0 else ""
 
 
-def _add(sums: dict[str, float], key: str, value: float) -> None:
-    sums[key] = sums.get(key, 0.0) + value
+def _sums(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the sum of the values of each key."""
+    sums: dict[str, float] = {}
+    for key, value in values:
+        sums[key] = sums.get(key, 0.0) + value
+    return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +268,7 @@ class CriticalTask:
     row: int
     """Row of the time line."""
     reason: str
-    """What it waited for last: "begin", "data", "sram" (no SRAM was free), "unit" (its unit was busy) or
-    "launch"."""
+    """What it waited for last: "begin", "data", "sram" (none was free), "unit" (it was busy) or "launch"."""
     waited_s: float
     """Time between the end of the task before and its own start: latency of DMA."""
     worked_s: float
@@ -298,33 +292,29 @@ def critical_path(line: Timeline, inference: int | None = None) -> list[Critical
     row = (number + 1) * line.per_inference - 1
     tasks: list[CriticalTask] = []
     while row >= 0:
-        kind = TaskKind(int(line.kind[row]))
-        earlier, why = _before(line, row)
-        if line.unit[row] >= 0 or kind is TaskKind.LAUNCH:
-            begin = line.end[earlier] if earlier >= 0 else line.begun[line.inference[row]]
-            tasks.append(
-                CriticalTask(row, "", float(line.start[row] - begin), float(line.end[row] - line.start[row]))
-            )
+        earlier, reason = _before(line, row)
+        if line.unit[row] >= 0 or line.kind[row] == TaskKind.LAUNCH:
+            begin_s = line.end[earlier] if earlier >= 0 else line.begun[line.inference[row]]
+            waited_s, worked_s = line.start[row] - begin_s, line.end[row] - line.start[row]
+            tasks.append(CriticalTask(row, "", float(waited_s), float(worked_s)))
         # A task without a unit between two others says more exactly why the later one waited.
         if tasks and tasks[-1].reason in ("", "data"):
-            last = tasks[-1]
-            tasks[-1] = CriticalTask(last.row, why, last.waited_s, last.worked_s)
+            tasks[-1] = replace(tasks[-1], reason=reason)
         row = earlier
     return tasks[::-1]
 
 
 def _before(line: Timeline, row: int) -> tuple[int, str]:
     """Return the task that a row waited for last, and the reason."""
-    cause = int(line.cause[row])
-    kind = TaskKind(int(line.kind[row]))
-    previous = int(line.before[row])
-    if previous >= 0 and line.end[previous] >= line.start[row] and line.start[row] > line.ready[row]:
+    cause, previous = int(line.cause[row]), int(line.before[row])
+    has_waited = line.start[row] > line.ready[row]
+    if previous >= 0 and line.end[previous] >= line.start[row] and has_waited:
         return previous, "unit"
     if cause < 0:
         return -1, "begin"
-    if kind in (TaskKind.RESERVE, TaskKind.ENTER) and line.start[row] > line.ready[row]:
+    if line.kind[row] in (TaskKind.RESERVE, TaskKind.ENTER) and has_waited:
         return cause, "sram"
-    return cause, "launch" if TaskKind(int(line.kind[cause])) is TaskKind.LAUNCH else "data"
+    return cause, "launch" if line.kind[cause] == TaskKind.LAUNCH else "data"
 
 
 @dataclass(slots=True)
@@ -343,14 +333,15 @@ class PathSummary:
 
 def path_summary(line: Timeline, path: list[CriticalTask]) -> PathSummary:
     """Return the time of a critical path by unit, reason and operator."""
-    summary = PathSummary({}, 0.0, {}, {})
-    for task in path:
-        group = line.units[line.unit[task.row]].group if line.unit[task.row] >= 0 else "launch"
-        _add(summary.by_unit, group, task.worked_s)
-        _add(summary.by_reason, task.reason, task.worked_s + task.waited_s)
-        _add(summary.by_operator, line.operator_of(task.row) or group, task.worked_s + task.waited_s)
-        summary.waiting_s += task.waited_s
-    return summary
+    units = [line.units[line.unit[t.row]].group if line.unit[t.row] >= 0 else "launch" for t in path]
+    operators = [line.operator_of(t.row) or unit for t, unit in zip(path, units, strict=True)]
+    spent_s = [t.worked_s + t.waited_s for t in path]
+    return PathSummary(
+        by_unit=_sums(zip(units, (t.worked_s for t in path), strict=True)),
+        waiting_s=sum((t.waited_s for t in path), 0.0),
+        by_reason=_sums(zip((t.reason for t in path), spent_s, strict=True)),
+        by_operator=_sums(zip(operators, spent_s, strict=True)),
+    )
 
 
 CAUSES = ("data", "work", "sram", "latency", "launch", "end")
@@ -358,7 +349,7 @@ CAUSES = ("data", "work", "sram", "latency", "launch", "end")
 latency runs; a runtime or an operator is being called; nothing is left to do. Each gap on a unit ends with a
 task that could not start earlier: the unit waited for what that task waited for."""
 
-_MOVES = (int(TaskKind.DMA_IN), int(TaskKind.DMA_OUT), int(TaskKind.TRANSFER))
+_MOVES = (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.TRANSFER)
 
 
 def idle_causes(line: Timeline) -> dict[str, dict[str, float]]:
@@ -425,9 +416,8 @@ class StepFunction:
     """Values that each hold from their time until the next."""
 
     time_s: Any
-    """float64 array, shape (steps,), rising."""
+    """Rising times, shape (steps,)."""
     value: Any
-    """float64 array, shape (steps,)."""
 
 
 def _sum_of_rates(start: Any, end: Any, amount: Any) -> StepFunction:
@@ -456,10 +446,8 @@ def dram_bandwidth(line: Timeline) -> StepFunction:
 def power(line: Timeline) -> StepFunction:
     """Return the power of the package (W): tasks, static power of NPUs that work, idle power."""
     rows = line.working
-    begins, ends, amounts = [line.start[rows]], [line.end[rows]], [line.energy_j[rows]]
+    spans = [(line.start[rows], line.end[rows], line.energy_j[rows])]
     for device, (begin, end) in line.npu_phases.items():
-        begins.append(begin)
-        ends.append(end)
-        amounts.append(line.static_w[device] * (end - begin))
-    work = _sum_of_rates(np.concatenate(begins), np.concatenate(ends), np.concatenate(amounts))
+        spans.append((begin, end, line.static_w[device] * (end - begin)))
+    work = _sum_of_rates(*map(np.concatenate, zip(*spans, strict=True)))
     return StepFunction(work.time_s, work.value + line.idle_w)

@@ -1,6 +1,7 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
 from npusim.mapping.fusion import entries as entries
+from npusim.mapping.fusion import stored_inputs as stored_inputs
 from npusim.mapping.graphsplit.chain_front import ChainProblem as ChainProblem
 from npusim.mapping.graphsplit.chain_front import Front as Front
 from npusim.mapping.graphsplit.chain_front import Limit as Limit

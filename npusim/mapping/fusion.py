@@ -29,9 +29,9 @@ allow. Work that stays on one device keeps the graph's order.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
+from graphlib import TopologicalSorter
 from itertools import groupby
 
 from npusim.arch import Soc
@@ -40,8 +40,8 @@ from npusim.graph import Graph
 from npusim.mapping.placing import DeviceChoice, Place, place_of
 from npusim.ops import Family, Operator, RowUse, Storage, Tensor, TensorKind, WorkClass
 
+# Axes of a batch of images: [N, C, H, W].
 _IMAGE = 4
-"""Axes of a batch of images: [N, C, H, W]."""
 
 
 def fuse(
@@ -66,9 +66,11 @@ def fuse(
     tuple of Group
         Each operator in exactly one group, in an order that enters devices seldom.
     """
-    groups: list[tuple[int, Group]] = []
+    # Groups behind their part and their place in the graph.
+    groups: list[tuple[int, int, Group]] = []
     in_group: set[str] = set()
     place = {op.name: i for i, op in enumerate(graph)}
+    part = {name: i for i, name in enumerate(graph.parts)}
     places = {op.name: place_of(op, graph, soc, device, whole) for op in graph}
     for op in graph:
         if op.name in in_group:
@@ -82,62 +84,47 @@ def fuse(
         # the operators in between.
         late = unit.is_host or _reads_others(fused, graph)
         last = place[fused[-1]] if fused and late else place[op.name]
-        groups.append((last, Group(op.name, fused, unit, swapped, home)))
-    turn = {part: i for i, part in enumerate(graph.parts)}
-    groups.sort(key=lambda placed: (turn[graph.operators[placed[1].main].part], placed[0]))
-    return in_runs(graph, in_place(graph, soc, tuple(group for _, group in groups)))
+        groups.append((part[op.part], last, Group(op.name, fused, unit, swapped, home)))
+    groups.sort(key=lambda placed: placed[:2])
+    return in_runs(graph, in_place(graph, soc, tuple(group for *_, group in groups)))
 
 
 def _followers(
     op: Operator, places: Mapping[str, Place], graph: Graph, soc: Soc, in_group: set[str]
 ) -> tuple[str, ...]:
     """Return the operators that are applied to the result of `op` on its way out, in order."""
-    here = places[op.name]
-    if not _leads(op, here, soc):
+    here, followers = places[op.name], list[str]()
+    if here.unit not in (Unit.DPU, Unit.HOST):
         return ()
-    followers: list[str] = []
-    current = op
-    while True:
-        result = current.outputs[0]
-        readers = graph.readers(result)
-        if len(readers) != 1 or result in graph.outputs:
-            return tuple(followers)
-        follower = readers[0]
+    is_product = op.traits.work_class is WorkClass.CONTRACTION
+    if here.unit.is_host and not is_product and not _is_listed(op, here.device, soc):
+        return ()
+    result = op.outputs[0]
+    while len(readers := graph.readers(result)) == 1 and result not in graph.outputs:
+        (follower,) = readers
         is_free = follower.name not in in_group and places[follower.name].device == here.device
         if not is_free or not _can_follow(follower, op, result, here, graph, soc):
-            return tuple(followers)
+            break
         followers.append(follower.name)
-        current = follower
-
-
-def _leads(op: Operator, here: Place, soc: Soc) -> bool:
-    """Return whether others may be fused into an operator: on a host into products and elementwise ones."""
-    if here.unit.is_host:
-        return op.traits.work_class is WorkClass.CONTRACTION or _is_listed(op, here.device, soc)
-    return here.unit is Unit.DPU
+        result = follower.outputs[0]
+    return tuple(followers)
 
 
 def _can_follow(op: Operator, main: Operator, result: str, here: Place, graph: Graph, soc: Soc) -> bool:
     """Return whether an operator that reads `result` is fused into the main operator of a group."""
-    if not _is_listed(op, here.device, soc) or op.part != main.part:
-        return False
-    if graph.tensors[op.outputs[0]].elements != graph.tensors[result].elements:
+    before, after = graph.tensors[result], graph.tensors[op.outputs[0]]
+    if not _is_listed(op, here.device, soc) or op.part != main.part or after.elements != before.elements:
         return False
     if here.unit.is_host:
         return True
-    if graph.tensors[op.outputs[0]].dtype.bits > graph.tensors[result].dtype.bits:
+    if after.dtype.bits > before.dtype.bits:
         return False  # outputs are narrowed on their way out, not widened: traced networks widen on DSPs
     others = [graph.tensors[t] for t in op.inputs if t != result]
-    if (
-        op.type == "Add"
-        and soc.array_devices[here.device].dpu.fuse_residual
-        and len(others) == 1
-        and main.traits.work_class is WorkClass.CONTRACTION
-    ):
-        return others[0].shape == graph.tensors[result].shape or _is_loaded_with(
-            others[0], main, graph.tensors[result]
-        )
-    return all(_is_loaded_with(t, main, graph.tensors[result]) for t in others)
+    if all(_is_loaded_with(t, main, before) for t in others):
+        return True
+    adds_residual = op.type == "Add" and soc.array_devices[here.device].dpu.fuse_residual
+    is_product = main.traits.work_class is WorkClass.CONTRACTION
+    return adds_residual and is_product and len(others) == 1 and others[0].shape == before.shape
 
 
 def _is_listed(op: Operator, device: str, soc: Soc) -> bool:
@@ -147,13 +134,8 @@ def _is_listed(op: Operator, device: str, soc: Soc) -> bool:
 
 def _reads_others(fused: Sequence[str], graph: Graph) -> bool:
     """Return whether a fused operator reads a computed tensor other than its group's own result."""
-    computed = [
-        t
-        for name in fused
-        for t in graph.operators[name].inputs
-        if graph.tensors[t].kind is TensorKind.ACTIVATION
-    ]
-    return len(computed) > len(fused)
+    inputs = [graph.tensors[t] for name in fused for t in graph.operators[name].inputs]
+    return sum(tensor.kind is TensorKind.ACTIVATION for tensor in inputs) > len(fused)
 
 
 def _is_loaded_with(other: Tensor, main: Operator, result: Tensor) -> bool:
@@ -172,6 +154,14 @@ def _is_loaded_with(other: Tensor, main: Operator, result: Tensor) -> bool:
     )
 
 
+def stored_inputs(graph: Graph, group: Group, root: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the stored tensors that a group reads, without its own results."""
+    members = [graph.operators[name] for name in group.members]
+    own = {tensor for op in members for tensor in op.outputs}
+    read = (tensor for op in members for tensor in op.inputs if tensor not in own)
+    return list(dict.fromkeys(stored for tensor in read for stored in root[tensor]))
+
+
 def fused_on(soc: Soc, device: str) -> Sequence[str]:
     """Return the operator types that a device applies to a result on its way out."""
     array = soc.array_devices.get(device)
@@ -181,41 +171,34 @@ def fused_on(soc: Soc, device: str) -> Sequence[str]:
 def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozenset[str]:
     """Return the tensors that the NPU's operators can pass in blocks of rows."""
     readers: dict[str, list[tuple[Group, str]]] = {}
+    # Number of the uninterrupted run on one device that a group belongs to.
     run_of: dict[str, int] = {}
-    """Number of the uninterrupted run on one device that a group belongs to."""
     run, device = 0, ""
     for group in groups:
         if group.device and group.device != device:
             run, device = run + 1, group.device
         run_of[group.main] = run
         if group.unit is not Unit.VIEW:
-            for name in dict.fromkeys(
-                t for op in (group.main, *group.fused) for t in graph.operators[op].inputs
-            ):
+            for name in dict.fromkeys(t for op in group.members for t in graph.operators[op].inputs):
                 for stored in root[name]:
                     readers.setdefault(stored, []).append((group, name))
     leaving = {stored for name in (*graph.outputs, *graph.passed_between_parts) for stored in root[name]}
     fusable = set()
     for group in groups:
-        op = graph.operators[group.main]
-        last = graph.operators[group.fused[-1]] if group.fused else op
-        if not group.unit.is_array or len(last.outputs) != 1 or not _makes_rows(op, graph):
+        op, (name, *others) = graph.operators[group.main], graph.operators[group.members[-1]].outputs
+        if not group.unit.is_array or others or name in leaving or not _makes_rows(op, graph):
             continue
-        if op.repeats > 1:  # its result exists as a whole each time
-            continue
-        name = last.outputs[0]
-        if (
-            name not in leaving
-            and len(readers.get(name, ())) == 1
-            and _reads_rows(*readers[name][0], name, graph)
-            and run_of[readers[name][0][0].main] == run_of[group.main]
-        ):
-            fusable.add(name)
+        if len(readers.get(name, ())) == 1:
+            ((reader, seen_as),) = readers[name]
+            if run_of[reader.main] == run_of[group.main] and _reads_rows(reader, seen_as, name, graph):
+                fusable.add(name)
     return frozenset(fusable)
 
 
 def _makes_rows(op: Operator, graph: Graph) -> bool:
     """Return whether an operator can make its result row by row, each from rows of its operands."""
+    if op.repeats > 1:  # its result exists as a whole each time
+        return False
     if op.traits.rows is RowUse.ALONG_AXES:
         return _spares_rows(op, graph.tensors[op.inputs[0]])
     return op.traits.rows is not RowUse.WHOLE
@@ -257,31 +240,24 @@ def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, 
     if not any(group.unit is Unit.DMA or _joins_on_host(group, graph, soc) for group in groups):
         return groups
     returned = _returned(graph)
-    unit = {name: group.unit for group in groups for name in (group.main, *group.fused)}
-    device = {name: group.device for group in groups for name in (group.main, *group.fused)}
+    unit = {name: group.unit for group in groups for name in group.members}
+    device = {name: group.device for group in groups for name in group.members}
     for group in reversed(groups):  # readers first
         op = graph.operators[group.main]
+        is_view = False
         if _joins_on_host(group, graph, soc):
-            if _is_made_on(group.device, op, graph, device, unit):
-                unit[op.name] = Unit.VIEW
-            continue
-        if group.unit is not Unit.DMA:
-            continue
-        schedule = soc.array_devices[group.device].schedule
-        writers = [graph.writer(name) for name in op.inputs]
-        if (
-            listed_as(op) in schedule.in_place_ops
-            and all(writer is None or device[writer.name] in ("", group.device) for writer in writers)
-            and _fits(op, graph, float(schedule.in_place_alignment))
-            and (
-                _joins(op, graph, unit, returned) if op.type == "Concat" else returned.isdisjoint(op.outputs)
-            )
-        ):
+            is_view = _is_made_on(group.device, op, graph, device, unit)
+        elif group.unit is Unit.DMA:
+            schedule = soc.array_devices[group.device].schedule
+            makers = {device[w.name] for w in map(graph.writer, op.inputs) if w is not None}
+            is_here = listed_as(op) in schedule.in_place_ops and makers <= {"", group.device}
+            if is_here and _fits(op, graph, float(schedule.in_place_alignment)):
+                is_copied = not returned.isdisjoint(op.outputs)
+                is_view = _joins(op, graph, unit, returned) if op.type == "Concat" else not is_copied
+        if is_view:
             unit[op.name] = Unit.VIEW
-    return tuple(
-        replace(group, unit=Unit.VIEW, device="") if unit[group.main] is Unit.VIEW else group
-        for group in groups
-    )
+    views = {g.main: replace(g, unit=Unit.VIEW, device="") for g in groups if unit[g.main] is Unit.VIEW}
+    return tuple(views.get(group.main, group) for group in groups)
 
 
 def _joins_on_host(group: Group, graph: Graph, soc: Soc) -> bool:
@@ -304,16 +280,10 @@ def _is_made_on(
     return len(set(op.inputs)) == len(op.inputs)
 
 
-def _parts(op: Operator, graph: Graph) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return the whole tensor and its parts."""
-    inputs, outputs = graph.inputs_of(op), graph.outputs_of(op)
-    return (outputs[0], inputs) if op.type == "Concat" else (inputs[0], outputs)
-
-
 def _fits(op: Operator, graph: Graph, alignment: float) -> bool:
     """Return whether the layout of parts is that of the whole, aligned, and contiguous for a split."""
-    axes = op.attrs.get("axes", ())
-    whole, parts = _parts(op, graph)
+    axes, inputs, outputs = op.attrs.get("axes", ()), graph.inputs_of(op), graph.outputs_of(op)
+    whole, parts = (outputs[0], inputs) if op.type == "Concat" else (inputs[0], outputs)
     if len(axes) != 1 or op.repeats > 1 or sum(part.bytes for part in parts) != whole.bytes:
         return False
     if any(t.storage is not Storage.DENSE for t in (whole, *parts)):
@@ -324,9 +294,8 @@ def _fits(op: Operator, graph: Graph, alignment: float) -> bool:
         return False
     order = _memory_order(whole)
     inner = order[order.index(axes[0]) :]
-    return all(
-        math.prod(part.shape[i] for i in inner) * part.dtype.bytes % alignment == 0.0 for part in parts[:-1]
-    )
+    lengths = (math.prod(part.shape[i] for i in inner) * part.dtype.bytes for part in parts[:-1])
+    return all(length % alignment == 0.0 for length in lengths)
 
 
 def _joins(op: Operator, graph: Graph, unit: Mapping[str, Unit], returned: frozenset[str]) -> bool:
@@ -387,22 +356,19 @@ def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
     -------
     tuple of Group
         The order with the fewest entries, among the graph's own and, for each first device, the one that
-        stays on a device while any of its work is ready.
+        stays on a device while any of its work is ready. One part of the network follows the other.
     """
     devices = list(dict.fromkeys(g.device for g in groups if g.unit is not Unit.VIEW))
     if len(devices) < 2:
         return groups
-    if len(graph.parts) > 1:  # one part after the other
-        parts = groupby(groups, key=lambda group: graph.operators[group.main].part)
-        return tuple(group for _, part in parts for group in _in_runs(graph, tuple(part), devices))
-    return _in_runs(graph, groups, devices)
-
-
-def _in_runs(graph: Graph, groups: tuple[Group, ...], devices: list[str]) -> tuple[Group, ...]:
-    """Return the groups of one part in an order that enters devices seldom."""
-    producers = _producers(graph, groups)
-    candidates = [groups, *(_greedy(groups, producers, first) for first in devices)]
-    return min(candidates, key=entries)
+    ordered: list[Group] = []
+    for _, part in groupby(groups, key=lambda group: graph.operators[group.main].part):
+        members = tuple(part)
+        producers = producers_of(graph, members, {name: (name,) for name in graph.tensors})
+        candidates = [members, *(_staying(members, producers, first) for first in devices)]
+        best: tuple[Group, ...] = min(candidates, key=entries)
+        ordered += best
+    return tuple(ordered)
 
 
 def entries(groups: tuple[Group, ...]) -> int:
@@ -411,39 +377,48 @@ def entries(groups: tuple[Group, ...]) -> int:
     return sum(1 for _ in groupby(devices))
 
 
-def _producers(graph: Graph, groups: tuple[Group, ...]) -> list[set[int]]:
-    """Return for each group the groups whose results it reads."""
-    home = {name: i for i, group in enumerate(groups) for name in (group.main, *group.fused)}
+def producers_of(
+    graph: Graph, groups: Sequence[Group], root: Mapping[str, Collection[str]]
+) -> list[set[int]]:
+    """Return for each group the groups whose results it reads, given the stored tensors of each tensor."""
+    home = {name: i for i, group in enumerate(groups) for name in group.members}
     producers: list[set[int]] = []
-    for i, group in enumerate(groups):
-        read = {t for name in (group.main, *group.fused) for t in graph.operators[name].inputs}
-        writers = (graph.writer(t) for t in read)
-        producers.append({home[w.name] for w in writers if w is not None and w.name in home} - {i})
+    for group in groups:
+        writers = (graph.writer(tensor) for tensor in stored_inputs(graph, group, root))
+        producers.append({home[w.name] for w in writers if w is not None and w.name in home})
     return producers
 
 
-def _greedy(groups: tuple[Group, ...], producers: list[set[int]], first: str) -> tuple[Group, ...]:
+def list_schedule(
+    producers: Sequence[set[int]], preferred: Callable[[set[int], int], Collection[int]]
+) -> list[int]:
+    """Return an order in which producers come first: always the first node that is ready, or is preferred.
+
+    Parameters
+    ----------
+    preferred : callable
+        Returns the preferred nodes, given those that are ready and the last one (-1: none).
+    """
+    sorter = TopologicalSorter(dict(enumerate(producers)))
+    sorter.prepare()
+    ready, order = set(sorter.get_ready()), [-1]
+    while ready:
+        node = min(preferred(ready, order[-1]) or ready)
+        order.append(node)
+        ready.remove(node)
+        sorter.done(node)
+        ready.update(sorter.get_ready())
+    return order[1:]
+
+
+def _staying(groups: tuple[Group, ...], producers: list[set[int]], first: str) -> tuple[Group, ...]:
     """Return the order that does all ready work of a device, then enters that of the earliest group."""
-    missing = [len(needed) for needed in producers]
-    consumers: list[list[int]] = [[] for _ in groups]
-    for i, needed in enumerate(producers):
-        for producer in needed:
-            consumers[producer].append(i)
-    ready: dict[str, list[int]] = {device: [] for device in ("", first, *(g.device for g in groups))}
-    for i, count in enumerate(missing):
-        if not count:
-            ready[groups[i].device].append(i)  # in order, so each list is a heap
-    order: list[Group] = []
     device = first
-    while any(ready.values()):
-        while heaps := [heap for heap in (ready[device], ready[""]) if heap]:  # views run anywhere
-            i = heappop(min(heaps, key=lambda heap: heap[0]))
-            order.append(groups[i])
-            for consumer in consumers[i]:
-                missing[consumer] -= 1
-                if not missing[consumer]:
-                    heappush(ready[groups[consumer].device], consumer)
-        left = [heap[0] for heap in ready.values() if heap]
-        if left:
-            device = groups[min(left)].device
-    return tuple(order)
+
+    def here(ready: set[int], last: int) -> set[int]:
+        nonlocal device
+        if last >= 0 and groups[last].device:  # views run anywhere
+            device = groups[last].device
+        return {i for i in ready if groups[i].device in (device, "")}
+
+    return tuple(groups[i] for i in list_schedule(producers, here))

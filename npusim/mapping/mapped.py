@@ -9,6 +9,7 @@ that differ in clocks, sizes and rates.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,12 +42,12 @@ from npusim.mapping.residency import plans
 
 SwapOperands = bool | Literal["search"]
 """Whether the operands of products change places; `search` tries both roles for each product."""
+# Numbers of a device that change the tables although the design point holds them too: the pixels of a
+# stencil size blocks of rows, a grid without a format leaves it to the DSPs, a host that is no faster in
+# fp16 keeps fp32, and devices that share a level find there what the other one touched.
 _READ_BY_LOWERING = ("dpu.grid.vpe", "dpu.macs_per_mpe", "macs_per_cycle", "shared_level")
-"""Numbers of a device that change the tables although the design point holds them too: the pixels of a
-stencil size blocks of rows, a grid without a format leaves it to the DSPs, a host that is no faster in fp16
-keeps fp32, and devices that share a level find there what the other one touched."""
+# Tensors in SRAM that are named.
 _MOST_NAMED = 8
-"""Tensors in SRAM that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,42 +116,34 @@ class Mapped:
 def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
     """Decide fusion and residency for the least latency; wishes on devices are obeyed.
 
+    With roles of operands to search it is the fastest of three mappings: operands as written, all swapped, or
+    swapped where that product is faster. What a product reads depends on the others too, so the third need
+    not be the fastest.
+
     Raises
     ------
     InfeasibleError
         Where some operator fits into SRAM under no plan; it is named. Where the network does not fit into
         DRAM.
     """
-    if run.swap_operands == "search":
-        return _with_roles_searched(graph, soc, run)
-    return _with_roles(graph, soc, run, run.swap_operands)
 
+    def with_roles(swapped: bool | Collection[str]) -> Mapped:
+        return _under_best_plan(graph, soc, run, plan_tables(graph, soc, run.device, swapped))
 
-def _with_roles_searched(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Return the fastest of three mappings: operands as written, all swapped, or swapped where faster.
-
-    What a product reads from DRAM, and what stays in SRAM, depends on the other products too, so the third
-    need not be the fastest.
-    """
-    candidates = [_with_roles(graph, soc, run, False)]
-    try:
-        candidates.append(_with_roles(graph, soc, run, True))
-    except InfeasibleError:
-        return candidates[0]
-    before_s, after_s = (
-        {g.main: s for g, s in zip(m.decisions.groups, m.results["latency_s"], strict=True)}
-        for m in candidates
-    )
-    swapped = {g.main for g in candidates[1].decisions.groups if g.swapped}
-    faster = {name for name in swapped if after_s[name] < before_s[name]}
-    if faster and faster != swapped:
-        candidates.append(_with_roles(graph, soc, run, faster))
+    if run.swap_operands != "search":
+        return with_roles(run.swap_operands)
+    candidates = [with_roles(False)]
+    with suppress(InfeasibleError):
+        candidates.append(with_roles(True))
+        before_s, after_s = (
+            {g.main: s for g, s in zip(m.decisions.groups, m.results["latency_s"], strict=True)}
+            for m in candidates
+        )
+        swapped = {g.main for g in candidates[1].decisions.groups if g.swapped}
+        faster = {name for name in swapped if after_s[name] < before_s[name]}
+        if faster and faster != swapped:
+            candidates.append(with_roles(faster))
     return min(candidates, key=lambda mapped: float(mapped.total["latency_s"]))
-
-
-def _with_roles(graph: Graph, soc: Soc, run: Run, swapped: bool | Collection[str]) -> Mapped:
-    """Decide fusion and residency for given roles of operands."""
-    return _under_best_plan(graph, soc, run, plan_tables(graph, soc, run.device, swapped))
 
 
 def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Mapped:
@@ -158,11 +151,12 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     arch = run.row(soc)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
     uses = evaluate_plans(arch, tables.table, total, plan)
-    chosen = int(plan[0])
-    decisions, lowered = tables.decisions(max(chosen, 0)), tables.lowered(max(chosen, 0))
+    chosen = max(int(plan[0]), 0)
+    decisions = Decisions(tables.groups, tables.plans.residency(chosen))
+    lowered = Lowered(operators_of(tables.table, chosen), tables.groups, tables.warnings)
     results = np.zeros(len(lowered.groups), RESULT_DTYPE)
     operator_costs(arch.archs, lowered.ops, results)
-    if chosen < 0:
+    if plan[0] < 0:
         stuck = lowered.groups[int(np.argmax(~np.isfinite(results["latency_s"])))]
         npu = arch[stuck.device]
         raise InfeasibleError(
@@ -197,14 +191,6 @@ class PlanTables:
     plans: Plans
     table: PlanTable
     warnings: tuple[str, ...]
-
-    def decisions(self, plan: int) -> Decisions:
-        """Return the decisions of a plan."""
-        return Decisions(self.groups, self.plans.residency(plan))
-
-    def lowered(self, plan: int) -> Lowered:
-        """Return the operator table under a plan."""
-        return Lowered(operators_of(self.table, plan), self.groups, self.warnings)
 
 
 def plan_tables(
@@ -295,19 +281,14 @@ def _held(mapped: Mapped, on_npu: list[int], tiles: float) -> dict[str, Any]:
     """Return the bytes of each tensor that stays: live bytes with it alone, less those without any."""
     residency = mapped.decisions.residency
 
-    def live(kept: Residency) -> Any:
+    def live(names: set[str]) -> Any:
+        cached = {name: residency.cached[name] for name in names & residency.cached.keys()}
+        kept = Residency(residency.whole & names, cached, residency.row_fused)
         alone = Liveness(mapped.graph, Decisions(mapped.decisions.groups, kept), mapped.soc)
         spread, copied = np.array([alone.bytes_at(i) for i in on_npu]).T.reshape(2, -1)
         return spread + tiles * copied
 
-    row_fused = residency.row_fused
-    without = live(Residency(row_fused=row_fused))
+    without = live(set())
     sizes = {name: mapped.graph.tensors[name].bytes for name in (*residency.whole, *residency.cached)}
     largest = sorted(sizes, key=lambda name: (-sizes[name], name))[: 3 * _MOST_NAMED]
-    alone = {
-        name: Residency(frozenset({name}), row_fused=row_fused)
-        if name in residency.whole
-        else Residency(cached={name: residency.cached[name]}, row_fused=row_fused)
-        for name in largest
-    }
-    return {name: np.maximum(0.0, live(kept) - without) for name, kept in alone.items()}
+    return {name: np.maximum(0.0, live({name}) - without) for name in largest}

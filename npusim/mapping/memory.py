@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import ConfigDict
 
-from npusim.arch import Cpu, Gpu, Soc
+from npusim.arch import Soc
 from npusim.cost import Decisions, Group, Roots, roots
 from npusim.graph import Graph
 from npusim.ops import DType, Storage, Tensor, TensorKind
@@ -82,16 +82,11 @@ def _kept_wide(graph: Graph, groups: tuple[Group, ...], root: Roots, soc: Soc) -
     """Return the tensors of hosts without fp16 arithmetic, which keep them in fp32."""
     wide: set[str] = set()
     for group in groups:
-        if group.unit.is_host and _works_on_fp32(soc.hosts[group.device]):
-            for name in (group.main, *group.fused):
-                op = graph.operators[name]
+        rates = soc.hosts[group.device].macs_per_cycle if group.unit.is_host else {}
+        if group.unit.is_host and rates.get("fp16", 0.0) <= rates.get("fp32", 0.0):
+            for op in (graph.operators[name] for name in group.members):
                 wide.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])
     return wide
-
-
-def _works_on_fp32(device: Cpu | Gpu) -> bool:
-    rates = device.macs_per_cycle
-    return rates.get("fp16", 0.0) <= rates.get("fp32", 0.0)
 
 
 def _live_peak(
@@ -101,13 +96,11 @@ def _live_peak(
     begin: dict[str, int] = {}
     end: dict[str, int] = {}
     for i, group in enumerate(groups):
-        inner = {t for name in group.fused for t in graph.operators[name].inputs}
-        for name in (group.main, *group.fused):
-            op = graph.operators[name]
-            for tensor in op.outputs:
-                if tensor not in inner:
-                    for stored in root[tensor]:
-                        begin.setdefault(stored, i)
+        members = [graph.operators[name] for name in group.members]
+        inner = {t for op in members[1:] for t in op.inputs}
+        for op in members:
+            for stored in (s for tensor in op.outputs if tensor not in inner for s in root[tensor]):
+                begin.setdefault(stored, i)
             for tensor in (*op.inputs, *op.outputs):
                 end.update(dict.fromkeys(root[tensor], i))
     change = [0.0] * (len(groups) + 1)

@@ -27,49 +27,46 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.cost import Group, Plan, Plans, Roots, Unit, is_state_copy, roots
 from npusim.graph import Graph
-from npusim.mapping.fusion import row_fusable
+from npusim.mapping.fusion import row_fusable, stored_inputs
 from npusim.ops import TensorKind
 
 CACHE_STEPS = 32
 """Steps between keeping nothing and all of a marked matrix: blocks of about 3 % of it."""
+# Most plans by size.
 _MOST_SIZES = 14
-"""Most plans by size."""
+# Most capacities of plans by moment, and the ratio of two.
 _MOST_CAPACITIES, _CAPACITY_STEP = 14, 2.0**0.5
-"""Most capacities of plans by moment, and the ratio of two."""
+# Intermediates up to which plans by size do: small networks are swept by the million.
 _FEW_TENSORS = 12
-"""Intermediates up to which plans by size do: small networks are swept by the million."""
 
 
 class _Use(NamedTuple):
-    """Lifetime of an intermediate tensor, and how often it moves through DRAM unless kept."""
+    """Groups that make and last read a tensor, and how often it moves through DRAM unless it is kept."""
 
     bytes: float
     first: int
-    """Group that makes it."""
     last: int
-    """Last group that reads it."""
     moves: int
-    """Number of groups that make or read it."""
 
 
 def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
     """Return every residency plan worth costing, the one that keeps nothing first."""
     root = roots(graph, groups)
     unable = {name for name, device in soc.array_devices.items() if not device.sram.holds_results}
-    sent = {t for g in groups if g.device in unable for t in graph.operators[(g.main, *g.fused)[-1]].outputs}
-    """Results that SRAM cannot hold."""
+    # Results that SRAM cannot hold.
+    sent = {t for g in groups if g.device in unable for t in graph.operators[g.members[-1]].outputs}
     uses = {name: use for name, use in _uses(graph, groups, root).items() if name not in sent}
     marked = _marked(graph, groups, root)
     row_fused = row_fusable(graph, groups, root) - sent
     fuses = bool(row_fused)
-    beside = {name: use for name, use in uses.items() if name not in row_fused}
+    apart = {name: use for name, use in uses.items() if name not in row_fused}
     steps = [Plan(False)]
     if fuses:
         steps.append(Plan(True))
     shares = [step / CACHE_STEPS for step in range(CACHE_STEPS + 1 if marked else 1)]
-    for whole in (frozenset[str](), *_by_size(beside)):
+    for whole in (frozenset[str](), *_by_size(apart)):
         steps += [Plan(fuses, whole, share) for share in shares if whole or share]
-    steps += [Plan(fuses, whole) for whole in _by_moment(beside)]
+    steps += [Plan(fuses, whole) for whole in _by_moment(apart)]
     if fuses:  # row blocks and the weights of their readers may not fit side by side
         steps += [Plan(False, whole) for whole in (*_by_size(uses), *_by_moment(uses))]
     return Plans(tuple(dict.fromkeys(steps)), row_fused, tuple(marked))
@@ -94,18 +91,11 @@ def _by_moment(uses: dict[str, _Use]) -> list[frozenset[str]]:
     scale = [most / _CAPACITY_STEP**i for i in range(count)]
     capacities = [capacity for capacity in reversed(scale) if capacity >= least]
     smallest = sorted(uses, key=lambda name: (uses[name].bytes, name))
-    worthiest = sorted(smallest, key=lambda name: -_worth(uses[name]))
-    fitting = dict.fromkeys(
-        _fitting(uses, order, capacity, len(alive))
-        for order in (smallest, worthiest)
-        for capacity in capacities
-    )
-    return [whole for whole in fitting if whole]
-
-
-def _worth(use: _Use) -> float:
-    """Return the traffic that keeping a tensor saves, per byte and group that it stays over."""
-    return use.moves / (use.last - use.first + 1)
+    # The traffic that keeping a tensor saves, per byte and group that it stays over.
+    worth = {name: use.moves / (use.last - use.first + 1) for name, use in uses.items()}
+    orders = (smallest, sorted(smallest, key=lambda name: -worth[name]))
+    fitting = [_fitting(uses, order, size, len(alive)) for order in orders for size in capacities]
+    return [whole for whole in dict.fromkeys(fitting) if whole]
 
 
 def _fitting(uses: dict[str, _Use], order: list[str], capacity: float, moments: int) -> frozenset[str]:
@@ -127,22 +117,19 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Us
     foreign: set[str] = set()
     users: dict[str, list[int]] = {}
     for i, group in enumerate(groups):
-        names = (group.main, *group.fused)
-        last = group.fused[-1] if group.fused else group.main
         op = graph.operators[group.main]
         if group.unit.is_host:
             foreign.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])
         elif group.unit is not Unit.VIEW:
             if is_state_copy(op, group.unit):  # the driver copies into DRAM
                 foreign.update(op.outputs)
-            maker.update((tensor, i) for tensor in graph.operators[last].outputs)
-            read = (t for name in names for t in graph.operators[name].inputs)
-            for tensor in {stored for t in read for stored in root[t]}:
+            maker.update(dict.fromkeys(graph.operators[group.members[-1]].outputs, i))
+            for tensor in stored_inputs(graph, group, root):
                 users.setdefault(tensor, []).append(i)
     foreign.update(stored for name in graph.passed_between_parts for stored in root[name])
     uses = {}
     for name, first in maker.items():
-        readers = [i for i in users.get(name, ()) if i != first]
+        readers = users.get(name, [])
         if name not in foreign and all(groups[i].device == groups[first].device for i in readers):
             last_use = max(readers, default=first)
             uses[name] = _Use(graph.tensors[name].bytes, first, last_use, 1 + len(readers))

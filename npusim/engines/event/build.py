@@ -1,39 +1,42 @@
-"""Writes the program of a mapped graph: the tasks of every operator, and their dependencies."""
+"""Writes the program of a mapped graph: the tasks of every operator, and their dependencies.
+
+The tasks of a step reserve SRAM, fetch by DMA, compute on every tile, and write back by DMA.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from npusim.cost import Group, Unit, host_waits_s, packing, roots, row_block_sizes
-from npusim.engines.event.emission import Emitted, emit
-from npusim.engines.event.jobs import Job, NpuUnits, job_of
-from npusim.engines.event.program import Program, ProgramBuilder
+from npusim.engines.event.jobs import Job, NpuUnits, TilingStep, apportion, job_of
+from npusim.engines.event.program import Loop, Program, ProgramBuilder
 from npusim.engines.timeline import ExecutionUnit, TaskKind
-from npusim.mapping import Mapped
+from npusim.mapping import Mapped, stored_inputs
 from npusim.ops import Family, Storage, TensorKind
 
+# Times that pieces are halved before a chain runs one group after the other.
 _MOST_HALVINGS = 6
-"""Times that pieces are halved before a chain runs one group after the other."""
+# Share of the work that is rounding.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class ResidentTensor:
-    """A tensor that stays in SRAM between operators."""
+    """A tensor that stays in the SRAM of a device, in bytes over all tiles that an inference uses.
+
+    `users` are the groups that use it, in order; the first produces it, or reads it first.
+    """
 
     device: str
-    """Array device that holds it."""
     name: str
     bytes: float
-    """SRAM over all tiles that an inference uses."""
-    first: int
-    """Group that produces it, or reads it first."""
     users: tuple[int, ...]
-    """Groups that use it, in order."""
 
 
 def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
@@ -46,8 +49,8 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
     """
     graph, residency = mapped.graph, mapped.decisions.residency
     root = roots(graph, mapped.decisions.groups)
+    # Groups that use a tensor, by array device and tensor.
     users: dict[tuple[str, str], list[int]] = {}
-    """Groups that use a tensor, by array device and tensor."""
     copied: set[tuple[str, str]] = set()
     for i, group in enumerate(mapped.decisions.groups):
         if not group.unit.is_array:
@@ -56,7 +59,7 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
         if group.unit is Unit.DPU and op.family is Family.MATMUL:
             weights = root[op.inputs[0 if group.swapped else 1]]
             copied.update((group.device, stored) for stored in weights)
-        members = (graph.operators[name] for name in (group.main, *group.fused))
+        members = (graph.operators[name] for name in group.members)
         tensors = (tensor for member in members for tensor in (*member.inputs, *member.outputs))
         for name in {stored for tensor in tensors for stored in root[tensor]}:
             users.setdefault((group.device, name), []).append(i)
@@ -76,8 +79,8 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
             size = tensor.bytes
         if size > 0.0:
             copies = float(mapped.arch[device]["tiles"]) if is_copied else 1.0
-            residents.append(ResidentTensor(device, name, size * copies, used[0], tuple(used)))
-    return sorted(residents, key=lambda resident: (resident.first, resident.name))
+            residents.append(ResidentTensor(device, name, size * copies, tuple(used)))
+    return sorted(residents, key=lambda resident: (resident.users[0], resident.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +100,13 @@ class FusedChain:
 def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, FusedChain]:
     """Return the chain of each group that runs at the same time as others, by group."""
     numbers = mapped.lowered.ops["fused_chain"]
-    chains: dict[int, list[int]] = {}
-    for group in np.flatnonzero(numbers).tolist():
-        chains.setdefault(int(numbers[group]), []).append(group)
+    chains = [tuple(np.flatnonzero(numbers == n).tolist()) for n in dict.fromkeys(numbers.tolist()) if n]
     while True:
-        fitting = _fitting(mapped, residents, list(map(tuple, chains.values())))
-        if all(members[0] in fitting for members in chains.values()):
+        fitting = _fitting(mapped, residents, chains)
+        if len(fitting) == sum(map(len, chains)):
             return fitting
         # Groups that run one after the other hold their blocks longer: other chains may no longer fit.
-        chains = {number: members for number, members in chains.items() if members[0] in fitting}
+        chains = [members for members in chains if members[0] in fitting]
 
 
 def _fitting(
@@ -113,8 +114,8 @@ def _fitting(
 ) -> dict[int, FusedChain]:
     """Return the chains that fit, by group, if all others run as chains too."""
     fitting: dict[int, FusedChain] = {}
+    # Last group of the chain of each group: tensors within a chain are in SRAM only while it is written.
     ends = {i: members[-1] for members in chains for i in members}
-    """Last group of the chain of each group: tensors within a chain are in SRAM only while it is written."""
     moments = [[ends.get(user, user) for user in r.users] for r in residents]
     first, last = (np.array([limit(times) for times in moments], int) for limit in (min, max))
     sizes = np.array([r.bytes for r in residents])
@@ -129,13 +130,13 @@ def _fitting(
 
 
 def _pieces(mapped: Mapped, members: tuple[int, ...], held_bytes: float) -> int:
-    """Return the pieces with which a chain fits beside other tensors, with two buffers or one; 0: none."""
-    arch, ops = mapped.arch[mapped.decisions.groups[members[0]].device], mapped.lowered.ops
-    units, coarsest = NpuUnits(arch), int(arch["stream_pieces"])
+    """Return the pieces of a chain that fits with other tensors, in two buffers or one; 0: none."""
+    arch = mapped.arch[mapped.decisions.groups[members[0]].device]
+    npu, coarsest = NpuUnits(arch), int(arch["stream_pieces"])
     sram_bytes = float(arch["tiles"]) * float(arch["sram_tile_bytes"])
     for buffers in (2.0, 1.0):
         for pieces in (coarsest << halvings for halvings in range(_MOST_HALVINGS + 1)):
-            jobs = [job_of(arch, ops[i], mapped.results[i], i, units, pieces) for i in members]
+            jobs = (job_of(mapped, i, npu, pieces) for i in members)
             if sum(_needed_bytes(job, buffers) for job in jobs) + held_bytes <= sram_bytes:
                 return pieces
     return 0
@@ -143,31 +144,242 @@ def _pieces(mapped: Mapped, members: tuple[int, ...], held_bytes: float) -> int:
 
 def _needed_bytes(job: Job, buffers: float) -> float:
     """Return the SRAM that a job needs with a number of buffers for streamed tensors."""
-    streamed = max(job.a_sram * step.a + job.out_sram * step.out for step in job.steps)
-    waiting = max(job.b_sram * step.b + job.sums_sram * step.sums for step in job.steps)
-    held = max((job.a_sram * step.a for step in job.steps if step.a_until), default=0.0)
+    a, b, out, steps = job.a.sram_bytes, job.b.sram_bytes, job.out.sram_bytes, job.tiling.steps
+    streamed = max(a * step.a + out * step.out for step in steps)
+    waiting = max(b * step.b + job.sums_bytes * step.sums for step in steps)
+    held = max((a * step.a for step in steps if step.a_until), default=0.0)
     return buffers * streamed + waiting + held + job.once_bytes
 
 
-def _ends(done: Emitted) -> list[int]:
-    """Return the last tasks of an operator."""
-    return [done.computed] if done.written == done.computed else [done.computed, done.written]
-
-
 def build_program(mapped: Mapped, most_turns: Callable[[int], int] = lambda operator: 0) -> Program:
-    """Write the tasks of one inference.
+    """Write the tasks of one inference; task 0 begins it, the last one ends it.
 
     Parameters
     ----------
     most_turns : callable
         Returns the turns to write of a loop that has many more, by number of the operator; 0: all.
-
-    Returns
-    -------
-    Program
-        Task 0 begins the inference, the last one ends it.
     """
     return _Build(mapped, most_turns).run()
+
+
+class Emitted(NamedTuple):
+    """The tasks of an operator that others wait for."""
+
+    computed: int
+    """Task after which its results are in SRAM."""
+    written: int
+    """Task after which its results are in DRAM."""
+
+
+def emit(builder: ProgramBuilder, jobs: Sequence[Job]) -> list[Emitted]:
+    """Write the tasks of an operator, or of a chain of operators that are fused row by row."""
+    emissions: list[_Emission] = []
+    for job in jobs:
+        emissions.append(_Emission(builder, job, [emissions[place] for place in job.producers]))
+    emissions[-1].advance(1.0)
+    emissions[-1].add_loops()
+    return [emission.emitted() for emission in emissions]
+
+
+class _Emission:
+    """Tasks of one job, written step by step as its reader needs results."""
+
+    def __init__(self, builder: ProgramBuilder, job: Job, producers: list[_Emission]) -> None:
+        self.builder, self.job, self.producers = builder, job, producers
+        self.steps = steps = job.tiling.steps
+        self.a = self._parts(job.a.bytes, [s.a for s in steps])
+        self.b = self._parts(job.b.bytes, [s.b for s in steps])
+        self.out = self._parts(job.out.bytes, [s.out for s in steps])
+        self.macs = self._parts(job.macs, [s.work for s in steps])
+        # Whether copies follow the last step of a pass, not every step.
+        self.by_pass = any(s.last_of_pass for s in steps)
+        self.copies = sum(s.repeats for s in steps if s.last_of_pass or not self.by_pass)
+        # The first task of each step.
+        self.first_tasks: list[int] = []
+        # Share of the work done after each step.
+        self.ends = [*accumulate(s.work * s.repeats for s in steps[:-1]), 1.0]
+        # Buffers that the work of a later step releases.
+        self.held: dict[int, list[int]] = {}
+        # Tasks after which each step's results are in SRAM.
+        self.results: list[list[int]] = []
+        self.computed: list[int] = []
+        self.written: list[int] = []
+        self.b_ready: list[int] = []
+        # Loads of the activations and weights that are in SRAM.
+        self.a_ready: list[int] = []
+
+    def _parts(self, total: float, shares: list[float]) -> list[float]:
+        """Return each step's part of a total of one pass."""
+        if self.job.tiling.loops:  # equal steps must be equal to the last bit
+            return [total * share for share in shares]
+        # The shares of all steps add up to a whole number of passes.
+        return apportion(total * round(sum(shares)), shares)
+
+    def _divided(self, total: float, parts: int) -> list[float]:
+        """Return each unit's part of an amount: whole numbers, or equal ones where steps stand for others."""
+        return [total / parts] * parts if self.job.tiling.loops else apportion(total, [1.0] * parts)
+
+    def add_loops(self) -> None:
+        """Add the loops that are written in part to the program, by the tasks of their turns."""
+        tasks = [*self.first_tasks, len(self.builder)]
+        for loop in self.job.tiling.loops:
+            starts = [tasks[step] for step in loop.starts]
+            self.builder.loops.append((self.job.operator, Loop(loop.turns, loop.level, starts)))
+
+    def advance(self, share: float) -> None:
+        """Write steps until a share of the work is written, producers first.
+
+        Rows are proportional to work. A chain may be thousands of operators long: no recursion.
+        """
+        unfinished = [(self, self._place(share))]
+        while unfinished:
+            emission, place = unfinished[-1]
+            i = len(emission.results)
+            if i > place:
+                unfinished.pop()
+                continue
+            needed = [(p, p._place(emission.ends[i])) for p in emission.producers]
+            missing = next((pair for pair in needed if len(pair[0].results) <= pair[1]), None)
+            if missing:
+                unfinished.append(missing)
+            else:
+                rows_ready = [task for producer, place in needed for task in producer.results[place]]
+                emission._step(i, emission.steps[i], rows_ready)
+
+    def _place(self, share: float) -> int:
+        """Return the step after which a share of the work is done."""
+        return min(bisect_left(self.ends, share - _ROUNDING), len(self.ends) - 1)
+
+    def _step(self, i: int, step: TilingStep, rows_ready: list[int]) -> None:
+        """Write the tasks of a step."""
+        job = self.job
+        self.first_tasks.append(len(self.builder))
+        if self.b[i] > 0.0 or (i == 0 and job.once_bytes > 0.0 and job.b.bytes > 0.0):
+            self.b_ready = self._fetch_b(i, step)
+        loads, out_buffer = self._fetch_a(i, step)
+        if loads:
+            self.a_ready = loads
+        a_ready = loads if step.a > 0.0 else self.a_ready
+        work = self._work(i, step, [*a_ready, *self.b_ready, *rows_ready])
+        self.computed += work
+        for buffer in self.held.pop(i, ()):
+            self.builder.release(buffer, work)
+        after = self._copy(step, work)
+        if after is not work:
+            self.computed += after
+        stores = self._move(TaskKind.DMA_OUT, self.out[i], job.dma.write_s_per_byte, after)
+        self.written += stores
+        if out_buffer >= 0:
+            self.builder.release(out_buffer, stores or after)
+        self.results.append(after)
+
+    def emitted(self) -> Emitted:
+        """Return the tasks that others wait for, when all steps are written."""
+        done = self.builder.sync(self.computed, self.job.operator)
+        return Emitted(done, self.builder.sync(self.written, self.job.operator) if self.written else done)
+
+    def _reserve(self, also_after: Sequence[int], sizes: Sequence[tuple[str, float]]) -> list[int]:
+        """Write a reservation of SRAM and return its buffers; -1 where no bytes are needed."""
+        builder = self.builder
+        if also_after or any(size > 0.0 for _, size in sizes):
+            after = (builder.last_reserve, *also_after)
+            builder.last_reserve = builder.task(TaskKind.RESERVE, operator=self.job.operator, after=after)
+        return [builder.buffer(builder.last_reserve, *size) if size[1] > 0.0 else -1 for size in sizes]
+
+    def _hold(self, buffer: int, until: int) -> None:
+        """Keep a buffer until the work of a step ends."""
+        if buffer >= 0:
+            self.held.setdefault(until, []).append(buffer)
+
+    def _fetch_b(self, i: int, step: TilingStep) -> list[int]:
+        """Reserve SRAM for a step's weights and fetch them."""
+        job = self.job
+        extra = job.once_bytes if i == 0 else 0.0
+        # Small tables lie in SRAM that tilings leave free: no tiling counts them.
+        (buffer,) = self._reserve(job.b_after if i == 0 else (), [(job.b.name, job.b.sram_bytes * step.b)])
+        self._hold(buffer, i + step.b_until)
+        return self._move(TaskKind.DMA_IN, self.b[i] + extra, job.dma.read_s_per_byte)
+
+    def _fetch_a(self, i: int, step: TilingStep) -> tuple[list[int], int]:
+        """Reserve SRAM for a step and fetch its activations: (loads, buffer of the results)."""
+        job, first = self.job, i == 0
+        extra = job.once_bytes if first and job.b.bytes <= 0.0 else 0.0
+        sizes = [(job.a.name, job.a.sram_bytes * step.a), (job.out.name, job.out.sram_bytes * step.out)]
+        residents = job.residents if first else ()
+        sizes += [(name, size) for (_, name), size in residents]
+        a_buffer, out_buffer, *others = self._reserve(job.a_after if first else (), sizes)
+        self._hold(a_buffer, i + step.a_until)
+        self.builder.residents.update(zip((key for key, _ in residents), others, strict=True))
+        s_per_byte = job.a_s_per_byte if self.a[i] > 0.0 else job.dma.read_s_per_byte
+        loads = self._move(TaskKind.DMA_IN, self.a[i] + extra, s_per_byte)
+        # Sums have one place: activations are fetched while earlier sums are still added to.
+        (sums,) = self._reserve((), [(f"partial sums of {job.out.name}", job.sums_bytes * step.sums)])
+        self._hold(sums, i + step.sums_until)
+        return loads, out_buffer
+
+    def _move(
+        self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int] | None = None
+    ) -> list[int]:
+        """Write one transfer, shared evenly by all engines; by default after the last reservation."""
+        job, dma = self.job, self.job.dma
+        after = [self.builder.last_reserve] if after is None else after
+        parts = self._divided(size, len(job.npu.engines)) if size > 0.0 else []
+        moves = []
+        for engine, part in zip(job.npu.engines, parts, strict=False):
+            if part <= 0.0:
+                continue
+            latency_s, served = dma.write_latency_s, job.write_served
+            if kind is TaskKind.DMA_IN:
+                latency_s = dma.read_latency_s if part <= dma.page_bytes else dma.far_read_latency_s
+                served = job.read_served
+            moved = job.repeats * part
+            task = self.builder.task(
+                kind,
+                engine,
+                job.operator,
+                moved * len(parts) * s_per_byte,
+                after=after,
+                fixed_s=job.repeats * latency_s,
+                bytes_=moved * (1.0 - served),
+                shared_bytes=moved * served * job.shared_served,
+            )
+            moves.append(task)
+        return moves
+
+    def _work(self, i: int, step: TilingStep, after: Sequence[int]) -> list[int]:
+        """Write the work of a step, with the call of its operator before the first."""
+        job, builder = self.job, self.builder
+        waits = [*after, *job.start, builder.last_reserve]
+        if i == 0 and job.dispatch_s > 0.0:
+            # One management processor makes all calls, in program order; grids and DSPs wait for it.
+            waits = [*waits, *builder.dispatched]
+            dispatch_s = job.repeats * job.dispatch_s
+            calls = [
+                builder.task(TaskKind.LAUNCH, unit, job.operator, dispatch_s, after=waits)
+                for unit in (*job.npu.dpus(job.npu.tiles), *job.npu.dsp_units())
+            ]
+            waits = builder.dispatched = [builder.sync(calls, job.operator)]
+        if job.kind is TaskKind.SYNC:
+            return [builder.sync(waits, job.operator)]
+        macs = self._divided(self.macs[i], len(job.units))
+        return [
+            builder.task(job.kind, unit, job.operator, job.work_s * step.work, after=waits, macs=part)
+            for unit, part in zip(job.units, macs, strict=True)
+        ]
+
+    def _copy(self, step: TilingStep, after: list[int]) -> list[int]:
+        """Write the copies between tiles, or within SRAM, that follow a step."""
+        job, engines = self.job, self.job.npu.engines
+        if job.copy_s <= 0.0 or (self.by_pass and not step.last_of_pass):
+            return after
+        copy_s, fixed_s = job.repeats * job.copy_s / self.copies, job.repeats * job.dma.copy_latency_s
+        sizes = [job.repeats * size for size in self._divided(job.copy_bytes / self.copies, len(engines))]
+        return [
+            self.builder.task(
+                TaskKind.TRANSFER, engine, job.operator, copy_s, after=after, fixed_s=fixed_s, bytes_=size
+            )
+            for engine, size in zip(engines, sizes, strict=True)
+        ]
 
 
 class _Build:
@@ -178,41 +390,34 @@ class _Build:
         self.graph, self.groups = mapped.graph, mapped.decisions.groups
         self.root = roots(mapped.graph, self.groups)
         units: list[ExecutionUnit] = []
+        # Units of each array device.
         self.npu_units: dict[str, NpuUnits] = {}
-        """Units of each array device."""
         for name in self.arch.arrays:
             self.npu_units[name] = NpuUnits(self.arch[name], len(units))
             units += self.npu_units[name].units(name)
         self.host_unit = {name: len(units) + i for i, name in enumerate(self.arch.hosts)}
         units += [ExecutionUnit(name, name) for name in self.arch.hosts]
-        capacities = tuple(
-            float(self.arch[name]["tiles"]) * float(self.arch[name]["sram_tile_bytes"])
-            for name in self.arch.arrays
-        )
+        arrays = (self.arch[name] for name in self.arch.arrays)
+        capacities = tuple(float(arch["tiles"]) * float(arch["sram_tile_bytes"]) for arch in arrays)
         self.builder = ProgramBuilder(units, [g.main for g in self.groups], capacities)
+        # Last call by the management processor of each array device.
         self.dispatched: dict[str, list[int]] = {}
-        """Last call by the management processor of each array device."""
+        # Last tasks of each group.
         self.done: dict[int, Emitted] = {}
-        """Last tasks of each group."""
-        self.producer: dict[str, int] = {}
-        """Group that produces a tensor."""
-        for i, group in enumerate(self.groups):
-            for name in (group.main, *group.fused):
-                if group.unit is not Unit.VIEW:
-                    self.producer.update(dict.fromkeys(self.graph.operators[name].outputs, i))
+        # Group that produces a tensor.
+        self.producer = {
+            tensor: i
+            for i, group in enumerate(self.groups)
+            if group.unit is not Unit.VIEW
+            for name in group.members
+            for tensor in self.graph.operators[name].outputs
+        }
         self.residents = resident_tensors(mapped)
-        self.resident_users: dict[int, list[ResidentTensor]] = {}
-        """Resident tensors that a group uses."""
-        for resident in self.residents:
-            for user in resident.users:
-                self.resident_users.setdefault(user, []).append(resident)
-        self.buffers: dict[tuple[str, str], int] = {}
-        """Buffer of each tensor that stays in the SRAM of a device."""
+        # Last tasks of the current phase of work.
         self.phase: list[int] = []
-        """Last tasks of the current phase of work."""
         self.device = self.part = ""
+        # Groups at which work returns to each array device.
         self.returns: dict[str, list[int]] = {name: [] for name in self.arch.arrays}
-        """Groups at which work returns to each array device."""
         self.held = self._held_across()
         self.row_fused = mapped.decisions.residency.row_fused
         self.in_sram = mapped.decisions.residency.whole | self.row_fused
@@ -244,6 +449,7 @@ class _Build:
     def run(self) -> Program:
         """Write all groups."""
         self.last_end = self.builder.sync(())
+        launches = self.mapped.lowered.ops["launches"]
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
                 continue
@@ -251,18 +457,19 @@ class _Build:
             if (device, part) != (self.device, self.part):
                 self._leave(i)
                 self.part = part
-                self._enter(i, device, float(self.mapped.lowered.ops[i]["launches"]))
-            if group.unit.is_array:
-                self._on_npu(i)
-            else:
+                self._enter(i, device, float(launches[i]))
+            if not group.unit.is_array:
                 self._on_host(i, group)
+            elif (chain := self.chains.get(i, FusedChain((i,), 0))).members[-1] == i:
+                self._on_npu(chain, self.npu_units[device])
         if not self.device:  # views alone: the runtime is called all the same
-            self._enter(0, next(iter(self.arch.arrays), ""), float(self.mapped.lowered.ops["launches"].sum()))
+            self._enter(0, next(iter(self.arch.arrays), ""), float(launches.sum()))
         self._leave(len(self.groups))
         self.builder.sync([self.last_end])
         return self.builder.finish()
 
     def _enter(self, index: int, device: str, launches: float) -> None:
+        """Begin a phase of work on a device with calls of its runtime."""
         self.device = device
         seconds = launches * float(self.arch[device]["launch_s"]) if device else 0.0
         if seconds > 0.0:
@@ -287,115 +494,74 @@ class _Build:
             self.builder.task(TaskKind.LEAVE, after=[self.last_end])
 
     def _on_host(self, index: int, group: Group) -> None:
+        """Write the task of a group on a CPU or GPU."""
         op, result, host = self.mapped.lowered.ops[index], self.mapped.results[index], self.arch[group.device]
-        kind, total_s = TaskKind.GPU if host["is_gpu"] else TaskKind.CPU, float(result["host_s"])
         fixed_s = float(host_waits_s(host, op))
-        inputs_written = [self.done[i].written for i in self._producers(index, self._inputs(group))]
         task = self.builder.task(
-            kind,
+            TaskKind.GPU if host["is_gpu"] else TaskKind.CPU,
             self.host_unit[group.device],
             index,
-            max(0.0, total_s - fixed_s),
-            after=[*inputs_written, self.phase[0]],
+            max(0.0, float(result["host_s"]) - fixed_s),
+            after=[*(done.written for done in self._producers(index, self._inputs(group))), self.phase[0]],
             fixed_s=fixed_s,
             bytes_=float(result["streamed_bytes"]),
             macs=self._macs(group),
         )
-        self.done[index] = Emitted(task, task, {})
+        self.done[index] = Emitted(task, task)
         self.phase.append(task)
 
     def _macs(self, group: Group) -> float:
-        return sum(self.graph.macs_of(self.graph.operators[name]) for name in (group.main, *group.fused))
+        return sum(self.graph.macs_of(self.graph.operators[name]) for name in group.members)
 
     def _inputs(self, group: Group) -> list[str]:
-        """Return the stored tensors that a group reads, without its own results."""
-        inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
-        read = (
-            t
-            for name in (group.main, *group.fused)
-            for t in self.graph.operators[name].inputs
-            if t not in inner
-        )
-        return list(dict.fromkeys(stored for t in read for stored in self.root[t]))
+        return stored_inputs(self.graph, group, self.root)
 
-    def _producers(self, index: int, tensors: list[str]) -> list[int]:
-        producers = (
-            self.producer[t]
-            for t in tensors
-            if self.graph.tensors[t].kind is TensorKind.ACTIVATION and t in self.producer
-        )
-        return [i for i in dict.fromkeys(producers) if i in self.done and i != index]
+    def _producers(self, index: int, tensors: Iterable[str]) -> list[Emitted]:
+        """Return the last tasks of the other groups that produce tensors."""
+        results = (t for t in tensors if self.graph.tensors[t].kind is TensorKind.ACTIVATION)
+        producers = dict.fromkeys(self.producer[t] for t in results if t in self.producer)
+        return [self.done[i] for i in producers if i in self.done and i != index]
 
-    def _on_npu(self, index: int) -> None:
-        chain = self.chains.get(index, FusedChain((index,), 0))
-        members = chain.members
-        if index != members[-1]:
-            return  # written with the last of its chain
-        place = {i: at for at, i in enumerate(members)}
-        jobs = [self._job(i, place, chain.pieces) for i in members]
-        device = self.groups[index].device
-        emitted = emit(self.builder, jobs)
-        for i, done in zip(members, emitted, strict=True):
-            self.done[i] = done
-            self.buffers.update(((device, name), b) for name, b in done.resident_buffers.items())
-            self.phase += _ends(done)
-        for i in members:
-            self._release_residents(i)
+    def _on_npu(self, chain: FusedChain, npu: NpuUnits) -> None:
+        """Write the tasks of a group on an array device, or of a chain."""
+        place = {i: at for at, i in enumerate(chain.members)}
+        jobs = [self._job(i, place, npu, chain.pieces) for i in chain.members]
+        self.done.update(zip(chain.members, emit(self.builder, jobs), strict=True))
+        for i in chain.members:
+            self.phase += dict.fromkeys(self.done[i])
+        for i in chain.members:
+            for resident in self.residents:
+                if i in resident.users and (resident.device, resident.name) in self.builder.residents:
+                    # Its SRAM is free when all users have ended.
+                    buffer = self.builder.residents[resident.device, resident.name]
+                    self.builder.release(buffer, dict.fromkeys(self.done[i]))
 
-    def _job(self, index: int, place: dict[int, int], pieces: int) -> Job:
-        """Return the job of a group in a chain, by the place of each group of the chain."""
-        op: Any = self.mapped.lowered.ops[index]
-        group, result = self.groups[index], self.mapped.results[index]
-        arch, units = self.arch[group.device], self.npu_units[group.device]
+    def _job(self, index: int, place: dict[int, int], npu: NpuUnits, pieces: int) -> Job:
+        """Return the job of a group, given the places of all groups in its chain."""
+        group = self.groups[index]
         # Steps of groups that run at the same time wait for each other: all are written.
-        most_turns = self.most_turns(index) if len(place) == 1 else 0
-        job = job_of(arch, op, result, index, units, pieces, most_turns)
+        job = job_of(self.mapped, index, npu, pieces, self.most_turns(index) if len(place) == 1 else 0)
         job.macs = self._macs(group)
-        self._name(job, index, group)
-        self._dependencies(job, index, group)
-        if len(place) > 1:
-            producers = (self.producer.get(t, -1) for t in self._inputs(group) if t in self.row_fused)
-            job.producers = tuple(place[i] for i in producers if i in place and i != index)
-        job.residents = [(r.name, r.bytes) for r in self.resident_users.get(index, ()) if r.first == index]
+        a, b, out = (self.root.get(name, {}) for name in self._operands(group))
+        job.a.name, job.b.name, job.out.name = (" | ".join(stored) for stored in (a, b, out))
+        inputs = self._inputs(group)
+        in_dram = [t for t in inputs if t not in self.in_sram]
+        in_sram = (t for t in inputs if t in self.in_sram)
+        job.start = [done.computed for done in self._producers(index, in_sram)]
+        job.b_after = [done.written for done in self._producers(index, (t for t in in_dram if t in b))]
+        job.a_after = [done.written for done in self._producers(index, (t for t in in_dram if t not in b))]
+        if job.a.bytes <= 0.0:
+            job.a_after = [*job.a_after, *job.start]  # nothing to prefetch: reserve SRAM late
+        producers = (self.producer.get(t, -1) for t in inputs if t in self.row_fused)
+        job.producers = [place[i] for i in producers if i in place and i != index]
+        job.residents = [((r.device, r.name), r.bytes) for r in self.residents if r.users[0] == index]
         return job
-
-    def _release_residents(self, index: int) -> None:
-        """Release the resident tensors that a group uses; their SRAM is free when all users have ended."""
-        for resident in self.resident_users.get(index, ()):
-            buffer = self.buffers.get((resident.device, resident.name))
-            if buffer is not None:
-                self.builder.release(buffer, _ends(self.done[index]))
-
-    def _name(self, job: Job, index: int, group: Group) -> None:
-        names = (self.root.get(name, {}) for name in self._operands(group))
-        job.a_name, job.b_name, job.out_name = (" | ".join(stored) for stored in names)
 
     def _operands(self, group: Group) -> tuple[str, str, str]:
         """Return the names of the left (streamed) and right operand and of the result."""
         op = self.graph.operators[group.main]
-        last = self.graph.operators[group.fused[-1]] if group.fused else op
-        result = last.outputs[0]
-        a = op.inputs[0] if op.inputs else result
-        b = ""
+        result = self.graph.operators[group.members[-1]].outputs[0]
         if group.unit is Unit.DPU and op.family in (Family.MATMUL, Family.CONVOLUTION):
-            b = op.inputs[1]
-            if group.swapped:
-                a, b = b, a
-        return a, b, result
-
-    def _dependencies(self, job: Job, index: int, group: Group) -> None:
-        """Set the tasks that loads and work wait for."""
-        weights = self.root.get(self._operands(group)[1], {})
-        inputs = self._inputs(group)
-        in_sram = [t for t in inputs if t in self.in_sram]
-        in_dram = [t for t in inputs if t not in self.in_sram]
-        start = [self.done[i].computed for i in self._producers(index, in_sram)]
-        job.b_after = tuple(
-            self.done[i].written for i in self._producers(index, [t for t in in_dram if t in weights])
-        )
-        job.a_after = tuple(
-            self.done[i].written for i in self._producers(index, [t for t in in_dram if t not in weights])
-        )
-        job.start = tuple(start)
-        if job.a_bytes <= 0.0:
-            job.a_after = (*job.a_after, *start)  # nothing to prefetch: reserve SRAM late
+            left, right = op.inputs[:2]
+            return (right, left, result) if group.swapped else (left, right, result)
+        return op.inputs[0] if op.inputs else result, "", result

@@ -11,16 +11,16 @@ from npusim.cost import throttled_interval_s
 from npusim.engines.analytical import contexts_with, language_figures, mapped_estimate, part_costs
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
-from npusim.engines.event.machine import simulate, transfer_rates
-from npusim.engines.event.program import Program, refuse_many
+from npusim.engines.event.machine import transfer_rates
+from npusim.engines.event.program import Program
 from npusim.engines.event.steady_state import Measured, simulate_folded, simulate_requests, single
 from npusim.engines.operators import grid_utilisation
 from npusim.engines.timeline import EventLog, TaskKind, Timeline, critical_path, path_summary
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 
-_ON_DRAM = [int(TaskKind.DMA_IN), int(TaskKind.DMA_OUT)]
-_WORK = [int(kind) for kind in (TaskKind.TRANSFER, TaskKind.DPU, TaskKind.DSP, TaskKind.CPU, TaskKind.GPU)]
+_ON_DRAM = (TaskKind.DMA_IN, TaskKind.DMA_OUT)
+_WORK = (TaskKind.TRANSFER, TaskKind.DPU, TaskKind.DSP, TaskKind.CPU, TaskKind.GPU)
 
 
 def event_estimate(scenario: Scenario, every_tile: bool = False) -> Estimate:
@@ -61,19 +61,15 @@ def run_events(mapped: Mapped, every_tile: bool = False) -> Estimate:
     full meanwhile. Throughput is the number measured over the time between the end of the first R and the
     end of those; busy times and energy are means of the same.
     """
-    requests, rates, repeats = mapped.run.requests, transfer_rates(mapped.arch), None
-    if requests > 1:
-        program = build_program(mapped)
-        log, measured = simulate_requests(program, rates, requests, mapped.contexts, not every_tile)
-    elif every_tile:
-        program = build_program(mapped)
-        refuse_many(len(program), 1)
-        log = simulate(program, rates)
-        measured = single(log)
-    else:
+    requests, rates = mapped.run.requests, transfer_rates(mapped.arch)
+    if requests == 1 and not every_tile:
         program, log, repeats = simulate_folded(partial(build_program, mapped), rates)
         measured = single(log)
-    line = build_timeline(mapped, program, log, np.ones(len(program)) if repeats is None else repeats)
+    else:
+        program = build_program(mapped)
+        repeats = np.ones(len(program))
+        log, measured = simulate_requests(program, rates, requests, mapped.contexts, not every_tile)
+    line = build_timeline(mapped, program, log, repeats)
     line.left_out = measured.left_out
     estimate = _estimate(mapped, line, measured)
     vars(estimate)["timeline"] = line
@@ -82,12 +78,20 @@ def run_events(mapped: Mapped, every_tile: bool = False) -> Estimate:
 
 def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any) -> Timeline:
     """Return the time line of a log; each task of the program stands for `repeats` equal ones."""
-    graph, inferences = mapped.graph, len(log.ended)
-    kind, operator = np.asarray(program.kind), np.asarray(program.operator)
-    sizes = np.asarray(program.bytes) * np.where(kind == TaskKind.RESERVE, 1.0, repeats)
-    energy_j = _energy_of_tasks(mapped, kind, operator, np.asarray(program.duration_s) * repeats, sizes)
+    graph, tasks, inferences = mapped.graph, program.tasks, len(log.ended)
+    energy_j = _energy_of_tasks(mapped, tasks, repeats)
+    sizes = tasks["bytes"] * np.where(tasks["kind"] == TaskKind.RESERVE, 1.0, repeats)
+    per_task: dict[str, Any] = {
+        "bytes": sizes,
+        "macs": tasks["macs"] * repeats,
+        "repeats": repeats,
+        "energy_j": energy_j,
+    }
+    per_task |= {"kind": tasks["kind"].astype("i1"), "operator": tasks["operator"].astype("i4")}
+    per_task = {name: np.tile(values, inferences) for name, values in per_task.items()}
     return Timeline(
         **vars(log),
+        **per_task,
         workload=graph.name,
         soc=mapped.soc.name,
         techniques=graph.techniques,
@@ -95,38 +99,32 @@ def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any
         operators=tuple(program.operators),
         types=tuple(graph.operators[name].type for name in program.operators),
         parts=tuple(graph.operators[name].part for name in program.operators),
-        kind=np.tile(kind, inferences),
-        operator=np.tile(operator, inferences),
         inference=np.repeat(np.arange(inferences, dtype="i4"), len(program)),
-        bytes=np.tile(sizes, inferences),
-        macs=np.tile(np.asarray(program.macs) * repeats, inferences),
-        repeats=np.tile(repeats, inferences),
-        energy_j=np.tile(energy_j, inferences),
         idle_w=float(mapped.arch.shared["idle_w"]),
         static_w={name: float(mapped.arch[name]["static_w"]) for name in mapped.arch.arrays},
-        followers=(np.asarray(program.next_start), np.asarray(program.next_task)),
+        followers=(np.append(0, tasks["end_follower"]), program.followers),
         dram_limit_bytes_per_s=transfer_rates(mapped.arch).dram_bytes_per_s,
         sram_capacity=sum(
             size * float(mapped.arch[name]["contexts"])
             for name, size in zip(mapped.arch.arrays, program.sram_bytes, strict=True)
         ),
-        left_out=0,
     )
 
 
-def _energy_of_tasks(mapped: Mapped, kind: Any, operator: Any, duration_s: Any, sizes: Any) -> Any:
+def _energy_of_tasks(mapped: Mapped, tasks: Any, repeats: Any) -> Any:
     """Return the energy of each task: transfers by their bytes of DRAM, other work by its time."""
-    energy_j = np.zeros(len(kind))
-    arrays = {name: mapped.arch[name] for name in mapped.arch.arrays}
-    per_byte = {d: float(arch["dram_j_per_byte"] + arch["sram_j_per_byte"]) for d, arch in arrays.items()}
-    j_per_byte = np.array([per_byte.get(group.device, 0.0) for group in mapped.decisions.groups])
-    moves, works = np.isin(kind, _ON_DRAM), np.isin(kind, _WORK)
-    energy_j[moves] = sizes[moves] * j_per_byte[operator[moves]]
-    count = len(mapped.decisions.groups)
-    rest_j = mapped.results["energy_j"] - np.bincount(operator[moves], energy_j[moves], count)
-    weight = np.where(works, duration_s + 1e-18, 0.0)
-    total = np.bincount(operator[works], weight[works], count)
-    energy_j[works] = rest_j[operator[works]] * weight[works] / total[operator[works]]
+    groups, arch, operator = mapped.decisions.groups, mapped.arch, tasks["operator"]
+    per_byte = {
+        name: float(arch[name]["dram_j_per_byte"] + arch[name]["sram_j_per_byte"]) for name in arch.arrays
+    }
+    j_per_byte = np.array([per_byte.get(group.device, 0.0) for group in groups])
+    moves, works = np.isin(tasks["kind"], _ON_DRAM), np.isin(tasks["kind"], _WORK)
+    energy_j = np.zeros(len(tasks))
+    energy_j[moves] = (tasks["bytes"] * repeats)[moves] * j_per_byte[operator[moves]]
+    rest_j = mapped.results["energy_j"] - np.bincount(operator[moves], energy_j[moves], len(groups))
+    weight = (tasks["duration_s"] * repeats + 1e-18)[works]
+    total = np.bincount(operator[works], weight, len(groups))
+    energy_j[works] = rest_j[operator[works]] * weight / total[operator[works]]
     return energy_j
 
 
@@ -134,15 +132,11 @@ def _estimate(mapped: Mapped, line: Timeline, measured: Measured) -> Estimate:
     """Return the analytical estimate with the figures of the run in place of its own."""
     base = mapped_estimate(mapped)
     totals = _times_and_energies(mapped, line, base, measured)
-    interval_s = 1.0 / totals["throughput_per_s"]
-    count = len(measured.numbers)
-    units = {
-        name: UnitUse(
-            busy_s=busy_s / count,
-            utilisation=busy_s / count / (interval_s * contexts_with(mapped, name)) if busy_s else 0.0,
-        )
-        for name, busy_s in line.group_busy_s(measured.numbers).items()
-    }
+    interval_s, units = 1.0 / totals["throughput_per_s"], {}
+    for name, all_s in line.group_busy_s(measured.numbers).items():
+        busy_s = all_s / len(measured.numbers)
+        share = busy_s / (interval_s * contexts_with(mapped, name)) if busy_s else 0.0
+        units[name] = UnitUse(busy_s=busy_s, utilisation=share)
     critical_s: dict[str, float] | None = None
     if mapped.run.requests == 1:
         critical_s = path_summary(line, critical_path(line)).by_operator
@@ -170,11 +164,10 @@ def _times_and_energies(mapped: Mapped, line: Timeline, base: Estimate, measured
     A power limit of the package stretches the run by pauses, which draw idle power alone.
     """
     latency_s, interval_s = measured.latency_s, measured.interval_s
-    span_s = measured.begin_s, measured.end_s
     static_j = 0.0
-    for name, (begin, end) in line.npu_phases.items():
-        busy_s = float((np.clip(end, *span_s) - np.clip(begin, *span_s)).sum())
-        static_j += line.static_w[name] * busy_s / len(measured.numbers)
+    for name, phases in line.npu_phases.items():
+        begin_s, end_s = (np.clip(times, measured.begin_s, measured.end_s) for times in phases)
+        static_j += line.static_w[name] * float((end_s - begin_s).sum()) / len(measured.numbers)
     work_j = float(mapped.results["energy_j"].sum()) + static_j
     limit_w = float(mapped.arch.shared["limit_w"])
     throttled_s = float(throttled_interval_s(interval_s, work_j, line.idle_w, limit_w))
@@ -201,15 +194,14 @@ def _operator_from_timeline(
     rows = line.rows_of(index, inference)
     lengths_s, is_call = line.end[rows] - line.start[rows], line.kind[rows] == TaskKind.LAUNCH
     by_unit = np.bincount(line.unit[rows], np.where(is_call, 0.0, lengths_s), len(line.units))
-    busiest = int(np.argmax(by_unit))
-    busy_s = float(by_unit[busiest])
-    bound = op.bound
-    if busy_s:
-        part = line.units[busiest].group.rpartition(".")[2]
-        bound = "dma" if part == "dma" else "dsp" if part == "dsp" else "compute"
+    busiest, busy_s = int(np.argmax(by_unit)), float(by_unit.max())
     on_path_s = None if critical_s is None else critical_s.get(op.name, 0.0)
     spent_s = busy_s + lengths_s[is_call].max(initial=0.0) if on_path_s is None else on_path_s
+    bound: str = op.bound
     if spent_s > 2.0 * busy_s:
         bound = "launch"
+    elif busy_s:
+        part = line.units[busiest].group.rpartition(".")[2]
+        bound = part if part in ("dma", "dsp") else "compute"
     times = {"latency_s": end - begin, "busy_s": busy_s, "critical_s": on_path_s, "span_s": end - begin}
     return op.model_copy(update={**times, "bound": bound})

@@ -7,11 +7,12 @@ written in part where steps are folded (`npusim.engines.event.steady_state`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from npusim.cost import (
     CMX2CMX,
@@ -28,33 +29,31 @@ from npusim.cost import (
 )
 from npusim.engines.event.program import PERIODS, Loop, refuse_many
 from npusim.engines.timeline import ExecutionUnit, TaskKind
+from npusim.mapping import Mapped
 
 _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 
 
 @dataclass(slots=True)
 class TilingStep:
-    """A part of an operator's work; amounts are shares of the operator's totals, 0 to 1."""
+    """A part of an operator's work; amounts are shares of the operator's totals, 0 to 1.
+
+    A step fetches `a` of one pass over the activations and `b` of one over the weights, sets up `sums` of the
+    partial sums, does `work` and writes `out` of the output. What it fetches or sets up is used until so many
+    steps later (0: in this step alone). After the `last_of_pass` tiles add up each other's partial sums. It
+    stands for `repeats` equal steps, itself included.
+    """
 
     work: float
-    """Share of the work."""
     a: float = 0.0
-    """Share of one pass over the activations that it fetches."""
     b: float = 0.0
-    """Share of one pass over the weights that it fetches."""
     out: float = 0.0
-    """Share of the output that leaves after it."""
     a_until: int = 0
-    """Steps from here to the last that uses the activations it fetches (0: this step)."""
     b_until: int = 0
     sums: float = 0.0
-    """Share of the partial sums that it sets up."""
     sums_until: int = 0
-    """Steps from here to the last that adds to them."""
     last_of_pass: bool = False
-    """Whether tiles add up each other's partial sums after it."""
     repeats: int = 1
-    """Equal steps that it stands for, itself included."""
 
 
 @dataclass(slots=True)
@@ -84,6 +83,11 @@ class Steps:
                 step.repeats *= 1 + turns - count
             level = 1 + max((loop.level for loop in self.loops[inner:]), default=-1)
             self.loops.append(Loop(turns, level, starts))
+
+    def passes(self) -> tuple[int, int]:
+        """Return how many passes over activations and weights all steps make."""
+        a, b = sum(s.a * s.repeats for s in self.steps), sum(s.b * s.repeats for s in self.steps)
+        return round(a), round(b)
 
 
 def apportion(total: float, shares: list[float]) -> list[float]:
@@ -118,120 +122,85 @@ def blocks(total: int, count: int) -> list[int]:
     return [min(size, total - at) for at in range(0, total, size)]
 
 
-class _Rows(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Rows:
     """Blocks of rows in each strip: equal ones, then perhaps a smaller one."""
 
-    equal: int
-    """Number of equal blocks."""
-    pieces: list[float]
-    """Share of each piece of an equal block."""
-    rest: list[float]
-    """Share of each piece of the smaller block; empty without one."""
     strips: int
+    blocks: list[tuple[int, list[float]]]
+    """How many blocks are equal, and the share of each of their pieces."""
 
-    def count(self, steps: Steps) -> int:
-        """Return the number of pieces in all blocks that are written."""
-        in_strip = steps.written(self.equal) * len(self.pieces) + len(self.rest)
-        return steps.written(self.strips) * in_strip
-
-    def blocks(self, steps: Steps) -> Iterator[list[float]]:
+    def written(self, steps: Steps) -> Iterator[list[float]]:
         """Yield the pieces of each block that is written."""
         for _ in steps.turns(self.strips):
-            for _ in steps.turns(self.equal):
-                yield self.pieces
-            if self.rest:
-                yield self.rest
+            for count, pieces in self.blocks:
+                for _ in steps.turns(count):
+                    yield pieces
 
 
 def _product_steps(op: Any, result: Any, pieces: int, most_turns: int) -> Steps:
     """Return the steps of a matrix product or convolution: at least `pieces`, to overlap DMA and work."""
-    batch = int(op["batch"])
+    batch, order = int(op["batch"]), Order(int(result["order"]))
     row_blocks, column_blocks = int(result["row_blocks"]), int(result["column_blocks"])
     chunks, strips, total = (int(result[name]) for name in ("channel_chunks", "strips", "row_pieces"))
     steps = Steps(most_turns)
-    counts = [steps.written(n) for n in (batch, strips, row_blocks, column_blocks, chunks)]
-    refuse_many(prod(counts), 1)
+    refuse_many(prod(steps.written(n) for n in (batch, strips, row_blocks, column_blocks, chunks)), 1)
     wanted = ceil(pieces / (batch * strips * row_blocks * column_blocks * chunks))
-    sizes = blocks(total, row_blocks)
-    cut = [
-        [n / (total * strips) for n in blocks(block, min(block, wanted))] for block in (sizes[0], sizes[-1])
-    ]
-    equal = len(sizes) - (sizes[-1] < sizes[0])
-    rows = _Rows(equal, cut[0], cut[1] if equal < len(sizes) else [], strips)
-    order = Order(int(result["order"]))
+    rows = _Rows(strips, [])
+    for size, equal in Counter(blocks(total, row_blocks)).items():
+        rows.blocks.append((equal, [n / (total * strips) for n in blocks(size, min(size, wanted))]))
     for _ in steps.turns(batch):
         if order is Order.WEIGHTS_HELD:
-            _weights_held(steps, rows, column_blocks)
-        elif order is Order.ACTIVATIONS_HELD:
-            _activations_held(steps, rows, column_blocks)
+            _hold_weights(steps, rows, column_blocks)
         else:
-            _outputs_held(steps, rows, column_blocks, chunks)
+            _hold_rows(steps, rows, column_blocks, 0 if order is Order.ACTIVATIONS_HELD else chunks)
     for step in steps.steps:
         step.work, step.a, step.b, step.out = (part / batch for part in (step.work, step.a, step.b, step.out))
         step.sums /= batch
     return steps
 
 
-def _weights_held(steps: Steps, rows: _Rows, columns: int) -> None:
-    each, last = 1.0 / columns, rows.count(steps) - 1
+def _hold_weights(steps: Steps, rows: _Rows, columns: int) -> None:
+    """Add the steps of a product whose weights are stationary."""
+    each, in_strip = 1.0 / columns, sum(steps.written(n) * len(pieces) for n, pieces in rows.blocks)
+    last = steps.written(rows.strips) * in_strip - 1
     for _ in steps.turns(columns):
         weights, until = each, last
-        for pieces in rows.blocks(steps):
+        for pieces in rows.written(steps):
             for share in pieces:
-                steps.steps.append(
-                    TilingStep(share * each, a=share, b=weights, out=share * each, b_until=until)
-                )
+                step = TilingStep(share * each, a=share, b=weights, out=share * each, b_until=until)
+                steps.steps.append(step)
                 weights, until = 0.0, 0
 
 
-def _activations_held(steps: Steps, rows: _Rows, columns: int) -> None:
-    each = 1.0 / columns
-    for pieces in rows.blocks(steps):
+def _hold_rows(steps: Steps, rows: _Rows, columns: int, chunks: int) -> None:
+    """Add the steps of a product whose outputs are stationary; its activations where there are no chunks."""
+    each, last_column, last_chunk = 1.0 / columns, steps.written(columns) - 1, steps.written(chunks) - 1
+    for pieces in rows.written(steps):
         size = len(pieces)
         for j in steps.turns(columns):
-            for i, share in enumerate(pieces):
-                steps.steps.append(
-                    TilingStep(
-                        share * each,
-                        a=share if j == 0 else 0.0,
-                        a_until=size * (steps.written(columns) - 1) if j == 0 else 0,
-                        b=each if i == 0 else 0.0,
-                        b_until=size - 1 if i == 0 else 0,
-                        out=share * each,
-                    )
-                )
-
-
-def _outputs_held(steps: Steps, rows: _Rows, columns: int, chunks: int) -> None:
-    each, last = 1.0 / columns, steps.written(chunks) - 1
-    for pieces in rows.blocks(steps):
-        size = len(pieces)
-        for _ in steps.turns(columns):
-            for k in steps.turns(chunks):
+            for k in steps.turns(chunks or 1):
                 for i, share in enumerate(pieces):
-                    steps.steps.append(
-                        TilingStep(
-                            share * each / chunks,
-                            a=share / chunks,
-                            b=each / chunks if i == 0 else 0.0,
-                            b_until=size - 1 if i == 0 else 0,
-                            out=share * each if k == last else 0.0,
-                            sums=share * each if k == 0 and chunks > 1 else 0.0,
-                            sums_until=size * last if k == 0 else 0,
-                        )
-                    )
+                    step = TilingStep(share * each, a=share, b=each if i == 0 else 0.0)
+                    step.b_until = size - 1 if i == 0 else 0
+                    step.out = share * each if k == last_chunk or not chunks else 0.0
+                    if chunks:
+                        step.work, step.a, step.b = (n / chunks for n in (step.work, step.a, step.b))
+                        step.sums = share * each if k == 0 and chunks > 1 else 0.0
+                        step.sums_until = size * last_chunk if k == 0 else 0
+                    elif j == 0:
+                        step.a_until = size * last_column
+                    else:
+                        step.a = 0.0
+                    steps.steps.append(step)
 
 
 def _is_fetched_once(op: Any, result: Any) -> bool:
-    """Whether a stored triangle is fetched once (`npusim.cost.search`): its traffic tells."""
+    """Return whether a stored triangle is fetched once (`npusim.cost.search`): its traffic tells."""
     if not op["triangle"] or op["a_triangle_bytes"] <= 0.0:
         return False
-    once_bytes = (
-        op["a_triangle_bytes"] * result["column_blocks"]
-        + op["b_dram_bytes"]
-        + op["extra_dram_bytes"]
-        + op["c_dram_bytes"]
-    )
+    a_bytes = op["a_triangle_bytes"] * result["column_blocks"]
+    once_bytes = a_bytes + op["b_dram_bytes"] + op["extra_dram_bytes"] + op["c_dram_bytes"]
     return bool(
         abs(result["dram_bytes"] + result["level_bytes"] - once_bytes) <= 1e-9 * once_bytes
         and result["row_blocks"] == result["channel_chunks"]
@@ -283,62 +252,6 @@ class DmaTimes:
     copy_latency_s: float
 
 
-@dataclass(slots=True)
-class Job:
-    """One operator on an array device, ready to be written as tasks; times in s, sizes in bytes."""
-
-    operator: int
-    kind: TaskKind
-    """DPU, DSP, or SYNC where DMA alone works."""
-    units: Sequence[int]
-    """Units that work at the same time, each for `work_s` in all."""
-    engines: Sequence[int]
-    dma: DmaTimes
-    work_s: float
-    steps: list[TilingStep]
-    loops: list[Loop] = field(default_factory=list)
-    """Loops of its steps that are written in part; only of a job that is alone in its chain."""
-    macs: float = 0.0
-    a_name: str = ""
-    a_bytes: float = 0.0
-    """DRAM bytes of one pass."""
-    a_sram: float = 0.0
-    """SRAM of one pass."""
-    b_name: str = ""
-    b_bytes: float = 0.0
-    b_sram: float = 0.0
-    once_bytes: float = 0.0
-    """Small tables, read once at the start."""
-    out_name: str = ""
-    out_bytes: float = 0.0
-    out_sram: float = 0.0
-    sums_sram: float = 0.0
-    a_s_per_byte: float = 0.0
-    copy_s: float = 0.0
-    """DMA within SRAM, over all steps."""
-    copy_bytes: float = 0.0
-    a_after: tuple[int, ...] = ()
-    """Tasks that must end before activations are fetched (or SRAM is reserved, where nothing is fetched)."""
-    b_after: tuple[int, ...] = ()
-    start: tuple[int, ...] = ()
-    """Tasks that must end before work starts: operands that wait in SRAM."""
-    producers: tuple[int, ...] = ()
-    """Places in the chain of the jobs whose rows it works on as they come."""
-    repeats: float = 1.0
-    """Times that it runs, one after the other: each task stands for its part in all of them."""
-    dispatch_s: float = 0.0
-    """Time of the call before the work starts."""
-    stopped: Sequence[int] = ()
-    """Units that do nothing else during that call."""
-    read_served: float = 0.0
-    """Share of the bytes read that memory levels serve instead of DRAM."""
-    write_served: float = 0.0
-    shared_served: float = 0.0
-    """Share of the served bytes that come from the level which devices share."""
-    residents: list[tuple[str, float]] = field(default_factory=list)
-    """Resident tensors that are allocated here: (name, bytes)."""
-
-
 class NpuUnits:
     """Numbers of the units in the first context of an array device, from `first` on, and its DMA times."""
 
@@ -383,10 +296,65 @@ class NpuUnits:
         return [*dma, *dpu, *dsp]
 
 
-def job_of(
-    arch: Any, op: Any, result: Any, number: int, units: NpuUnits, pieces: int = 0, most_turns: int = 0
-) -> Job:
-    """Return the job of an operator, without names, dependencies and MACs.
+@dataclass(slots=True)
+class Operand:
+    """A tensor that moves through SRAM part by part: bytes of DRAM and of SRAM in one pass."""
+
+    bytes: float = 0.0
+    sram_bytes: float = 0.0
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Job:
+    """One operator on an array device, ready to be written as tasks; times in s, sizes in bytes.
+
+    All `units` work at the same time, each for `work_s` in all. The operator runs `repeats` times, one after
+    the other: each task stands for its part in all of them. Memory levels serve a share of the bytes read and
+    written instead of DRAM, and of that a share comes from the level which devices share.
+
+    Activations are fetched `a_after` some tasks, weights `b_after`, and work starts after those that write
+    operands into SRAM. Where nothing is fetched SRAM is reserved `a_after`. `producers` are the places in the
+    chain of the jobs whose rows it works on as they come.
+    """
+
+    operator: int
+    kind: TaskKind
+    """DPU, DSP, or SYNC where DMA alone works."""
+    units: Sequence[int]
+    npu: NpuUnits
+    dma: DmaTimes
+    work_s: float
+    tiling: Steps
+    """Loops are written in part only of a job that is alone in its chain."""
+    a: Operand = field(default_factory=Operand)
+    b: Operand = field(default_factory=Operand)
+    out: Operand = field(default_factory=Operand)
+    macs: float = 0.0
+    once_bytes: float = 0.0
+    """Small tables, read once at the start."""
+    sums_bytes: float = 0.0
+    """SRAM of partial sums."""
+    a_s_per_byte: float = 0.0
+    copy_s: float = 0.0
+    """DMA within SRAM, over all steps."""
+    copy_bytes: float = 0.0
+    a_after: Sequence[int] = ()
+    b_after: Sequence[int] = ()
+    start: Sequence[int] = ()
+    producers: Sequence[int] = ()
+    repeats: float = 1.0
+    dispatch_s: float = 0.0
+    """Time of the call before the work starts, in which DPUs and DSPs stop."""
+    read_served: float = 0.0
+    write_served: float = 0.0
+    shared_served: float = 0.0
+    residents: Sequence[tuple[tuple[str, str], float]] = ()
+    """Resident tensors that are allocated here, by device and name, with their bytes."""
+
+
+def job_of(mapped: Mapped, index: int, npu: NpuUnits, pieces: int = 0, most_turns: int = 0) -> Job:
+    """Return the job of a group, without names, dependencies and MACs.
 
     Parameters
     ----------
@@ -395,11 +363,27 @@ def job_of(
     most_turns : int
         Turns to write of a loop that has many more; 0: all.
     """
+    op, result = mapped.lowered.ops[index], mapped.results[index]
+    arch = mapped.arch[mapped.decisions.groups[index].device]
     pieces = max(pieces, int(arch["stream_pieces"]))
     is_product = op["unit"] == Unit.DPU and op["dpu_operation"] in _PRODUCTS
-    make = _product if is_product else _stream
-    job = make(arch, op, result, number, units, pieces, most_turns)
-    job.repeats = float(op["repeats"])
+    if is_product and _is_fetched_once(op, result):
+        steps = _triangle_steps(result, most_turns)
+    elif is_product:
+        steps = _product_steps(op, result, pieces, most_turns)
+    else:
+        steps = _stream_steps(_stream_pieces(arch, op, pieces), most_turns)
+    job = Job(index, TaskKind.SYNC, (), npu, npu.dma, 0.0, steps, repeats=float(op["repeats"]))
+    if op["unit"] == Unit.DPU:
+        tiles = int(result["tiles"]) if is_product else npu.tiles
+        job.kind, job.units, job.work_s = TaskKind.DPU, npu.dpus(tiles), float(result["dpu_s"])
+    elif op["unit"] == Unit.DSP:
+        dsps = 1 if op["dsp"]["serial"] else None
+        job.kind, job.units, job.work_s = TaskKind.DSP, npu.dsp_units()[:dsps], float(result["dsp_s"])
+    if is_product:
+        _set_product(job, arch, op, result)
+    else:
+        _set_stream(job, arch, op)
     _serve(job, op, result)
     job.a_s_per_byte = _activation_s_per_byte(job, float(result["dma_s"]) / job.repeats)
     return job
@@ -410,122 +394,76 @@ def _serve(job: Job, op: Any, result: Any) -> None:
     if not result["level_bytes"]:
         return
     job.shared_served = float(result["shared_bytes"] / result["level_bytes"])
-    moved = float(result["dram_bytes"] + result["level_bytes"]) / job.repeats
-    read = moved - float(op["c_dram_bytes"])
+    moved, written = (
+        float(result["dram_bytes"] + result["level_bytes"]) / job.repeats,
+        float(op["c_dram_bytes"]),
+    )
+    read = moved - written
     job.read_served = 1.0 - float(result["dram_read_bytes"]) / job.repeats / read if read > 0.0 else 0.0
-    written = float(op["c_dram_bytes"])
     served = float(result["level_bytes"]) / job.repeats - job.read_served * read
     job.write_served = min(1.0, max(0.0, served / written)) if written > 0.0 else 0.0
-    dram_s = read * job.dma.read_s_per_byte + written * job.dma.write_s_per_byte
+    read_s_per_byte, write_s_per_byte = job.dma.read_s_per_byte, job.dma.write_s_per_byte
+    dram_s = read * read_s_per_byte + written * write_s_per_byte
     dma_s = float(result["dma_s"]) / job.repeats - job.copy_s
     ratio = min(1.0, max(0.0, dma_s) / dram_s) if dram_s > 0.0 else 1.0
-    job.dma = replace(
-        job.dma,
-        read_s_per_byte=job.dma.read_s_per_byte * ratio,
-        write_s_per_byte=job.dma.write_s_per_byte * ratio,
-    )
+    rates = {"read_s_per_byte": read_s_per_byte * ratio, "write_s_per_byte": write_s_per_byte * ratio}
+    job.dma = replace(job.dma, **rates)
 
 
 def _activation_s_per_byte(job: Job, dma_s: float) -> float:
     """Return the DMA time of a byte of activations, which bear the extra cost of rows that are cut."""
-    read_s, write_s = job.dma.read_s_per_byte, job.dma.write_s_per_byte
-    a_bytes = job.a_bytes * _passes(s.a * s.repeats for s in job.steps)
-    others = job.b_bytes * _passes(s.b * s.repeats for s in job.steps) + job.once_bytes
-    smooth_s = (a_bytes + others) * read_s + job.out_bytes * write_s + job.copy_s
+    read_s = job.dma.read_s_per_byte
+    a_passes, b_passes = job.tiling.passes()
+    a_bytes, others = job.a.bytes * a_passes, job.b.bytes * b_passes + job.once_bytes
+    smooth_s = (a_bytes + others) * read_s + job.out.bytes * job.dma.write_s_per_byte + job.copy_s
     gaps_s = max(0.0, dma_s - smooth_s)
     return read_s + (gaps_s / a_bytes if a_bytes else 0.0)
 
 
-def _passes(shares: Iterable[float]) -> int:
-    """Return how many passes the shares of all steps add up to."""
-    return round(sum(shares))
-
-
-def _product(
-    arch: Any, op: Any, result: Any, number: int, units: NpuUnits, pieces: int, most_turns: int
-) -> Job:
-    used = int(result["tiles"])
+def _set_product(job: Job, arch: Any, op: Any, result: Any) -> None:
+    """Set the operands and partial sums of a matrix product or convolution."""
+    used, split = int(result["tiles"]), int(result["split"])
     once = _is_fetched_once(op, result)
-    tiling = _triangle_steps(result, most_turns) if once else _product_steps(op, result, pieces, most_turns)
-    steps = tiling.steps
-    split = int(result["split"])
-    copied_a = used if split == Split.COLUMNS else 1
-    copied_b = used if split == Split.ROWS else 1
     halo = halo_factor(op, float(result["row_blocks"]), float(result["strips"]))
     a_bytes = float(op["a_triangle_bytes"] if once else op["a_dram_bytes"] * halo)
-    b_bytes, out_bytes = float(op["b_dram_bytes"]), float(op["c_dram_bytes"])
-    small = float(op["extra_dram_bytes"]) <= arch["dma_page_bytes"] or once
-    streamed = 0.0 if small else float(op["extra_dram_bytes"])
-    # A second tensor (a residual) streams with the activations, but once only.
-    a_passes = max(1, _passes(s.a * s.repeats for s in steps))
-    a_bytes += streamed / a_passes
-    keeps_sums = once or (result["order"] == Order.OUTPUTS_HELD and result["channel_chunks"] > 1)
-    sums = (
-        float(op["batch"] * op["out_w"] * op["out_h"] * op["out_c"] * arch["dpu_sum_bytes"])
-        if keeps_sums
-        else 0.0
-    )
-    job = Job(
-        number,
-        TaskKind.DPU,
-        units.dpus(used),
-        units.engines,
-        units.dma,
-        float(result["dpu_s"]),
-        steps,
-        tiling.loops,
-        a_bytes=a_bytes,
-        a_sram=a_bytes * copied_a,
-        b_bytes=b_bytes,
-        b_sram=b_bytes * copied_b,
-        once_bytes=float(op["extra_dram_bytes"]) - streamed,
-        out_bytes=out_bytes,
-        out_sram=0.0 if op["c_resident"] else out_bytes,
-        sums_sram=sums,
-    )
+    b_bytes, out_bytes, extra = (float(op[f"{name}_dram_bytes"]) for name in ("b", "c", "extra"))
+    # A large second tensor (a residual) streams with the activations, but once only.
+    streamed = 0.0 if extra <= arch["dma_page_bytes"] or once else extra
+    a_bytes += streamed / max(1, job.tiling.passes()[0])
+    job.a = Operand(a_bytes, a_bytes * (used if split == Split.COLUMNS else 1))
+    job.b = Operand(b_bytes, b_bytes * (used if split == Split.ROWS else 1))
+    job.out = Operand(out_bytes, 0.0 if op["c_resident"] else out_bytes)
+    job.once_bytes = extra - streamed
+    if once or (result["order"] == Order.OUTPUTS_HELD and result["channel_chunks"] > 1):
+        elements = op["batch"] * op["out_w"] * op["out_h"] * op["out_c"]
+        job.sums_bytes = float(elements * arch["dpu_sum_bytes"])
     if once and split == Split.ROWS:  # each tile has sums of all rows, added up at the end of each pass
-        job.sums_sram = sums * used
-        job.copy_bytes = (used - 1.0) * sums
+        job.copy_bytes = (used - 1.0) * job.sums_bytes
+        job.sums_bytes *= used
         job.copy_s = sram_copy_s(arch, job.copy_bytes)
-    return job
 
 
-def _stream(
-    arch: Any, op: Any, result: Any, number: int, units: NpuUnits, pieces: int, most_turns: int
-) -> Job:
-    read = float(op["a_dram_bytes"] + op["b_dram_bytes"] + op["extra_dram_bytes"])
-    written = float(op["c_dram_bytes"])
+def _stream_bytes(op: Any) -> tuple[float, float]:
+    """Return the DRAM bytes that an operator reads and writes as its elements stream past."""
+    return float(op["a_dram_bytes"] + op["b_dram_bytes"] + op["extra_dram_bytes"]), float(op["c_dram_bytes"])
+
+
+def _stream_pieces(arch: Any, op: Any, pieces: int) -> int:
+    """Return the steps of an operator whose elements stream past: two pieces each way fit together."""
+    moved = sum(_stream_bytes(op))
+    if moved <= 0.0:
+        return pieces if op["fused_chain"] else 1
     tiles = float(arch["tiles"])
-    free = tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"]
-    count = pieces if op["fused_chain"] else 1
-    if read + written > 0.0:
-        # Two pieces on their way in and two on their way out fit together.
-        count = max(pieces, ceil(2.0 * (read + written) / free))
-    kind, busy, work_s = TaskKind.SYNC, [], 0.0
-    if op["unit"] == Unit.DPU:
-        kind, busy, work_s = TaskKind.DPU, units.dpus(units.tiles), float(result["dpu_s"])
-    elif op["unit"] == Unit.DSP:
-        dsps = 1 if op["dsp"]["serial"] else None
-        kind, busy, work_s = TaskKind.DSP, units.dsp_units()[:dsps], float(result["dsp_s"])
-    tiling = _stream_steps(count, most_turns)
-    job = Job(
-        number,
-        kind,
-        busy,
-        units.engines,
-        units.dma,
-        work_s,
-        tiling.steps,
-        tiling.loops,
-        a_bytes=read,
-        a_sram=read,
-        out_bytes=written,
-        out_sram=0.0 if op["c_resident"] else written,
-        dispatch_s=float(op["dispatches"] * arch["dispatch_s"]),
-        stopped=[*units.dpus(units.tiles), *units.dsp_units()],
-    )
-    if kind is TaskKind.SYNC and op["copy_bytes"] > 0.0:
+    free = float(tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"])
+    return max(pieces, ceil(2.0 * moved / free))
+
+
+def _set_stream(job: Job, arch: Any, op: Any) -> None:
+    """Set the operands and copies of an operator whose elements stream past."""
+    read, written = _stream_bytes(op)
+    job.a, job.out = Operand(read, read), Operand(written, 0.0 if op["c_resident"] else written)
+    job.dispatch_s = float(op["dispatches"] * arch["dispatch_s"])
+    if job.kind is TaskKind.SYNC and op["copy_bytes"] > 0.0:
         # A transfer from or to DRAM changes the layout at no cost; only the rest is copied.
         job.copy_bytes = max(0.0, float(op["copy_bytes"]) - max(read, written))
         job.copy_s = sram_copy_s(arch, job.copy_bytes)
-    return job

@@ -1,86 +1,79 @@
-"""Program of the event engine: tasks, dependencies, SRAM buffers.
-
-Columns are typed arrays instead of objects: a million tasks take some 60 MB.
-"""
+"""Program of the event engine: tasks, dependencies and SRAM buffers, as arrays of records."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 
+# Turns after which a loop may repeat itself: divisors of the last.
 PERIODS = (1, 2, 3, 4, 6, 8, 12, 24)
-"""Turns after which a loop may repeat itself: divisors of the last."""
+# Tasks that the event engine simulates, over all inferences: about a minute and 1 GB.
+MOST_TASKS = 2_000_000
+_REMEDY = "take the analytical engine, a smaller network, or fewer requests"
+
+
+def record_type(reals: str = "", integers: str = "") -> np.dtype[Any]:
+    """Return a record type with some float64 and int64 fields."""
+    return np.dtype([*((name, "f8") for name in reals.split()), *((name, "i8") for name in integers.split())])
+
+
+# A task. `duration_s`: alone on its unit; of DMA with all engines at work. `fixed_s`: of DMA the latency,
+# of a host the part that moves nothing. `bytes`: moved over DRAM, moved within SRAM by TRANSFER, or
+# reserved by RESERVE. `shared_bytes`: of the level that devices share. `unit`: of the first context, or
+# shared by all; -1: none. `device`: the last array device in use. `waits`: tasks that must end first.
+# Followers and freed buffers are ranges of columns of `Program`.
+TASK = record_type(
+    "duration_s fixed_s bytes shared_bytes macs",
+    "kind unit device operator waits first_follower end_follower first_freed end_freed",
+)
+# SRAM that the RESERVE task `owner` grants; it is free when `users` tasks have ended.
+BUFFER = record_type("bytes", "owner users")
+# Fields that `ProgramBuilder.task` writes.
+_WRITTEN = ("kind", "unit", "operator", "device", "duration_s", "fixed_s", "bytes", "shared_bytes", "macs")
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop of equal turns, some of them written; the last of `PERIODS` divides the number left out."""
+    """A loop of equal turns, some of them written; the last of `PERIODS` divides the number left out.
+
+    `level` is the depth of the loops inside it that are written in part as well. `starts` has the first step,
+    later the first task, of each turn that is written, and the end of the last.
+    """
 
     turns: int
-    """All turns."""
     level: int
-    """Depth of the loops inside it that are written in part as well."""
     starts: list[int]
-    """First step (later: task) of each turn that is written, and the end of the last."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Program:
-    """The tasks of one inference, in program order; read-only once built."""
+    """The tasks of one inference, in program order.
+
+    `operators` and `tensors` are the names of operators and buffers by number, `sram_bytes` the SRAM of the
+    tiles of one context by array device. `tasks` are records of TASK, `buffers` of BUFFER. Each task has a
+    range of `followers` (tasks) and of `freed` (buffers), int64. `loops` are written in part, with the number
+    of their operator; inner ones come first.
+    """
 
     units: list[ExecutionUnit]
-    """Units by number. A task names the unit of the first context, or one that all contexts share; tasks of
-    SYNC, RESERVE, ENTER, LEAVE or LAUNCH name -1."""
     operators: list[str]
-    """Operator names by number."""
     sram_bytes: tuple[float, ...]
-    """SRAM of the tiles of one context, by array device."""
-    kind: array[int] = field(default_factory=lambda: array("b"))
-    unit: array[int] = field(default_factory=lambda: array("h"))
-    operator: array[int] = field(default_factory=lambda: array("i"))
-    """Number of the operator; -1 for none."""
-    device: array[int] = field(default_factory=lambda: array("b"))
-    """Array device that the inference is on, or was on last."""
-    duration_s: array[float] = field(default_factory=lambda: array("d"))
-    """Time alone on its unit; of DMA: with all engines at work."""
-    fixed_s: array[float] = field(default_factory=lambda: array("d"))
-    """DMA: latency, which overlaps other transfers. CPU and GPU: the part that moves nothing."""
-    bytes: array[float] = field(default_factory=lambda: array("d"))
-    """DRAM bytes moved; bytes reserved by RESERVE; SRAM bytes moved by TRANSFER."""
-    shared_bytes: array[float] = field(default_factory=lambda: array("d"))
-    """DMA: bytes of the memory level that devices share."""
-    macs: array[float] = field(default_factory=lambda: array("d"))
-    waits: array[int] = field(default_factory=lambda: array("i"))
-    """Number of tasks that must end first."""
-    next_start: array[int] = field(default_factory=lambda: array("q"))
-    """Place of a task's first follower in `next_task`; one entry more than tasks."""
-    next_task: array[int] = field(default_factory=lambda: array("i"))
-    free_start: array[int] = field(default_factory=lambda: array("q"))
-    """Place in `free_buffer` of the first buffer that a task is done with; one entry more than tasks."""
-    free_buffer: array[int] = field(default_factory=lambda: array("i"))
-    buffer_bytes: array[float] = field(default_factory=lambda: array("d"))
-    buffer_users: array[int] = field(default_factory=lambda: array("i"))
-    """Tasks that must end before a buffer's SRAM is free."""
-    buffer_owner: array[int] = field(default_factory=lambda: array("i"))
-    """RESERVE task of a buffer."""
-    buffer_tensor: list[str] = field(default_factory=list)
-    """Tensor that a buffer holds."""
-    loops: list[tuple[int, Loop]] = field(default_factory=list)
-    """Loops that are written in part, with their operator; inner ones first."""
+    tasks: Any
+    followers: Any
+    freed: Any
+    buffers: Any
+    tensors: list[str]
+    loops: list[tuple[int, Loop]]
 
     def __len__(self) -> int:
-        return len(self.kind)
-
-
-MOST_TASKS = 2_000_000
-"""Tasks that the event engine simulates, over all inferences: about a minute and 1 GB."""
-_REMEDY = "take the analytical engine, a smaller network, or fewer requests"
+        return len(self.tasks)
 
 
 def refuse_many(tasks: int, inferences: int) -> None:
@@ -97,22 +90,26 @@ class ProgramBuilder:
     def __init__(
         self, units: list[ExecutionUnit], operators: list[str], sram_bytes: tuple[float, ...]
     ) -> None:
-        self._program = Program(units, operators, sram_bytes)
-        self._edges_from, self._edges_to = array("i"), array("i")
-        self._frees_of, self._frees = array("i"), array("i")
+        self._machine = (units, operators, sram_bytes)
+        self._count = 0
+        # Numbers of all tasks, in the order of `_WRITTEN`; owner and bytes of all buffers.
+        self._tasks, self._buffers = array("d"), array("d")
+        # Pairs of a task and its follower; of a task and a buffer that it is done with.
+        self._edges, self._frees = array("q"), array("q")
+        self._tensors: list[str] = []
+        self.loops: list[tuple[int, Loop]] = []
+        """See `Program`; starts are tasks."""
         self.device = 0
         """Array device of the tasks that are written."""
         self.last_reserve = -1
         """Last task that grants SRAM: grants follow program order, so that the NPU cannot deadlock."""
         self.dispatched: list[int] = []
         """Last call of an operator by the management processor of that device, if any."""
+        self.residents: dict[tuple[str, str], int] = {}
+        """Buffer of each tensor that stays in SRAM, by device and name."""
 
     def __len__(self) -> int:
-        return len(self._program)
-
-    def loop(self, operator: int, loop: Loop) -> None:
-        """Add a loop that is written in part; its starts are tasks."""
-        self._program.loops.append((operator, loop))
+        return self._count
 
     def task(
         self,
@@ -127,25 +124,17 @@ class ProgramBuilder:
         shared_bytes: float = 0.0,
         macs: float = 0.0,
     ) -> int:
-        """Write a task and return its number; see `Program` for the columns."""
-        p = self._program
-        number = len(p.kind)
+        """Write a task and return its number; see `TASK` for the fields."""
+        number = self._count
         if number >= MOST_TASKS:
             raise InfeasibleError(f"more than {MOST_TASKS:,} tasks: {_REMEDY}")
-        p.kind.append(kind)
-        p.unit.append(unit)
-        p.operator.append(operator)
-        p.device.append(self.device)
-        p.duration_s.append(duration_s)
-        p.fixed_s.append(fixed_s)
-        p.bytes.append(bytes_)
-        p.shared_bytes.append(shared_bytes)
-        p.macs.append(macs)
-        p.waits.append(0)
+        self._tasks.extend(
+            (kind, unit, operator, self.device, duration_s, fixed_s, bytes_, shared_bytes, macs)
+        )
         for other in after:
-            self._edges_from.append(other)
-            self._edges_to.append(number)
-            p.waits[number] += 1
+            self._edges.append(other)
+            self._edges.append(number)
+        self._count += 1
         return number
 
     def sync(self, after: Iterable[int], operator: int = -1) -> int:
@@ -154,32 +143,33 @@ class ProgramBuilder:
 
     def buffer(self, owner: int, tensor: str, size: float) -> int:
         """Add a buffer to a RESERVE task and return its number."""
-        p = self._program
-        p.bytes[owner] += size
-        p.buffer_bytes.append(size)
-        p.buffer_users.append(0)
-        p.buffer_owner.append(owner)
-        p.buffer_tensor.append(tensor)
-        return len(p.buffer_bytes) - 1
+        self._buffers.extend((owner, size))
+        self._tensors.append(tensor)
+        return len(self._tensors) - 1
 
-    def release(self, buffer: int, after: Sequence[int]) -> None:
+    def release(self, buffer: int, after: Iterable[int]) -> None:
         """Free a buffer's SRAM once some tasks have ended."""
         for task in after:
-            self._frees_of.append(task)
-            self._frees.append(buffer)
-        self._program.buffer_users[buffer] += len(after)
+            self._frees.extend((task, buffer))
 
     def finish(self) -> Program:
         """Return the program."""
-        p = self._program
-        p.next_start, p.next_task = _grouped(len(p), self._edges_from, self._edges_to)
-        p.free_start, p.free_buffer = _grouped(len(p), self._frees_of, self._frees)
-        return p
+        tasks = np.zeros(len(self), TASK)
+        for name, values in zip(_WRITTEN, np.array(self._tasks).reshape(-1, len(_WRITTEN)).T, strict=True):
+            tasks[name] = values
+        edges, frees = (np.array(pairs).reshape(-1, 2).T for pairs in (self._edges, self._frees))
+        tasks["waits"] = np.bincount(edges[1], minlength=len(self))
+        tasks["first_follower"], tasks["end_follower"], followers = _grouped(len(self), *edges)
+        tasks["first_freed"], tasks["end_freed"], freed = _grouped(len(self), *frees)
+        buffers = np.zeros(len(self._tensors), BUFFER)
+        buffers["owner"], buffers["bytes"] = np.array(self._buffers).reshape(-1, 2).T
+        buffers["users"] = np.bincount(frees[1], minlength=len(buffers))
+        np.add.at(tasks["bytes"], buffers["owner"], buffers["bytes"])
+        return Program(*self._machine, tasks, followers, freed, buffers, self._tensors, self.loops)
 
 
-def _grouped(count: int, keys: array[int], values: array[int]) -> tuple[array[int], array[int]]:
-    """Return values grouped by key, in the order of arrival: (place of each key's first value, values)."""
-    of_value = np.array(keys, np.intp)
-    starts = np.concatenate(([0], np.cumsum(np.bincount(of_value, minlength=count)))).astype("i8")
-    grouped = np.array(values, "i4")[np.argsort(of_value, kind="stable")]
-    return array("q", starts.tobytes()), array("i", grouped.tobytes())
+def _grouped(count: int, keys: Any, values: Any) -> tuple[Any, Any, Any]:
+    """Return values grouped by key, in the order of arrival: begin and end of each key's values, values."""
+    sizes = np.bincount(keys, minlength=count)
+    ends = np.cumsum(sizes)
+    return ends - sizes, ends, values[np.argsort(keys, kind="stable")]

@@ -17,143 +17,102 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost import compiled, compiled_making_arrays, compiled_or_plain
+from npusim.engines.event.program import record_type
 from npusim.engines.timeline import TaskKind
 
+# Kinds of units: a task takes its time; a flow follows a latency; a flow follows a fixed part.
 COMPUTE, ENGINE, HOST = range(3)
-"""Kinds of units: a task takes its time; a flow follows a latency; a flow follows a fixed part."""
+# Actions; their subject is a unit, a unit, a unit, nothing, an execution, a slot.
 _UNIT_DONE, _HOST_MOVES, _LATENCY_OVER, _FLOWS_END, _LAUNCH_ENDS, _INFERENCE_BEGINS = range(6)
-"""Actions; their subject is a unit, a unit, a unit, nothing, an execution, a slot."""
+# Times that a timer is set to at once; later ones are forgotten, but their action still runs.
 TIMERS = 16
-"""Times that a timer is set to at once; later ones are forgotten, but their action still runs."""
 KINDS = 1 + max(int(kind) for kind in TaskKind)
 _RESERVE, _LAUNCH = int(TaskKind.RESERVE), int(TaskKind.LAUNCH)
 _ENTER, _LEAVE = int(TaskKind.ENTER), int(TaskKind.LEAVE)
+# Time of a task as plain Python.
 _TASK_MS = 0.012
-"""Time of a task as plain Python."""
 
 
-def _record(reals: str = "", integers: str = "") -> np.dtype[Any]:
-    """Return a record type with some float64 and int64 fields."""
-    return np.dtype([*((name, "f8") for name in reals.split()), *((name, "i8") for name in integers.split())])
-
-
-RUN = _record(
+# The run: time; begin of the present speeds; most SRAM in use in one context; numbers of requested and kept
+# actions, begun and ended inferences, moving flows (and hosts' flows), ready tasks, logged changes.
+RUN = record_type(
     "now_s flows_since_s peak_bytes",
     "actions kept begun ended active hosts_active ready sram_changes dram_changes",
 )
-"""The run: time; begin of the flows' present speeds; most SRAM in use in one context; how many actions were
-requested and are kept, inferences have begun and ended, flows (and hosts' flows) move, tasks are ready, and
-changes of SRAM and DRAM are logged."""
-TASK = _record(
-    "duration_s fixed_s bytes shared_bytes",
-    "kind unit device first_follower end_follower first_freed end_freed",
-)
-"""A task of the program; see `Program`."""
-BUFFER = _record("bytes", "owner")
-EXECUTION = _record("ready_s start_s end_s", "cause unit waits")
-"""A task in one inference; `waits` counts the tasks that must still end."""
-INFERENCE = _record("begun_s ended_s", "slot")
-UNIT = _record("", "kind flow stride current is_woken first room ready first_pending end_pending timers")
-"""A unit. `stride` leads to the same unit of the next context; `ready` tasks are a heap in `State.queue` from
-`first` on; transfers whose latency runs are a ring of `room` places in `State.pending` from `first` on."""
-PENDING = _record("time_s", "execution")
-FLOW = _record("left_s speed top_speed", "unit device shares_engines")
-DEMAND = _record("bytes_per_s", "flow")
-CONTEXT = _record(
-    "capacity_bytes free_bytes freed_bytes changed_s used_before_bytes",
-    "is_open is_seen first_waiting end_waiting",
-)
-"""A context of an array device: its SRAM, and the reservations that wait for room there."""
-DEVICE = _record("", "first_context end_context level engines moving first_waiting end_waiting")
-"""An array device, and the phases that wait to enter it."""
-CHANGE = _record("time_s value")
-REQUEST = _record("time_s", "number action subject")
+# A task in one inference, with times in s; `waits` counts the tasks that must still end.
+EXECUTION = record_type("ready start end", "cause unit waits")
+INFERENCE = record_type("begun ended", "slot")
+# A unit. `stride` leads to the same unit of the next context. From `first` on, `ready` tasks are in
+# `State.queue`, and `pending` transfers whose latency runs are in `State.pending`.
+UNIT = record_type("", "kind flow stride current is_woken first ready pending timers")
+PENDING = record_type("time_s", "execution")
+FLOW = record_type("left_s speed top_speed", "unit device shares_engines")
+# A context of an array device, with its SRAM.
+CONTEXT = record_type("capacity_bytes free_bytes freed_bytes changed_s used_before_bytes", "is_open is_seen")
+DEVICE = record_type("", "first_context end_context level engines moving")
+# Executions that wait in a line: `State.waiting` from `first` to `end`.
+LINE = record_type("", "first end")
+CHANGE = record_type("time_s value")
+REQUEST = record_type("time_s", "number action subject")
 
 
 class State(NamedTuple):
-    """The state of a run; arrays of records unless said otherwise."""
+    """The state of a run: arrays of the records above, or of numbers.
+
+    Per inference: `buffer_users` counts the tasks that still use a buffer, shape (inferences, buffers);
+    `context_of` is the context that it works in, shape (inferences, devices). `ready` is a stack of the
+    executions that wait for nothing else. `lines` are of phases that wait to enter each device, then of
+    reservations that wait for SRAM of each context; `waiting` holds their executions, a ring for each line.
+
+    There is one unit more than in the program: the last holds the timer of flows. `timer_s` has the times
+    that each timer is set to, shape (units + 1, TIMERS).
+
+    `top_speed` is the speed of one engine alone, relative to one of all, and `on_dram` whether a kind of task
+    moves over DRAM, shape (devices, KINDS). Flows are of DMA engines, then of hosts; `active` are those that
+    move. `bandwidth` (bytes/s) is of DRAM, then of each shared memory level; `bytes_per_s` the rate of each
+    flow through each memory at speed 1. `sram` and `dram` log bytes in use over all contexts, and bytes/s.
+    `kept` are the requests of a run that is resumed.
+    """
 
     run: Any
-    """One record."""
     tasks: Any
     followers: Any
-    """Followers of all tasks, int64."""
     freed: Any
-    """Buffers that tasks are done with, int64."""
     buffers: Any
-    sources: Any
-    """Tasks that wait for nothing, int64."""
     executions: Any
     inferences: Any
     buffer_users: Any
-    """Tasks that still use a buffer, int64, shape (inferences, buffers)."""
     context_of: Any
-    """Context that an inference works in, int64, shape (inferences, devices)."""
     ready: Any
-    """Stack of the executions that wait for nothing else, int64."""
     units: Any
-    """One more than units: the last holds the timer of flows."""
     queue: Any
     pending: Any
     timer_s: Any
-    """Times that each timer is set to, float64, shape (units + 1, TIMERS)."""
     contexts: Any
-    reservations: Any
-    """Rings of the executions that wait for SRAM, int64, shape (contexts, places)."""
     devices: Any
-    phases: Any
-    """Rings of the executions that wait to enter a device, int64, shape (devices, places)."""
+    lines: Any
+    waiting: Any
     top_speed: Any
-    """Speed of one engine alone, relative to one of all, float64, shape (devices, KINDS)."""
     on_dram: Any
-    """Whether a kind of task moves over DRAM, int64, shape (devices, KINDS)."""
     flows: Any
-    """Those of DMA engines, then those of hosts."""
     bandwidth: Any
-    """Bytes/s of DRAM, then of each shared memory level, float64."""
     bytes_per_s: Any
-    """Rate of each flow through each memory at speed 1, float64, shape (memories, flows)."""
     active: Any
-    """Flows that move, int64."""
-    ended_flows: Any
-    demands: Any
     sram: Any
-    """Bytes in use in SRAM over all contexts."""
     dram: Any
-    """Traffic on DRAM in bytes/s."""
     kept: Any
-    """Requests that are kept for a run that is resumed."""
 
 
 @compiled
-def _push(heap: Any, first: int, size: int, value: Any) -> None:
-    """Put a value into a heap of `size` values."""
-    place = size
-    while place > 0:
-        parent = (place - 1) // 2
-        if heap[first + parent] <= value:
-            break
-        heap[first + place] = heap[first + parent]
-        place = parent
-    heap[first + place] = value
-
-
-@compiled
-def _pop(heap: Any, first: int, size: int) -> Any:
-    """Remove and return the least of a heap of `size` values."""
-    least, value = heap[first], heap[first + size - 1]
-    size -= 1
-    place = 0
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
-        if child + 1 < size and heap[first + child + 1] < heap[first + child]:
-            child += 1
-        if heap[first + child] >= value:
-            break
-        heap[first + place] = heap[first + child]
-        place = child
-    heap[first + place] = value
-    return least
+def _make_ready(state: State, number: int, execution: int) -> None:
+    """Add a task to the ready tasks of a unit: the last is the first in program order; they are few."""
+    unit = state.units[number]
+    place = unit.first + unit.ready
+    while place > unit.first and state.queue[place - 1] < execution:
+        state.queue[place] = state.queue[place - 1]
+        place -= 1
+    state.queue[place] = execution
+    unit.ready += 1
 
 
 @compiled_making_arrays
@@ -220,24 +179,20 @@ def _share_bandwidth(state: State, agenda: Any) -> None:
         _set_timer(state, agenda, len(state.units) - 1, run.now_s + max(soonest_s, 0.0))
 
 
-@compiled
+@compiled_making_arrays
 def _limit_flows(state: State, memory: int) -> None:
     """Limit flows to a memory's bandwidth by max-min fairness: an equal share each, or the demand."""
-    rates, demands, count = state.bytes_per_s[memory], state.demands, 0
-    for a in range(state.run[0].active):
-        number = state.active[a]
+    rates, demands = state.bytes_per_s[memory], [(0.0, 0)]
+    demands.pop()
+    for place in range(state.run[0].active):
+        number = state.active[place]
         if rates[number] > 0.0:
-            wanted, place = state.flows[number].speed * rates[number], count
-            while place > 0 and (demands[place - 1].bytes_per_s, demands[place - 1].flow) > (wanted, number):
-                demands[place].bytes_per_s = demands[place - 1].bytes_per_s
-                demands[place].flow = demands[place - 1].flow
-                place -= 1
-            demands[place].bytes_per_s, demands[place].flow = wanted, number
-            count += 1
+            heappush(demands, (state.flows[number].speed * rates[number], number))
     left = state.bandwidth[memory]
-    for place in range(count):
-        number = demands[place].flow
-        granted = min(demands[place].bytes_per_s, left / (count - place))
+    while len(demands) > 0:
+        share = left / len(demands)
+        demand, number = heappop(demands)
+        granted = min(demand, share)
         state.flows[number].speed = granted / rates[number]
         left -= granted
 
@@ -271,24 +226,20 @@ def _begin_flow(
     _share_bandwidth(state, agenda)
 
 
-@compiled
-def _end_flows(state: State, agenda: Any) -> int:
-    """End the flows with nothing left; return how many, listed by number in `ended_flows`."""
+@compiled_making_arrays
+def _end_flows(state: State, agenda: Any) -> Any:
+    """End the flows with nothing left; return a heap of their numbers."""
     _advance_flows(state)
     run = state.run[0]
     # Rounding must not leave a sliver: what ends within a few units in the last place ends now.
     sliver_s = 8.0 * np.spacing(run.now_s)
-    ended = kept = 0
-    for a in range(run.active):
-        number = state.active[a]
+    ended, kept = [0], 0
+    ended.pop()
+    for place in range(run.active):
+        number = state.active[place]
         flow = state.flows[number]
         if flow.left_s <= sliver_s * flow.speed:
-            place = ended
-            while place > 0 and state.ended_flows[place - 1] > number:
-                state.ended_flows[place] = state.ended_flows[place - 1]
-                place -= 1
-            state.ended_flows[place] = number
-            ended += 1
+            heappush(ended, number)
             if flow.device < 0:
                 run.hosts_active -= 1
         else:
@@ -312,7 +263,7 @@ def _unit_done(state: State, agenda: Any, number: int) -> None:
 @compiled
 def _end(state: State, agenda: Any, execution: int) -> None:
     """End a task that took time, and let its followers proceed."""
-    state.executions[execution].end_s = state.run[0].now_s
+    state.executions[execution].end = state.run[0].now_s
     _release(state, execution)
     _proceed(state, agenda, execution)
 
@@ -386,7 +337,7 @@ def _proceed(state: State, agenda: Any, cause: int) -> None:
             local = number % len(state.tasks)
             task = state.tasks[local]
             context = _context(state, local, number // len(state.tasks))
-            execution.ready_s = run.now_s
+            execution.ready = run.now_s
             execution.cause = cause
             if task.unit >= 0:
                 device = state.devices[task.device]
@@ -395,16 +346,12 @@ def _proceed(state: State, agenda: Any, cause: int) -> None:
                 _queue(state, unit, number, run.now_s + task.fixed_s)
                 state.units[unit].is_woken = 1
             elif task.kind == _RESERVE:
-                ring, waiting = state.reservations[context], state.contexts[context]
-                ring[waiting.end_waiting % len(ring)] = number
-                waiting.end_waiting += 1
+                _wait(state, len(state.devices) + context, number)
             elif task.kind == _LAUNCH:
-                execution.start_s = run.now_s
+                execution.start = run.now_s
                 _request(state, agenda, task.duration_s, _LAUNCH_ENDS, number)
             elif task.kind == _ENTER and not _enter(state, number):
-                phases, device = state.phases[task.device], state.devices[task.device]
-                phases[device.end_waiting % len(phases)] = number
-                device.end_waiting += 1
+                _wait(state, task.device, number)
             else:
                 if task.kind == _LEAVE:
                     state.contexts[context].is_open = 1
@@ -425,32 +372,22 @@ def _proceed(state: State, agenda: Any, cause: int) -> None:
 def _queue(state: State, number: int, execution: int, from_s: float) -> None:
     """Queue a task on a unit; a transfer waits for its latency first."""
     unit = state.units[number]
-    if unit.kind != ENGINE:
-        _push(state.queue, unit.first, unit.ready, execution)
-        unit.ready += 1
-        return
-    place = unit.end_pending
-    # Latencies are few: mostly the last to come is the last to be over.
-    while place > unit.first_pending:
-        before = state.pending[unit.first + (place - 1) % unit.room]
-        if (before.time_s, before.execution) <= (from_s, execution):
-            break
-        later = state.pending[unit.first + place % unit.room]
-        later.time_s, later.execution = before.time_s, before.execution
-        place -= 1
-    entry = state.pending[unit.first + place % unit.room]
-    entry.time_s, entry.execution = from_s, execution
-    unit.end_pending += 1
+    if unit.kind == ENGINE:
+        entry = state.pending[unit.first + unit.pending]
+        entry.time_s, entry.execution = from_s, execution
+        unit.pending += 1
+    else:
+        _make_ready(state, number, execution)
 
 
 @compiled
 def _complete(state: State, agenda: Any, number: int) -> None:
     """Start and end a task that takes no time."""
     run, execution = state.run[0], state.executions[number]
-    execution.start_s = execution.end_s = run.now_s
+    execution.start = execution.end = run.now_s
     if number % len(state.tasks) == len(state.tasks) - 1:
         inference = state.inferences[number // len(state.tasks)]
-        inference.ended_s = run.now_s
+        inference.ended = run.now_s
         run.ended += 1
         if run.begun < len(state.inferences):
             _request(state, agenda, 0.0, _INFERENCE_BEGINS, inference.slot)
@@ -474,25 +411,36 @@ def _enter(state: State, execution: int) -> bool:
 
 
 @compiled
+def _wait(state: State, number: int, execution: int) -> None:
+    """Append a phase or reservation to its line."""
+    line, places = state.lines[number], state.waiting[number]
+    places[line.end % len(places)] = execution
+    line.end += 1
+
+
+@compiled
 def _granted(state: State) -> int:
     """Return the next phase or reservation that can proceed; -1 where there is none."""
-    for number in range(len(state.devices)):
-        device, phases = state.devices[number], state.phases[number]
-        if device.first_waiting < device.end_waiting:
-            execution = phases[device.first_waiting % len(phases)]
-            if _enter(state, execution):
-                device.first_waiting += 1
-                return int(execution)
-    for number in range(len(state.contexts)):
-        context, ring = state.contexts[number], state.reservations[number]
-        if context.first_waiting < context.end_waiting:
-            execution = ring[context.first_waiting % len(ring)]
-            wanted_bytes = state.tasks[execution % len(state.tasks)].bytes
-            if wanted_bytes <= context.free_bytes or wanted_bytes <= context.free_bytes * (1.0 + 1e-12):
-                _take_sram(state, number, wanted_bytes)
-                context.first_waiting += 1
+    for number in range(len(state.lines)):
+        line, places = state.lines[number], state.waiting[number]
+        if line.first < line.end:
+            execution = places[line.first % len(places)]
+            context = number - len(state.devices)
+            if _enter(state, execution) if context < 0 else _reserve(state, execution, context):
+                line.first += 1
                 return int(execution)
     return -1
+
+
+@compiled
+def _reserve(state: State, execution: int, number: int) -> bool:
+    """Take the SRAM that a reservation needs; False where too little is free."""
+    free_bytes = state.contexts[number].free_bytes
+    wanted_bytes = state.tasks[execution % len(state.tasks)].bytes
+    if wanted_bytes > free_bytes and wanted_bytes > free_bytes * (1.0 + 1e-12):
+        return False
+    _take_sram(state, number, wanted_bytes)
+    return True
 
 
 @compiled
@@ -502,22 +450,24 @@ def _start_next(state: State, agenda: Any, number: int) -> None:
     if unit.current >= 0:
         return
     if unit.kind == ENGINE:
-        while unit.first_pending < unit.end_pending:
-            transfer = state.pending[unit.first + unit.first_pending % unit.room]
-            if transfer.time_s > run.now_s:
-                break
-            _push(state.queue, unit.first, unit.ready, transfer.execution)
-            unit.ready += 1
-            unit.first_pending += 1
-        if unit.ready == 0 and unit.first_pending < unit.end_pending:
-            time_s = state.pending[unit.first + unit.first_pending % unit.room].time_s
-            _set_timer(state, agenda, number, time_s)
+        kept, soonest_s = 0, np.inf
+        for place in range(unit.first, unit.first + unit.pending):
+            transfer, free = state.pending[place], state.pending[unit.first + kept]
+            if transfer.time_s <= run.now_s:
+                _make_ready(state, number, transfer.execution)
+            else:
+                free.time_s, free.execution = transfer.time_s, transfer.execution
+                soonest_s = min(soonest_s, transfer.time_s)
+                kept += 1
+        unit.pending = kept
+        if unit.ready == 0 and kept > 0:
+            _set_timer(state, agenda, number, soonest_s)
     if unit.ready == 0:
         return
-    execution = _pop(state.queue, unit.first, unit.ready)
     unit.ready -= 1
+    execution = state.queue[unit.first + unit.ready]
     unit.current = execution
-    state.executions[execution].start_s = run.now_s
+    state.executions[execution].start = run.now_s
     task = state.tasks[execution % len(state.tasks)]
     if unit.kind == COMPUTE:
         _request(state, agenda, task.duration_s, _UNIT_DONE, number)
@@ -551,10 +501,11 @@ def _begin(state: State, agenda: Any, slot: int) -> None:
     inference, first = state.inferences[run.begun], run.begun * len(state.tasks)
     run.begun += 1
     inference.slot = slot
-    inference.begun_s = run.now_s
-    for place in range(len(state.sources)):
-        state.ready[place] = first + state.sources[place]
-    run.ready = len(state.sources)
+    inference.begun = run.now_s
+    for number in range(first, first + len(state.tasks)):
+        if state.executions[number].waits == 0:
+            state.ready[run.ready] = number
+            run.ready += 1
     _proceed(state, agenda, -1)
 
 
@@ -579,8 +530,9 @@ def execute(state: State, in_flight: int, until: int) -> None:
             _unit_done(state, agenda, subject)
         elif action == _FLOWS_END:
             state.units[subject].timers = max(0, state.units[subject].timers - 1)
-            for place in range(_end_flows(state, agenda)):
-                _unit_done(state, agenda, state.flows[state.ended_flows[place]].unit)
+            ended = _end_flows(state, agenda)
+            while len(ended) > 0:
+                _unit_done(state, agenda, state.flows[heappop(ended)].unit)
         elif action == _LATENCY_OVER:
             state.units[subject].timers = max(0, state.units[subject].timers - 1)
             _start_next(state, agenda, subject)

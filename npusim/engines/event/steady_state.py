@@ -23,43 +23,35 @@ from npusim.engines.event.machine import Machine, TransferRates, simulate
 from npusim.engines.event.program import PERIODS, Loop, Program, refuse_many
 from npusim.engines.timeline import EventLog, TaskKind
 
+# Turns of a loop that are simulated at first (and up to as many again), and the factor by which they grow
+# where no period shows up.
 _TURNS, _GROWTH = 24, 4
-"""Turns of a loop that are simulated at first (and up to as many again), and the factor by which they grow
-where no period shows up."""
+# Share of a period by which two periods of a loop may differ.
 _TURN_TOLERANCE = 1e-7
-"""Share of a period by which two periods of a loop may differ."""
+# Inferences per context that are simulated at first, twice as many where they do not repeat; and how many
+# times the first a machine has room for before one is made for all.
 _INFERENCES, _ROOM = 6, 4
-"""Inferences per context that are simulated at first, twice as many where they do not repeat; and how many
-times the first a machine has room for before one is made for all."""
+# Share of a period by which two periods of inferences may differ: prefetched loads run ahead a little more
+# each time, while inferences end at the same pace. About three times those in flight are left out.
 _INFERENCE_TOLERANCE = 1e-5
-"""Share of a period by which two periods of inferences may differ: prefetched loads run ahead a little more
-each time, while inferences end at the same pace. About three times those in flight are left out."""
 _NEVER_S = 1e300
-_ON_DMA = [int(kind) for kind in (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.TRANSFER)]
+_ON_DMA = (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.TRANSFER)
 
 
 class Window(NamedTuple):
-    """A period of a loop, which stands for others like it."""
+    """A period of a loop, tasks `first` to before `last`, which stands for `repeats` such periods."""
 
     begin_s: float
     length_s: float
     repeats: int
-    """Periods that it stands for, itself included."""
     first: int
-    """Its first task."""
     last: int
-    """The task after its last."""
 
 
 def simulate_folded(
     build: Callable[[Callable[[int], int]], Program], rates: TransferRates
 ) -> tuple[Program, EventLog, Any]:
-    """Run one inference of a program with equal steps folded.
-
-    Parameters
-    ----------
-    build : callable
-        Returns the program, given the turns of a loop to write by number of the operator.
+    """Run one inference with equal steps folded, of a program built for some turns by number of the operator.
 
     Returns
     -------
@@ -108,16 +100,7 @@ def fold(program: Program, log: EventLog) -> tuple[Any, set[int]]:
 
 
 def _window(loop: Loop, columns: tuple[Any, ...], quiet_s: float, others_s: float) -> Window | None:
-    """Return the period of a loop; None where it has none.
-
-    Parameters
-    ----------
-    columns : tuple of arrays
-        When each task was ready, began and ended (s).
-    quiet_s, others_s : float
-        When all tasks before the loop's second turn have ended, and when the first task from its last turn on
-        is ready.
-    """
+    """Return the period of a loop, between the ends of earlier tasks and the first later one, or None."""
     sizes = np.diff(loop.starts)[1:-1]
     if len(set(sizes.tolist())) != 1:
         return None
@@ -183,20 +166,19 @@ def _stretch(log: EventLog, windows: list[Window]) -> None:
 
 
 class Measured(NamedTuple):
-    """The inferences that figures are means of."""
+    """The inferences that figures are means of, as their numbers among the simulated ones.
+
+    They last from the end of the inference before them to the end of the last of them; `latency_s` is their
+    mean time from request to end. Operators are shown of the inference `shown`. `left_out` further inferences
+    were not simulated.
+    """
 
     numbers: Any
-    """Their numbers among the simulated ones, int64 array."""
     shown: int
-    """The inference whose operators are shown."""
     begin_s: float
-    """End of the last inference before them."""
     end_s: float
-    """End of the last of them."""
     latency_s: float
-    """Mean time from an inference's request to its end."""
     left_out: int = 0
-    """Further inferences, which were not simulated."""
 
     @property
     def interval_s(self) -> float:
@@ -213,18 +195,22 @@ def single(log: EventLog) -> Measured:
 def simulate_requests(
     program: Program, rates: TransferRates, requests: int, contexts: int, fold: bool
 ) -> tuple[EventLog, Measured]:
-    """Run a program with several requests in flight.
+    """Run a program with some requests in flight.
 
     Parameters
     ----------
     requests : int
-        Requests in flight, two at least.
+        Requests in flight; one is simulated alone.
     contexts : int
         Inferences that work at once. A multiple of it is measured, or inferences that end together would be
         counted in part.
     fold : bool
         Whether to leave out inferences that repeat others.
     """
+    if requests == 1:
+        refuse_many(len(program), 1)
+        log = simulate(program, rates)
+        return log, single(log)
     measured = ceil(requests / contexts) * contexts
     inferences = 2 * requests + measured
     simulated = _INFERENCES * contexts
@@ -250,8 +236,7 @@ def simulate_requests(
 
 def _ended_in_a_row(log: EventLog) -> Any:
     """Return the ends of the first inferences, up to one that has not ended."""
-    is_running = log.ended < 0.0
-    return log.ended[: int(np.argmax(is_running)) if is_running.any() else len(log.ended)]
+    return log.ended[: int(np.argmax(np.append(log.ended, -1.0) < 0.0))]
 
 
 def _measured(ended: Any, begun: Any, requests: int, measured: int) -> Measured:
@@ -265,13 +250,11 @@ def _measured(ended: Any, begun: Any, requests: int, measured: int) -> Measured:
 def _steady(program: Program, log: EventLog, requests: int, measured: int) -> Measured | None:
     """Return the measured inferences of a run in steady state; None where it is not yet in one."""
     ended = _ended_in_a_row(log)
-    times = [
-        np.where(values < 0.0, _NEVER_S, values).reshape(-1, len(program))
-        for values in (log.ready, log.start, log.end)
-    ]
+    columns = (np.where(values < 0.0, _NEVER_S, values) for values in (log.ready, log.start, log.end))
+    times = [column.reshape(-1, len(program)) for column in columns]
     ends = np.sort(ended)
     # The latest end before which no inference worked that is still running.
-    on_unit = np.asarray(program.unit) >= 0
+    on_unit = program.tasks["unit"] >= 0
     others_s = float(times[1][len(ended) :, on_unit].min(initial=_NEVER_S))
     last = int(np.searchsorted(ends, min(others_s, float(ends[-1]) * (1.0 - 1e-12)))) - 1
     for period in (p for p in PERIODS if measured % p == 0 and 2 * p <= last):
@@ -302,7 +285,7 @@ def _is_rest_periodic(program: Program, times: list[Any], period: int, end_s: fl
     """
     ready, start, end = times
     rounding_s = _INFERENCE_TOLERANCE * length_s + 1e-13 * end_s
-    moves = np.isin(np.asarray(program.kind), _ON_DMA)
+    moves = np.isin(program.tasks["kind"], _ON_DMA)
     running = ((start, (start <= end_s) & (end > end_s)), (ready, (ready <= end_s) & (start > end_s) & moves))
     return all(
         bool((np.abs(column[:-period] + length_s - column[period:]) <= rounding_s)[is_open[period:]].all())

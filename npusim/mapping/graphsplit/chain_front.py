@@ -14,17 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from npusim.cost import compiled, compiled_making_arrays
+from npusim.cost import compiled
 from npusim.errors import InfeasibleError
 
+# Relative difference, to the largest amount of a chain, below which two amounts are equal.
 _ROUNDING = 1e-12
-"""Relative difference, to the largest amount of a chain, below which two amounts are equal."""
+# Relative precision of the least mean power that a message names.
 _POWER_STEP = 1e-6
-"""Relative precision of the least mean power that a message names."""
 LATENCY, ENERGY = 0, 1
 
 
@@ -77,10 +78,15 @@ class ChainProblem:
         -------
         array of float64, shape (placements, 2)
         """
-        amounts = np.empty((len(placements), 2))
-        units = np.ascontiguousarray(placements, np.int64)
-        _evaluate(units, self.time_s, self.energy_j, self.crossing_s, self.crossing_j, amounts)
-        return amounts
+        units = np.asarray(placements, np.int64)
+        amounts = []
+        for work, crossing in ((self.time_s, self.crossing_s), (self.energy_j, self.crossing_j)):
+            total = work[0, units[:, 0]]
+            for i, (before, after) in enumerate(pairwise(units.T)):
+                total = total + work[i + 1, after]
+                total += np.where(before != after, crossing[i, before, after], 0.0)
+            amounts.append(total)
+        return np.stack(amounts, axis=1)
 
 
 @dataclass(frozen=True)
@@ -91,25 +97,6 @@ class Front:
     energy_j: Any
     placements: Any
     """Unit of each block, shape (placements, blocks)."""
-
-
-@compiled
-def _evaluate(
-    placements: Any, time_s: Any, energy_j: Any, crossing_s: Any, crossing_j: Any, amounts: Any
-) -> None:
-    """Write latency and energy of each placement."""
-    for p in range(placements.shape[0]):
-        last = placements[p, 0]
-        latency, energy = time_s[0, last], energy_j[0, last]
-        for i in range(1, placements.shape[1]):
-            unit = placements[p, i]
-            latency += time_s[i, unit]
-            energy += energy_j[i, unit]
-            if unit != last:
-                latency += crossing_s[i - 1, last, unit]
-                energy += crossing_j[i - 1, last, unit]
-            last = unit
-        amounts[p, 0], amounts[p, 1] = latency, energy
 
 
 def transitions_limit(problem: ChainProblem, most: int) -> Limit:
@@ -156,18 +143,15 @@ def chain_front(problem: ChainProblem, limits: Sequence[Limit] = ()) -> Front:
 
 def _amounts(problem: ChainProblem, limits: Sequence[Limit]) -> tuple[Any, Any, Any]:
     """Return amounts of blocks on units and of crossings, and the limit of each."""
-    nodes = [problem.time_s, problem.energy_j]
-    edges = [problem.crossing_s, problem.crossing_j]
+    nodes, edges = [problem.time_s, problem.energy_j], [problem.crossing_s, problem.crossing_j]
+    time_s, energy_j = (np.where(np.isfinite(table), table, 0.0) for table in nodes)
     apart = 1.0 - np.eye(len(problem.units))
-    most = [np.inf, np.inf]
     for limit in limits:
-        possible = np.where(np.isfinite(problem.time_s), problem.time_s, 0.0)
-        energy = np.where(np.isfinite(problem.energy_j), problem.energy_j, 0.0)
-        nodes.append(limit.blocks + limit.per_second * possible + limit.per_joule * energy)
+        nodes.append(limit.blocks + limit.per_second * time_s + limit.per_joule * energy_j)
         crossing = limit.per_second * problem.crossing_s + limit.per_joule * problem.crossing_j
         edges.append(crossing + limit.transition * apart)
-        most.append(limit.most)
-    return np.stack(nodes, -1), np.stack(edges, -1) * apart[None, :, :, None], np.array(most)
+    most = np.array([np.inf, np.inf, *(limit.most for limit in limits)])
+    return np.stack(nodes, -1), np.stack(edges, -1) * apart[None, :, :, None], most
 
 
 def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
@@ -176,32 +160,34 @@ def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
     least, largest = _still_to_come(nodes, edges)
     scale = np.abs(np.where(np.isfinite(nodes), nodes, 0.0)).max(1).sum(0) + np.abs(edges).max((1, 2)).sum(0)
     slack = _ROUNDING * np.maximum(scale, np.finfo(float).tiny)
-    values, unit_of = np.zeros((1, amounts)), np.full(1, -1)
-    history = []
+    values, last_unit = np.zeros((1, amounts)), np.zeros(1, np.int64)
+    possible, history = np.isfinite(nodes[..., LATENCY]), []
     for i in range(count):
         crossing = edges[i - 1] if i else np.zeros((units, units, amounts))
-        values, unit_of, before = _step(
-            values, unit_of, nodes[i], crossing, least[i], largest[i], most, slack
-        )
-        if not len(values):
+        longer = values[:, None] + crossing[last_unit] + nodes[i]  # partial placements, units, amounts
+        before, unit = np.nonzero(possible[i] & (longer + least[i] <= most + slack).all(axis=-1))
+        values = longer[before, unit]
+        order = np.lexsort((*values.T[::-1], unit))
+        kept = np.empty(len(order), np.int64)
+        total = _undominated(values[order], unit[order], largest[i], most, slack, kept)
+        order = order[kept[:total]]
+        values, last_unit = values[order], unit[order]
+        if not total:
             return None
-        history.append((unit_of, before))
+        history.append((last_unit, before[order]))
     values, kept = _pareto(values)
-    placements = np.empty((len(kept), count), np.int64)
-    at = kept
-    for i in range(count - 1, -1, -1):
-        unit_of, before = history[i]
-        placements[:, i] = unit_of[at]
-        at = before[at]
+    placements, place = np.empty((len(kept), count), np.int64), kept
+    for i, (last_unit, before) in reversed(list(enumerate(history))):
+        placements[:, i] = last_unit[place]
+        place = before[place]
     return values, placements
 
 
 def _still_to_come(nodes: Any, edges: Any) -> tuple[Any, Any]:
     """Return bounds on each amount of the blocks behind each one: the least and the largest."""
-    count = len(nodes)
     least, largest = np.zeros(nodes.shape), np.zeros(nodes.shape)
     possible = np.isfinite(nodes[..., LATENCY])
-    for i in range(count - 2, -1, -1):
+    for i in range(len(nodes) - 2, -1, -1):
         through = edges[i] + nodes[i + 1][None]  # from, to, amounts
         ways = possible[i + 1][None, :, None]
         least[i] = np.where(ways, through + least[i + 1][None], np.inf).min(1)
@@ -210,96 +196,43 @@ def _still_to_come(nodes: Any, edges: Any) -> tuple[Any, Any]:
 
 
 @compiled
-def _precedes(a: Any, b: Any) -> bool:
-    """Return whether one vector of amounts precedes another, latency first."""
-    for c in range(a.shape[0]):
-        if a[c] != b[c]:
-            return bool(a[c] < b[c])
-    return False
+def _undominated(values: Any, units: Any, largest: Any, most: Any, slack: Any, kept: Any) -> int:
+    """List the partial placements that none before them on the same unit dominates, up to rounding.
 
-
-@compiled_making_arrays
-def _step(
-    values: Any, unit_of: Any, node: Any, crossing: Any, least: Any, largest: Any, most: Any, slack: Any
-) -> Any:
-    """Place one more block: merge the sorted partial placements without dominated ones.
+    Amounts that stay within their limit in any case, given the largest still to come, are equal.
 
     Parameters
     ----------
-    values : array, shape (partial placements, amounts)
+    values : array, shape (placements, amounts)
         Sorted by unit, then by amounts.
-    unit_of : array of int64
-        Unit that ran last; -1 before the first block.
+    units : array of int64, shape (placements,)
+    kept : array of int64, shape (placements,)
+        Filled with the placements.
 
     Returns
     -------
-    tuple
-        Values and last units of the longer placements, and the placement that each extends.
+    int
+        How many there are.
     """
-    units, amounts = node.shape
-    total = values.shape[0]
-    room = total * units
-    out, out_unit = np.empty((room, amounts)), np.empty(room, np.int64)
-    out_before = np.empty(room, np.int64)
-    starts, stops = np.zeros(units + 1, np.int64), np.zeros(units + 1, np.int64)
-    for label in range(total):  # place 0 is for the start, which no unit has run before
-        place = unit_of[label] + 1
-        if stops[place] == 0:
-            starts[place] = label
-        stops[place] = label + 1
-    filled = 0
-    heads, next_ones = np.empty(units + 1, np.int64), np.empty((units + 1, amounts))
-    for unit in range(units):
-        if not np.isfinite(node[unit, 0]):
-            continue
-        first = filled
-        for place in range(units + 1):
-            heads[place] = starts[place]
-            if heads[place] < stops[place]:
-                for c in range(amounts):
-                    moved = crossing[place - 1, unit, c] if place > 0 and place - 1 != unit else 0.0
-                    next_ones[place, c] = values[heads[place], c] + moved + node[unit, c]
-        while True:
-            best = -1
-            for place in range(units + 1):
-                if heads[place] < stops[place] and (best < 0 or _precedes(next_ones[place], next_ones[best])):
-                    best = place
-            if best < 0:
-                break
-            new, fits = out[filled], True
+    count, first, amounts = 0, 0, values.shape[1]
+    for new in range(values.shape[0]):
+        if new > 0 and units[new] != units[new - 1]:
+            first = count
+        earliest = max(first, count - 1) if amounts == 2 else first  # earlier ones have more energy
+        dominated = False
+        for place in range(count - 1, earliest - 1, -1):
+            other, dominated = kept[place], True
             for c in range(amounts):
-                new[c] = next_ones[best, c]
-                fits = fits and new[c] + least[unit, c] <= most[c] + slack[c]
-            if fits and not _is_dominated(out, first, filled, least[unit], largest[unit], most, slack):
-                out_unit[filled], out_before[filled] = unit, heads[best]
-                filled += 1
-            heads[best] += 1
-            if heads[best] < stops[best]:
-                for c in range(amounts):
-                    moved = crossing[best - 1, unit, c] if best > 0 and best - 1 != unit else 0.0
-                    next_ones[best, c] = values[heads[best], c] + moved + node[unit, c]
-    return out[:filled].copy(), out_unit[:filled].copy(), out_before[:filled].copy()
-
-
-@compiled
-def _is_dominated(out: Any, first: int, last: int, least: Any, largest: Any, most: Any, slack: Any) -> bool:
-    """Return whether a placement from `first` on dominates `last`, up to rounding.
-
-    Amounts that stay within their limit in any case are equal.
-    """
-    new, amounts = out[last], out.shape[1]
-    for other in range(last - 1, first - 1, -1):
-        dominated = True
-        for c in range(amounts):
-            safe = c > 1 and out[other, c] + largest[c] <= most[c]
-            if not safe and out[other, c] > new[c] + slack[c]:
-                dominated = False
+                safe = c > 1 and values[other, c] + largest[units[new], c] <= most[c]
+                if not safe and values[other, c] > values[new, c] + slack[c]:
+                    dominated = False
+                    break
+            if dominated:
                 break
-        if dominated:
-            return True
-        if amounts == 2:  # earlier ones have more energy
-            return False
-    return False
+        if not dominated:
+            kept[count] = new
+            count += 1
+    return count
 
 
 def _pareto(values: Any) -> tuple[Any, Any]:
@@ -314,8 +247,8 @@ def _pareto(values: Any) -> tuple[Any, Any]:
 def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> str:
     """Return a message on limits that cannot be met, alone or together, and the nearest feasible ones."""
     blocking = []
-    for i, limit in enumerate(limits):
-        others = [other for k, other in enumerate(limits) if k != i]
+    for limit in limits:
+        others = [other for other in limits if other is not limit]
         most, lowest = limit.most, _lowest(problem, limit)
         if lowest > limit.most + _ROUNDING * abs(limit.most):
             if limit.per_second < 0.0:  # joules beyond a mean power

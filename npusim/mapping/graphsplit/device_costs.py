@@ -1,29 +1,52 @@
 """Costs every group on every device, as the numbers of a placement problem.
 
 Each device is costed as if the whole network ran there: an NPU under its best residency plan, a host with its
-fused chains and caches (`host_costs`). Passing a result to another device costs the difference between the
-kernel's results with that result in SRAM and in DRAM.
+fused chains and caches. Passing a result to another device costs the difference between the kernel's results
+with that result in SRAM and in DRAM.
+
+A host fuses chains of operators across nodes; each node costs its addition to the chain, so that all nodes
+add up to the network on that host. A tensor that another device touches passes through DRAM, and interrupts a
+chain: both are links (`npusim.mapping.graphsplit.problem`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from heapq import heappop, heappush
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost import RESULT_DTYPE, ArchRow, Decisions, Group, Residency, Roots, Unit, lower, roots
+from npusim.cost import (
+    OP_DTYPE,
+    RESULT_DTYPE,
+    ArchRow,
+    Decisions,
+    Group,
+    Residency,
+    Roots,
+    Unit,
+    hand_over,
+    lower,
+    operator_costs,
+    roots,
+)
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
-from npusim.mapping.fusion import fuse
-from npusim.mapping.graphsplit.host_costs import FIELDS, HostCosting, costed
+from npusim.mapping.fusion import fuse, list_schedule, producers_of, stored_inputs
 from npusim.mapping.graphsplit.problem import Link, Load, Problem
 from npusim.mapping.mapped import Run, map_placed
 from npusim.mapping.placing import can_run
 from npusim.ops import Family
+
+CostsUnder = Callable[[Residency], Any]
+"""Returns the load of each group on an array device under a residency plan, shape (groups, loads)."""
+Passed = Mapping[str, tuple[int, tuple[int, ...]]]
+"""Maker and readers of each tensor that passes between nodes."""
+# Results of the kernel that make a `Load`.
+_FIELDS = ("latency_s", "streamed_bytes", "energy_j", "dma_s")
 
 
 def placement_problem(
@@ -55,91 +78,55 @@ def placement_problem(
     every = _grouped(graph, soc, devices)
     root = roots(graph, every)
     groups = _in_order(graph, every, root)
-    arch = run.row(soc)
-    shape = (len(groups), len(devices))
-    costs = {field: np.zeros(shape) for field in FIELDS}
-    passed = _passed(graph, groups, root)
+    arch, passed = run.row(soc), _passed(graph, groups, root)
+    costs = np.zeros((len(groups), len(devices), len(Load._fields)))
     links: tuple[Link, ...] = ()
     for d, device in enumerate(devices):
         if device in soc.array_devices:
-            alone = replace(run, device=device)
-            residency = kept if kept is not None else _best_residency(graph, soc, alone)
-            costing = _OnArray(graph, soc, arch, groups, device)
-            residency, results = costing.feasible(residency)
-            movable = frozenset(i for i, g in enumerate(groups) if fixed.get(g.main) != device)
-            links += _links(costing, d, residency, results, movable)
+            costs_under = _costs_on_array(graph, soc, arch, groups, device)
+            best = kept if kept is not None else _best_residency(graph, soc, replace(run, device=device))
+            residency, costs[:, d] = _most_feasible(costs_under, best)
+            movable = {i for i, group in enumerate(groups) if fixed.get(group.main) != device}
+            users = {t: (maker, *used) for t, (maker, used) in passed.items() if movable & {maker, *used}}
+            links += _links(costs_under, d, residency, costs[:, d], users)
         else:
             hosted = HostCosting(graph, soc, arch, groups, device, root)
-            results = hosted.results(len(groups))
+            costs[:, d] = hosted.loads(len(groups))
             if len(devices) > 1:
                 links += tuple(hosted.links(passed, d))
-        for field in FIELDS:
-            costs[field][:, d] = results[field]
-    allowed = np.ones(shape, bool)
+    allowed = np.ones(costs.shape[:2], bool)
     for i, group in enumerate(groups):
-        allowed[i] = [_can_run(graph, soc, group, device) for device in devices]
+        members = [graph.operators[name] for name in group.members]
+        allowed[i] = [all(can_run(op, graph, soc, device) for op in members) for device in devices]
         if group.main in fixed:
             allowed[i] = [device == fixed[group.main] for device in devices]
     return Problem(
         names=tuple(g.main for g in groups),
         devices=devices,
         allowed=allowed,
-        time_s=costs["latency_s"],
-        dram_bytes=costs["streamed_bytes"],
-        energy_j=costs["energy_j"],
-        dma_s=costs["dma_s"],
+        **{name: costs[:, :, i] for i, name in enumerate(Load._fields)},
         launch_s=np.array([float(arch[device]["launch_s"]) for device in devices]),
         links=links,
         handed=tuple((maker, used, float(graph.tensors[t].bytes)) for t, (maker, used) in passed.items()),
-        members=tuple((g.main, *g.fused) for g in groups),
+        members=tuple(g.members for g in groups),
     )
-
-
-def _can_run(graph: Graph, soc: Soc, group: Group, device: str) -> bool:
-    return all(can_run(graph.operators[name], graph, soc, device) for name in (group.main, *group.fused))
 
 
 def _in_order(graph: Graph, groups: tuple[Group, ...], root: Roots) -> tuple[Group, ...]:
     """Return the groups without views, preprocessing first, one branch after the other."""
     work = [g for g in groups if g.unit is not Unit.VIEW]
     structural = graph.structural
-    first = [g for g in work if structural.issuperset(graph.operators[g.main].outputs)]
-    early = {g.main for g in first}
-    rest = [g for g in work if g.main not in early]
-    return (*_by_branches(graph, first, root), *_by_branches(graph, rest, root))
+    is_early = [structural.issuperset(graph.operators[g.main].outputs) for g in work]
+    early = [g for g, early in zip(work, is_early, strict=True) if early]
+    rest = [g for g, early in zip(work, is_early, strict=True) if not early]
+    return (*_by_branches(graph, early, root), *_by_branches(graph, rest, root))
 
 
 def _by_branches(graph: Graph, groups: list[Group], root: Roots) -> list[Group]:
     """Return groups in an order in which few results wait: each is read as soon as its reader is ready."""
-    home = {name: g.main for g in groups for name in (g.main, *g.fused)}
-    needs: dict[str, set[str]] = {}
-    for group in groups:
-        inputs = (t for name in (group.main, *group.fused) for t in graph.operators[name].inputs)
-        read = {stored for t in inputs for stored in root[t]}
-        writers = {home.get(w.name) for w in map(graph.writer, read) if w is not None}
-        needs[group.main] = {w for w in writers if w is not None and w != group.main}
-    place = {g.main: i for i, g in enumerate(groups)}
-    missing = {name: len(needed) for name, needed in needs.items()}
-    readers: dict[str, list[str]] = {}
-    for name, needed in needs.items():
-        for writer in needed:
-            readers.setdefault(writer, []).append(name)
-    ready = [place[name] for name, count in missing.items() if not count]  # in order, so it is a heap
-    order: list[Group] = []
-    done: set[str] = set()
-    last = ""
-    while ready:
-        following = [name for name in readers.get(last, ()) if not missing[name] and name not in done]
-        name = min(following, key=place.__getitem__) if following else groups[heappop(ready)].main
-        if name not in done:
-            order.append(groups[place[name]])
-            done.add(name)
-            last = name
-            for reader in readers.get(name, ()):
-                missing[reader] -= 1
-                if not missing[reader]:
-                    heappush(ready, place[reader])
-    return order
+    producers = producers_of(graph, groups, root)
+    order = list_schedule(producers, lambda ready, last: {i for i in ready if last in producers[i]})
+    return [groups[i] for i in order]
 
 
 def _best_residency(graph: Graph, soc: Soc, run: Run) -> Residency:
@@ -149,42 +136,40 @@ def _best_residency(graph: Graph, soc: Soc, run: Run) -> Residency:
         return Residency()
 
 
-class _OnArray:
-    """Costs the groups of a problem on one array device, which may fuse operators differently."""
+def _costs_on_array(
+    graph: Graph, soc: Soc, arch: ArchRow, groups: tuple[Group, ...], device: str
+) -> CostsUnder:
+    """Return the costs of groups on one array device, which may fuse operators differently."""
+    home = {name: i for i, group in enumerate(groups) for name in group.members}
+    fused = [group for group in fuse(graph, soc, device, whole=True) if group.main in home]
+    own = tuple(sorted(fused, key=lambda group: home[group.main]))
 
-    def __init__(self, graph: Graph, soc: Soc, arch: ArchRow, groups: tuple[Group, ...], device: str) -> None:
-        self.graph, self.soc, self.arch, self.groups = graph, soc, arch, groups
-        home = {name: i for i, g in enumerate(groups) for name in (g.main, *g.fused)}
-        own = [g for g in fuse(graph, soc, device, whole=True) if g.main in home]
-        self.own = tuple(sorted(own, key=lambda group: home[group.main]))
-        self.home = [home[group.main] for group in self.own]
+    def costs_under(residency: Residency) -> Any:
+        costs = np.zeros((len(groups), len(Load._fields)))
+        rows = lower(graph, Decisions(own, residency), soc).ops
+        np.add.at(costs, [home[group.main] for group in own], costed(arch, rows))
+        return costs
 
-    def feasible(self, residency: Residency) -> tuple[Residency, Any]:
-        """Return a residency plan, or the empty one where more groups fit with it, and the results under it.
+    return costs_under
 
-        The plan is for the order of the network; here one branch follows the other, so more may wait in SRAM.
-        """
-        results = self.results(residency)
-        if not np.isfinite(results["latency_s"]).all():
-            without = self.results(Residency())
-            if np.isfinite(without["latency_s"]).sum() > np.isfinite(results["latency_s"]).sum():
-                return Residency(), without
-        return residency, results
 
-    def results(self, residency: Residency) -> Any:
-        """Return the kernel's result of each group under a residency plan, by `FIELDS`."""
-        results = np.zeros(len(self.groups), RESULT_DTYPE)
-        own = costed(self.arch, lower(self.graph, Decisions(self.own, residency), self.soc).ops)
-        for field in FIELDS:
-            np.add.at(results[field], self.home, own[field])
-        return results
+def _most_feasible(costs_under: CostsUnder, residency: Residency) -> tuple[Residency, Any]:
+    """Return a residency plan, or the empty one where more groups fit with it, and the costs under it.
+
+    The plan is for the order of the network; here one branch follows the other, so more may wait in SRAM.
+    """
+    costs = costs_under(residency)
+    if np.isfinite(costs).all():
+        return residency, costs
+    tried = ((residency, costs), (Residency(), costs_under(Residency())))
+    return max(tried, key=lambda plan: np.isfinite(plan[1][:, 0]).sum())
 
 
 def _grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ...]:
     """Return the groups of operators that are placed as one, with views."""
+    arrays = [device for device in (*devices, *soc.array_devices) if device in soc.array_devices]
     if len(devices) == 1 and devices[0] in soc.hosts:
-        return fuse(graph, soc, devices[0], whole=True)
-    arrays = [*(d for d in devices if d in soc.array_devices), *soc.array_devices]
+        arrays = [devices[0]]
     if arrays:
         return fuse(graph, soc, arrays[0], whole=True)
     view = Group("", (), Unit.VIEW, device="")
@@ -192,54 +177,32 @@ def _grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, .
     return tuple(replace(view if op.family is Family.VIEW else work, main=op.name) for op in graph)
 
 
-def _touched(
-    graph: Graph, groups: tuple[Group, ...], root: Roots
-) -> tuple[dict[str, int], dict[str, list[int]]]:
-    """Return the maker and the readers of each tensor that is not a view, by group."""
-    maker: dict[str, int] = {}
+def _passed(graph: Graph, groups: tuple[Group, ...], root: Roots) -> Passed:
+    """Return maker and readers of each result that passes between groups."""
+    maker = {t: i for i, group in enumerate(groups) for t in graph.operators[group.members[-1]].outputs}
     readers: dict[str, list[int]] = {}
     for i, group in enumerate(groups):
-        inner = {t for name in (group.main, *group.fused) for t in graph.operators[name].outputs}
-        last = graph.operators[group.fused[-1] if group.fused else group.main]
-        maker.update(dict.fromkeys(last.outputs, i))
-        read = {
-            stored
-            for name in (group.main, *group.fused)
-            for t in graph.operators[name].inputs
-            if t not in inner
-            for stored in root[t]
-        }
-        for tensor in sorted(read):
+        for tensor in sorted(stored_inputs(graph, group, root)):
             readers.setdefault(tensor, []).append(i)
-    return maker, readers
-
-
-def _passed(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, tuple[int, tuple[int, ...]]]:
-    """Return maker and readers of each result that passes between groups."""
-    maker, readers = _touched(graph, groups, root)
     return {tensor: (maker[tensor], tuple(used)) for tensor, used in readers.items() if tensor in maker}
 
 
 def _links(
-    costing: _OnArray, device: int, residency: Residency, kept: Any, movable: frozenset[int]
+    costs_under: CostsUnder, device: int, residency: Residency, kept: Any, users: dict[str, tuple[int, ...]]
 ) -> tuple[Link, ...]:
-    """Return a link for each tensor that stays in SRAM and that a movable group touches."""
-    graph, groups = costing.graph, costing.groups
-    passed = _passed(graph, groups, roots(graph, groups))
-    stays = sorted(residency.whole | residency.row_fused)
-    users = {t: (passed[t][0], *passed[t][1]) for t in stays if t in passed}
-    users = {tensor: touching for tensor, touching in users.items() if movable.intersection(touching)}
+    """Return a link for each tensor that stays in SRAM, given the maker and readers of each."""
     links = []
-    for batch in _batches(users):
-        left = replace(
-            residency,
-            whole=residency.whole.difference(batch),
-            row_fused=residency.row_fused.difference(batch),
-        )
-        streamed = costing.results(left)
+    staying = sorted(residency.whole | residency.row_fused)
+    for batch in _batches({tensor: users[tensor] for tensor in staying if tensor in users}):
+        whole, row_fused = (names.difference(batch) for names in (residency.whole, residency.row_fused))
+        with np.errstate(invalid="ignore"):
+            added = costs_under(replace(residency, whole=whole, row_fused=row_fused)) - kept
+        # The plan with a tensor is the best: it costs nothing to keep it.
+        added = np.where(np.isfinite(added), np.maximum(0.0, added), 0.0)
         for tensor in batch:
-            write, *reads = (_difference(streamed[i], kept[i]) for i in users[tensor])
-            links.append(Link(tensor, *passed[tensor], write, tuple(reads), device))
+            write, *reads = (Load(*added[i].tolist()) for i in users[tensor])
+            maker, *readers = users[tensor]
+            links.append(Link(tensor, maker, tuple(readers), write, tuple(reads), device))
     return tuple(sorted(links, key=lambda link: (link.maker, link.tensor)))
 
 
@@ -256,10 +219,142 @@ def _batches(users: Mapping[str, tuple[int, ...]]) -> list[list[str]]:
     return [tensors for _, tensors in batches]
 
 
-def _difference(streamed: Any, kept: Any) -> Load:
-    """Return the additional load of a result through DRAM; at least 0: the plan with it is the best."""
-    deltas = []
-    for field in FIELDS:
-        delta = float(streamed[field]) - float(kept[field])
-        deltas.append(max(0.0, delta) if np.isfinite(delta) else 0.0)
-    return Load(*deltas)
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """The part of a host's chain of operators that one node has, in its place among the chain's segments.
+
+    `own` are its operators, `names` all operators of the chain up to its end.
+    """
+
+    node: int
+    chain: int
+    place: int
+    names: tuple[str, ...]
+    own: tuple[str, ...]
+
+
+class HostCosting:
+    """Nodes of a problem on one host; nodes are in the order of execution, without views."""
+
+    def __init__(
+        self, graph: Graph, soc: Soc, arch: ArchRow, nodes: Sequence[Group], device: str, root: Roots
+    ) -> None:
+        self.graph, self.soc, self.arch, self.device, self.root = graph, soc, arch, device, root
+        self.chains = [g for g in fuse(graph, soc, device) if g.unit is not Unit.VIEW]
+        home = homes(graph, [node.members for node in nodes])
+        self.segments: list[_Segment] = []
+        self.segment_of: dict[str, int] = {}
+        """Number of each operator's segment."""
+        for number, chain in enumerate(self.chains):
+            names: tuple[str, ...] = ()
+            for place, (node, part) in enumerate(groupby(chain.members, key=home.__getitem__)):
+                own = tuple(part)
+                names = (*names, *own)
+                self.segment_of.update(dict.fromkeys(own, len(self.segments)))
+                self.segments.append(_Segment(node, number, place, names, own))
+        self.rows = self._rows(lambda segment: segment.names)
+        """Row of each chain up to the end of a segment."""
+        self.apart = self._rows(lambda segment: segment.own)
+        """Row of each segment by itself."""
+        self.costs = costed(arch, self.rows)
+        is_later = np.array([segment.place > 0 for segment in self.segments], bool)[:, None]
+        self.added = self.costs - np.where(is_later, np.roll(self.costs, 1, axis=0), 0.0)
+        """Load that each segment adds to its chain, shape (segments, loads)."""
+
+    def loads(self, count: int) -> Any:
+        """Return the load of each of `count` nodes on this host, shape (count, loads)."""
+        loads = np.zeros((count, len(_FIELDS)))
+        np.add.at(loads, [segment.node for segment in self.segments], self.added)
+        return loads
+
+    def links(self, passed: Passed, device: int) -> list[Link]:
+        """Return the links of tensors that pass to or from another device."""
+        # Segments that read each stored tensor.
+        readers: dict[str, list[int]] = {}
+        for i, segment in enumerate(self.segments):
+            for stored in stored_inputs(self.graph, Group(segment.own[0], segment.own[1:]), self.root):
+                readers.setdefault(stored, []).append(i)
+        rows: list[Any] = []
+        before: list[Any] = []
+        # Tensor and node of each changed row.
+        changed: list[tuple[str, int]] = []
+        for tensor, (_, used) in passed.items():
+            writer = self.graph.writer(tensor)
+            made_in = self.segment_of.get(writer.name) if writer is not None else None
+            if made_in is not None:
+                rows.append(self._handed(self.rows[made_in], self.segments[made_in].names, tensor))
+                before.append(self.costs[made_in])
+                changed.append((tensor, passed[tensor][0]))
+            for i in readers.get(tensor, ()):
+                segment = self.segments[i]
+                if segment.node in used:
+                    cut = segment.place > 0 and made_in == i - 1
+                    row, names = (self.apart[i], segment.own) if cut else (self.rows[i], segment.names)
+                    rows.append(self._handed(row, names, tensor))
+                    before.append(self.added[i] if cut else self.costs[i])
+                    changed.append((tensor, segment.node))
+        more: dict[tuple[str, int], Any] = {}
+        loads = costed(self.arch, np.array(rows, OP_DTYPE)) - np.reshape(before, (-1, len(_FIELDS)))
+        for key, load in zip(changed, np.maximum(0.0, loads), strict=True):
+            more[key] = more.get(key, 0.0) + load
+        links = []
+        for tensor, (maker, used) in passed.items():
+            nodes = (more.get((tensor, node), np.zeros(len(_FIELDS))) for node in (maker, *used))
+            write, *reads = (Load(*load.tolist()) for load in nodes)
+            if any(map(any, (write, *reads))):
+                links.append(Link(tensor, maker, used, write, tuple(reads), device))
+        return links
+
+    def _handed(self, row: Any, names: tuple[str, ...], tensor: str) -> Any:
+        """Return a row with one tensor through DRAM."""
+        row = row.copy()
+        members = [self.graph.operators[name] for name in names]
+        parts = {t for op in members for t in (*op.inputs, *op.outputs) if tensor in self.root[t]}
+        host = self.soc.hosts[self.device]
+        hand_over(row, self.graph, Group(names[0], names[1:], Unit.HOST), host, parts)
+        return row
+
+    def _rows(self, part: Callable[[_Segment], tuple[str, ...]]) -> Any:
+        """Return a row of the operator table for each segment, of the operators that `part` returns."""
+        rows = np.zeros(len(self.segments), OP_DTYPE)
+        for place in range(1 + max((s.place for s in self.segments), default=-1)):
+            shown = {s.chain: (i, part(s)) for i, s in enumerate(self.segments) if s.place == place}
+            groups: list[Group] = []
+            numbers: list[int] = []
+            for number, chain in enumerate(self.chains):
+                segment, names = shown.get(number, (-1, chain.members))
+                rest = [name for name in chain.members if name not in names]
+                groups.append(replace(chain, main=names[0], fused=names[1:]))
+                groups += [replace(chain, main=name, fused=()) for name in rest]
+                numbers += [segment, *(-1 for _ in rest)]
+            lowered = lower(self.graph, Decisions(tuple(groups)), self.soc)
+            for segment, row in zip(numbers, lowered.ops, strict=True):
+                if segment >= 0:
+                    rows[segment] = row
+        return rows
+
+
+def costed(arch: ArchRow, rows: Any) -> Any:
+    """Return the load of each row of an operator table, shape (rows, loads); equal rows are costed once.
+
+    Rows of a row-wise fusion share its time, and each of them is costed.
+    """
+    number = np.where(rows["fused_chain"] > 0, np.arange(len(rows)), -1)
+    keys = [(at, row.tobytes()) for at, row in zip(number.tolist(), rows, strict=True)]
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    results = np.zeros(len(place), RESULT_DTYPE)
+    if len(place):
+        operator_costs(arch.archs, rows[[first[key] for key in place]], results)
+    loads = np.stack([results[field] for field in _FIELDS], axis=-1)
+    return loads[[place[key] for key in keys]] if keys else loads
+
+
+def homes(graph: Graph, members: Sequence[Sequence[str]]) -> dict[str, int]:
+    """Return the node of each operator; an operator of no node belongs with its inputs."""
+    home = {name: i for i, names in enumerate(members) for name in names}
+    for op in graph:
+        if op.name not in home:
+            writers = (graph.writer(t) for t in op.inputs)
+            home[op.name] = max((home[w.name] for w in writers if w is not None), default=0)
+    return home

@@ -59,7 +59,17 @@ class Link:
     reads: tuple[Load, ...] = ()
     """Load on each reader at home of reading it from DRAM."""
     home: int = 0
-    """Place of the device among those of the problem."""
+    """Number of the device in the problem."""
+
+    @property
+    def users(self) -> tuple[int, ...]:
+        """Maker and readers."""
+        return (self.maker, *self.readers)
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """Load on each user."""
+        return (self.write, *self.reads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +122,16 @@ class Problem:
     members: tuple[tuple[str, ...], ...] = ()
     """Operators of each group, its main one first."""
 
+    @cached_property
+    def costs(self) -> Any:
+        """Load of each group on each device, shape (groups, devices, fields of `Load`)."""
+        return np.stack([getattr(self, name) for name in Load._fields], axis=-1)
+
+    def places(self, device: int) -> list[int]:
+        """Return where the load of a device's group is added in `loads`."""
+        k = len(self.devices)
+        return [device, k + 1, k + 2, k + 3 + device]
+
     def loads(self, placement: Sequence[int]) -> Any:
         """Return the sums over a placement.
 
@@ -121,57 +141,41 @@ class Problem:
             Time of each device (s), time of launches (s), DRAM traffic (B), dynamic energy (J), time of the
             DMA engines of each device (s).
         """
-        k, loads = len(self.devices), np.zeros(2 * len(self.devices) + 3)
+        loads = np.zeros(2 * len(self.devices) + 3)
         last = -1
         for i, device in enumerate(placement):
-            self._add_group(loads, i, device)
-            loads[k] += self.launch_s[device] if device != last else 0.0
+            loads[self.places(device)] += self.costs[i, device]
+            loads[len(self.devices)] += self.launch_s[device] if device != last else 0.0
             last = device
         for link in self.links:
-            self._add_link(loads, link, placement)
+            self._add_link(loads, link, placement, 1.0)
         return loads
 
-    def _add_group(self, loads: Any, group: int, device: int, sign: float = 1.0) -> None:
-        k = len(self.devices)
-        loads[device] += sign * self.time_s[group, device]
-        loads[k + 1] += sign * self.dram_bytes[group, device]
-        loads[k + 2] += sign * self.energy_j[group, device]
-        loads[k + 3 + device] += sign * self.dma_s[group, device]
-
-    def _add_link(self, loads: Any, link: Link, placement: Sequence[int], sign: float = 1.0) -> None:
+    def _add_link(self, loads: Any, link: Link, placement: Sequence[int], sign: float) -> None:
         """Add the cost of a link to the loads of a placement."""
-        k, home, users = len(self.devices), link.home, (link.maker, *link.readers)
-        if all(placement[i] == home for i in users):
+        if all(placement[i] == link.home for i in link.users):
             return
-        for i, load in zip(users, (link.write, *link.reads), strict=True):
-            if placement[i] == home:
-                loads[home] += sign * load.time_s
-                loads[k + 1] += sign * load.dram_bytes
-                loads[k + 2] += sign * load.energy_j
-                loads[k + 3 + home] += sign * load.dma_s
-
-    @cached_property
-    def _links_of(self) -> list[list[Link]]:
-        links: list[list[Link]] = [[] for _ in self.names]
-        for link in self.links:
-            for i in {link.maker, *link.readers}:
-                links[i].append(link)
-        return links
+        for i, load in zip(link.users, link.loads, strict=True):
+            if placement[i] == link.home:
+                loads[self.places(link.home)] += sign * np.array(load)
 
     def moved(self, loads: Any, placement: list[int], group: int, device: int) -> Any:
         """Return the loads of a placement with one group on another device, up to rounding."""
-        k, before = len(self.devices), placement[group]
-        moved = loads.copy()
+        before, moved = placement[group], loads.copy()
         for sign, here in ((-1.0, before), (1.0, device)):
             placement[group] = here
-            self._add_group(moved, group, here, sign)
+            moved[self.places(here)] += sign * self.costs[group, here]
             for i in range(group, min(group + 2, len(placement))):
                 if i == 0 or placement[i] != placement[i - 1]:
-                    moved[k] += sign * self.launch_s[placement[i]]
+                    moved[len(self.devices)] += sign * self.launch_s[placement[i]]
             for link in self._links_of[group]:
                 self._add_link(moved, link, placement, sign)
         placement[group] = before
         return moved
+
+    @cached_property
+    def _links_of(self) -> list[list[Link]]:
+        return [[link for link in self.links if i in link.users] for i in range(len(self.names))]
 
     def cost(self, placement: Sequence[int], weights: ObjectiveWeights) -> float:
         """Return the weighted cost of a placement."""
@@ -225,18 +229,17 @@ def merged(problem: Problem, units: Sequence[Sequence[int]]) -> Problem:
         return problem
     unit = np.repeat(np.arange(len(units)), [len(nodes) for nodes in units]).tolist()
     first = [nodes[0] for nodes in units]
-
     links = (_merged_link(link, unit) for link in problem.links)
     handed = ((unit[m], _others(readers, m, unit), size) for m, readers, size in problem.handed)
+    sums: dict[str, Any] = {
+        name: np.add.reduceat(getattr(problem, name), first, axis=0) for name in Load._fields
+    }
     return replace(
         problem,
         names=tuple(problem.names[i] for i in first),
         allowed=np.logical_and.reduceat(problem.allowed, first, axis=0),
-        time_s=np.add.reduceat(problem.time_s, first, axis=0),
-        dram_bytes=np.add.reduceat(problem.dram_bytes, first, axis=0),
-        energy_j=np.add.reduceat(problem.energy_j, first, axis=0),
-        dma_s=np.add.reduceat(problem.dma_s, first, axis=0),
-        links=tuple(link for link in links if link is not None),
+        **sums,
+        links=tuple(link for link in links if link.readers),
         handed=tuple(result for result in handed if result[1]),
         members=tuple(tuple(n for m in problem.members[u[0] : u[-1] + 1] for n in m) for u in units),
     )
@@ -251,15 +254,12 @@ def _others(readers: Sequence[int], maker: int, unit: Sequence[int]) -> tuple[in
     return tuple(sorted({unit[reader] for reader in readers} - {unit[maker]}))
 
 
-def _merged_link(link: Link, unit: Sequence[int]) -> Link | None:
-    """Return a link between units; None where it stays within one."""
-    readers = _others(link.readers, link.maker, unit)
-    if not readers:
-        return None
-    loads = {unit[link.maker]: link.write}
-    for reader, load in zip(link.readers, link.reads, strict=True):
-        loads[unit[reader]] = loads.get(unit[reader], NOTHING).plus(load)
-    maker = unit[link.maker]
+def _merged_link(link: Link, unit: Sequence[int]) -> Link:
+    """Return a link between units; one without readers stays within a unit."""
+    loads: dict[int, Load] = {}
+    for user, load in zip(link.users, link.loads, strict=True):
+        loads[unit[user]] = loads.get(unit[user], NOTHING).plus(load)
+    maker, readers = unit[link.maker], _others(link.readers, link.maker, unit)
     reads = tuple(loads[reader] for reader in readers)
     return replace(link, maker=maker, readers=readers, write=loads[maker], reads=reads)
 
@@ -274,17 +274,11 @@ def cut_loads(problem: Problem, first: int, rest: int) -> Any:
     """
     k, n = len(problem.devices), len(problem.names)
     loads = np.zeros((max(0, n - 1), 2 * k + 3))
-    for table, start in ((problem.dram_bytes, k + 1), (problem.energy_j, k + 2)):
-        loads[:, start] += np.cumsum(table[:, first])[: n - 1]
-        loads[:, start] += np.cumsum(table[::-1, rest])[::-1][1:]
-    for table, start in ((problem.time_s, 0), (problem.dma_s, k + 3)):  # of each device
-        loads[:, start + first] += np.cumsum(table[:, first])[: n - 1]
-        loads[:, start + rest] += np.cumsum(table[::-1, rest])[::-1][1:]
+    loads[:, problem.places(first)] += np.cumsum(problem.costs[:, first], axis=0)[: n - 1]
+    loads[:, problem.places(rest)] += np.cumsum(problem.costs[::-1, rest], axis=0)[::-1][1:]
     loads[:, k] = problem.launch_s[first] + problem.launch_s[rest]
     for home in (first, rest):
-        of_links = _link_loads(problem, home, is_first=home == first)
-        for column, place in enumerate((home, k + 1, k + 2, k + 3 + home)):
-            loads[:, place] += of_links[:, column]
+        loads[:, problem.places(home)] += _link_loads(problem, home, is_first=home == first)
     return loads
 
 
@@ -293,22 +287,19 @@ def _link_loads(problem: Problem, home: int, is_first: bool) -> Any:
 
     A link costs nothing where none or all of its users are at home.
     """
-    n = len(problem.names)
-    steps = np.zeros((n + 1, 4))
-    """Changes from each cut to the next."""
+    # Changes from each cut to the next.
+    steps = np.zeros((len(problem.names) + 1, len(Load._fields)))
     for link in problem.links:
         if link.home != home:
             continue
-        users = (link.maker, *link.readers)
-        loads = np.array([(u.time_s, u.dram_bytes, u.energy_j, u.dma_s) for u in (link.write, *link.reads)])
-        begin, end = users[0], users[-1]
+        users, loads = list(link.users), np.array(link.loads)
         if is_first:  # users before the cut are at home; the link is free once all are
-            np.add.at(steps, list(users), loads)
-            steps[end] -= loads.sum(axis=0)
+            np.add.at(steps, users, loads)
+            steps[users[-1]] -= loads.sum(axis=0)
         else:  # users behind the cut are at home; the link costs once the first is not
-            steps[begin] += loads.sum(axis=0)
-            np.subtract.at(steps, list(users), loads)
-    sums = np.cumsum(steps, axis=0)[: max(0, n - 1)]
+            steps[users[0]] += loads.sum(axis=0)
+            np.subtract.at(steps, users, loads)
+    sums = np.cumsum(steps, axis=0)[: max(0, len(problem.names) - 1)]
     # An amount that was added and subtracted again leaves rounding alone.
     return np.where(sums > 1e-12 * np.abs(steps).sum(axis=0), sums, 0.0)
 

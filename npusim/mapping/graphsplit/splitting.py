@@ -19,7 +19,6 @@ comes with its largest distance from the optimum. Moves of single groups then im
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,8 +27,7 @@ from npusim.arch import Soc
 from npusim.cost import DeviceTimes, fill_interval_bounds_s, interval_s, throttled_interval_s
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
-from npusim.mapping.graphsplit.device_costs import placement_problem
-from npusim.mapping.graphsplit.host_costs import homes
+from npusim.mapping.graphsplit.device_costs import homes, placement_problem
 from npusim.mapping.graphsplit.problem import Link, Load, ObjectiveWeights, Problem
 from npusim.mapping.mapped import Mapped, Run, map_placed
 from npusim.mapping.placing import unpacked, wished
@@ -40,24 +38,28 @@ _BOUND_LINKS = 6
 _ROUNDING = 1e-12
 Objective = Literal["latency", "energy"]
 _ROUNDS = 24
+# Relative distance to the lower bound that ends the search.
 _CLOSE = 1e-3
-"""Relative distance to the lower bound that ends the search."""
+# How strongly weights follow the load: the weight of a fully busy device grows e^(step / sqrt(round))
+# times.
 _STEP = 2.0
-"""How strongly weights follow the load: the weight of a fully busy device grows e^(step / sqrt(round)) times.
-"""
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
-    """A placement and its cost at some weights."""
+class Split:
+    """A placement of a problem's groups."""
 
+    problem: Problem
     placement: tuple[int, ...]
     """Device of each group."""
-    cost: float
-    exact: bool
-    """Whether it is proven that no placement of this order is cheaper."""
+    value: float
+    """Time between two inferences (s), or energy of one (J), by the costs of the problem."""
     bound: float
-    """No placement costs less."""
+    """No placement of this order has less."""
+    exact: bool
+    """Whether value and bound are proven to be the same."""
+    others: tuple[tuple[int, ...], ...] = ()
+    """Further good placements, the best first: costs are additive here, an engine may differ."""
 
 
 class _Path(NamedTuple):
@@ -73,19 +75,17 @@ State = tuple[int, int]
 
 
 class _Touch(NamedTuple):
-    """A group's use of a link."""
+    """A group's use of a link: cost of its own transfer, and of the earlier users', all at home."""
 
     home: int
     bit: int
     own: float
-    """Cost of its transfer."""
     past: float
-    """Cost of the transfers of the earlier users, all at home."""
     closes: bool
     """Whether it is the last use."""
 
 
-def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_STATES) -> Solution:
+def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_STATES) -> Split:
     """Return the cheapest placement.
 
     Parameters
@@ -133,12 +133,17 @@ def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_S
             following = dict(cheapest)
         paths = following
     best = min(paths.values(), key=lambda path: path.cost)
+    placement: list[int] = []
+    step = best
+    while step.before is not None:
+        placement.append(step.device)
+        step = step.before
     bound = best.cost
     if not exact:
         few = min(_BOUND_LINKS, int(np.log2(most_states / len(problem.devices))))
-        bound = solve(_with_few_links(problem, weights, few), weights, most_states).cost
+        bound = solve(_with_few_links(problem, weights, few), weights, most_states).value
     proven = exact or bound >= best.cost * (1.0 - _ROUNDING)
-    return Solution(_trace(best), best.cost, proven, min(bound, best.cost))
+    return Split(problem, tuple(reversed(placement)), best.cost, min(bound, best.cost), proven)
 
 
 def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> Problem:
@@ -147,7 +152,7 @@ def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> P
     kept = []
 
     def cost(link: Link) -> float:
-        return sum(weights.cost(load, link.home) for load in (link.write, *link.reads))
+        return sum(weights.cost(load, link.home) for load in link.loads)
 
     for link in sorted(problem.links, key=cost, reverse=True):
         span = open_links[link.maker : link.readers[-1] if link.readers else link.maker]
@@ -159,11 +164,10 @@ def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> P
 
 def _node_costs(problem: Problem, weights: ObjectiveWeights) -> list[list[float]]:
     """Return the cost of each group on each device; infinite where it cannot run."""
-    tables = np.stack((problem.time_s, problem.dram_bytes, problem.energy_j, problem.dma_s), axis=-1).tolist()
     possible = problem.allowed & np.isfinite(problem.time_s)
     return [
-        [weights.cost(Load(*row[d]), d) if possible[i, d] else float("inf") for d in range(len(row))]
-        for i, row in enumerate(tables)
+        [weights.cost(Load(*load), d) if possible[i, d] else np.inf for d, load in enumerate(row)]
+        for i, row in enumerate(problem.costs.tolist())
     ]
 
 
@@ -171,53 +175,21 @@ def _touches(problem: Problem, weights: ObjectiveWeights) -> list[list[_Touch]]:
     """Return the links that each group uses; a bit is free again once its link is closed."""
     touches: list[list[_Touch]] = [[] for _ in problem.names]
     free: list[int] = []
-    closing: dict[int, list[int]] = {}
-    by_maker: dict[int, list[int]] = {}
-    for number, link in enumerate(problem.links):
-        by_maker.setdefault(link.maker, []).append(number)
-    used = 0
-    for i in range(len(problem.names)):
-        for number in by_maker.get(i, ()):
-            link = problem.links[number]
-            if not link.readers:
-                continue
-            place = free.pop() if free else used
-            used = max(used, place + 1)
-            due = weights.cost(link.write, link.home)
-            touches[i].append(_Touch(link.home, 1 << place, due, 0.0, False))
-            for reader, load in zip(link.readers, link.reads, strict=True):
-                own = weights.cost(load, link.home)
-                is_last = reader == link.readers[-1]
-                touches[reader].append(_Touch(link.home, 1 << place, own, due, is_last))
-                due += own
-            closing.setdefault(link.readers[-1], []).append(place)
-        free.extend(closing.get(i, ()))
+    closing: list[list[int]] = [[] for _ in problem.names]
+    used, reached = 0, 0
+    for link in sorted((link for link in problem.links if link.readers), key=lambda link: link.maker):
+        while reached < link.maker:
+            free += closing[reached]
+            reached += 1
+        bit = free.pop() if free else used
+        used = max(used, bit + 1)
+        past = 0.0
+        for user, load in zip(link.users, link.loads, strict=True):
+            own = weights.cost(load, link.home)
+            touches[user].append(_Touch(link.home, 1 << bit, own, past, user == link.readers[-1]))
+            past += own
+        closing[link.readers[-1]].append(bit)
     return touches
-
-
-def _trace(path: _Path) -> tuple[int, ...]:
-    placement: list[int] = []
-    step: _Path | None = path
-    while step is not None and step.before is not None:
-        placement.append(step.device)
-        step = step.before
-    return tuple(reversed(placement))
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """A placement of a problem's groups."""
-
-    problem: Problem
-    placement: tuple[int, ...]
-    value: float
-    """Time between two inferences (s), or energy of one (J), by the costs of the problem."""
-    bound: float
-    """No placement of this order has less."""
-    exact: bool
-    """Whether value and bound are the same."""
-    others: tuple[tuple[int, ...], ...] = ()
-    """Further good placements, the best first: costs are additive here, an engine may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +216,9 @@ class Terms:
             if device in arch.arrays:
                 contexts[d] = arch[device]["contexts"]
                 static_w[d] = arch[device]["static_w"] / contexts[d]
-        dram_bytes_per_s, idle_w, limit_w = (
-            float(arch.shared[name]) for name in ("dram_bytes_per_s", "idle_w", "limit_w")
-        )
-        requests = float(run.requests)
-        return cls(requests, contexts, dram_bytes_per_s, idle_w, static_w, minimise, limit_w)
+        shared = (float(arch.shared[name]) for name in ("dram_bytes_per_s", "idle_w", "limit_w"))
+        dram_bytes_per_s, idle_w, limit_w = shared
+        return cls(float(run.requests), contexts, dram_bytes_per_s, idle_w, static_w, minimise, limit_w)
 
 
 def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> float:
@@ -288,8 +258,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
     per_load = _bounds_per_load(terms)
     share = np.full(len(per_load), 1.0 / len(per_load))
     if terms.requests <= 1.0:
-        solution = solve(problem, _weights(per_load, terms, share))
-        return Split(problem, solution.placement, solution.cost, solution.bound, solution.exact)
+        return solve(problem, _weights(per_load, terms, share))
     values: dict[tuple[int, ...], float] = {}
     bound = 0.0
     for round_ in range(1, _ROUNDS + 1):
@@ -315,21 +284,19 @@ def _improved(
     problem: Problem, terms: Terms, placement: tuple[int, ...], value: float
 ) -> tuple[float, tuple[int, ...]]:
     """Return value and placement after helpful moves of single groups, which weights cannot separate."""
+    moves = np.argwhere(problem.allowed & np.isfinite(problem.time_s)).tolist()
     better, current = True, list(placement)
     loads = problem.loads(current)
     while better:
         better = False
-        for i in range(len(current)):
-            for device in range(len(problem.devices)):
-                if device == current[i] or not (
-                    problem.allowed[i, device] and isfinite(problem.time_s[i, device])
-                ):
-                    continue
-                moved = objective_of_loads(terms, problem.moved(loads, current, i, device))
-                if moved < value * (1.0 - _CLOSE):
-                    current[i], better = device, True
-                    loads = problem.loads(current)
-                    value = objective_of_loads(terms, loads)
+        for i, device in moves:
+            if device == current[i]:
+                continue
+            moved = objective_of_loads(terms, problem.moved(loads, current, i, device))
+            if moved < value * (1.0 - _CLOSE):
+                current[i], better = device, True
+                loads = problem.loads(current)
+                value = objective_of_loads(terms, loads)
     return value, tuple(current)
 
 
