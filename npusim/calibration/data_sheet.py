@@ -16,23 +16,20 @@ from npusim.units import format_quantity, split_number, unit_factor
 
 Edit = tuple[int, int, str]
 """Begin, end and new text of a part of a file."""
-_WIDEST = 10.0
-"""Widest error bar that is written; a wider one says no more."""
+_WIDEST = 10.0  # widest error bar that is written; a wider one says no more
 
 
 @dataclass(frozen=True)
 class FittedNumber:
     """One fitted number of a data sheet, in its SI unit (empty for a plain number)."""
 
-    path: str
-    """Its path, as in `--set`: `npu.dma.model.start_cycles`."""
+    path: str  # its path, as in `--set`: `npu.dma.model.start_cycles`
     value: float
     unit: str
     relative_sigma: float | None
     """One standard deviation over the value; None where the number was chosen, not fitted."""
     source: str
-    on_silicon: bool
-    """Whether any measured row affects it."""
+    on_silicon: bool  # whether any measured row affects it
 
 
 def with_numbers(text: str, numbers: Iterable[FittedNumber]) -> str:

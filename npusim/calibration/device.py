@@ -48,12 +48,9 @@ from npusim.measuring.models import Sources
 from npusim.measuring.predicting import chip_text, match_device
 from npusim.studies.uncertainty import draw
 
-_MOST_ROUNDS = 3
-"""Largest number of decisions of fusion and residency."""
-_NORMAL = 1.645
-"""Half a 90 % interval of a normal variable, in standard deviations."""
-_FAR_MOVED = 3.0
-"""Move of a number, in standard deviations of its prior, from which a warning names it."""
+_MOST_ROUNDS = 3  # largest number of decisions of fusion and residency
+_NORMAL = 1.645  # half a 90 % interval of a normal variable, in standard deviations
+_FAR_MOVED = 3.0  # move of a number, in standard deviations of its prior, from which a warning names it
 
 Progress = Callable[[int, int, str], None]
 """Progress callback (done, total, stage)."""
@@ -141,10 +138,10 @@ def calibrate(
     device, chip = measurement.device, chip_text(measurement.device)
     machine, facts = _with_facts(machine, measurement, chip)
     networks = options.fit_networks
-    calm, unsteady = (measurement, []) if options.keep_unsteady else calm_rows(measurement, networks)
+    calm, disturbed = (measurement, []) if options.keep_unsteady else calm_rows(measurement, networks)
     rows, unusable = map_rows(calm, machine, files, progress)
     to_fit = [row for row in rows if networks or not row.end_to_end]
-    _refuse_too_few(to_fit, [*unsteady, *unusable], names)
+    _refuse_too_few(to_fit, [*disturbed, *unusable], names)
     text = sheet_text(soc)
     result = _converged(machine, device.kind, to_fit, text, options, progress)
     fit, best = result.fit, result.best
@@ -162,7 +159,7 @@ def calibrate(
     ]
     checks = [row for row in rows if row.end_to_end and not networks]
     predicted += _checks(fitted_soc, checks, progress)
-    messages = [*worse_families(predicted), *_of_unsteady(unsteady, measurement), *warnings]
+    messages = [*worse_families(predicted), *_of_disturbed(disturbed, measurement), *warnings]
     messages += [f"{fact.path} was set to {fact.value:g}, as {chip} tells of itself" for fact in facts]
     report = CalibrationReport(
         npusim=__version__,
@@ -184,7 +181,7 @@ def calibrate(
         parameters=fitted_parameters(fit, best, result.influence),
         families=family_errors(predicted),
         rows=predicted,
-        left_out=[*unsteady, *unusable],
+        left_out=[*disturbed, *unusable],
         facts={fact.path: f"{fact.value:g}" for fact in facts},
         warnings=list(dict.fromkeys([*messages, *_far_numbers(fit, best)])),
     )
@@ -211,12 +208,12 @@ def _joined(
     return measurement, [Path(place).name for place in places], warnings
 
 
-def _of_unsteady(unsteady: Sequence[SkippedRow], measurement: Measurement) -> list[str]:
-    """Return a warning about unsteady rows that are left out."""
-    if not unsteady:
+def _of_disturbed(disturbed: Sequence[SkippedRow], measurement: Measurement) -> list[str]:
+    """Return a warning about disturbed rows that are left out."""
+    if not disturbed:
         return []
     return [
-        f"the machine was busy: {len(unsteady)} of {len(measurement.rows)} rows spread over more than "
+        f"the machine was busy: {len(disturbed)} of {len(measurement.rows)} rows spread over more than "
         f"{UNSTEADY_SPREAD:.0%} of their median and are left out; measure again on a quiet machine, or fit "
         "to them with --unsteady"
     ]

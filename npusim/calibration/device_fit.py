@@ -32,40 +32,29 @@ IDENTIFIED = 0.7
 """Share of the prior uncertainty below which a number is identified."""
 NORMAL = 1.6448536269514722
 """Half a 90 % interval of a normal variable, in standard deviations."""
+# Step of the logarithms for slopes: spans the kinks where one bound of an operator replaces another.
 _STEP = 0.02
-"""Step of the logarithms for slopes: spans the kinks where one bound of an operator replaces another."""
-_SOFT = 3.0
-"""Residual, in standard deviations, from which a row counts less than its square."""
-_CLIP = 2.0
-"""Standard deviations at which residuals are clipped in the estimate of the model error."""
+_SOFT = 3.0  # residual, in standard deviations, from which a row counts less than its square
+_CLIP = 2.0  # standard deviations at which residuals are clipped in the estimate of the model error
 _ROUNDS = 6
 _FIRST_ERROR = 0.1
-_RULED_OUT = 2.706
-"""Rise of the objective beyond which a value lies outside of a 90 % interval (chi-squared)."""
+_RULED_OUT = 2.706  # rise of the objective beyond which a value lies outside of a 90 % interval (chi-squared)
+# Corrections of the length of an interval's side, and steps of re-optimisation for each.
 _STEPS, _REOPTIMISE_STEPS = 3, 2
-"""Corrections of the length of an interval's side, and steps of re-optimisation for each."""
-_WIDEST = 3.0
-"""Longest side, in first guesses."""
+_WIDEST = 3.0  # longest side, in first guesses
 
 
 @dataclass(frozen=True)
 class FitResult:
     """A fitted device."""
 
-    logs: Floats
-    """Logarithms of all parameters, held ones too. Shape (parameters,)."""
-    moving: Mask
-    """Which parameters were fitted. Shape (parameters,)."""
-    covariance: Floats
-    """Covariance of the logarithms' errors; held parameters err as the data sheet says."""
-    predicted: Floats
-    """Logarithms of the predicted times. Shape (rows,)."""
-    model_error: float
-    """Relative standard deviation of what the equations leave out."""
-    freedom: float
-    """Rows less the degrees of freedom of the parameters."""
-    at_bound: tuple[str, ...]
-    """Parameters at a bound."""
+    logs: Floats  # logarithms of all parameters, held ones too. Shape (parameters,)
+    moving: Mask  # which parameters were fitted. Shape (parameters,)
+    covariance: Floats  # covariance of the logarithms' errors; held parameters err as the data sheet says
+    predicted: Floats  # logarithms of the predicted times. Shape (rows,)
+    model_error: float  # relative standard deviation of what the equations leave out
+    freedom: float  # rows less the degrees of freedom of the parameters
+    at_bound: tuple[str, ...]  # parameters at a bound
 
     @property
     def sigma(self) -> Floats:

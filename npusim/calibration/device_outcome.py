@@ -22,22 +22,15 @@ from npusim.measuring.document import Measurement
 from npusim.studies.perturbation import number_at
 
 ALL = "all"
-_SHRINK = 4.0
-"""Weight of the pooled variance against a type's own, in rows (shrinkage)."""
-_P90 = 1.645
-"""90 % of a normal variable lie within so many standard deviations."""
-_WORSE = 0.02
-"""Growth of a median error, beyond the noise of its rows, above which it is called worse."""
+_SHRINK = 4.0  # weight of the pooled variance against a type's own, in rows (shrinkage)
+_P90 = 1.645  # 90 % of a normal variable lie within so many standard deviations
+_WORSE = 0.02  # growth of a median error, beyond the noise of its rows, above which it is called worse
 _BEFORE = "; before "
-_TOGETHER = 0.5
-"""Least correlation of tied errors."""
-_WORTH_WRITING = 0.05
-"""Least correlation that the data sheet keeps."""
+_TOGETHER = 0.5  # least correlation of tied errors
+_WORTH_WRITING = 0.05  # least correlation that the data sheet keeps
 _MOST_TIES = 3
-_ONE = 0.8
-"""Correlation from which only the product or sum of two numbers is known."""
-_DESPITE = 0.5
-"""Share of the prior uncertainty up to which a number with such a partner is identified."""
+_ONE = 0.8  # correlation from which only the product or sum of two numbers is known
+_DESPITE = 0.5  # share of the prior uncertainty up to which a number with such a partner is identified
 
 
 def assign_folds(rows: Sequence[DeviceRow], folds: int, seed: int) -> list[int]:

@@ -31,10 +31,8 @@ LAUNCH_ONLY = "Empty"
 """Benchmark of a network that does next to nothing."""
 INFLUENCE = 0.01
 """Least change of a row's time, as a share, when a number that affects it moves by its uncertainty."""
-_FAR = 100.0
-"""Largest factor by which a fit changes a number."""
-_VAGUE = 1.0
-"""Relative uncertainty of a number that a user frees and whose sheet states none."""
+_FAR = 100.0  # largest factor by which a fit changes a number
+_VAGUE = 1.0  # relative uncertainty of a number that a user frees and whose sheet states none
 _KINDS = {Workload: "workload", ModelFile: "model file", Network: "network", Given: "network of Python"}
 
 
@@ -140,13 +138,11 @@ def remapped(rows: Sequence[DeviceRow], soc: Soc) -> list[DeviceRow]:
 class Parameter:
     """A number of a data sheet that a fit may change within bounds, in its unit."""
 
-    number: Uncertain
-    """Path, value and uncertainty before the fit."""
+    number: Uncertain  # path, value and uncertainty before the fit
     unit: str
     low: float
     high: float
-    in_file: bool
-    """Whether the SoC's own file holds it, not a library."""
+    in_file: bool  # whether the SoC's own file holds it, not a library
 
     @property
     def name(self) -> str:

@@ -38,10 +38,8 @@ if TYPE_CHECKING:
     from npusim.measuring.suites import Item
 
 _TURNS = 3
-_SHARE_OF_MEMORY = 0.8
-"""Part of the free memory that an aggregation may take."""
-_PATIENCE_S = 600.0
-"""Longest time of one turn (s)."""
+_SHARE_OF_MEMORY = 0.8  # part of the free memory that an aggregation may take
+_PATIENCE_S = 600.0  # longest time of one turn (s)
 
 Progress = Callable[[float, int, str], None]
 
@@ -194,10 +192,9 @@ def _device() -> Device:
     )
 
 
+# PyTorch Geometric's node numbers and, as it makes them, features and weights.
 _INDEX_BYTES, _VALUE_BYTES = float(DType.INT64.bytes), float(DType.FP32.bytes)
-"""PyTorch Geometric's node numbers and, as it makes them, features and weights."""
-_SORTED_COLUMNS = 16
-"""Columns from which PyTorch sorts what it scatters (can_use_expanded_index_path)."""
+_SORTED_COLUMNS = 16  # columns from which PyTorch sorts what it scatters (can_use_expanded_index_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +204,10 @@ class CacheHierarchy:
     l1_bytes: float
     l2_bytes: float
     llc_bytes: float
-    tlb_entries: float
-    """Pages of the second-level TLB."""
+    tlb_entries: float  # pages of the second-level TLB
     page_bytes: float
     line_bytes: float
-    vector_bytes: float
-    """Width of a load (B)."""
+    vector_bytes: float  # width of a load (B)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +215,10 @@ class MessagePassing:
     """An aggregation along edges in chunks."""
 
     nodes: int
-    edges: int
-    """Edges, self-loops included."""
-    width: int
-    """Aggregated features, all heads together."""
+    edges: int  # edges, self-loops included
+    width: int  # aggregated features, all heads together
     chunks: int = 1
-    scaled: bool = True
-    """Whether messages are multiplied by a weight, as in GCN and GAT."""
+    scaled: bool = True  # whether messages are multiplied by a weight, as in GCN and GAT
 
     @property
     def chunk_width(self) -> int:

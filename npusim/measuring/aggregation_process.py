@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+# Option of mallopt(3): larger allocations return to the system when they are freed.
 _M_MMAP_THRESHOLD, _HANDED_BACK_BYTES = -3, 65536
-"""Option of mallopt(3): larger allocations return to the system when they are freed."""
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _WARM_UP = {"nodes": 64, "edges": 256, "hidden": 32, "chunks": 1}
 _MOST_READINGS = 20

@@ -1,13 +1,14 @@
 """Imports a folder of OpenVINO's benchmark_app: reports, console output, counters.
 
-All files must be of the same run. `_PLACES` and `_NAMES` say how reports name each quantity.
+All files must be of the same run. `configs/importers/benchmark_app.yaml` says how
+reports name each quantity.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter as Occurrences
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -17,80 +18,30 @@ from pydantic import Field
 
 import npusim
 from npusim.config.loading import as_model
-from npusim.config.reading import read_json
+from npusim.config.reading import read_json, read_yaml
 from npusim.config.tables import Choice, Number, Text, places_of
 from npusim.documents import Part
 from npusim.errors import ConfigError, FileError, shown
 from npusim.files import read_text
+from npusim.locate import resource
 from npusim.measuring.document import UNKNOWN_CHIP, Counter, Device, Measurement, ModelFile, Row, Spread
 
 DeviceKind = Literal["npu", "gpu", "cpu"]
 Hint = Literal["latency", "throughput"]
-Section = Literal["options", "setup", "results"]
+Section = Literal["options", "setup", "results", "none"]
 
-_OPTIONS = {
-    "device": ("d", "target_device"),
-    "requests": ("nireq", "number_infer_requests"),
-    "precision": ("infer_precision",),
-    "hint": ("hint", "perf_hint"),
-    "profiling": ("pc", "perf_counts"),
-    "model file": ("m", "path_to_model"),
-}
-"""Options of the command line that hold a quantity, without their dashes."""
-_SETUP = {
-    "device": ("target device", "EXECUTION_DEVICES", "Execution Devices"),
-    "requests": ("number of parallel infer requests", "OPTIMAL_NUMBER_OF_INFER_REQUESTS"),
-    "precision": ("INFERENCE_PRECISION_HINT",),
-    "hint": ("PERFORMANCE_HINT",),
-    "api": ("API",),
-    "network": ("NETWORK_NAME", "topology"),
-    "batch size": ("batch size",),
-    "tiles": ("NPU_TILES",),
-    "turbo": ("NPU_TURBO",),
-    "version": ("Build",),
-}
-"""Properties of the run that hold a quantity, where no option does."""
-_NAMES = {
-    "target_device": "target device",
-    "api": "API",
-    "batch_size": "batch size",
-    "Model batch size": "batch size",
-    "nireq": "number of parallel infer requests",
-    "iterations_num": "total number of iterations",
-    "Count": "total number of iterations",
-    "percentile_boundary": "Percentile boundary",
-    "Throughput": "throughput",
-    "latency (ms)": "median",
-    **dict.fromkeys(("latency_median", "Median latency (ms)", "Median"), "median"),
-    **dict.fromkeys(("latency_avg", "latency_average", "Average latency (ms)"), "average"),
-    **dict.fromkeys(("avg latency", "Average"), "average"),
-    **dict.fromkeys(("latency_min", "Min latency (ms)", "min latency", "Min"), "min"),
-    **dict.fromkeys(("latency_max", "Max latency (ms)", "max latency", "Max"), "max"),
-}
-"""One name for each value that C++ and Python, CSV, JSON and the console call differently."""
+_NAMES = read_yaml(resource("configs", "importers", "benchmark_app.yaml")).data
+_NAME_OF: dict[str, str] = {alias: name for name, aliases in _NAMES["names"].items() for alias in aliases}
 _TIMES = ("median", "average", "min", "max")
-_CSV_SECTIONS: Mapping[str, Section | None] = {
-    "Command line parameters": "options",
-    "Configuration setup": "setup",
-    "Execution results": "results",
-    "Group Latencies": None,
-}
-_JSON_SECTIONS: Mapping[str, Section] = {
-    "cmd_options": "options",
-    "configuration_setup": "setup",
-    "execution_results": "results",
-}
-_THROUGHPUT_HINTS = ("throughput", "tput", "cumulative_throughput", "ctput")
+_ITERATIONS = "total number of iterations"
 _DEVICE = re.compile(r"(NPU|GPU|CPU)(\.\d+)?")
 _PRECISION = re.compile(r"\b(b?f)(?:loat)?(16|32)\b")
 _PERCENTILE = re.compile(r"latency \(\d+ percentile\) \(ms\)")
 _INFO = re.compile(r"^\[ INFO \]\s+(?P<name>[A-Za-z_ ]+?)\s*(?:: ?|\.{3,} )\s*(?P<value>.*?)\s*$")
 _PRINTED = re.compile(r"^\[ INFO \]\s+Throughput:\s", re.MULTILINE)
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_PRINTED_UNITS = {"throughput": "FPS", "total number of iterations": "iterations"}
 _MS = 1e-3
-_SAME_RATE = 0.002
-"""Largest relative difference of one run's rate between two reports, besides a hundredth: rounding."""
+_SAME_RATE = 0.002  # largest relative difference of one run's rate between reports, besides a hundredth
 _REMEDY = (
     "a folder with benchmark_report.csv, benchmark_report.json or what benchmark_app printed (.txt, .log)"
 )
@@ -121,14 +72,18 @@ class ReportValue:
 
 @dataclass
 class Report:
-    """One report of a run: values by section (options without their dashes), and times."""
+    """One report of a run: values by section (options without their dashes), and times of the latency (s)."""
 
     file: str
-    options: dict[str, ReportValue] = field(default_factory=dict)
-    setup: dict[str, ReportValue] = field(default_factory=dict)
-    results: dict[str, ReportValue] = field(default_factory=dict)
+    values: dict[Section, dict[str, ReportValue]] = field(
+        default_factory=lambda: {"options": {}, "setup": {}, "results": {}, "none": {}}
+    )
     times_s: dict[str, float] = field(default_factory=dict)
-    """`median`, `average`, `min`, `max` of the latency, where reported (s)."""
+
+    @property
+    def results(self) -> dict[str, ReportValue]:
+        """The values of the results."""
+        return self.values["results"]
 
     @property
     def throughput(self) -> ReportValue:
@@ -141,10 +96,10 @@ class Report:
         """Add a value of a CSV or JSON report."""
         value = ReportValue(text, self.file, line, key)
         if section == "options":
-            self.options[name.lstrip("-")] = value
+            self.values[section][name.lstrip("-")] = value
             return
-        name = _NAMES.get(name, "percentile" if _PERCENTILE.fullmatch(name) else name)
-        (self.setup if section == "setup" else self.results).setdefault(name, value)
+        name = _NAME_OF.get(name, "percentile" if _PERCENTILE.fullmatch(name) else name)
+        self.values[section].setdefault(name, value)
 
     def read_times(self) -> None:
         """Read the times among the results, which are in ms."""
@@ -171,15 +126,13 @@ class BenchmarkRun:
     warnings: list[str] = field(default_factory=list)
 
     def value(self, quantity: str) -> ReportValue | None:
-        """Return the value of a quantity of `_OPTIONS` or `_SETUP`; None where no report has it."""
-        for report in self.reports:
-            for name in _OPTIONS.get(quantity, ()):
-                if name in report.options:
-                    return report.options[name]
-        for report in self.reports:
-            for name in _SETUP.get(quantity, ()):
-                if name in report.setup:
-                    return report.setup[name]
+        """Return the value of a quantity; None where no report has it."""
+        sections: tuple[Section, ...] = ("options", "setup")
+        for section in sections:
+            for report in self.reports:
+                for name in _NAMES[section].get(quantity, ()):
+                    if name in report.values[section]:
+                        return report.values[section][name]
         return None
 
     def text(self, quantity: str) -> str:
@@ -217,7 +170,7 @@ def from_benchmark_app(
     latency, notes = _latency(run)
     rate = max(run.reports, key=lambda report: len(report.throughput.text)).throughput.number()
     requests, turbo, tiles = run.value("requests"), run.text("turbo"), run.text("tiles")
-    counters = next((name for name in _COUNTERS if (run.directory / name).exists()), None)
+    counters = next((name for name in _NAMES["counters"] if (run.directory / name).exists()), None)
     if counters or run.text("profiling").lower() not in ("", "false"):
         notes.append("with profiling on: longer than without")
     row = Row(
@@ -283,23 +236,22 @@ def _reports(directory: Path) -> tuple[Report, ...]:
 
 def _csv_report(path: Path) -> Report:
     """Return the values of a benchmark_report.csv."""
-    report, section, known = Report(str(path)), None, False
+    report, sections = Report(str(path)), _NAMES["csv_sections"]
+    section: Section | None = None
     for number, line in enumerate(read_text(path).splitlines(), 1):
         text = line.strip().removesuffix(";")
         if not text:
             continue
-        if text in _CSV_SECTIONS:
-            section, known = _CSV_SECTIONS[text], True
+        if text in sections:
+            section = sections[text]
             continue
         name, separator, value = text.partition(";")
         # The program in C++ ends every line with a separator, that in Python an option without value.
         bare = section == "options" and line.strip().endswith(";")
-        if not known or (not separator and not bare):
-            sections = "`Command line parameters`, `Configuration setup` or `Execution results`"
-            allowed = f"`name;value` below {sections}"
-            raise ConfigError(shown(text), file=str(path), line=number, allowed=allowed)
-        if section is not None:
-            report.add(section, name.strip(), value.strip(), number, name.strip())
+        if section is None or (not separator and not bare):
+            known = "`Command line parameters`, `Configuration setup` or `Execution results`"
+            raise ConfigError(shown(text), file=str(path), line=number, allowed=f"`name;value` below {known}")
+        report.add(section, name.strip(), value.strip(), number, name.strip())
     if not report.results:
         allowed = "a report of benchmark_app with `Execution results`"
         raise ConfigError("no results", file=str(path), line=1, allowed=allowed)
@@ -309,7 +261,7 @@ def _csv_report(path: Path) -> Report:
 def _json_report(path: Path) -> Report:
     """Return the values of a benchmark_report.json."""
     data, report = read_json(path).data, Report(str(path))
-    for block, section in _JSON_SECTIONS.items():
+    for block, section in _NAMES["json_sections"].items():
         entries = data.get(block, {}) if isinstance(data, dict) else None
         if not isinstance(entries, Mapping) or (section == "results" and not entries):
             found = shown(entries) if entries else f"no `{block}`"
@@ -330,15 +282,15 @@ def _printed_report(path: Path, text: str) -> Report:
             continue
         name = match["name"].strip()
         value = ReportValue(match["value"], str(path), number, name)
-        known = _NAMES.get(name) if name[0].isupper() else None
+        known = _NAME_OF.get(name, "") if name[0].isupper() else ""
         if known in _TIMES:
             report.times_s.setdefault(known, _printed_time_s(value))
-        elif known in _PRINTED_UNITS:
-            report.results[known] = _without(value, _PRINTED_UNITS[known])
+        elif known in _NAMES["printed_units"]:
+            report.results[known] = _without(value, _NAMES["printed_units"][known])
         elif known == "batch size":
-            report.setup[known] = value
+            report.values["setup"][known] = value
         else:
-            report.setup.setdefault(name, value)
+            report.values["setup"].setdefault(name, value)
     return report
 
 
@@ -401,7 +353,7 @@ def _model(run: BenchmarkRun) -> ModelFile:
 
 def _hint(run: BenchmarkRun) -> Hint:
     hint = run.text("hint").lower().rpartition(".")[2]
-    if hint not in ("latency", *_THROUGHPUT_HINTS):
+    if hint not in ("latency", *_NAMES["throughput_hints"]):
         hint = "latency" if run.text("api").lower() == "sync" else "throughput"
     return "latency" if hint == "latency" else "throughput"
 
@@ -439,8 +391,8 @@ def _batch(run: BenchmarkRun) -> float:
     return 1.0
 
 
-_ITERATIONS = "total number of iterations"
 _STATUSES = ("NOT_RUN", "OPTIMIZED_OUT", "EXECUTED")
+# Columns of the counters in CSV, by the key of the counters in JSON.
 _COLUMNS = {
     "name": Text("layerName"),
     "status": Choice("execStatus", _STATUSES),
@@ -449,7 +401,6 @@ _COLUMNS = {
     "real_time": Number("realTime (ms)", above=False),
     "cpu_time": Number("cpuTime (ms)", above=False),
 }
-"""Columns of the counters in CSV, by the key of the counters in JSON."""
 Milliseconds = Annotated[float, Field(ge=0)]
 
 
@@ -477,7 +428,8 @@ class _JsonCounters(Part):
 def _operators(run: BenchmarkRun, name: str) -> tuple[Counter, ...]:
     """Return the executed operators by name and occurrence, each with its median over the requests."""
     operators: dict[tuple[str, int], list[_Node]] = {}
-    for request in _COUNTERS[name](run.directory / name):
+    read = _json_counters if name.endswith(".json") else _csv_counters
+    for request in read(run.directory / name):
         seen: Occurrences[str] = Occurrences()
         for node in request:
             seen[node.name] += 1
@@ -566,10 +518,4 @@ def _json_counters(path: Path) -> Sequence[Sequence[_Node]]:
     return [request.nodes for request in requests]
 
 
-_COUNTERS: Mapping[str, Callable[[Path], Sequence[Sequence[_Node]]]] = {
-    "benchmark_detailed_counters_report.csv": _csv_counters,
-    "benchmark_detailed_counters_report.json": _json_counters,
-    "benchmark_average_counters_report.csv": _csv_counters,
-    "benchmark_average_counters_report.json": _json_counters,
-}
-"""Files with counters, the most detailed first: Python writes averages in JSON of one operator alone."""
+# Files with counters, the most detailed first: Python writes averages in JSON of one operator alone.

@@ -13,18 +13,16 @@ from npusim.errors import ConfigError, UnknownNameError
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Operator, Role, Storage, Tensor
 
-_COPIED = 256
-"""Numbers in a row of each half of a copy: long enough to use whole cache lines."""
+_COPIED = 256  # numbers in a row of each half of a copy: long enough to use whole cache lines
 
-_LINE_COLUMNS = 16
-"""Numbers in a cache line of 64 bytes."""
+_LINE_COLUMNS = 16  # numbers in a cache line of 64 bytes
+# Columns from which PyTorch sorts the messages of a scatter (can_use_expanded_index_path in its
+# TensorAdvancedIndexing.cpp).
 _SORTED_FROM = 16
-"""Columns from which PyTorch sorts the messages of a scatter (can_use_expanded_index_path in its
-TensorAdvancedIndexing.cpp)."""
 
+# Largest freed block that the C library keeps (mallopt(3), M_MMAP_THRESHOLD: at most 32 MiB on 64 bits);
+# Linux gives larger blocks page by page, of this size.
 _KEPT_BYTES, _PAGE_BYTES = 32 * 1024**2, 4096
-"""Largest freed block that the C library keeps (mallopt(3), M_MMAP_THRESHOLD: at most 32 MiB on 64 bits);
-Linux gives larger blocks page by page, of this size."""
 
 Sizes = Mapping[str, int]
 Build = Callable[[Editor, Sizes, DType], str]
@@ -34,14 +32,10 @@ Build = Callable[[Editor, Sizes, DType], str]
 class Microbenchmark:
     """Declaration of a micro-benchmark: dimensions, builder, number formats."""
 
-    sizes: tuple[str, ...]
-    """Dimensions in the order of an id."""
-    build: Build
-    """Adds the operator to an editor and returns its result."""
-    int8: bool = False
-    """Whether it exists in 8-bit integers."""
-    granule: int = 1
-    """Divisor of each dimension."""
+    sizes: tuple[str, ...]  # dimensions in the order of an id
+    build: Build  # adds the operator to an editor and returns its result
+    int8: bool = False  # whether it exists in 8-bit integers
+    granule: int = 1  # divisor of each dimension
 
 
 def _matmul(editor: Editor, sizes: Sizes, dtype: DType) -> str:

@@ -84,10 +84,8 @@ class Setting:
 
     device: str
     precision: str
-    tiles: int | None
-    """Tiles of an NPU; None: the compiler's choice."""
-    supported: frozenset[str]
-    """Properties that the device accepts."""
+    tiles: int | None  # tiles of an NPU; None: the compiler's choice
+    supported: frozenset[str]  # properties that the device accepts
     one_thread: bool = False
 
     @classmethod
@@ -131,6 +129,7 @@ class Setting:
         return properties
 
 
+# Settings of a compiled network that are read back.
 _SETTINGS = (
     "INFERENCE_PRECISION_HINT",
     "EXECUTION_MODE_HINT",
@@ -145,10 +144,9 @@ _SETTINGS = (
     "NPU_TILES",
     "NPU_TURBO",
 )
-"""Settings of a compiled network that are read back."""
 
+# Facts about a device that go into the settings.
 _FACTS = ("DEVICE_ARCHITECTURE", "OPTIMIZATION_CAPABILITIES")
-"""Facts about a device that go into the settings."""
 
 _COUNTS = ("FULL_DEVICE_NAME", "INFERENCE_NUM_THREADS", "GPU_EXECUTION_UNITS_COUNT", "NPU_MAX_TILES")
 _DRIVERS = ("NPU_DRIVER_VERSION", "GPU_DRIVER_VERSION")

@@ -36,10 +36,9 @@ UNKNOWN_CHIP = "unknown"
 UNSTEADY_SPREAD = 0.5
 """Largest spread of readings on a quiet machine, relative to their median."""
 _TURNS_FOR_AN_ERROR = 3
+# Standard error of a median over that of a mean, for many normal readings.
 _MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
-"""Standard error of a median over that of a mean, for many normal readings."""
-_WIDTH = 2.0 * NormalDist().inv_cdf(0.9)
-"""From 10 % to 90 % of a normal variable, in standard deviations."""
+_WIDTH = 2.0 * NormalDist().inv_cdf(0.9)  # from 10 % to 90 % of a normal variable, in standard deviations
 
 
 class Spread(Part):

@@ -186,8 +186,7 @@ _TIMES = {
     "DMA time:": "DMA",
     "M2I time:": "M2I",
 }
-_MOST_APART = 0.01
-"""Largest relative difference between the profiler's own total and the span of its events."""
+_MOST_APART = 0.01  # largest relative difference between the profiler's own total and the span of its events
 
 
 def from_npu_profiling(

@@ -133,11 +133,11 @@ def _imported(ref: ModelFile, floats: DType | None, files: Sources) -> Graph:
 _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:~|\.{1,2})?[/\\](?:[^\s'\"`:;,/\\]+[/\\])+")
 _YAML = (".yaml", ".yml")
 _PLACES = ("Exception from", "Check ", "src/", "FrontEnd API failed")
+# Operations whose input 1 indexes input 0, with the input that holds the axis (None: an attribute).
 _INDEXING = {"Gather": 2, "GatherElements": None, "ScatterElementsUpdate": 3, "ScatterUpdate": 3}
-"""Operations whose input 1 indexes input 0, with the input that holds the axis (None: an attribute)."""
 
-_LARGEST_INT8 = 127
-"""The number 1 in 8 bits."""
+_LARGEST_INT8 = 127  # the number 1 in 8 bits
+# Operations that only move integers.
 _KEEPS_VALUES = frozenset(
     [
         "Broadcast",
@@ -155,7 +155,6 @@ _KEEPS_VALUES = frozenset(
         "VariadicSplit",
     ]
 )
-"""Operations that only move integers."""
 
 
 def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[Any, list[Any]]:

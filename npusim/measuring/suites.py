@@ -35,22 +35,18 @@ Hint = Literal["latency", "throughput"]
 Size = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Sizes = Annotated[dict[str, Size], Field(min_length=1)]
 _YAML = (".yaml", ".yml")
-_MOST = 10_000
-"""Most rows of a suite; more are a mistake in a grid, and would take hours."""
+_MOST = 10_000  # most rows of a suite; more are a mistake in a grid, and would take hours
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """One row to measure."""
 
-    id: str
-    """Name of the row in reports."""
+    id: str  # name of the row in reports
     model: ModelRef
     hint: Hint = "latency"
-    requests: int | None = None
-    """Inferences in flight; None: the device's choice."""
-    folder: Path | None = None
-    """Folder of an exported language model, the workload of `model`."""
+    requests: int | None = None  # inferences in flight; None: the device's choice
+    folder: Path | None = None  # folder of an exported language model, the workload of `model`
 
     @property
     def of_pytorch(self) -> bool:
@@ -363,20 +359,16 @@ def row_name(ref: ModelRef, hint: str) -> str:
 class MeasuredFolder:
     """A kind of folder that `npusim measure FOLDER` runs."""
 
-    name: str
-    """Name of such a folder in messages, such as "exported language model"."""
-    make: str
-    """Command that creates one."""
-    holds: Callable[[Path], bool]
-    """Returns whether a folder is of this kind."""
+    name: str  # name of such a folder in messages, such as "exported language model"
+    make: str  # command that creates one
+    holds: Callable[[Path], bool]  # returns whether a folder is of this kind
     rows: Callable[[Scenario, Path, str, int | None], tuple[Item, ...]]
     """Returns the rows of a scenario, folder, hint and number of requests."""
     load: Callable[[Path, str, Mapping[str, str]], tuple[Any, int]]
     """Returns the compiled network and its size (B) for a folder, device and properties."""
     compiled: Callable[[Any], Any]
     """Returns OpenVINO's compiled model, which describes the device, of a loaded network."""
-    timed: Callable[[Item, Any], TimedNetwork]
-    """Returns the network to time, for a row and a loaded network."""
+    timed: Callable[[Item, Any], TimedNetwork]  # returns the network to time, for a row and a loaded network
 
 
 FOLDERS = Registry("npusim.measured_folders", "kind of folder", MeasuredFolder)

@@ -17,8 +17,7 @@ from npusim.documents import Document, Part
 from npusim.errors import ConfigError, FileError, shown
 
 _US = 1e-6
-_MOST = 1e16
-"""Largest time or clock of a trace, in its units; times may be Unix time."""
+_MOST = 1e16  # largest time or clock of a trace, in its units; times may be Unix time
 _MHZ = 1e6
 LAYER, LAUNCH = "Layer", "Launch"
 """Categories of layers, and of npusim's calls of the runtime."""
@@ -31,15 +30,12 @@ _REMEDY = "a profiling.json (NPU_PRINT_PROFILING=JSON) or a trace of `npusim est
 class Event:
     """A task or layer of a trace; times in s."""
 
-    number: int
-    """Index in `traceEvents`, from 0."""
+    number: int  # index in `traceEvents`, from 0
     name: str
-    category: str
-    """DPU, SW, Shave, DMA, M2I or Layer; npusim's traces have more."""
+    category: str  # DPU, SW, Shave, DMA, M2I or Layer; npusim's traces have more
     start_s: float
     duration_s: float
-    process: str = ""
-    """The tile of a task."""
+    process: str = ""  # the tile of a task
     args: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -53,16 +49,11 @@ class Trace:
     """A Chrome trace."""
 
     file: str
-    events: tuple[Event, ...]
-    """Events with a duration, in the order of the file."""
-    statistics: Mapping[str, float]
-    """The profiler's block `taskStatistics`, in us."""
-    clock_hz: float | None
-    """Clock of the DPU, where known."""
-    simulated: bool
-    """Whether npusim wrote it."""
-    title: str = ""
-    """Network, machine and techniques, where known."""
+    events: tuple[Event, ...]  # events with a duration, in the order of the file
+    statistics: Mapping[str, float]  # the profiler's block `taskStatistics`, in us
+    clock_hz: float | None  # clock of the DPU, where known
+    simulated: bool  # whether npusim wrote it
+    title: str = ""  # network, machine and techniques, where known
 
 
 def read_trace(path: Path) -> Trace:
