@@ -105,7 +105,7 @@ def test_what_memory_does_not_hold_is_refused_with_the_fewest_chunks_that_it_doe
 
 def test_all_aggregations_give_the_same_sums() -> None:
     torch = pytest.importorskip("torch")
-    from npusim.measuring.aggregation_process import prepared
+    from npusim.measuring.aggregation import prepared
 
     whole, cut = (prepared("MessagePassing", SMALL | {"chunks": p})() for p in (1, 8))
     assert torch.allclose(whole, cut, atol=1e-5)

@@ -20,10 +20,8 @@ from npusim.graph import Graph, GraphStructure
 from npusim.measuring.aggregation import (
     CacheHierarchy,
     MessagePassing,
-    edges_read,
     miss_rates,
     peak_memory_bytes,
-    traffic_bytes,
 )
 from npusim.techniques import apply, legal
 from npusim.validation.running import run_suite
@@ -72,15 +70,11 @@ def test_memory_on_a_cpu_never_rises_with_the_chunks() -> None:
     st.integers(2, 10**6), st.integers(1, 10**8), st.sampled_from([8, 16, 32, 64]), st.booleans(),
     st.sampled_from([1, 2, 4]),
 )  # fmt: skip
-def test_memory_never_rises_and_edges_read_never_fall(
-    nodes: int, edges: int, width: int, scaled: bool, chunks: int
-) -> None:
+def test_memory_never_rises(nodes: int, edges: int, width: int, scaled: bool, chunks: int) -> None:
     few, many = (MessagePassing(nodes, edges, width, p, scaled) for p in (chunks, 2 * chunks))
     assert peak_memory_bytes(many, 100, edges) <= peak_memory_bytes(few, 100, edges)
-    assert edges_read(many) >= edges_read(few)
     for rate in (miss_rates(few, CACHES), miss_rates(many, CACHES)):
         assert 0.0 <= min(rate.l1, rate.llc, rate.tlb) <= max(rate.l1, rate.llc, rate.tlb) <= 1.0
-    assert traffic_bytes(few, CACHES) > 0.0
 
 
 @given(st.integers(1, 512), st.integers(1, 512))

@@ -16,7 +16,7 @@ from npusim.engines.chrome_trace import chrome_trace
 from npusim.engines.event import event_estimate
 from npusim.engines.timeline import Timeline, critical_path, dram_bandwidth
 from npusim.errors import ConfigError, FileError
-from npusim.measuring.traces import diff_traces, read_layers
+from npusim.measuring.traces import diff_traces, layers_of, read_trace
 from npusim.reporting.timeline import MOST_BARS, timeline_page
 from npusim.scenario import Scenario
 from npusim.techniques import apply
@@ -120,7 +120,7 @@ def test_layers_are_matched_by_normalised_name_then_by_type_and_order(tmp_path, 
     """A profile whose compiler renamed layers and that has one more: renamed ones are found, the new one is
     listed.
     """
-    ours = read_layers(written)
+    ours = layers_of(read_trace(written).events)
     profile = [
         {"ph": "X", "cat": "Layer", "name": f"{x.name.upper().replace('/', '.')}?t_{x.type}", "ts": i * 100.0,
          "dur": 90.0,
@@ -151,7 +151,7 @@ def test_tasks_stand_in_for_layers_where_a_profile_has_none(tmp_path):
     ]
     path = tmp_path / "tasks.json"
     path.write_text(json.dumps(tasks))
-    (layer,) = read_layers(path)
+    (layer,) = layers_of(read_trace(path).events)
     assert (layer.name, layer.start_s, layer.end_s) == ("conv", 0.0, pytest.approx(25e-6))
 
 

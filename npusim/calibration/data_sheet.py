@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,26 +14,22 @@ import yaml
 from npusim.errors import ConfigError
 from npusim.units import format_quantity, split_number, unit_factor
 
-_WIDEST = 10.0
-"""Widest error bar that is written; a wider one says no more."""
+Edit = tuple[int, int, str]
+"""Begin, end and new text of a part of a file."""
+_WIDEST = 10.0  # widest error bar that is written; a wider one says no more
 
 
 @dataclass(frozen=True)
 class FittedNumber:
-    """One fitted number of a data sheet."""
+    """One fitted number of a data sheet, in its SI unit (empty for a plain number)."""
 
-    path: str
-    """Its path, as in `--set`: `npu.dma.model.start_cycles`."""
+    path: str  # its path, as in `--set`: `npu.dma.model.start_cycles`
     value: float
-    """In `unit`."""
     unit: str
-    """SI unit; empty for a plain number."""
     relative_sigma: float | None
     """One standard deviation over the value; None where the number was chosen, not fitted."""
     source: str
-    """Source to be written."""
-    on_silicon: bool
-    """Whether any measured row affects it."""
+    on_silicon: bool  # whether any measured row affects it
 
 
 def with_numbers(text: str, numbers: Iterable[FittedNumber]) -> str:
@@ -43,13 +40,25 @@ def with_numbers(text: str, numbers: Iterable[FittedNumber]) -> str:
     ConfigError
         Where the file lacks a number, or its value and source.
     """
-    edits: list[tuple[int, int, str]] = []
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    for number in numbers:
-        edits += _edits(_node(root, number.path), number)
+    return edited(text, [edit for number in numbers for edit in _edits(_node(root, number.path), number)])
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """Return a text with parts replaced."""
     for begin, end, new in sorted(edits, reverse=True):
         text = text[:begin] + new + text[end:]
     return text
+
+
+def paths_held(text: str, paths: Iterable[str]) -> set[str]:
+    """Return the paths at which a SoC file holds a number with its source."""
+    root, held = yaml.compose(text, Loader=yaml.SafeLoader), set()
+    for path in paths:
+        with suppress(ConfigError):
+            _node(root, path)
+            held.add(path)
+    return held
 
 
 def as_written(number: FittedNumber) -> tuple[str, str]:
@@ -66,20 +75,16 @@ def quoted(text: str) -> str:
 
 
 def _node(root: Any, path: str) -> Any:
+    """Return the node of a number; refuse a missing number, or one without source."""
     keys = path.split(".")
     node = root
     # A device's numbers stand below `devices`; paths leave that out, as `--set` does.
     for key in keys if _child(root, keys[0]) is not None else ("devices", *keys):
         node = _child(node, key)
         if node is None:
-            raise ConfigError(
-                "no such number", key=path, allowed="a number that the data sheet holds already"
-            )
-    if (
-        not isinstance(node, yaml.MappingNode)
-        or _child(node, "value") is None
-        or _child(node, "source") is None
-    ):
+            allowed = "a number that the data sheet holds already"
+            raise ConfigError("no such number", key=path, allowed=allowed)
+    if _child(node, "value") is None or _child(node, "source") is None:
         allowed = "{value: ..., source: ..., uncertainty: ...}"
         raise ConfigError("a number without source", line=node.start_mark.line + 1, key=path, allowed=allowed)
     return node
@@ -91,23 +96,20 @@ def _child(node: Any, key: str) -> Any:
     return next((value for name, value in node.value if name.value == key), None)
 
 
-def _edits(node: Any, number: FittedNumber) -> list[tuple[int, int, str]]:
-    """Return the edits of one number: (begin, end, new text)."""
+def _edits(node: Any, number: FittedNumber) -> Iterator[Edit]:
+    """Yield the edits of one number."""
     value, sigma = as_written(number)
     held, source, spread = (_child(node, key) for key in ("value", "source", "uncertainty"))
-    edits = []
     if not _same(held.value, value, number.unit):
-        edits.append((*_span(held), value))
+        yield (*_span(held), value)
     # A longer note about the same source stays.
     if not source.value.startswith(number.source):
-        edits.append((*_span(source), quoted(number.source)))
-    if spread is not None:
-        if not _same(spread.value, sigma or "0 %", ""):
-            edits.append((*_span(spread), sigma or "0 %"))
-    elif sigma:
+        yield (*_span(source), quoted(number.source))
+    if spread is not None and not _same(spread.value, sigma or "0 %", ""):
+        yield (*_span(spread), sigma or "0 %")
+    if spread is None and sigma:
         end = node.end_mark.index - 1
-        edits.append((end, end, f", uncertainty: {sigma}"))
-    return edits
+        yield end, end, f", uncertainty: {sigma}"
 
 
 def _same(held: str, written: str, unit: str) -> bool:

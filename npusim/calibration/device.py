@@ -7,16 +7,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from npusim import __version__
 from npusim.arch import Soc, load_soc, sheet_text, with_overrides
-from npusim.calibration.data_sheet import FittedNumber, with_numbers
+from npusim.calibration.data_sheet import FittedNumber, paths_held
 from npusim.calibration.device_fit import DeviceFit, FitResult
 from npusim.calibration.device_outcome import (
     assign_folds,
@@ -33,8 +32,6 @@ from npusim.calibration.device_report import CalibratedRow, CalibrationReport, S
 from npusim.calibration.device_rows import (
     INFLUENCE,
     DeviceRow,
-    GraphOf,
-    Parameter,
     calm_rows,
     candidates,
     chosen,
@@ -44,17 +41,16 @@ from npusim.calibration.device_rows import (
 from npusim.calibration.least_squares import Floats
 from npusim.config import validate_data
 from npusim.config.reading import compose
-from npusim.errors import ConfigError, NpusimError
+from npusim.errors import NpusimError
 from npusim.files import write_whole
 from npusim.measuring.document import UNSTEADY_SPREAD, Measurement, merge, read_measurement
 from npusim.measuring.models import Sources
 from npusim.measuring.predicting import chip_text, match_device
 from npusim.studies.uncertainty import draw
 
-_MOST_ROUNDS = 3
-"""Largest number of times that fusion and residency are decided again."""
-_NORMAL = 1.645
-"""Half a 90 % interval of a normal variable, in standard deviations."""
+_MOST_ROUNDS = 3  # largest number of decisions of fusion and residency
+_NORMAL = 1.645  # half a 90 % interval of a normal variable, in standard deviations
+_FAR_MOVED = 3.0  # move of a number, in standard deviations of its prior, from which a warning names it
 
 Progress = Callable[[int, int, str], None]
 """Progress callback (done, total, stage)."""
@@ -106,17 +102,12 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class _Converged:
-    """A converged fit."""
+    """A converged fit: its result, the influence of each number on each row, and the rounds that it took."""
 
     fit: DeviceFit
     best: FitResult
     influence: Floats
     rounds: int
-
-    def for_report(self) -> dict[str, Any]:
-        """Return the fields of the report that the fit determines."""
-        parameters = fitted_parameters(self.fit, self.best, self.influence)
-        return {"rounds": self.rounds, "residual": self.best.model_error, "parameters": parameters}
 
 
 def calibrate(
@@ -125,7 +116,6 @@ def calibrate(
     options: FitOptions | None = None,
     *,
     files: Sources | None = None,
-    graph_of: GraphOf | None = None,
     progress: Progress | None = None,
 ) -> Calibrated:
     """Fit a SoC to measurements of one of its devices.
@@ -143,50 +133,57 @@ def calibrate(
         Where a file is wrong, the SoC has no such device, no row can be used, or a path is unknown.
     """
     options, machine = options or FitOptions(), load_soc(soc)
+    progress = progress or (lambda done, total, stage: None)
     measurement, names, warnings = _joined(measurements, machine, options.force_soc)
-    machine, facts = _with_facts(machine, measurement)
+    device, chip = measurement.device, chip_text(measurement.device)
+    machine, facts = _with_facts(machine, measurement, chip)
     networks = options.fit_networks
     calm, disturbed = (measurement, []) if options.keep_unsteady else calm_rows(measurement, networks)
-    rows, unusable = map_rows(calm, machine, files, graph_of, _stage(progress, "rows mapped"))
-    left_out = [*disturbed, *unusable]
+    rows, unusable = map_rows(calm, machine, files, progress)
     to_fit = [row for row in rows if networks or not row.end_to_end]
-    checks = [row for row in rows if row not in to_fit]
-    _refuse_too_few(to_fit, left_out, names)
+    _refuse_too_few(to_fit, [*disturbed, *unusable], names)
     text = sheet_text(soc)
-    result = _converged(machine, measurement.device.kind, to_fit, text, options, progress)
-    fold_of = assign_folds(to_fit, min(options.folds, len({row.instance for row in to_fit})), options.seed)
-    unseen = held_out(result.fit, result.best, fold_of, _stage(progress, "folds"))
+    result = _converged(machine, device.kind, to_fit, text, options, progress)
+    fit, best = result.fit, result.best
+    folds = assign_folds(to_fit, min(options.folds, len({row.instance for row in to_fit})), options.seed)
+    unseen = held_out(fit, best, folds, progress)
     errors = model_errors(to_fit, unseen)
-    chip = chip_text(measurement.device)
-    section = calibration_of(result.fit, result.best, measurement, chip, errors)
+    section = calibration_of(fit, best, measurement, chip, errors)
     source = f"measured: {len(to_fit)} rows of {chip}, {section.date}, npusim calibrate"
-    numbers = fitted_numbers(machine, result.fit, result.best, source)
-    new_text = fitted_text(text, numbers + _fact_numbers(facts, chip), section, options.name)
+    numbers = fitted_numbers(machine, fit, best, source)
+    new_text = fitted_text(text, numbers + facts, section, options.name)
     fitted_soc = validate_data(compose(new_text, "the fitted SoC"), Soc)
-    predicted = [*_fitted_rows(result, unseen), *_checks(fitted_soc, checks, progress)]
-    said = [*worse_families(predicted), *_of_disturbed(disturbed, measurement), *warnings]
-    said += _warnings(result, facts, chip)
+    before = fit.predicted(fit.start)
+    predicted = [
+        _row(row, np.exp([before[i], best.predicted[i], unseen[i]])) for i, row in enumerate(fit.rows)
+    ]
+    checks = [row for row in rows if row.end_to_end and not networks]
+    predicted += _checks(fitted_soc, checks, progress)
+    messages = [*worse_families(predicted), *_of_disturbed(disturbed, measurement), *warnings]
+    messages += [f"{fact.path} was set to {fact.value:g}, as {chip} tells of itself" for fact in facts]
     report = CalibrationReport(
         npusim=__version__,
         soc=machine.name,
         soc_title=machine.title,
         output=None,
-        device=measurement.device.kind,
+        device=device.kind,
         chip=chip,
-        environment=measurement.device.model_dump(mode="json"),
+        environment=device.model_dump(mode="json"),
         date=section.date,
         files=names,
         rows_fitted=len(to_fit),
-        folds=len(set(fold_of)),
+        folds=len(set(folds)),
         seed=options.seed,
+        rounds=result.rounds,
         noise=section.noise,
+        residual=best.model_error,
         model_error=errors,
+        parameters=fitted_parameters(fit, best, result.influence),
         families=family_errors(predicted),
         rows=predicted,
-        left_out=left_out,
-        facts={path: f"{value:g}" for path, value in facts.items()},
-        warnings=list(dict.fromkeys(said)),
-        **result.for_report(),
+        left_out=[*disturbed, *unusable],
+        facts={fact.path: f"{fact.value:g}" for fact in facts},
+        warnings=list(dict.fromkeys([*messages, *_far_numbers(fit, best)])),
     )
     return Calibrated(report, new_text, fitted_soc)
 
@@ -195,21 +192,24 @@ def _joined(
     measurements: Sequence[str | Path | Measurement], machine: Soc, force_soc: bool
 ) -> tuple[Measurement, list[str], list[str]]:
     """Return the measurements of one device as one, their names, and warnings."""
-    sheets = [one if isinstance(one, Measurement) else read_measurement(one) for one in measurements]
-    places = [
-        f"measurement {i}" if isinstance(one, Measurement) else str(one)
-        for i, one in enumerate(measurements, start=1)
-    ]
-    pairs = zip(sheets, places, strict=True)
-    warnings = [said for sheet, place in pairs for said in match_device(sheet, machine, place, force_soc)]
+    sheets: list[Measurement] = []
+    places: list[str] = []
+    warnings: list[str] = []
+    for number, source in enumerate(measurements, start=1):
+        is_read = isinstance(source, Measurement)
+        sheets.append(source if isinstance(source, Measurement) else read_measurement(source))
+        places.append(f"measurement {number}" if is_read else str(source))
+    for sheet, place in zip(sheets, places, strict=True):
+        warnings += match_device(sheet, machine, place, force_soc)
     measurement = merge(sheets, places)
-    interrupted = [] if measurement.complete else ["the measurement was interrupted: not all rows are there"]
-    names = [Path(place).name for place in places]
-    return measurement, names, [*warnings, *measurement.warnings, *interrupted]
+    warnings += measurement.warnings
+    if not measurement.complete:
+        warnings.append("the measurement was interrupted: not all rows are there")
+    return measurement, [Path(place).name for place in places], warnings
 
 
 def _of_disturbed(disturbed: Sequence[SkippedRow], measurement: Measurement) -> list[str]:
-    """Return a warning about unsteady rows that are left out."""
+    """Return a warning about disturbed rows that are left out."""
     if not disturbed:
         return []
     return [
@@ -219,40 +219,24 @@ def _of_disturbed(disturbed: Sequence[SkippedRow], measurement: Measurement) -> 
     ]
 
 
-def _stage(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
-    if progress is None:
-        return None
-    report = progress
-    return lambda done, total: report(done, total, what)
-
-
-def _with_facts(soc: Soc, measurement: Measurement) -> tuple[Soc, dict[str, float]]:
-    """Return a generic SoC with the threads and caches that the device reports, and these facts."""
+def _with_facts(soc: Soc, measurement: Measurement, chip: str) -> tuple[Soc, list[FittedNumber]]:
+    """Return a generic SoC with the threads and caches that the device reports, and these numbers."""
     device = measurement.device
     if device.kind in soc.chips or device.kind != "cpu" or device.cores is None:
-        return soc, {}
-    home = next(name for name, one in soc.devices.items() if one.kind == device.kind)
-    facts: dict[str, float] = {}
+        return soc, []
+    home = next(name for name, other in soc.devices.items() if other.kind == device.kind)
+    source = f"measured: {chip}, as its driver tells"
+    facts: list[FittedNumber] = []
+    settings: dict[str, str | int] = {}
     if int(soc.cpu.cores) != device.cores:
-        facts[f"{home}.cores"] = device.cores
+        facts.append(FittedNumber(f"{home}.cores", device.cores, "", None, source, True))
+        settings[facts[-1].path] = device.cores
     if len(device.cache_bytes) == len(soc.cpu.caches):
         for (name, cache), size in zip(soc.cpu.caches.items(), device.cache_bytes, strict=True):
             if float(cache.size) != size:
-                facts[f"{home}.caches.{name}.size"] = float(size)
-    settings: dict[str, Any] = {
-        path: f"{value:.0f} {_fact_unit(path)}" if _fact_unit(path) else int(value)
-        for path, value in facts.items()
-    }
+                facts.append(FittedNumber(f"{home}.caches.{name}.size", float(size), "B", None, source, True))
+                settings[facts[-1].path] = f"{size:.0f} B"
     return (with_overrides(soc, settings) if facts else soc), facts
-
-
-def _fact_unit(path: str) -> str:
-    return "B" if path.endswith(".size") else ""
-
-
-def _fact_numbers(facts: Mapping[str, float], chip: str) -> list[FittedNumber]:
-    source = f"measured: {chip}, as its driver tells"
-    return [FittedNumber(path, value, _fact_unit(path), None, source, True) for path, value in facts.items()]
 
 
 def _refuse_too_few(rows: Sequence[DeviceRow], left_out: Sequence[SkippedRow], names: Sequence[str]) -> None:
@@ -271,27 +255,25 @@ def _converged(
     rows: list[DeviceRow],
     text: str,
     options: FitOptions,
-    progress: Progress | None,
+    progress: Progress,
 ) -> _Converged:
     """Fit, and repeat with fusion and residency decided on the fitted machine until they no longer change."""
     full, listed = candidates(soc, kind, [row.mapped for row in rows])
     listed, may_move = chosen(soc, listed, options.free, options.hold)
-    may_move &= _written(text, listed)
+    may_move &= paths_held(text, [p.name for p in listed if p.in_file])
     start: Floats | None = None
     for number in range(1, _MOST_ROUNDS + 1):
         fit = DeviceFit(full, rows, listed, may_move)
         influence = fit.find_influence(fit.start)
         informative = influence.max(axis=0) >= INFLUENCE
         informative |= np.array([p.name in may_move and bool(options.free) for p in listed], bool)
-        kept = [p for p, informs in zip(listed, informative, strict=True) if informs]
-        if not any(p.name in may_move for p in kept):
+        fit, influence = fit.restricted(informative), influence[:, informative]
+        if not fit.may_move.any():
             raise NpusimError(
                 "no number is left to fit: none that may move bears on a measured row; see --free and --hold"
             )
-        fit, influence = fit.restricted(informative), influence[:, informative]
-        best = fit.fit(start if start is not None and len(start) == len(kept) else None)
-        if progress is not None:
-            progress(number, _MOST_ROUNDS, "rounds of the fit")
+        best = fit.fit(start if start is not None and len(start) == len(fit.parameters) else None)
+        progress(number, _MOST_ROUNDS, "rounds of the fit")
         again = remapped(rows, fit.machine(best.logs))
         unchanged = all(a.mapped.decisions == b.mapped.decisions for a, b in zip(rows, again, strict=True))
         if number == _MOST_ROUNDS or unchanged:
@@ -300,45 +282,17 @@ def _converged(
     return _Converged(fit, best, influence, number)
 
 
-def _written(text: str, parameters: Sequence[Parameter]) -> set[str]:
-    """Return the numbers that the SoC's file holds with value and source, and that can be replaced."""
-    numbers = {
-        p.name: FittedNumber(p.name, p.number.value, p.unit, None, "", True) for p in parameters if p.in_file
-    }
-
-    def can_be_written(names: Sequence[str]) -> bool:
-        try:
-            with_numbers(text, [numbers[name] for name in names])
-        except ConfigError:
-            return False
-        return True
-
-    # One reading of the file is enough where all are there, as they are in shipped files.
-    if can_be_written(list(numbers)):
-        return set(numbers)
-    return {name for name in numbers if can_be_written([name])}
-
-
-def _fitted_rows(result: _Converged, unseen: Floats) -> list[CalibratedRow]:
-    before = result.fit.predicted(result.fit.start)
-    return [
-        _row(row, True, np.exp([before[i], result.best.predicted[i], unseen[i]]), None)
-        for i, row in enumerate(result.fit.rows)
-    ]
-
-
-def _row(
-    row: DeviceRow, fitted: bool, seconds: Floats, interval: tuple[float, float] | None
-) -> CalibratedRow:
+def _row(row: DeviceRow, seconds: Floats, interval: tuple[float, float] | None = None) -> CalibratedRow:
+    """Return a row of the report; seconds before the fit, after it, and held out. Checks have an interval."""
     before, after, unseen = seconds.tolist()
     return CalibratedRow(
-        id=row.id,
+        id=row.row.id,
         family=row.family,
         what=row.text,
         hint=row.row.hint,
         requests=row.row.requests,
         figure="interval" if row.row.is_interval else "latency",
-        fitted=fitted,
+        fitted=interval is None,
         measured_s=row.measured_s,
         noise=row.noise,
         before_s=before,
@@ -348,7 +302,7 @@ def _row(
     )
 
 
-def _checks(sheet: Soc, rows: Sequence[DeviceRow], progress: Progress | None) -> list[CalibratedRow]:
+def _checks(sheet: Soc, rows: Sequence[DeviceRow], progress: Progress) -> list[CalibratedRow]:
     """Return rows that were not fitted to, as the fitted SoC predicts them."""
     checks = []
     for number, (row, again) in enumerate(zip(rows, remapped(rows, sheet), strict=True), start=1):
@@ -359,23 +313,20 @@ def _checks(sheet: Soc, rows: Sequence[DeviceRow], progress: Progress | None) ->
         # The noise of the measurement widens the interval of the machine.
         low, high = -np.hypot(low, _NORMAL * row.noise), np.hypot(high, _NORMAL * row.noise)
         bounds = (float(seconds * np.exp(low)), float(seconds * np.exp(high)))
-        checks.append(_row(row, False, np.array([row.seconds(row.mapped.total), seconds, seconds]), bounds))
-        if progress is not None:
-            progress(number, len(rows), "networks predicted")
+        checks.append(_row(row, np.array([row.seconds(row.mapped.total), seconds, seconds]), bounds))
+        progress(number, len(rows), "networks predicted")
     return checks
 
 
-def _warnings(result: _Converged, facts: Mapping[str, float], chip: str) -> list[str]:
-    """Return warnings: facts of the device, numbers at their bounds, numbers far from their priors."""
-    said = [f"{path} was set to {value:g}, as {chip} tells of itself" for path, value in facts.items()]
-    for name in result.best.at_bound:
-        said.append(
-            f"{name} ran into the bound of what its kind allows: another number is off, or the equations"
-        )
-    moved = np.abs(result.best.logs - result.fit.start) / result.fit.widths
-    for parameter, deviations in zip(result.fit.parameters, moved, strict=True):
-        if deviations > 3.0:
-            said.append(
-                f"{parameter.name} moved by {deviations:.1f} times the uncertainty that the data sheet states"
-            )
-    return said
+def _far_numbers(fit: DeviceFit, best: FitResult) -> list[str]:
+    """Return warnings about numbers at their bounds, and numbers far from their priors."""
+    warnings = [
+        f"{name} ran into the bound of what its kind allows: another number is off, or the equations"
+        for name in best.at_bound
+    ]
+    moves = np.abs(best.logs - fit.start) / fit.widths
+    return warnings + [
+        f"{parameter.name} moved by {move:.1f} times the uncertainty that the data sheet states"
+        for parameter, move in zip(fit.parameters, moves, strict=True)
+        if move > _FAR_MOVED
+    ]

@@ -14,67 +14,63 @@ Gauss-Newton step with slopes by Broyden's updates, so that a point costs one ev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npusim.arch import Soc
-from npusim.calibration.device_rows import DeviceRow, DeviceTimes, Parameter
+from npusim.calibration.device_rows import DeviceRow, Parameter
 from npusim.calibration.least_squares import Floats, FreeNumber, solve
+from npusim.cost import arch_row
+from npusim.studies.perturbation import evaluated, lowered_on, moved
 
 Mask = NDArray[np.bool_]
 IDENTIFIED = 0.7
 """Share of the prior uncertainty below which a number is identified."""
-_SOFT = 3.0
-"""Residual, in standard deviations, from which a row counts less than its square."""
-_CLIP = 2.0
-"""Standard deviations at which residuals are clipped in the estimate of the model error."""
-_ROUNDS = 6
-_RULED_OUT = 2.706
-"""Rise of the objective beyond which a value lies outside of a 90 % interval (chi-squared)."""
-_FIRST_ERROR = 0.1
-
-
 NORMAL = 1.6448536269514722
 """Half a 90 % interval of a normal variable, in standard deviations."""
-_STEPS = 3
-"""Corrections of the length of a side."""
-_REOPTIMISE_STEPS = 2
-"""Steps of re-optimisation per correction."""
-_WIDEST = 3.0
-"""Longest side, in first guesses."""
+# Step of the logarithms for slopes: spans the kinks where one bound of an operator replaces another.
+_STEP = 0.02
+_SOFT = 3.0  # residual, in standard deviations, from which a row counts less than its square
+_CLIP = 2.0  # standard deviations at which residuals are clipped in the estimate of the model error
+_ROUNDS = 6
+_FIRST_ERROR = 0.1
+_RULED_OUT = 2.706  # rise of the objective beyond which a value lies outside of a 90 % interval (chi-squared)
+# Corrections of the length of an interval's side, and steps of re-optimisation for each.
+_STEPS, _REOPTIMISE_STEPS = 3, 2
+_WIDEST = 3.0  # longest side, in first guesses
 
 
 @dataclass(frozen=True)
 class FitResult:
     """A fitted device."""
 
-    logs: Floats
-    """Logarithms of all parameters, held ones too. Shape (parameters,)."""
-    moving: Mask
-    """Which of them were fitted. Shape (parameters,)."""
-    covariance: Floats
-    """Of the errors of the logarithms: held parameters err as the data sheet says, and moved ones with them.
-    Shape (parameters, parameters)."""
-    predicted: Floats
-    """Logarithms of the predicted times. Shape (rows,)."""
-    model_error: float
-    """Relative standard deviation of what the equations leave out."""
-    freedom: float
-    """Rows less the degrees of freedom of the parameters."""
-    at_bound: tuple[str, ...]
-    """Parameters at a bound."""
+    logs: Floats  # logarithms of all parameters, held ones too. Shape (parameters,)
+    moving: Mask  # which parameters were fitted. Shape (parameters,)
+    covariance: Floats  # covariance of the logarithms' errors; held parameters err as the data sheet says
+    predicted: Floats  # logarithms of the predicted times. Shape (rows,)
+    model_error: float  # relative standard deviation of what the equations leave out
+    freedom: float  # rows less the degrees of freedom of the parameters
+    at_bound: tuple[str, ...]  # parameters at a bound
 
     @property
     def sigma(self) -> Floats:
         """Standard deviation of the logarithms' errors, shape (parameters,)."""
         return np.sqrt(np.diag(self.covariance))
 
+    @property
+    def quantile(self) -> float:
+        """Half the 90 % interval of a fitted number in standard deviations, by Student's distribution."""
+        from scipy.special import stdtrit  # slow to import
 
-class DeviceFit(DeviceTimes):
-    """Fits parameters of one device to rows."""
+        return float(stdtrit(max(self.freedom, 1.0), 0.95))
+
+
+class DeviceFit:
+    """Predicts rows on machines that differ in some numbers, and fits these numbers to the rows."""
 
     def __init__(
         self,
@@ -83,18 +79,97 @@ class DeviceFit(DeviceTimes):
         parameters: Sequence[Parameter],
         may_move: set[str],
     ) -> None:
-        super().__init__(soc, rows, parameters)
+        self.soc, self.rows, self.parameters = soc, list(rows), list(parameters)
+        self.start = np.log([p.number.value for p in self.parameters])
+        self.widths = np.array([p.number.sigma for p in self.parameters])
+        self.low = np.log([p.low for p in self.parameters])
+        self.high = np.log([p.high for p in self.parameters])
         self.may_move = np.array([p.name in may_move for p in self.parameters], bool)
         self.measured = np.log([row.measured_s for row in self.rows])
         self.noise = np.array([row.noise for row in self.rows])
+        self.affects = np.ones((len(self.rows), len(self.parameters)), bool)
+        self.tables: list[Any] = [None] * len(self.rows)
+        self._memory: dict[bytes, Floats] = {}
 
     def restricted(self, informative: Mask) -> DeviceFit:
         """Return the same fit with some of its parameters, shape (parameters,) of bool."""
-        kept = [p for p, informs in zip(self.parameters, informative, strict=True) if informs]
-        names = {p.name for p, free in zip(self.parameters, self.may_move, strict=True) if free}
+        kept = [self.parameters[j] for j in np.flatnonzero(informative)]
+        names = {self.parameters[j].name for j in np.flatnonzero(self.may_move)}
         fit = DeviceFit(self.soc, self.rows, kept, names)
         fit.affects, fit.tables = self.affects[:, informative], self.tables
         return fit
+
+    def machine(self, logs: Floats) -> Soc:
+        """Return the SoC with parameters at given logarithms."""
+        values = {p.number.path: v for p, v in zip(self.parameters, np.exp(logs).tolist(), strict=True)}
+        return moved(self.soc, values)
+
+    def predicted(self, logs: Floats, only: Sequence[int] | None = None) -> Floats:
+        """Return the logarithms of predicted times, shape (rows,); `only` names some rows."""
+        if only is not None:
+            return self._evaluate(logs, only)
+        key = logs.tobytes()
+        if key not in self._memory:
+            self._memory[key] = self._evaluate(logs, range(len(self.rows)))
+        return self._memory[key]
+
+    def _evaluate(self, logs: Floats, which: Sequence[int]) -> Floats:
+        machine = self.machine(logs)
+        archs: dict[tuple[int, int, str], object] = {}
+        seconds = np.empty(len(which))
+        for place, i in enumerate(which):
+            row = self.rows[i]
+            run = row.mapped.run
+            key = (run.tiles, run.requests, run.hint)
+            if key not in archs:
+                archs[key] = arch_row(machine, *key)
+            seconds[place] = row.seconds(evaluated(row.mapped, machine, archs[key], self.tables[i]))
+        logs_s: Floats = np.log(seconds)
+        return logs_s
+
+    def find_influence(self, logs: Floats) -> Floats:
+        """Return how much each parameter affects each row, shape (rows, parameters).
+
+        It is the largest change of the row's logarithm when the parameter moves by its uncertainty, up or
+        down.
+        """
+        here = self.predicted(logs)
+        influence = np.zeros((len(self.rows), len(self.parameters)))
+        for j in range(len(self.parameters)):
+            for sign in (1.0, -1.0):
+                there = logs.copy()
+                there[j] = np.clip(logs[j] + sign * self.widths[j], self.low[j], self.high[j])
+                influence[:, j] = np.maximum(influence[:, j], np.abs(self.predicted(there) - here))
+        self.affects = influence > 1e-9
+        self._keep_tables(logs)
+        self._memory.clear()
+        return influence
+
+    def _keep_tables(self, logs: Floats) -> None:
+        """Keep the operator tables that no parameter changes."""
+        self.tables = [lowered_on(row.mapped, self.machine(logs)) for row in self.rows]
+        for j in range(len(self.parameters)):
+            there = logs.copy()
+            there[j] -= self.widths[j]
+            machine = self.machine(there)
+            for i in np.flatnonzero(self.affects[:, j]):
+                table = self.tables[i]
+                if table is not None:
+                    same = lowered_on(self.rows[i].mapped, machine).tobytes() == table.tobytes()
+                    self.tables[i] = table if same else None
+
+    def slopes(self, logs: Floats, which: Mask) -> Floats:
+        """Return d log(time) / d log(parameter), shape (rows, parameters); 0 where `which` is false."""
+        here = self.predicted(logs)
+        slopes = np.zeros((len(self.rows), len(self.parameters)))
+        for j in np.flatnonzero(which):
+            rows = np.flatnonzero(self.affects[:, j])
+            there = logs.copy()
+            # At a bound the difference is taken inwards.
+            step = -_STEP if logs[j] + _STEP > self.high[j] else _STEP
+            there[j] += step
+            slopes[rows, j] = (self.predicted(there, rows.tolist()) - here[rows]) / step
+        return slopes
 
     def fit(self, start: Floats | None = None) -> FitResult:
         """Fit the parameters that the data determine; hold the others at the data sheet's values."""
@@ -108,7 +183,17 @@ class DeviceFit(DeviceTimes):
             if not stays.any():
                 break
             moving &= ~stays
-        return self._result(logs, moving, slopes, error)
+        residuals = (self.predicted(logs) - self.measured) / self.sigmas(error)
+        at_bound = moving & ((logs - self.low < 1e-6) | (self.high - logs < 1e-6))
+        return FitResult(
+            logs=logs,
+            moving=moving,
+            covariance=self._covariance(slopes, moving, residuals, error),
+            predicted=self.predicted(logs),
+            model_error=error,
+            freedom=self._freedom(slopes, moving, error),
+            at_bound=tuple(self.parameters[j].name for j in np.flatnonzero(at_bound)),
+        )
 
     def _fit_with_model_error(self, logs: Floats, moving: Mask, error: float) -> tuple[Floats, float]:
         """Fit and estimate the model error in turn until both converge."""
@@ -125,7 +210,7 @@ class DeviceFit(DeviceTimes):
         if not moving.any():
             return logs
         places = np.flatnonzero(moving)
-        weights = 1.0 / np.sqrt(self.noise**2 + error**2)
+        weights = 1.0 / self.sigmas(error)
         free = []
         for j in places:
             p = self.parameters[j]
@@ -154,8 +239,7 @@ class DeviceFit(DeviceTimes):
         Statistics, proposal 2), counting rows less the parameters' degrees of freedom.
         """
         residuals = self.predicted(logs) - self.measured
-        freedom = self._freedom(slopes, moving, error)
-        target = freedom * _clipped_square(_CLIP)
+        target = self._freedom(slopes, moving, error) * _clipped_square(_CLIP)
 
         def excess(width: float) -> float:
             squares = residuals**2 / (self.noise**2 + width**2)
@@ -169,13 +253,15 @@ class DeviceFit(DeviceTimes):
             low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
         return 0.5 * (low + high)
 
-    def _weighted(self, slopes: Floats, error: float) -> Floats:
-        return slopes / np.sqrt(self.noise**2 + error**2)[:, None]
+    def sigmas(self, error: float) -> Floats:
+        """Return each row's standard deviation, noise and model error together, shape (rows,)."""
+        sigmas: Floats = np.sqrt(self.noise**2 + error**2)
+        return sigmas
 
     def _freedom(self, slopes: Floats, moving: Mask, error: float) -> float:
         if not moving.any():
             return float(len(self.rows))
-        strong = self._weighted(slopes[:, moving], error)
+        strong = slopes[:, moving] / self.sigmas(error)[:, None]
         data = strong.T @ strong
         used = float(np.trace(np.linalg.solve(data + np.diag(self.widths[moving] ** -2.0), data)))
         return max(1.0, len(self.rows) - used)
@@ -187,7 +273,7 @@ class DeviceFit(DeviceTimes):
         determine another: an overhead that does not show has no slope left, but is known to be small.
         """
         left, open_, here = moving.copy(), moving.copy(), logs.copy()
-        strong = self._weighted(slopes, error)
+        strong = slopes / self.sigmas(error)[:, None]
         lowest = self.objective(self.weighted(here, error), here)
         while (left & open_).any():
             places = np.flatnonzero(left)
@@ -207,30 +293,13 @@ class DeviceFit(DeviceTimes):
                 left[j], here, lowest = False, there, height
         return moving & ~left
 
-    def _result(self, logs: Floats, moving: Mask, slopes: Floats, error: float) -> FitResult:
-        residuals = (self.predicted(logs) - self.measured) / np.sqrt(self.noise**2 + error**2)
-        edge = [
-            p.name
-            for p, log, moves in zip(self.parameters, logs, moving, strict=True)
-            if moves and (log - np.log(p.low) < 1e-6 or np.log(p.high) - log < 1e-6)
-        ]
-        return FitResult(
-            logs=logs,
-            moving=moving,
-            covariance=self._covariance(slopes, moving, residuals, error),
-            predicted=self.predicted(logs),
-            model_error=error,
-            freedom=self._freedom(slopes, moving, error),
-            at_bound=tuple(edge),
-        )
-
     def _covariance(self, slopes: Floats, moving: Mask, residuals: Floats, error: float) -> Floats:
         """Return the covariance of the errors of all logarithms, shape (parameters, parameters).
 
         Sandwich estimate of the robust fit; the held numbers' uncertainty propagates into the moved ones
         (Schmidt's consider covariance).
         """
-        strong = self._weighted(slopes, error)
+        strong = slopes / self.sigmas(error)[:, None]
         m, h = np.flatnonzero(moving), np.flatnonzero(~moving)
         whole = np.diag(self.widths**2)
         if not len(m):
@@ -253,7 +322,7 @@ class DeviceFit(DeviceTimes):
     def weighted(self, logs: Floats, error: float) -> Floats:
         """Return the rows' residuals in standard deviations, shape (rows,)."""
         predicted = self._evaluate(logs, range(len(self.rows)))
-        return (predicted - self.measured) / np.sqrt(self.noise**2 + error**2)
+        return (predicted - self.measured) / self.sigmas(error)
 
     def objective(self, residuals: Floats, logs: Floats) -> float:
         """Return the objective: soft squares of weighted residuals, squares of all priors."""
@@ -280,19 +349,39 @@ def _clipped_square(limit: float) -> float:
 
 @dataclass
 class _ProfilePoint:
-    """A point of the profile: parameters, residuals, slopes."""
+    """A point of the objective: logarithms, weighted residuals, and their slopes (rows, parameters)."""
 
+    fit: DeviceFit
+    error: float
     logs: Floats
     residuals: Floats
     slopes: Floats
-    """Of the weighted residuals, shape (rows, parameters)."""
 
+    @property
+    def objective(self) -> float:
+        return self.fit.objective(self.residuals, self.logs)
 
-def quantile_of(best: FitResult) -> float:
-    """Return half the 90 % interval of a fitted number in standard deviations, by Student's distribution."""
-    from scipy.special import stdtrit  # slow to import
+    def gradient(self, residuals: Floats) -> Floats:
+        """Return half the gradient of the objective at other residuals, shape (parameters,)."""
+        prior = (self.logs - self.fit.start) / self.fit.widths**2
+        gradient: Floats = self.slopes.T @ _loss_slope(residuals) + prior
+        return gradient
 
-    return float(stdtrit(max(best.freedom, 1.0), 0.95))
+    def hessian(self) -> Floats:
+        """Return half the Hessian of the objective, shape (parameters, parameters)."""
+        curvature = _loss_curvature(self.residuals)
+        hessian: Floats = (self.slopes.T * curvature) @ self.slopes + np.diag(self.fit.widths**-2.0)
+        return hessian
+
+    def move_to(self, there: Floats) -> None:
+        """Move the point and update its slopes (Broyden)."""
+        move = there - self.logs
+        residuals = self.fit.weighted(there, self.error)
+        length = float(move @ move)
+        if length > 0.0:
+            missed = residuals - self.residuals - self.slopes @ move
+            self.slopes = self.slopes + np.outer(missed, move) / length
+        self.logs, self.residuals = there, residuals
 
 
 def half_widths(fit: DeviceFit, best: FitResult) -> Floats:
@@ -304,13 +393,11 @@ def half_widths(fit: DeviceFit, best: FitResult) -> Floats:
     if not best.moving.any():
         return widths
     minimum = _minimum(fit, best)
-    inverse = np.linalg.inv(_hessian(fit, minimum))
-    lowest = fit.objective(minimum.residuals, minimum.logs)
-    quantile = quantile_of(best)
+    inverse = np.linalg.inv(minimum.hessian())
     for j in np.flatnonzero(best.moving):
         sigma = float(np.sqrt(inverse[j, j]))
         for side, sign in enumerate((-1.0, 1.0)):
-            steps = _profile_steps(fit, best, minimum, lowest, int(j), sign * sigma, quantile)
+            steps = _profile_steps(minimum, int(j), sign * sigma, best.quantile)
             off = sign * (minimum.logs[j] - best.logs[j])
             widths[side, j] = max(0.1 * sigma, off + steps * sigma)
     return widths
@@ -318,32 +405,17 @@ def half_widths(fit: DeviceFit, best: FitResult) -> Floats:
 
 def _minimum(fit: DeviceFit, best: FitResult) -> _ProfilePoint:
     """Return the minimum of the objective with all parameters free."""
-    every = np.ones(len(best.logs), bool)
-    logs = fit.solve(best.logs, every, best.model_error)
-    weights = 1.0 / np.sqrt(fit.noise**2 + best.model_error**2)
-    slopes = fit.slopes(logs, every) * weights[:, None]
-    return _ProfilePoint(logs, fit.weighted(logs, best.model_error), slopes)
+    every, error = np.ones(len(best.logs), bool), best.model_error
+    logs = fit.solve(best.logs, every, error)
+    slopes = fit.slopes(logs, every) * (1.0 / fit.sigmas(error))[:, None]
+    return _ProfilePoint(fit, error, logs, fit.weighted(logs, error), slopes)
 
 
-def _hessian(fit: DeviceFit, point: _ProfilePoint) -> Floats:
-    curvature = _loss_curvature(point.residuals)
-    return (point.slopes.T * curvature) @ point.slopes + np.diag(fit.widths**-2.0)
-
-
-def _profile_steps(
-    fit: DeviceFit,
-    best: FitResult,
-    minimum: _ProfilePoint,
-    lowest: float,
-    j: int,
-    step: float,
-    quantile: float,
-) -> float:
+def _profile_steps(minimum: _ProfilePoint, j: int, step: float, quantile: float) -> float:
     """Return the number of steps of a parameter that raises the objective by the square of a quantile."""
+    fit, here = minimum.fit, replace(minimum)
     others = np.arange(len(minimum.logs)) != j
-    here = _ProfilePoint(minimum.logs.copy(), minimum.residuals.copy(), minimum.slopes.copy())
-    # The minimum may be a kink, where slopes do not vanish.
-    ground = minimum.slopes.T @ _loss_slope(minimum.residuals) + (minimum.logs - fit.start) / fit.widths**2
+    ground = minimum.gradient(minimum.residuals)  # the minimum may be a kink, where slopes do not vanish
     steps = quantile
     for _ in range(_STEPS):
         goal = minimum.logs[j] + steps * step
@@ -354,11 +426,10 @@ def _profile_steps(
             move = np.zeros(len(here.logs))
             move[j] = goal - here.logs[j]
             along = here.residuals + here.slopes[:, j] * move[j]
-            slope = here.slopes.T @ _loss_slope(along) + (here.logs - fit.start) / fit.widths**2 - ground
-            curved = _hessian(fit, here)[np.ix_(others, others)]
-            move[others] = -np.linalg.solve(curved, slope[others])
-            _step_to(fit, best, here, np.clip(here.logs + move, fit.low, fit.high))
-            rises.append(fit.objective(here.residuals, here.logs) - lowest)
+            slope = here.gradient(along) - ground
+            move[others] = -np.linalg.solve(here.hessian()[np.ix_(others, others)], slope[others])
+            here.move_to(np.clip(here.logs + move, fit.low, fit.high))
+            rises.append(here.objective - minimum.objective)
         rise = min(rises)
         if rise <= 0.0:  # flat within rounding
             return quantile * _WIDEST
@@ -367,14 +438,3 @@ def _profile_steps(
         if abs(factor - 1.0) < 0.02:
             break
     return steps
-
-
-def _step_to(fit: DeviceFit, best: FitResult, here: _ProfilePoint, there: Floats) -> None:
-    """Move a point and update its slopes (Broyden)."""
-    move = there - here.logs
-    residuals = fit.weighted(there, best.model_error)
-    length = float(move @ move)
-    if length > 0.0:
-        missed = residuals - here.residuals - here.slopes @ move
-        here.slopes = here.slopes + np.outer(missed, move) / length
-    here.logs, here.residuals = there, residuals

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import yaml
 
 from npusim.arch import Calibration, Soc
 from npusim.arch.soc import OTHER_OPERATORS
-from npusim.calibration.data_sheet import FittedNumber, quoted, with_numbers
-from npusim.calibration.device_fit import IDENTIFIED, NORMAL, DeviceFit, FitResult, half_widths, quantile_of
-from npusim.calibration.device_report import CalibratedRow, FamilyError, FittedParameter
+from npusim.calibration.data_sheet import Edit, FittedNumber, edited, quoted, with_numbers
+from npusim.calibration.device_fit import IDENTIFIED, NORMAL, DeviceFit, FitResult, half_widths
+from npusim.calibration.device_report import CalibratedRow, FamilyError, FittedParameter, Status
 from npusim.calibration.device_rows import INFLUENCE, LAUNCH_ONLY, DeviceRow
 from npusim.calibration.least_squares import Floats
 from npusim.measuring.document import Measurement
 from npusim.studies.perturbation import number_at
 
 ALL = "all"
-_SHRINK = 4.0
-"""Weight of the pooled variance against a type's own, in rows (shrinkage)."""
-_P90 = 1.645
-"""90 % of a normal variable lie within so many standard deviations."""
+_SHRINK = 4.0  # weight of the pooled variance against a type's own, in rows (shrinkage)
+_P90 = 1.645  # 90 % of a normal variable lie within so many standard deviations
+_WORSE = 0.02  # growth of a median error, beyond the noise of its rows, above which it is called worse
+_BEFORE = "; before "
+_TOGETHER = 0.5  # least correlation of tied errors
+_WORTH_WRITING = 0.05  # least correlation that the data sheet keeps
+_MOST_TIES = 3
+_ONE = 0.8  # correlation from which only the product or sum of two numbers is known
+_DESPITE = 0.5  # share of the prior uncertainty up to which a number with such a partner is identified
 
 
 def assign_folds(rows: Sequence[DeviceRow], folds: int, seed: int) -> list[int]:
@@ -34,22 +39,19 @@ def assign_folds(rows: Sequence[DeviceRow], folds: int, seed: int) -> list[int]:
     All rows of a network share a fold; networks of a family are spread over all folds.
     """
     random = np.random.default_rng(seed)
-    families: dict[str, dict[str, None]] = {}
+    families: dict[str, set[str]] = {}
     for row in rows:
-        families.setdefault(row.family, {})[row.instance] = None
+        families.setdefault(row.family, set()).add(row.instance)
     fold_of: dict[str, int] = {}
-    for family in sorted(families):
-        instances = sorted(families[family])
+    for _, members in sorted(families.items()):
+        instances = sorted(members)
         for i in random.permutation(len(instances)):
             fold_of[instances[i]] = len(fold_of) % folds
     return [fold_of[row.instance] for row in rows]
 
 
 def held_out(
-    fit: DeviceFit,
-    best: FitResult,
-    folds: Sequence[int],
-    progress: Callable[[int, int], None] | None = None,
+    fit: DeviceFit, best: FitResult, folds: Sequence[int], progress: Callable[[int, int, str], None]
 ) -> Floats:
     """Return the logarithm of each row's time as predicted by the fit to the other folds, shape (rows,)."""
     fold_of = np.array(folds)
@@ -61,8 +63,7 @@ def held_out(
         out = fold_of == number
         logs = fit.solve(best.logs, best.moving, best.model_error, ~out)
         predicted[out] = fit.predicted(logs, np.flatnonzero(out).tolist())
-        if progress is not None:
-            progress(done, len(numbers))
+        progress(done, len(numbers), "folds")
     return predicted
 
 
@@ -74,12 +75,12 @@ def model_errors(rows: Sequence[DeviceRow], held_out: Floats) -> dict[str, float
     """
     residuals = held_out - np.log([row.measured_s for row in rows])
     noise = np.array([row.noise for row in rows])
-    kinds = [row.type for row in rows]
     working = np.array([row.family != LAUNCH_ONLY for row in rows])
+    kinds = np.array([row.type for row in rows])
     pooled = _variance(residuals[working], noise[working]) if working.any() else 0.0
     errors = {}
-    for kind in sorted({kind for kind, works in zip(kinds, working, strict=True) if works}):
-        mine = np.array([one == kind for one in kinds]) & working
+    for kind in sorted(set(kinds[working].tolist())):
+        mine = (kinds == kind) & working
         count = int(mine.sum())
         variance = (count * _variance(residuals[mine], noise[mine]) + _SHRINK * pooled) / (count + _SHRINK)
         errors[kind] = round(float(np.sqrt(variance)), 4)
@@ -95,17 +96,12 @@ def _variance(residuals: Floats, noise: Floats) -> float:
 
 def family_errors(rows: Sequence[CalibratedRow]) -> list[FamilyError]:
     """Return the errors of all fitted rows, of each of their families, and of the checks' families."""
-    fitted = [row for row in rows if row.fitted]
-    checks = [row for row in rows if not row.fitted]
-    errors = [_errors(ALL, True, fitted)] if fitted else []
-    for of, is_fitted in ((fitted, True), (checks, False)):
-        for family in dict.fromkeys(row.family for row in of):
-            errors.append(_errors(family, is_fitted, [row for row in of if row.family == family]))
-    return errors
-
-
-_WORSE = 0.02
-"""Growth of a median error, beyond the noise of its rows, above which it is called worse."""
+    members: dict[tuple[bool, str], list[CalibratedRow]] = {}
+    for row in sorted(rows, key=lambda row: not row.fitted):
+        if row.fitted:
+            members.setdefault((True, ALL), []).append(row)
+        members.setdefault((row.fitted, row.family), []).append(row)
+    return [_errors(family, fitted, own) for (fitted, family), own in members.items()]
 
 
 def worse_families(rows: Sequence[CalibratedRow]) -> list[str]:
@@ -124,40 +120,22 @@ def worse_families(rows: Sequence[CalibratedRow]) -> list[str]:
 
 
 def _errors(family: str, fitted: bool, rows: Sequence[CalibratedRow]) -> FamilyError:
-    def relative_errors(predicted: Iterable[float]) -> Floats:
-        return np.abs(np.array([p / row.measured_s for p, row in zip(predicted, rows, strict=True)]) - 1.0)
-
-    unseen = relative_errors(row.held_out_s for row in rows)
-    bounded = [row for row in rows if row.interval_s is not None]
-    inside = sum(
-        row.interval_s[0] <= row.measured_s <= row.interval_s[1] for row in bounded if row.interval_s
-    )
+    seconds = np.array([[row.before_s, row.after_s, row.held_out_s] for row in rows])
+    errors = np.abs(seconds / np.array([[row.measured_s] for row in rows]) - 1.0)
+    before, after, unseen = np.median(errors, axis=0).tolist()
+    bounded = [(row.interval_s, row.measured_s) for row in rows if row.interval_s is not None]
+    inside = sum(low <= measured_s <= high for (low, high), measured_s in bounded)
     return FamilyError(
         family=family,
         fitted=fitted,
         rows=len(rows),
-        before_median=float(np.median(relative_errors(row.before_s for row in rows))),
-        after_median=float(np.median(relative_errors(row.after_s for row in rows))),
-        held_out_median=float(np.median(unseen)),
-        held_out_p90=float(np.quantile(unseen, 0.9)),
+        before_median=before,
+        after_median=after,
+        held_out_median=unseen,
+        held_out_p90=float(np.quantile(errors[:, 2], 0.9)),
         noise_median=float(np.median([row.noise for row in rows])),
         inside=inside if bounded else None,
     )
-
-
-_BEFORE = "; before "
-_TOGETHER = 0.5
-"""Least correlation of tied errors."""
-_WORTH_WRITING = 0.05
-"""Least correlation that the data sheet keeps."""
-_MOST_TIES = 3
-_ONE = 0.8
-"""Correlation from which only the product or sum of two numbers is known."""
-
-_DESPITE = 0.5
-"""Share of the prior uncertainty up to which a number with such a partner is identified."""
-
-Status = Literal["identified", "tied", "loose", "not identified", "held"]
 
 
 def _correlation(best: FitResult) -> Floats:
@@ -184,7 +162,7 @@ def fitted_parameters(fit: DeviceFit, best: FitResult, influence: Floats) -> lis
                 after=value,
                 interval=(value * math.exp(-below[j]), high),
                 status=status[j],
-                tied_to=_ties(fit, best, correlation, int(j)),
+                tied_to=_ties(fit, correlation, int(j)) if best.moving[j] else [],
                 rows=int((influence[:, j] >= INFLUENCE).sum()),
                 at_bound=parameter.name in best.at_bound,
             )
@@ -197,7 +175,7 @@ def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[Status]:
     alone = np.abs(_correlation(best) - np.eye(len(best.logs))).max(axis=1, initial=0.0) < _ONE
     share = widths.mean(axis=0) / (NORMAL * fit.widths)
     # Where a partner was well known before, the knowledge of both together determines the other alone.
-    clear = np.where(alone, share <= IDENTIFIED, share <= _DESPITE)
+    clear = share <= np.where(alone, IDENTIFIED, _DESPITE)
     result: list[Status] = []
     for moves, free, is_clear, is_alone in zip(best.moving, fit.may_move, clear, alone, strict=True):
         if moves:
@@ -207,10 +185,8 @@ def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[Status]:
     return result
 
 
-def _ties(fit: DeviceFit, best: FitResult, correlation: Floats, j: int) -> list[str]:
+def _ties(fit: DeviceFit, correlation: Floats, j: int) -> list[str]:
     """Return the numbers whose errors correlate most with a fitted number's."""
-    if not best.moving[j]:
-        return []
     strength = np.abs(correlation[j])
     order = [int(k) for k in np.argsort(-strength) if k != j and strength[k] >= _TOGETHER]
     return [fit.parameters[k].name for k in order[:_MOST_TIES]]
@@ -218,22 +194,14 @@ def _ties(fit: DeviceFit, best: FitResult, correlation: Floats, j: int) -> list[
 
 def fitted_numbers(soc: Soc, fit: DeviceFit, best: FitResult, source: str) -> list[FittedNumber]:
     """Return the fitted numbers as the data sheet holds them."""
-    half = best.sigma * quantile_of(best)
+    sigmas = np.minimum(best.sigma * best.quantile / NORMAL, 2.0)
     numbers = []
     for j in np.flatnonzero(best.moving):
         parameter = fit.parameters[j]
         held: Any = number_at(soc, parameter.number.path)
-        sigma = float(half[j]) / NORMAL
-        numbers.append(
-            FittedNumber(
-                path=parameter.name,
-                value=float(np.exp(best.logs[j])),
-                unit=parameter.unit,
-                relative_sigma=math.sqrt(math.expm1(min(sigma, 2.0) ** 2)),
-                source=source_after(source, held.text, held.source),
-                on_silicon=True,
-            )
-        )
+        value, relative = float(np.exp(best.logs[j])), math.sqrt(math.expm1(float(sigmas[j]) ** 2))
+        origin = source_after(source, held.text, held.source)
+        numbers.append(FittedNumber(parameter.name, value, parameter.unit, relative, origin, True))
     return numbers
 
 
@@ -282,8 +250,8 @@ def fitted_text(
     text = with_numbers(text, numbers)
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     entries = {key.value: (key, value) for key, value in root.value}
-    edits: list[tuple[int, int, str]] = []
     block = _block(calibration)
+    edits: list[Edit] = []
     if "calibration" in entries:
         key, value = entries["calibration"]
         edits.append((key.start_mark.index, value.end_mark.index, block))
@@ -291,10 +259,8 @@ def fitted_text(
         edits.append((len(text), len(text), ("" if text.endswith("\n") else "\n") + "\n" + block))
     if name is not None:
         value = entries["name"][1]
-        edits.append((value.start_mark.index, value.end_mark.index, _quoted(name)))
-    for begin, end, new in sorted(edits, reverse=True):
-        text = text[:begin] + new + text[end:]
-    return text
+        edits.append((value.start_mark.index, value.end_mark.index, quoted(_clean(name))))
+    return edited(text, edits)
 
 
 def _block(calibration: Calibration) -> str:
@@ -302,8 +268,8 @@ def _block(calibration: Calibration) -> str:
     lines = [
         "calibration:                                    # written by `npusim calibrate`",
         f"  device: {calibration.device}",
-        f"  chip: {_quoted(calibration.chip)}",
-        f"  date: {_quoted(calibration.date)}",
+        f"  chip: {quoted(_clean(calibration.chip))}",
+        f"  date: {quoted(_clean(calibration.date))}",
         f"  rows: {calibration.rows}",
         f"  noise: {calibration.noise:.4f}",
         f"  model_error: {{{errors}}}",
@@ -316,7 +282,3 @@ def _block(calibration: Calibration) -> str:
 
 def _numbers(row: Sequence[float]) -> str:
     return ", ".join(f"{float(value):.3f}".replace("-0.000", "0.000") for value in row)
-
-
-def _quoted(text: str) -> str:
-    return quoted(_clean(text))

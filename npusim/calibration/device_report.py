@@ -8,64 +8,68 @@ from pydantic import Field
 
 from npusim.documents import Document, Part
 
+Status = Literal["identified", "tied", "loose", "not identified", "held"]
+
 
 class FittedParameter(Part):
-    """One number of the data sheet, before and after."""
+    """One number of the data sheet, before and after.
+
+    identified: fitted, and clearly better known than before. tied: fitted, but known only together with the
+    numbers in `tied_to`. loose: fitted, because the data rule out the value before, but hardly better known.
+    not identified: the data say too little, so it stays. held: not free.
+    """
 
     path: str
-    """Where it stands, as in `--set`."""
+    """Its path, as in `--set`."""
     unit: str
     """SI unit; empty for a plain number."""
     before: float
     """Value of the data sheet."""
     before_uncertainty: float
-    """Relative standard deviation that the data sheet states; 1 where it states none and a user freed it."""
+    """Relative standard deviation in the data sheet; 1 where a user freed a number without one."""
     after: float
     """Value in the fitted SoC; the same as before where it was not fitted."""
     interval: tuple[float, float]
     """90 % interval."""
-    status: Literal["identified", "tied", "loose", "not identified", "held"]
-    """identified: fitted, and clearly better known than before. tied: fitted, but only together with the
-    numbers in `tied_to` is it known. loose: fitted, for the data rule out the value before, but hardly better
-    known. not identified: the data say too little, left as it was. held: not
-    free."""
+    status: Status
+    """Knowledge of the number after the fit."""
     tied_to: list[str]
-    """Numbers whose errors go with this one's."""
+    """Numbers with correlated errors."""
     rows: int
-    """Rows whose time it affects: more than 1 % when it moves by its uncertainty."""
+    """Rows whose time changes by more than 1 % when it moves by its uncertainty."""
     at_bound: bool
-    """Whether it ran into the bound of what its kind allows."""
+    """Whether it reached the bound of what its kind allows."""
 
 
 class CalibratedRow(Part):
     """One row of the measurement, with its predictions."""
 
     id: str
-    """As in the measurement."""
+    """Name of the row in the measurement."""
     family: str
     """Operator, or kind of network."""
     what: str
-    """What ran."""
+    """Description of the network that ran."""
     hint: str
     """Performance hint."""
     requests: int
     """Inferences in flight."""
     figure: Literal["latency", "interval"]
-    """Whether the time of one inference or the time between two was measured."""
+    """Measured quantity: latency, or interval between results."""
     fitted: bool
     """Whether it was fitted to; the others are predicted as a check."""
     measured_s: float
-    """Measured time, in s."""
+    """Measured time (s)."""
     noise: float
     """Relative standard error of the measurement."""
     before_s: float
-    """Time with the numbers before, in s."""
+    """Time with the numbers before (s)."""
     after_s: float
-    """Time with the fitted numbers, in s."""
+    """Time with the fitted numbers (s)."""
     held_out_s: float
-    """Time predicted by a fit that did not see the row, in s."""
+    """Time predicted by a fit that did not see the row (s)."""
     interval_s: tuple[float, float] | None
-    """90 % interval of what a single measurement should show; of rows that were not fitted to."""
+    """90 % interval of a single measurement, for rows that were not fitted to (s)."""
 
 
 class FamilyError(Part):
@@ -76,7 +80,7 @@ class FamilyError(Part):
     fitted: bool
     """Whether the rows were fitted to (and predicted in folds)."""
     rows: int
-    """Rows."""
+    """Number of rows."""
     before_median: float
     """Median error with the numbers before."""
     after_median: float
@@ -84,20 +88,20 @@ class FamilyError(Part):
     held_out_median: float
     """Median error on rows that the fit did not see."""
     held_out_p90: float
-    """90 % of those rows err less."""
+    """90 % quantile of the error on rows that the fit did not see."""
     noise_median: float
     """Median of the measurement's own relative standard error."""
     inside: int | None
-    """Rows inside their 90 % interval, where they have one."""
+    """Rows inside their 90 % interval; null without intervals."""
 
 
 class SkippedRow(Part):
     """A row that was left out."""
 
     id: str
-    """As in the measurement."""
+    """Name of the row in the measurement."""
     reason: str
-    """Why."""
+    """Reason for leaving it out."""
 
 
 class CalibrationReport(Document):
@@ -110,7 +114,7 @@ class CalibrationReport(Document):
     soc: str
     """Name of the SoC that was fitted."""
     soc_title: str
-    """Its title."""
+    """Title of the SoC."""
     output: str | None
     """The fitted SoC file; null where none was written."""
     device: Literal["npu", "gpu", "cpu"]
@@ -130,23 +134,22 @@ class CalibrationReport(Document):
     seed: int
     """Seed of its folds."""
     rounds: int
-    """Number of times that fusion and residency were decided until they no longer changed."""
+    """Number of decisions of fusion and residency, until they no longer changed."""
     noise: float
     """Median relative standard error of the measured rows."""
     residual: float
     """Relative standard deviation that the fit leaves beyond the noise."""
     model_error: dict[str, float]
-    """What the equations leave out, by operator type of the graph: relative standard deviation on rows that
-    the fit did not see; `other` for operators that were not measured."""
+    """Relative standard deviation of times, on unseen rows, by operator type; `other`: unmeasured types."""
     parameters: list[FittedParameter]
-    """Numbers that bear on the rows, most informative first."""
+    """Numbers that affect the rows, most informative first."""
     families: list[FamilyError]
     """Errors by family."""
     rows: list[CalibratedRow]
-    """Every row that was predicted."""
+    """Predicted rows."""
     left_out: list[SkippedRow]
-    """Rows that were not."""
+    """Rows that were not predicted."""
     facts: dict[str, str]
-    """Numbers that the device reports of itself and that were taken over, such as cpu.cores."""
+    """Numbers that the device reports and that were taken over, such as cpu.cores."""
     warnings: list[str]
-    """What was not as one would expect."""
+    """Unexpected findings."""

@@ -7,26 +7,27 @@ linear problem, polished on log error. Ties decide what the rows of a single ker
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from npusim.arch import DspGeneration, DspKernel
 from npusim.calibration.fits import Fitted, TrainingRows, UnitFit, cross_validate
 from npusim.calibration.least_squares import Floats
+from npusim.config import Section, load_model
 from npusim.locate import resource
 from npusim.units import Quantity
 from npusim.validation.figures import Figures
-from npusim.validation.running import Judged, run_suite
+from npusim.validation.running import run_suite
 from npusim.validation.unit_models import Machine
 
 SOURCES = ("fitted", "vpuem", "classic")
 """Kernel sources of the table; each is a generation of `configs/dsp/NPU`."""
-_SOFTNESS = 0.005
-"""Log error above which a row counts less than its square: the roughness of the tables."""
+_SOFTNESS = 0.005  # log error above which a row counts less than its square: the roughness of the tables
 _NONE = 1e-9
 
 
@@ -39,8 +40,7 @@ class Calls:
     cycles: Floats
 
 
-@dataclass(frozen=True)
-class KernelLoops:
+class KernelLoops(Section):
     """A kernel's loops: the numbers to fit and the thresholds between loops, by field of `DspKernel`.
 
     A `step` replaces `fixed`: the main loop begins so many cycles above the end of the plain loop. A step is
@@ -48,7 +48,7 @@ class KernelLoops:
     """
 
     numbers: tuple[str, ...]
-    thresholds: Mapping[str, float] = field(default_factory=dict)
+    thresholds: dict[str, float] = Field(default_factory=dict)
 
     def fields(self, numbers: Mapping[str, float]) -> dict[str, float]:
         """Return a kernel's numbers and thresholds by field of `DspKernel`."""
@@ -62,40 +62,27 @@ class KernelLoops:
 
 @dataclass(frozen=True)
 class Tie:
-    """A linear relation that decides what rows leave open: sum of factor x number = value (cycles)."""
+    """A linear relation that decides what rows leave open: sum of factor x number = value (cycles).
+
+    Its error is relative to `scale` (cycles). A row weighs 1; the default weight decides only what the rows
+    leave open.
+    """
 
     factors: Mapping[str, float]
     value: float
     scale: float
-    """Cycles that its error is relative to."""
     weight: float = 0.01
-    """Weight, 1 for a row; the default decides only what the rows leave open."""
 
 
-_LINE = ("fixed", "per_element")
-_PLAIN = ("small_fixed", "small_per_element")
+class Definitions(Section):
+    """Loops by name (schema `npusim.dsp-fit/1`)."""
 
-LOOPS = {
-    "line": KernelLoops(_LINE),
-    "flat": KernelLoops(("small_fixed", *_LINE), {"small_below": 256}),
-    "flat1024": KernelLoops(("small_fixed", *_LINE), {"small_below": 1024}),
-    "vector": KernelLoops((*_PLAIN, "step", "per_element"), {"small_below": 1024, "small_counted": 32}),
-    "plain": KernelLoops((*_PLAIN, *_LINE), {"small_below": 1024}),
-    "stream": KernelLoops(
-        (*_PLAIN, *_LINE, "stream_per_element"), {"small_below": 1024, "stream_from_elements": 16384}
-    ),
-    "rows": KernelLoops((*_LINE, "per_row")),
-    "lanes": KernelLoops(
-        (*_LINE, "per_row", "one_row_fixed", "few_rows_fixed", "few_rows_per_position"),
-        {"few_rows_below": 32},
-    ),
-    "axis": KernelLoops(
-        (*_LINE, "per_row", "row_head_per_element", "stream_per_element", "stream_per_row"),
-        {"row_head_elements": 16, "stream_from_rows": 16384},
-    ),
-}
-"""Loops by name. Thresholds are known to lie in (16, 256], (256, 1024], (4096, 16384] and between 16 and 32
-rows."""
+    schema_name: Literal["npusim.dsp-fit/1"] = Field(alias="schema")
+    """Version of this file format."""
+    loops: dict[str, KernelLoops]
+
+
+LOOPS = load_model(resource("validate", "definitions", "dsp_fit.yaml"), Definitions).loops
 
 
 def design(loops: KernelLoops, calls: Calls) -> Floats:
@@ -132,8 +119,11 @@ def design(loops: KernelLoops, calls: Calls) -> Floats:
 
 
 def fit_numbers(loops: KernelLoops, calls: Calls, ties: Sequence[Tie]) -> dict[str, float]:
-    """Return a kernel's numbers, by field of `DspKernel`, thresholds not included."""
-    from scipy.optimize import nnls  # slow to import
+    """Return a kernel's numbers, by field of `DspKernel`, thresholds not included.
+
+    The linear solution is polished by robust least squares on log error.
+    """
+    from scipy.optimize import least_squares, nnls  # slow to import
 
     matrix = design(loops, calls) / calls.cycles[:, None]
     factors = [[tie.factors.get(name, 0.0) for name in loops.numbers] for tie in ties]
@@ -142,25 +132,21 @@ def fit_numbers(loops: KernelLoops, calls: Calls, ties: Sequence[Tie]) -> dict[s
     wanted = np.array([tie.value for tie in ties]) * scales
     target = np.concatenate([np.ones(len(matrix)), wanted])
     values = nnls(np.concatenate([matrix, tied]), target)[0]
-    return dict(zip(loops.numbers, _polish(matrix, tied, wanted, values).tolist(), strict=True))
-
-
-def _polish(matrix: Floats, tied: Floats, wanted: Floats, values: Floats) -> Floats:
-    """Return the numbers after robust least squares on log error, from the linear solution."""
-    from scipy.optimize import least_squares  # slow to import
-
     free = (values > _NONE) & (matrix.any(axis=0) | tied.any(axis=0))
-    if not free.any():
-        return values
-    held = np.where(free, 0.0, values)
+
+    def with_free(logs: Floats) -> Floats:
+        trial = np.where(free, 0.0, values)
+        trial[free] = np.exp(logs)
+        return trial
 
     def residual(logs: Floats) -> Floats:
-        trial = held.copy()
-        trial[free] = np.exp(logs)
+        trial = with_free(logs)
         return np.concatenate([np.log(np.maximum(matrix @ trial, _NONE)), tied @ trial - wanted])
 
-    held[free] = np.exp(least_squares(residual, np.log(values[free]), loss="soft_l1", f_scale=_SOFTNESS).x)
-    return held
+    if free.any():
+        start = np.log(values[free])
+        values = with_free(least_squares(residual, start, loss="soft_l1", f_scale=_SOFTNESS).x)
+    return dict(zip(loops.numbers, values.tolist(), strict=True))
 
 
 def cycles_of(loops: KernelLoops, numbers: Mapping[str, float], calls: Calls) -> Floats:
@@ -169,25 +155,20 @@ def cycles_of(loops: KernelLoops, numbers: Mapping[str, float], calls: Calls) ->
     return cycles
 
 
+# Difference below which two main loops run the same code, except for one instruction: Add and Multiply.
 _SAME = 0.02
-"""Difference below which two main loops run the same code, except for one instruction: Add and Multiply."""
-_DUPLICATE_WEIGHT = 0.1
-"""Weight of a call of a kernel that runs the same code; a kernel's own call weighs 1."""
+_DUPLICATE_WEIGHT = 0.1  # weight of a call of a kernel that runs the same code; a kernel's own call weighs 1
+# Weight of the cycles of a single element, which vary by kernel more than by repeats of a call.
 _SPREAD = 0.05
-"""Weight of the cycles of a single element: kernels differ by a factor of two, repeats of a call by 5 to
-10 %."""
 
 
 @dataclass(frozen=True)
 class FittedKernel:
-    """One kernel of a generation, fitted alone."""
+    """One kernel of a generation, fitted alone: loops (a key of `LOOPS`), input tensors, calls, numbers."""
 
     loops: str
-    """Name of its loops, a key of `LOOPS`."""
     inputs: int
-    """Tensors it reads."""
     calls: Calls
-    """The calls that it was fitted to."""
     numbers: Mapping[str, float]
 
     @property
@@ -279,16 +260,11 @@ def _start_of_plain_loop(pools: Sequence[Sequence[FittedKernel]]) -> list[Tie]:
     return []
 
 
-_SCALAR_CYCLES = 150.0
-"""Cycles per vector of elements above which a kernel runs a plain scalar loop."""
-_VECTOR_CYCLES = 1.0
-"""Cycles per element below which a kernel must be a vector kernel."""
+_SCALAR_CYCLES = 150.0  # cycles per vector of elements above which a kernel runs a plain scalar loop
+_VECTOR_CYCLES = 1.0  # cycles per element below which a kernel must be a vector kernel
+# Beginnings of the names of kernels whose cycles grow with the rows.
 _ALONG_ROWS = ("mvn", "normalizel2", "interpolatewh_1", "gptq")
-"""Beginnings of the names of kernels whose cycles grow with the rows."""
-_CYCLES = {"fixed", "per_row", "small_fixed", "stream_per_row", "few_rows_fixed", "one_row_fixed"}
-_CYCLES |= {"few_rows_per_position"}
-_COUNTS = {"small_below", "small_counted", "row_head_elements", "few_rows_below"}
-_COUNTS |= {"stream_from_elements", "stream_from_rows"}
+_UNSET = DspKernel()  # A kernel without numbers, which has their units
 USABLE_ERROR = 0.25
 """Held-out error above which a kernel is left out; an estimate then uses the fallback's, with a note."""
 
@@ -364,7 +340,7 @@ def kernel_of(kernel: FittedKernel, numbers: Mapping[str, float]) -> DspKernel:
     loops = LOOPS[kernel.loops]
     main = numbers.get("stream_per_element") or numbers.get("per_element", 0.0)
     fields = {
-        name: Quantity(float(f"{value:.6g}"), _unit(name))
+        name: Quantity(float(f"{value:.6g}"), getattr(_UNSET, name).unit)
         for name, value in loops.fields(numbers).items()
         if value > 0.0
     }
@@ -372,22 +348,6 @@ def kernel_of(kernel: FittedKernel, numbers: Mapping[str, float]) -> DspKernel:
     error = float(np.mean(np.abs(cycles_of(loops, numbers, kernel.calls) / kernel.calls.cycles - 1.0)))
     source = f"fitted to {len(kernel.calls.cycles)} rows, mean error {100 * error:.1f} %"
     return DspKernel.model_construct(None, **fields, vector_share=share, source=source)
-
-
-def _unit(name: str) -> str:
-    if name in _COUNTS:
-        return ""
-    return "cycle" if name in _CYCLES else "cycle/element"
-
-
-def held_out_errors(held_out: Judged, npu: str) -> dict[tuple[str, str], float]:
-    """Return the mean held-out error of each (generation, kernel) of an NPU."""
-    columns, errors = held_out.evidence.columns, held_out.evidence.errors
-    by_kernel: dict[tuple[str, str], list[float]] = {}
-    for row in np.flatnonzero(columns["npu"] == npu):
-        key = (columns["kernel_source"][row], columns["op"][row])
-        by_kernel.setdefault(key, []).append(float(errors[row]))
-    return {key: float(np.mean(values)) for key, values in by_kernel.items()}
 
 
 def library_text(
@@ -409,7 +369,7 @@ def _kernel_text(kernel: DspKernel, held_out: float) -> str:
     entries = []
     for name in DspKernel.model_fields:
         value = getattr(kernel, name)
-        if name not in ("source", "vector_share") and value > 0.0:
+        if isinstance(value, Quantity) and name != "vector_share" and value > 0.0:
             entries.append(f"{name}: {f'{float(value):.6g} {value.unit}'.strip()}")
     if kernel.vector_share:
         entries.append("vector_share: 1")
@@ -419,13 +379,18 @@ def _kernel_text(kernel: DspKernel, held_out: float) -> str:
 
 def _libraries(fitted: Mapping[str, Fitted]) -> dict[Path, str]:
     """Return the texts of the library files of fitted machines."""
-    held_out, texts = cross_validate(run_suite("dsp")), {}
+    evidence, texts = cross_validate(run_suite("dsp")).evidence, {}
+    columns = evidence.columns
+    rows = zip(columns["npu"], columns["kernel_source"], columns["op"], evidence.errors, strict=True)
+    errors_of: dict[str, dict[tuple[str, str], list[float]]] = {}
+    for npu, source, op, error in rows:
+        errors_of.setdefault(npu, {}).setdefault((source, op), []).append(float(error))
     for npu, result in fitted.items():
-        errors = held_out_errors(held_out, npu)
+        held_out = {key: float(np.mean(errors)) for key, errors in errors_of[npu].items()}
         for source in SOURCES:
             path = resource("configs", "dsp", npu, f"{source}.yaml")
             generation = result.machine.generation(source)
-            texts[path] = library_text(path.read_text("utf-8"), npu, source, generation, errors)
+            texts[path] = library_text(path.read_text("utf-8"), npu, source, generation, held_out)
     return texts
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,27 +34,13 @@ FOLDS = 5
 HELD_OUT = "(held out)"
 """End of a cross-validated suite's name."""
 _SEED = 0
-_STEP = 1e-3
-"""Step of the logarithms for slopes: far smaller than any width, far larger than rounding."""
-_AFFECTS = 0.02
-"""A number affects a figure that moves by more than this share when the number doubles."""
-_TIED = 0.6
-"""Correlation of the logarithms above which two numbers are tied."""
-
-
-class Fit(Protocol):
-    """A fit that the command runs."""
-
-    options: Mapping[str, str]
-    """Further options of the command, with their help."""
-
-    def run(self, options: argparse.Namespace) -> Iterator[str]:
-        """Fit, write data sheets where `options.write` says so, and yield the lines of the report."""
-        ...
+_STEP = 1e-3  # step of the logarithms for slopes: far smaller than any width, far larger than rounding
+_AFFECTS = 0.02  # A number affects a figure that moves by more than this share when the number doubles
+_TIED = 0.6  # correlation of the logarithms above which two numbers are tied
 
 
 def fit_named(name: str) -> Any:
-    """Return a fit; `UnknownNameError` names the nearest one."""
+    """Return a fit, a `UnitFit` or `FiguresFits`; `UnknownNameError` names the nearest one."""
     fits = announced("npusim.fits")
     if name not in fits:
         raise UnknownNameError("fit", name, tuple(fits))
@@ -67,15 +53,13 @@ def settings_of(free: Sequence[FreeNumber], values: Mapping[str, float]) -> tupl
     return tuple(f"{name}={float(value)!r} {units[name]}".strip() for name, value in values.items())
 
 
-def _sheets(numbers: Mapping[str, Sequence[FittedNumber]]) -> dict[Path, str]:
-    """Return the texts of data sheets with fitted numbers, by file."""
+def _write(
+    numbers: Mapping[str, Sequence[FittedNumber]], texts: Mapping[Path, str] | None = None
+) -> Iterator[str]:
+    """Write fitted numbers, by SoC, and the texts of other files; yield a line per file that changes."""
     paths = {soc: resource("configs", "socs", f"{soc}.yaml") for soc in sorted(numbers)}
-    return {path: with_numbers(path.read_text("utf-8"), numbers[soc]) for soc, path in paths.items()}
-
-
-def _written(texts: Mapping[Path, str]) -> Iterator[str]:
-    """Write the files that change; yield a line per file."""
-    for path, text in texts.items():
+    sheets = {path: with_numbers(path.read_text("utf-8"), numbers[soc]) for soc, path in paths.items()}
+    for path, text in (sheets | dict(texts or {})).items():
         if text != path.read_text("utf-8"):
             path.write_text(text, "utf-8")
             yield f"wrote {path}"
@@ -87,28 +71,25 @@ TrainingRows = Callable[[str], Figures]
 
 @dataclass(frozen=True)
 class Fitted:
-    """A machine with fitted numbers."""
+    """A machine with fitted numbers of its SoC's file, and the paths of those that the figures leave open."""
 
     machine: Machine
     numbers: list[FittedNumber] = field(default_factory=list)
-    """Numbers of the SoC's file."""
     undetermined: tuple[str, ...] = ()
-    """Paths of the numbers that the figures leave open."""
 
 
 @dataclass(frozen=True)
 class UnitFit:
-    """Fit of one NPU unit.
+    """Fit of one NPU unit to the machines of some suites.
 
-    It reads no file, so that a cross-validation can hold rows back.
+    `fit` reads no file, so that a cross-validation can hold rows back. `libraries` returns the texts of
+    further files to be written.
     """
 
     unit: str
     fit: Callable[[Machine, TrainingRows], Fitted]
     suites: tuple[str, ...]
-    """Suites whose machines are fitted."""
     libraries: Callable[[Mapping[str, Fitted]], dict[Path, str]] = lambda fitted: {}
-    """Texts of further files to be written, by file."""
     options: Mapping[str, str] = field(default_factory=dict)
 
     def fitted(self, soc: str | None = None) -> dict[str, Fitted]:
@@ -135,7 +116,7 @@ class UnitFit:
             yield from self.report(name, result)
         if options.write:
             numbers = {result.machine.soc.name: result.numbers for result in fitted.values()}
-            yield from _written(_sheets(numbers) | self.libraries(fitted))
+            yield from _write(numbers, self.libraries(fitted))
 
     def report(self, name: str, fitted: Fitted) -> Iterator[str]:
         """Yield each number with its error bar, and what rests on no measured row."""
@@ -199,17 +180,21 @@ def cross_validate(
     suite = judged.suite
     assert suite.fit is not None, "a suite without a fit has nothing to hold out"
     table, fit = table_of(suite), fit_named(suite.fit).fit
+
+    def training(name: str) -> Figures:
+        return kept if name == judged.name else shipped(name)
+
     path = figures_path(suite, figures)
     assert path is not None, "a table has a file"
     rows = table.read(suite, path)
     fold = folds_of(rows["npu"], judged.row_groups, rows.keys(suite.near_duplicates), rows[suite.measured])
     predicted = np.full(len(rows), np.nan)
     for name, machine in machines_of(suite).items():
-        own = rows["npu"] == name
+        own, shipped = rows["npu"] == name, shipped_rows(name)
         for number in range(FOLDS):
             test = own & (fold == number)
             if test.any():
-                training = _without(judged.name, rows.where(own & ~test), name)
+                kept = rows.where(own & ~test)
                 predicted[test] = table.predict(rows.where(test), fit(machine, training).machine)
             tick()
     evidence = replace(judged.evidence, predicted=predicted, notes=())
@@ -247,12 +232,6 @@ def folds_of(
     return np.array([fold_of[duplicate] for duplicate in duplicates])
 
 
-def _without(suite: str, kept: Figures, machine: str) -> TrainingRows:
-    """Return training rows: the kept rows of one suite, all shipped rows of the others."""
-    shipped = shipped_rows(machine)
-    return lambda name: kept if name == suite else shipped(name)
-
-
 class FiguresFit(ABC):
     """Fit of numbers of data sheets to published figures.
 
@@ -269,11 +248,9 @@ class FiguresFit(ABC):
 
     soc, source = "", ""
     """SoC whose sheet holds the numbers, and their source there; empty: sheets are written by hand."""
-    softness = np.inf
-    precision = 1.0
-    """Standard deviation of a published figure's logarithm."""
+    softness, precision = np.inf, 1.0
+    """Error from which a figure counts less; standard deviation of a published figure's logarithm."""
     left_out = "figures"
-    """What is left out in turn."""
 
     def __init__(
         self,
@@ -350,25 +327,31 @@ class FiguresFit(ABC):
         if not self.free:
             yield "nothing is fitted"
             return
-        yield (
-            f"| number | value | one sigma | prior, its width, pull | as {self.left_out} are left out | "
-            "figures affected | tied to |"
-        )
+        titles = [
+            "number",
+            "value",
+            "one sigma",
+            "prior, its width, pull",
+            f"as {self.left_out} are left out",
+        ]
+        yield f"| {' | '.join([*titles, 'figures affected', 'tied to'])} |"
         yield "| --- | --- | --- | --- | --- | --- | --- |"
         affected = (np.abs(self.slopes(best.values)) * np.log(2.0) > _AFFECTS).sum(axis=0)
         for i, number in enumerate(self.free):
-            value = best.values[number.name]
-            sigma = best.relative_sigma.get(number.name)
-            prior = "-"
+            value, sigma = best.values[number.name], best.relative_sigma.get(number.name)
+            prior, others = "-", [fit.values[number.name] for fit in fits]
             if number.prior is not None:
                 median, width = number.prior
                 prior = f"{median:g}, {width:.0%}, {np.log(value / median) / width:+.1f}"
-            others = [fit.values[number.name] for fit in fits]
-            yield (
-                f"| {number.name} | {value:.4g} {number.unit} | {'-' if sigma is None else f'{sigma:.0%}'} | "
-                f"{prior} | {f'{min(others):.3g} to {max(others):.3g}' if others else '-'} | {affected[i]} | "
-                f"{', '.join(tied(best, i)) or '-'} |"
-            )
+            cells = [
+                number.name,
+                f"{value:.4g} {number.unit}",
+                "-" if sigma is None else f"{sigma:.0%}",
+                prior,
+            ]
+            cells.append(f"{min(others):.3g} to {max(others):.3g}" if others else "-")
+            cells += [str(affected[i]), ", ".join(tied(best, i)) or "-"]
+            yield f"| {' | '.join(cells)} |"
 
     def _figure_table(self, predicted: Floats, held_out: Floats | None) -> Iterator[str]:
         yield "| figure | measured | fitted | error | left out | error |"
@@ -451,9 +434,7 @@ class LinearFit(FiguresFit):
         times: Floats = self._fixed_s + self._slopes_s @ self._sizes(values)
         return times
 
-    def predicted(self, values: Mapping[str, float]) -> Floats:
-        """Return the predictions of all figures, which are times."""
-        return self.times_s(values)
+    predicted = times_s
 
 
 @dataclass(frozen=True)
@@ -474,7 +455,7 @@ class FiguresFits:
                 if not numbers:
                     allowed = "numbers by hand: their sources say more than the fit knows"
                     raise ConfigError("a fit that writes no data sheet", file="--write", allowed=allowed)
-                yield from _written(_sheets(numbers))
+                yield from _write(numbers)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -489,8 +470,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-h", "--help", action="help")
     words = sys.argv[1:] if arguments is None else list(arguments)
     name = next((word for word in words if word in announced("npusim.fits")), None)
-    fit: Fit | None = None if name is None else fit_named(name)
-    for option, text in ({} if fit is None else fit.options).items():
+    fit = None if name is None else fit_named(name)
+    for option, text in (fit.options if fit else {}).items():
         parser.add_argument(f"--{option}", help=f"{name}: {text}")
     options = parser.parse_args(words)
     assert fit is not None, "the parser takes known fits alone"

@@ -11,14 +11,10 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_ROBUST = 1.4826
-"""Standard deviation of a normal variable over the median of its absolute value."""
-_NEGLIGIBLE = 1e-6
-"""Singular value, relative to the largest, that counts as zero."""
-_NEAR = 1e-5
-"""Tolerance of fits with slopes: far below any error bar."""
-_UNKNOWN = 0.5
-"""Error bar, as a share of a number, above which the number is called undetermined."""
+_ROBUST = 1.4826  # standard deviation of a normal variable over the median of its absolute value
+_NEGLIGIBLE = 1e-6  # singular value, relative to the largest, that counts as zero
+_NEAR = 1e-5  # tolerance of fits with slopes: far below any error bar
+_UNKNOWN = 0.5  # error bar, as a share of a number, above which the number is called undetermined
 
 
 @dataclass(frozen=True)
@@ -28,26 +24,20 @@ class FreeNumber:
     name: str
     start: float
     low: float = 0.0
-    high: float = np.inf
-    """`start`, `low`, `high`: first guess and bounds, in `unit`."""
+    high: float = np.inf  # `start`, `low`, `high`: first guess and bounds, in `unit`
     prior: tuple[float, float] | None = None
     """Prior knowledge: median, and standard deviation of the logarithm. None: none."""
-    unit: str = ""
-    """SI unit, as `--set` takes it."""
+    unit: str = ""  # SI unit, as `--set` takes it
 
 
 @dataclass(frozen=True)
 class Solution:
     """Fitted numbers."""
 
-    values: dict[str, float]
-    """By name."""
-    relative_sigma: dict[str, float]
-    """One standard deviation over the value, by name."""
-    covariance: Floats
-    """Of the logarithms, in the order of `values`. Shape (numbers, numbers)."""
-    undetermined: tuple[str, ...]
-    """Numbers at a bound, or with a standard deviation above half the value."""
+    values: dict[str, float]  # by name
+    relative_sigma: dict[str, float]  # one standard deviation over the value, by name
+    covariance: Floats  # of the logarithms, in the order of `values`. Shape (numbers, numbers)
+    undetermined: tuple[str, ...]  # numbers at a bound, or with a standard deviation above half the value
 
 
 def solve(

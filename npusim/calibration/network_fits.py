@@ -11,7 +11,8 @@ import numpy as np
 
 from npusim.arch import load_soc
 from npusim.calibration.fits import FiguresFit, FiguresFits, LinearFit, settings_of
-from npusim.calibration.least_squares import Floats, FreeNumber, Solution
+from npusim.calibration.least_squares import Floats, Solution
+from npusim.calibration.unit_fits import load_plan
 from npusim.cost import arch_row
 from npusim.locate import resource
 from npusim.mapping import Mapped
@@ -28,37 +29,13 @@ from npusim.validation.suite import load_suite
 
 SOC = "core-ultra-7-165h"
 """The chip of the figures of CPU and GPU."""
-HOST_NUMBERS = {
-    "cpu": (
-        FreeNumber("cpu.sustained_clock_share.latency", 0.7, 0.1, 1.0),
-        FreeNumber("cpu.sustained_clock_share.throughput", 0.6, 0.1, 1.0),
-        FreeNumber("cpu.element_rate", 0.3, 0.02, 1.0),
-    ),
-    "gpu": (
-        FreeNumber("gpu.dense_efficiency", 0.4, 0.05, 1.0),
-        FreeNumber("gpu.dispatch_overhead", 10e-6, 1e-6, 100e-6, unit="s"),
-        FreeNumber("gpu.launch_overhead", 200e-6, 10e-6, 2000e-6, unit="s"),
-    ),
-}
-"""Numbers that throughput and latency of whole networks determine, by device."""
-_NMS = "npu.dsp.kernels.implied.kernels.nonmaxsuppression.per_element"
-NPU_NUMBERS = {
-    "npu3720": (
-        FreeNumber("npu.dispatch_overhead", 20e-6, unit="s"),
-        FreeNumber(_NMS, 0.2, unit="cycle/element"),
-    ),
-    "npu4000": (FreeNumber("npu.dispatch_overhead", 6e-6, unit="s"),),
-}
-"""Numbers by NPU generation. Published rows on the 288V of networks with a non-maximum suppression are
-anomalous, so its rate is free on the older NPU alone."""
 
 
 class HostFit(FiguresFit):
     """A device's published rows, and the fit to them; networks are left out in turn."""
 
     soc, source = SOC, "[OVHOSTS] fitted, docs/hosts.md"
-    softness = 1.0
-    """None of these rows is an outlier."""
+    softness = 1.0  # None of these rows is an outlier
     left_out = "networks"
 
     def __init__(self, device: str, rows: list[PublishedRow]) -> None:
@@ -66,7 +43,7 @@ class HostFit(FiguresFit):
         measured = np.array([row.measured for row in rows])
         units = ["s" if row.quantity == "latency" else "" for row in rows]
         groups = [row.network for row in rows]
-        super().__init__(f"{device} of {SOC}", HOST_NUMBERS[device], labels, measured, groups, units)
+        super().__init__(f"{device} of {SOC}", load_plan().free_of(device), labels, measured, groups, units)
         self.rows, self.machine = rows, load_soc(SOC)
 
     @cached_property
@@ -108,7 +85,7 @@ class NetworksFit(LinearFit):
     left_out = "networks"
 
     def __init__(self, unit: str) -> None:
-        free = NPU_NUMBERS[unit]
+        free = load_plan().free_of(unit)
         rows = self._rows(unit, {number.name: number.start for number in free})
         kept, columns = rows.columns["anomalous"] == "no", rows.columns
         self.is_latency = (columns["quantity"] == "latency")[kept]
@@ -125,7 +102,7 @@ class NetworksFit(LinearFit):
     def _rows(self, unit: str, values: Mapping[str, float]) -> Evidence:
         suite = load_suite("networks")
         path = resource("validate", "figures", str(suite.figures))
-        settings = settings_of(NPU_NUMBERS[unit], values)
+        settings = settings_of(load_plan().free_of(unit), values)
         return PublishedNetworks(settings, unit).evidence(suite, path, {})
 
     def _inverted(self, figures: Floats) -> Floats:
@@ -163,12 +140,12 @@ class NetworksFit(LinearFit):
         return Solution(named(best.x), {}, np.full((len(names), len(names)), np.nan), ())
 
 
-def _hosts(options: argparse.Namespace) -> Iterator[FiguresFit]:
-    return (host_fit(device) for device in HOST_NUMBERS)
+def _host_fits(options: argparse.Namespace) -> Iterator[FiguresFit]:
+    return (host_fit(device) for device in ("cpu", "gpu"))
 
 
-def _networks(options: argparse.Namespace) -> Iterator[FiguresFit]:
-    return (NetworksFit(unit) for unit in NPU_NUMBERS)
+def _network_fits(options: argparse.Namespace) -> Iterator[FiguresFit]:
+    return (NetworksFit(unit) for unit in ("npu3720", "npu4000"))
 
 
-HOSTS, NETWORKS = FiguresFits(_hosts), FiguresFits(_networks)
+HOSTS, NETWORKS = FiguresFits(_host_fits), FiguresFits(_network_fits)

@@ -31,12 +31,11 @@ from npusim.validation.unit_figures import (
 )
 from npusim.validation.unit_models import Machine, dpu_cycles
 
+# Bandwidth of DRAM in the architecture table. It is fitted too, but not written: its value is the prior of
+# `npusim.calibration.granite_fit`, which writes it.
 _DRAM = "dram_bytes_per_s"
-"""Bandwidth of DRAM in the architecture table. It is fitted too, but not written: its value is the prior of
-`npusim.calibration.granite_fit`, which writes it."""
 _UNITS = {"cycles": "cycle", "bytes": "B", "s": "s", "share": ""}
-_SHORT = 0.3
-"""Weight of rows that the suite does not judge."""
+_SHORT = 0.3  # weight of rows that the suite does not judge
 
 
 class Stage(Section):
@@ -66,10 +65,20 @@ class Plan(Section):
     dpu_low: dict[str, float]
     dpu_high: dict[str, float]
     """Bounds of parameters; the others are at least 0."""
+    networks: dict[str, dict[str, tuple[float, float, float, str]]]
+    """Start, bounds and unit of the numbers that rates of whole networks determine, by device."""
+
+    def free_of(self, device: str) -> tuple[FreeNumber, ...]:
+        """Return the numbers that rates of whole networks on a device determine."""
+        numbers = self.networks[device].items()
+        return tuple(
+            FreeNumber(name, start, low, high, unit=unit) for name, (start, low, high, unit) in numbers
+        )
 
 
 @cache
-def _plan() -> Plan:
+def load_plan() -> Plan:
+    """Return the shipped plan."""
     return load_model(resource("validate", "definitions", "unit_fits.yaml"), Plan)
 
 
@@ -77,13 +86,13 @@ def fit_dma(machine: Machine, rows: TrainingRows) -> Fitted:
     """Fit eleven numbers of `npu.dma.model`: measured transfers first, then rows of the cost model."""
     numbers: list[FittedNumber] = []
     undetermined: list[str] = []
-    for stage in _plan().dma:
+    for stage in load_plan().dma:
         figures, ((column, least),) = rows(stage.suite), stage.judged.items()
-        measured = figures[load_suite(stage.suite).measured]
         weight = np.where(figures[column] >= least, 1.0, _SHORT)
-
         free = [FreeNumber(name, *bounds) for name, bounds in stage.free.items()]
-        errors = partial(_transfer_errors, machine, figures, weight, measured)
+        errors = partial(
+            _transfer_errors, machine, figures, weight, figures[load_suite(stage.suite).measured]
+        )
         solution = solve(free, errors, stage.softness)
         machine = machine.with_numbers(solution.values)
         undetermined += map(_dma_path, solution.undetermined)
@@ -114,17 +123,13 @@ DMA = UnitFit("dma", fit_dma, ("silicon-dma",))
 class Source:
     """Figures of the fit of the MAC grid, with their weight."""
 
-    table: Callable[[Figures], NDArray[Any]]
-    """Returns figures as rows of DPU_ROW."""
-    sigma: float
-    """Relative error of a row that the equations cannot be expected to explain."""
+    table: Callable[[Figures], NDArray[Any]]  # returns figures as rows of DPU_ROW
+    sigma: float  # relative error of a row that the equations cannot be expected to explain
     counts_as: int | None = None
     """Independent rows that all of them are worth; None: their number. A cost model's grid is many correlated
     rows, which must not outweigh the few measurements."""
-    rows_used: Callable[[Figures, Machine], Any] = lambda figures, machine: slice(None)
-    """Rows that count."""
-    is_speedup: bool = False
-    """Whether the measured value is dense cycles over cycles."""
+    rows_used: Callable[[Figures, Machine], Any] = lambda figures, machine: slice(None)  # rows that count
+    is_speedup: bool = False  # whether the measured value is dense cycles over cycles
 
 
 def _large(figures: Figures, machine: Machine) -> Any:
@@ -146,14 +151,11 @@ SOURCES = {
 }
 """Figures of the fit of the MAC grid, by suite."""
 
+# Weight of the start, where a parameter that no row moves stays: 100 % away costs 0.3 sigma of a row.
 _START_WEIGHT = 0.3
-"""Weight of the start, where a parameter that no row moves stays: 100 % away costs 0.3 sigma of a row."""
-_MOVES = 0.01
-"""Sigmas by which a measured parameter's own size must move a measured row."""
-_UNKNOWN = 0.5
-"""Standard deviation, as a share of a parameter, above which it is called undetermined."""
-_SCALE = 0.05
-"""Added to a start's size in the unit of length, because some starts are near 0."""
+_MOVES = 0.01  # sigmas by which a measured parameter's own size must move a measured row
+_UNKNOWN = 0.5  # standard deviation, as a share of a parameter, above which it is called undetermined
+_SCALE = 0.05  # added to a start's size in the unit of length, because some starts are near 0
 
 
 @dataclass(frozen=True)
@@ -161,11 +163,9 @@ class _Target:
     """Rows of one source, ready to be compared."""
 
     table: NDArray[Any]
-    dense: NDArray[Any] | None
-    """The same rows without zeros, where the measured value is a speed-up."""
+    dense: NDArray[Any] | None  # the same rows without zeros, where the measured value is a speed-up
     measured: Floats
-    weight: float
-    """1 / sigma of a row, less where many rows count as few."""
+    weight: float  # 1 / sigma of a row, less where many rows count as few
 
     def errors(self, machine: Machine) -> Floats:
         """Return errors in weighted sigmas; shape (rows,)."""
@@ -209,8 +209,8 @@ def fit_dpu(machine: Machine, rows: TrainingRows) -> Fitted:
         errors = [target.errors(trial) for target in targets.values()]
         return np.concatenate([*errors, _START_WEIGHT * (values - first) / length])
 
-    low = np.array([_plan().dpu_low.get(name, 0.0) for name in names])
-    high = np.array([_plan().dpu_high.get(name, np.inf) for name in names])
+    low = np.array([load_plan().dpu_low.get(name, 0.0) for name in names])
+    high = np.array([load_plan().dpu_high.get(name, np.inf) for name in names])
     best = least_squares(residuals, first, loss="soft_l1", bounds=(low, high), x_scale=length, max_nfev=60)
     count = sum(len(target.measured) for target in targets.values())
     spread = max(1.0, 2.0 * best.cost / max(1, count - len(names)))
@@ -239,7 +239,7 @@ def _dpu_number(machine: Machine, name: str, value: float, sigma: float, on_sili
 
 
 def _start(machine: Machine) -> dict[str, float]:
-    sheet, plan = machine.soc.npu.dpu.model, _plan()
+    sheet, plan = machine.soc.npu.dpu.model, load_plan()
     unmeasured = {name: float(getattr(sheet, name)) for name in plan.dpu_unmeasured}
     return plan.dpu_start.get(machine.name, unmeasured)
 

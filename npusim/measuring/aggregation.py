@@ -14,21 +14,28 @@ loads that reach it.
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import multiprocessing
 import platform
 import sys
-from collections.abc import Callable, Sequence
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
 import torch_geometric
+from torch import Tensor
+from torch_geometric.nn import MessagePassing as Layer
 
 from npusim import __version__
 from npusim.errors import NpusimError
-from npusim.measuring import aggregation_process
 from npusim.measuring.devices import cache_bytes, highest_clock_hz, processor_name
 from npusim.measuring.document import Benchmark, Device, Measurement, Row, Spread
 from npusim.measuring.running import NothingMeasuredError, noise_warnings
@@ -38,25 +45,23 @@ if TYPE_CHECKING:
     from npusim.measuring.suites import Item
 
 _TURNS = 3
-_SHARE_OF_MEMORY = 0.8
-"""Part of the free memory that an aggregation may take."""
-_PATIENCE_S = 600.0
-"""Longest time of one turn (s)."""
+_SHARE_OF_MEMORY = 0.8  # part of the free memory that an aggregation may take
+_PATIENCE_S = 600.0  # longest time of one turn (s)
 
 Progress = Callable[[float, int, str], None]
 
 
 def counted_bytes(item: Item) -> float:
     """Return npusim's estimate of a row's memory (B)."""
+    return aggregation_bytes(_work(item))
+
+
+def _work(item: Item) -> MessagePassing:
     assert isinstance(item.model, Benchmark)
-    return aggregation_bytes(*_work(item.model))
-
-
-def _work(model: Benchmark) -> tuple[MessagePassing, bool]:
-    sizes, compressed = model.sizes, model.operator == "CsrProduct"
-    chunks = sizes.get("chunks", 1)
-    scaled = model.operator == "MessagePassing"
-    return MessagePassing(sizes["nodes"], sizes["edges"], sizes["hidden"], chunks, scaled), compressed
+    sizes, operator = item.model.sizes, item.model.operator
+    nodes, edges, width, chunks = sizes["nodes"], sizes["edges"], sizes["hidden"], sizes.get("chunks", 1)
+    scaled, compressed = operator == "MessagePassing", operator == "CsrProduct"
+    return MessagePassing(nodes, edges, width, chunks, scaled, compressed)
 
 
 def refuse_too_large(items: Sequence[Item], free_bytes: float | None = None) -> None:
@@ -66,9 +71,8 @@ def refuse_too_large(items: Sequence[Item], free_bytes: float | None = None) -> 
         needed = counted_bytes(item)
         if needed <= free:
             continue
-        assert isinstance(item.model, Benchmark)
-        work, compressed = _work(item.model)
-        fitting = fewest_chunks(work, free) if not compressed else None
+        work = _work(item)
+        fitting = fewest_chunks(work, free) if not work.compressed else None
         allowed = f"chunks of at least {fitting}" if fitting else "fewer nodes or edges"
         raise NpusimError(
             f"{item.id}: found {needed / 1e9:.3g} GB of memory needed and {free / 1e9:.3g} GB free; "
@@ -111,7 +115,7 @@ def measure_aggregations(
     """
     refuse_too_large(items)
     progress, stop = progress or (lambda done, total, what: None), stop or (lambda: False)
-    start = _processes()
+    context = _processes()
     turns: dict[str, list[list[float]]] = {item.id: [] for item in items}
     peaks: dict[str, float | None] = {}
     failures: dict[str, str] = {}
@@ -122,21 +126,42 @@ def measure_aggregations(
         if item.id in failures:
             continue
         progress(number / (_TURNS + 1), len(items), f"running {item.id}")
-        answer = _turn(start, item, budget_s / _TURNS, memory=turn == 0)
+        answer = _turn(context, item, budget_s / _TURNS, memory=turn == 0)
         if "error" in answer:
             failures[item.id] = str(answer["error"])
         elif turn == 0:
             peaks[item.id] = answer["peak_bytes"]
         else:
             turns[item.id].append(answer["latencies_s"])
-    rows = [_row(item, turns[item.id], peaks.get(item.id)) for item in items if turns[item.id]]
+    rows = [
+        Row(
+            id=item.id,
+            model=item.model,
+            precision="f32",
+            latency_s=Spread.of(turns[item.id]),
+            peak_memory_bytes=peaks.get(item.id),
+            counted_memory_bytes=counted_bytes(item),
+            note="PyTorch Geometric, one thread, processor time",
+        )
+        for item in items
+        if turns[item.id]
+    ]
     if not rows:
         raise NothingMeasuredError("CPU", failures)
+    device = Device(
+        kind="cpu",
+        name=processor_name(),
+        os=platform.system() or None,
+        cores=1,
+        clock_hz=highest_clock_hz("cpu"),
+        cache_bytes=cache_bytes(1),
+        settings={"torch": torch.__version__, "torch_geometric": torch_geometric.__version__},
+    )
     return Measurement(
         npusim=__version__,
         date=datetime.date.today().isoformat(),
         complete=not stop(),
-        device=_device(),
+        device=device,
         rows=tuple(rows),
         warnings=(*(f"{name}: {why}" for name, why in failures.items()), *noise_warnings(rows)),
     )
@@ -147,15 +172,16 @@ def _processes() -> Any:
     if sys.platform == "win32":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([aggregation_process.__name__])
+    context.set_forkserver_preload([__name__])
     return context
 
 
 def _turn(context: Any, item: Item, seconds: float, memory: bool) -> dict[str, Any]:
+    """Measure an aggregation in a process of its own and return its answer, or the error."""
     assert isinstance(item.model, Benchmark)
     ours, theirs = context.Pipe()
     arguments = (theirs, item.model.operator, dict(item.model.sizes), seconds, memory)
-    process = context.Process(target=aggregation_process.run, args=arguments)
+    process = context.Process(target=answer_through, args=arguments)
     process.start()
     theirs.close()
     try:
@@ -170,63 +196,133 @@ def _turn(context: Any, item: Item, seconds: float, memory: bool) -> dict[str, A
             process.join()
 
 
-def _row(item: Item, turns: list[list[float]], peak: float | None) -> Row:
-    return Row(
-        id=item.id,
-        model=item.model,
-        precision="f32",
-        latency_s=Spread.of(turns),
-        peak_memory_bytes=peak,
-        counted_memory_bytes=counted_bytes(item),
-        note="PyTorch Geometric, one thread, processor time",
-    )
+# Option of mallopt(3): larger allocations return to the system when they are freed.
+_M_MMAP_THRESHOLD, _HANDED_BACK_BYTES = -3, 65536
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_WARM_UP = {"nodes": 64, "edges": 256, "hidden": 32, "chunks": 1}
+_MOST_READINGS = 20
 
 
-def _device() -> Device:
-    return Device(
-        kind="cpu",
-        name=processor_name(),
-        os=platform.system() or None,
-        cores=1,
-        clock_hz=highest_clock_hz("cpu"),
-        cache_bytes=cache_bytes(1),
-        settings={"torch": torch.__version__, "torch_geometric": torch_geometric.__version__},
-    )
+class Aggregation(Layer):
+    """Sums of neighbours' features, scaled by the edges' weights; means without weights."""
+
+    def __init__(self, chunks: int, scaled: bool) -> None:
+        super().__init__(aggr="add" if scaled else "mean", decomposed_layers=chunks)
+
+    def forward(self, x: Tensor, edge_index: Tensor, weight: Tensor | None) -> Tensor:
+        """Return the aggregate [nodes, features]."""
+        return self.propagate(edge_index, x=x, weight=weight)
+
+    def message(self, x_j: Tensor, weight: Tensor | None) -> Tensor:
+        """Return the messages [edges, features]."""
+        return x_j if weight is None else weight.view(-1, 1) * x_j
+
+
+def prepared(operator: str, sizes: Mapping[str, int]) -> Callable[[], Tensor]:
+    """Return an aggregation along random edges, ready to run."""
+    random = torch.Generator().manual_seed(0)
+    nodes, edges = sizes["nodes"], sizes["edges"]
+    x = torch.randn(nodes, sizes["hidden"], generator=random)
+    ends = torch.randint(0, nodes, (2, edges), generator=random)
+    if operator == "CsrProduct":
+        return lambda: _csr_product(x, ends, nodes)
+    scaled = operator == "MessagePassing"
+    weight = torch.rand(edges, generator=random) if scaled else None
+    module = Aggregation(sizes.get("chunks", 1), scaled)
+    return lambda: module(x, ends, weight)
+
+
+def _csr_product(x: Tensor, ends: Tensor, nodes: int) -> Tensor:
+    """Sort the edges by target into compressed rows and multiply."""
+    target, order = ends[1].sort()
+    starts = torch.zeros(nodes + 1, dtype=torch.int64)
+    starts[1:] = torch.bincount(target, minlength=nodes).cumsum(0)
+    values = torch.ones(len(target))
+    matrix = torch.sparse_csr_tensor(starts, ends[0][order], values, (nodes, nodes), check_invariants=False)
+    return matrix @ x
+
+
+def answer_through(
+    pipe: Connection, operator: str, sizes: Mapping[str, int], seconds: float, memory: bool
+) -> None:
+    """Measure an aggregation and send {"latencies_s": [...]} or {"peak_bytes": ...}, or {"error": ...}."""
+    try:
+        torch.set_num_threads(1)
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        with torch.no_grad():
+            prepared(operator, _WARM_UP)()
+            pipe.send(_peak(operator, sizes) if memory else _times(operator, sizes, seconds))
+    except Exception as error:  # the parent process reports it
+        pipe.send({"error": f"{type(error).__name__}: {error}"})
+    finally:
+        pipe.close()
+
+
+def _times(operator: str, sizes: Mapping[str, int], seconds: float) -> dict[str, Any]:
+    """Return readings of the process's own processor time, so that other programs do not count."""
+    call = prepared(operator, sizes)
+    call()
+    latencies_s: list[float] = []
+    while not latencies_s or (sum(latencies_s) < seconds and len(latencies_s) < _MOST_READINGS):
+        began = time.process_time()
+        call()
+        latencies_s.append(time.process_time() - began)
+    return {"latencies_s": latencies_s}
+
+
+def _peak(operator: str, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return the growth of the memory; the allocator returns freed blocks to the system meanwhile."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _HANDED_BACK_BYTES)
+    before = psutil.Process().memory_info().rss
+    with suppress(OSError):
+        _CLEAR.write_text("5")  # Linux forgets the peak so far
+    prepared(operator, sizes)()
+    peak = _peak_rss()
+    return {"peak_bytes": float(peak - before) if peak > before else None}
+
+
+def _peak_rss() -> int:
+    """Return the peak of this process's memory (B); 0 where it is unknown."""
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    with suppress(OSError, StopIteration):
+        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    return 0
 
 
 _INDEX_BYTES, _VALUE_BYTES = float(DType.INT64.bytes), float(DType.FP32.bytes)
-"""PyTorch Geometric's node numbers and, as it makes them, features and weights."""
-_SORTED_COLUMNS = 16
-"""Columns from which PyTorch sorts what it scatters (can_use_expanded_index_path)."""
+_SORTED_COLUMNS = 16  # columns from which PyTorch sorts what it scatters (can_use_expanded_index_path)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheHierarchy:
-    """Caches and address translation of one core."""
+    """Caches and address translation of one core: entries of the second-level TLB, width of a load (B)."""
 
     l1_bytes: float
     l2_bytes: float
     llc_bytes: float
     tlb_entries: float
-    """Pages of the second-level TLB."""
     page_bytes: float
     line_bytes: float
     vector_bytes: float
-    """Width of a load (B)."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePassing:
-    """An aggregation along edges in chunks."""
+    """An aggregation along edges (self-loops included) in chunks of the features of all heads.
+
+    Messages are multiplied by a weight where `scaled`, as in GCN and GAT. Edges are sorted into a matrix in
+    compressed rows where `compressed`.
+    """
 
     nodes: int
     edges: int
-    """Edges, self-loops included."""
     width: int
-    """Aggregated features, all heads together."""
     chunks: int = 1
     scaled: bool = True
-    """Whether messages are multiplied by a weight, as in GCN and GAT."""
+    compressed: bool = False
 
     @property
     def chunk_width(self) -> int:
@@ -267,7 +363,7 @@ def peak_memory_bytes(work: MessagePassing, features: int, listed: int, heads: i
     return tables + lists + weights + copies * work.edges * work.chunk_width * _VALUE_BYTES
 
 
-def aggregation_bytes(work: MessagePassing, compressed: bool = False) -> float:
+def aggregation_bytes(work: MessagePassing) -> float:
     """Return the peak memory of an aggregation alone in PyTorch Geometric (B).
 
     Features, edges and weights are always there. A chunk's messages are fetched while the messages of the
@@ -278,7 +374,7 @@ def aggregation_bytes(work: MessagePassing, compressed: bool = False) -> float:
     table = work.nodes * work.width * _VALUE_BYTES
     lists = work.edges * (2.0 * _INDEX_BYTES + (_VALUE_BYTES if work.scaled else 0.0))
     sorting = 4.0 * work.edges * _INDEX_BYTES
-    if compressed:
+    if work.compressed:
         return 3.0 * table + lists + sorting
     messages = work.edges * work.chunk_width * _VALUE_BYTES
     held = messages * (2.0 if work.scaled else 1.0)
@@ -286,25 +382,6 @@ def aggregation_bytes(work: MessagePassing, compressed: bool = False) -> float:
     if work.chunks > 1:
         held = max(held, 2.0 * messages, table + messages)
     return 2.0 * table + lists + held
-
-
-def edges_read(work: MessagePassing) -> float:
-    """Return the number of edges read: all of them for each chunk."""
-    return float(work.edges * work.chunks)
-
-
-def traffic_bytes(work: MessagePassing, caches: CacheHierarchy) -> float:
-    """Return the traffic of an aggregation between caches and memory (B).
-
-    Indices and messages stream; each step writes and reads the messages. Rows of the table cause traffic
-    where the last level does not hold them.
-    """
-    row = work.chunk_width * _VALUE_BYTES
-    steps = 4.0 if work.scaled else 2.0  # written and read, and so the scaled copy
-    streams = 2.0 * _INDEX_BYTES + steps * row + (_VALUE_BYTES if work.scaled else 0.0)
-    lines = max(row, caches.line_bytes)
-    rows = _missed(work.nodes * row, caches.llc_bytes) * lines
-    return edges_read(work) * (streams + rows) + 2.0 * work.nodes * work.width * _VALUE_BYTES
 
 
 def miss_rates(work: MessagePassing, caches: CacheHierarchy) -> MissRates:

@@ -1,96 +1,47 @@
 """Imports a folder of OpenVINO's benchmark_app: reports, console output, counters.
 
-All files must be of the same run. `_PLACES` says where each quantity stands in the reports.
+All files must be of the same run. `configs/importers/benchmark_app.yaml` says how
+reports name each quantity.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter as Occurrences
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import Field
 
 import npusim
 from npusim.config.loading import as_model
-from npusim.config.reading import read_json
+from npusim.config.reading import read_json, read_yaml
 from npusim.config.tables import Choice, Number, Text, places_of
 from npusim.documents import Part
 from npusim.errors import ConfigError, FileError, shown
 from npusim.files import read_text
+from npusim.locate import resource
 from npusim.measuring.document import UNKNOWN_CHIP, Counter, Device, Measurement, ModelFile, Row, Spread
 
 DeviceKind = Literal["npu", "gpu", "cpu"]
 Hint = Literal["latency", "throughput"]
-Section = Literal["options", "setup", "results"]
+Section = Literal["options", "setup", "results", "none"]
 
-_PLACES: Mapping[str, Mapping[Section, tuple[str, ...]]] = {
-    "device": {
-        "options": ("d", "target_device"),
-        "setup": ("target device", "EXECUTION_DEVICES", "Execution Devices"),
-    },
-    "requests": {
-        "options": ("nireq", "number_infer_requests"),
-        "setup": ("number of parallel infer requests", "OPTIMAL_NUMBER_OF_INFER_REQUESTS"),
-    },
-    "precision": {"options": ("infer_precision",), "setup": ("INFERENCE_PRECISION_HINT",)},
-    "hint": {"options": ("hint", "perf_hint"), "setup": ("PERFORMANCE_HINT",)},
-    "api": {"setup": ("API",)},
-    "profiling": {"options": ("pc", "perf_counts")},
-    "model file": {"options": ("m", "path_to_model")},
-    "network": {"setup": ("NETWORK_NAME", "topology")},
-    "batch size": {"setup": ("batch size",)},
-    "tiles": {"setup": ("NPU_TILES",)},
-    "turbo": {"setup": ("NPU_TURBO",)},
-    "version": {"setup": ("Build",)},
-    "iterations": {"results": ("total number of iterations",)},
-}
-"""Sections of a report that hold each quantity, and its names there; the first match counts."""
-_NAMES = {
-    "target_device": "target device",
-    "api": "API",
-    "batch_size": "batch size",
-    "nireq": "number of parallel infer requests",
-    "iterations_num": "total number of iterations",
-    "percentile_boundary": "Percentile boundary",
-    "Count": "total number of iterations",
-    "Throughput": "throughput",
-    "Model batch size": "batch size",
-    "latency (ms)": "median",
-    **dict.fromkeys(("latency_median", "Median latency (ms)", "Median"), "median"),
-    **dict.fromkeys(
-        ("latency_avg", "latency_average", "Average latency (ms)", "avg latency", "Average"), "average"
-    ),
-    **dict.fromkeys(("latency_min", "Min latency (ms)", "min latency", "Min"), "min"),
-    **dict.fromkeys(("latency_max", "Max latency (ms)", "max latency", "Max"), "max"),
-}
-"""One name for each value that C++ and Python, CSV, JSON and the console call differently."""
+_NAMES = read_yaml(resource("configs", "importers", "benchmark_app.yaml")).data
+_NAME_OF: dict[str, str] = {alias: name for name, aliases in _NAMES["names"].items() for alias in aliases}
 _TIMES = ("median", "average", "min", "max")
-_CSV_SECTIONS: Mapping[str, Section | None] = {
-    "Command line parameters": "options",
-    "Configuration setup": "setup",
-    "Execution results": "results",
-    "Group Latencies": None,
-}
-_JSON_SECTIONS: Mapping[str, Section] = {
-    "cmd_options": "options",
-    "configuration_setup": "setup",
-    "execution_results": "results",
-}
-_THROUGHPUT_HINTS = ("throughput", "tput", "cumulative_throughput", "ctput")
+_ITERATIONS = "total number of iterations"
 _DEVICE = re.compile(r"(NPU|GPU|CPU)(\.\d+)?")
 _PRECISION = re.compile(r"\b(b?f)(?:loat)?(16|32)\b")
 _PERCENTILE = re.compile(r"latency \(\d+ percentile\) \(ms\)")
 _INFO = re.compile(r"^\[ INFO \]\s+(?P<name>[A-Za-z_ ]+?)\s*(?:: ?|\.{3,} )\s*(?P<value>.*?)\s*$")
 _PRINTED = re.compile(r"^\[ INFO \]\s+Throughput:\s", re.MULTILINE)
-_ENCODINGS = {b"\xff\xfe": ("utf-16",), b"\xfe\xff": ("utf-16",)}
-_PRINTED_UNITS = {"throughput": "FPS", "total number of iterations": "iterations"}
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MS = 1e-3
-_SAME_RATE = 0.002
-"""Largest relative difference of one run's rate between two reports, besides a hundredth: rounding."""
+_SAME_RATE = 0.002  # largest relative difference of one run's rate between reports, besides a hundredth
 _REMEDY = (
     "a folder with benchmark_report.csv, benchmark_report.json or what benchmark_app printed (.txt, .log)"
 )
@@ -104,10 +55,6 @@ class ReportValue:
     file: str
     line: int | None
     key: str
-
-    def without(self, unit: str) -> ReportValue:
-        """Return the value without its unit."""
-        return replace(self, text=self.text.removesuffix(unit).strip())
 
     def number(self, *, whole: bool = False) -> float:
         """Return the value as a number above 0, or raise an error."""
@@ -125,45 +72,49 @@ class ReportValue:
 
 @dataclass
 class Report:
-    """One report of a run."""
+    """One report of a run: values by section (options without their dashes), and times of the latency (s)."""
 
     file: str
     values: dict[Section, dict[str, ReportValue]] = field(
-        default_factory=lambda: {"options": {}, "setup": {}, "results": {}}
+        default_factory=lambda: {"options": {}, "setup": {}, "results": {}, "none": {}}
     )
-    """Values by section; options without their dashes."""
     times_s: dict[str, float] = field(default_factory=dict)
-    """`median`, `average`, `min`, `max` of the latency, where reported (s)."""
 
+    @property
+    def results(self) -> dict[str, ReportValue]:
+        """The values of the results."""
+        return self.values["results"]
+
+    @property
     def throughput(self) -> ReportValue:
-        """Return the inputs per second; a report without them is cut off."""
-        if "throughput" not in self.values["results"]:
+        """Inputs per second; a report without them is cut off."""
+        if "throughput" not in self.results:
             raise ConfigError("no throughput", file=self.file, allowed="the whole report of a finished run")
-        return self.values["results"]["throughput"]
+        return self.results["throughput"]
 
-    def add(self, section: Section, name: str, value: ReportValue) -> None:
+    def add(self, section: Section, name: str, text: str, line: int | None, key: str) -> None:
         """Add a value of a CSV or JSON report."""
+        value = ReportValue(text, self.file, line, key)
         if section == "options":
             self.values[section][name.lstrip("-")] = value
             return
-        name = _NAMES.get(name, "percentile" if _PERCENTILE.fullmatch(name) else name)
+        name = _NAME_OF.get(name, "percentile" if _PERCENTILE.fullmatch(name) else name)
         self.values[section].setdefault(name, value)
 
     def read_times(self) -> None:
         """Read the times among the results, which are in ms."""
-        results = self.values["results"]
-        boundary = results.get("Percentile boundary")
+        boundary = self.results.get("Percentile boundary")
         if boundary is not None and boundary.number() != 50.0:
-            results.pop("median", None)
+            self.results.pop("median", None)
         for name in _TIMES:
-            if name not in results:
-                continue
-            if re.fullmatch(r"0\.0+", results[name].text):
-                raise results[name].refusal(
+            value = self.results.get(name)
+            if value is not None and re.fullmatch(r"0\.0+", value.text):
+                raise value.refusal(
                     "a number above 0; below 5 us it is rounded to 0.00: "
                     "put what benchmark_app printed beside it"
                 )
-            self.times_s[name] = results[name].number() * _MS
+            if value is not None:
+                self.times_s[name] = value.number() * _MS
 
 
 @dataclass(frozen=True)
@@ -175,19 +126,25 @@ class BenchmarkRun:
     warnings: list[str] = field(default_factory=list)
 
     def value(self, quantity: str) -> ReportValue | None:
-        """Return the value of a quantity of `_PLACES`; None where no report has it."""
-        for section, names in _PLACES[quantity].items():
+        """Return the value of a quantity; None where no report has it."""
+        sections: tuple[Section, ...] = ("options", "setup")
+        for section in sections:
             for report in self.reports:
-                for name in names:
+                for name in _NAMES[section].get(quantity, ()):
                     if name in report.values[section]:
                         return report.values[section][name]
         return None
+
+    def text(self, quantity: str) -> str:
+        """Return the text of a quantity; empty where no report has it."""
+        value = self.value(quantity)
+        return value.text if value else ""
 
 
 def from_benchmark_app(
     directory: str | Path, *, kind: DeviceKind | None = None, name: str | None = None
 ) -> Measurement:
-    """Return the measurement that a folder of benchmark_app holds.
+    """Return the measurement that a folder of benchmark_app holds: one row.
 
     Parameters
     ----------
@@ -198,11 +155,6 @@ def from_benchmark_app(
         Class of device: npu, gpu, cpu. Needed where OpenVINO chose the device (``AUTO``).
     name : str, optional
         Name of the chip, which benchmark_app does not report.
-
-    Returns
-    -------
-    Measurement
-        One row: latency from the median, minimum and maximum; throughput in inferences per second.
 
     Raises
     ------
@@ -216,33 +168,33 @@ def from_benchmark_app(
     precision = _precision(run, device_kind)
     model, hint = _model(run), _hint(run)
     latency, notes = _latency(run)
-    rate = max(run.reports, key=lambda report: len(report.throughput().text)).throughput().number()
-    requests, tiles, turbo = run.value("requests"), run.value("tiles"), run.value("turbo")
-    profiled, version = run.value("profiling"), run.value("version")
-    counters = next((name for name, _ in _COUNTERS if (run.directory / name).exists()), None)
-    if counters or (profiled and profiled.text.lower() != "false"):
+    rate = max(run.reports, key=lambda report: len(report.throughput.text)).throughput.number()
+    requests, turbo, tiles = run.value("requests"), run.text("turbo"), run.text("tiles")
+    counters = next((name for name in _NAMES["counters"] if (run.directory / name).exists()), None)
+    if counters or run.text("profiling").lower() not in ("", "false"):
         notes.append("with profiling on: longer than without")
     row = Row(
         id=f"{model.stem} {hint}",
         model=model,
         hint=hint,
         requests=int(requests.number(whole=True)) if requests else 1,
-        tiles=int(tiles.text) if tiles and re.fullmatch("[1-9][0-9]*", tiles.text) else None,
+        tiles=int(tiles) if re.fullmatch("[1-9][0-9]*", tiles) else None,
         precision=precision,
         latency_s=latency,
         throughput_per_s=rate / _batch(run),
         operators=_operators(run, counters) if counters else (),
         note="; ".join(notes),
     )
+    device = Device(
+        kind=device_kind,
+        name=name or UNKNOWN_CHIP,
+        openvino=run.text("version") or None,
+        turbo=turbo.upper() in ("YES", "TRUE", "1") if run.value("turbo") else None,
+    )
     return Measurement(
         npusim=npusim.__version__,
         tool="benchmark_app",
-        device=Device(
-            kind=device_kind,
-            name=name or UNKNOWN_CHIP,
-            openvino=(version.text or None) if version else None,
-            turbo=None if turbo is None else turbo.text.upper() in ("YES", "TRUE", "1"),
-        ),
+        device=device,
         rows=(row,),
         warnings=tuple(run.warnings),
     )
@@ -257,9 +209,8 @@ def _reports(directory: Path) -> tuple[Report, ...]:
     printed = {path: text for path in logs if _PRINTED.search(text := _console_text(path))}
     if len(printed) > 1:
         names = ", ".join(path.name for path in printed)
-        raise FileError(
-            str(directory), f"holds what several runs printed ({names})", "keep one run per folder"
-        )
+        problem = f"holds what several runs printed ({names})"
+        raise FileError(str(directory), problem, "keep one run per folder")
     reports = [_printed_report(path, text) for path, text in printed.items()]
     # The console output has more digits: times below 5 us are 0.00 ms in the reports.
     needs_times = not any(report.times_s for report in reports)
@@ -270,14 +221,14 @@ def _reports(directory: Path) -> tuple[Report, ...]:
                 reports[-1].read_times()
     if not reports:
         raise FileError(str(directory), "holds no report of benchmark_app", f"give {_REMEDY}")
-    first = reports[0].throughput().number()
+    first = reports[0].throughput.number()
     for other in reports[1:]:
-        rate = other.throughput().number()
+        rate = other.throughput.number()
         if abs(first - rate) > _SAME_RATE * max(first, rate) + 0.01:
             raise ConfigError(
                 f"a throughput of {rate:g} a second, but {first:g} in {Path(reports[0].file).name}",
                 file=other.file,
-                line=other.throughput().line,
+                line=other.throughput.line,
                 allowed="files of one run",
             )
     return tuple(reports)
@@ -285,25 +236,23 @@ def _reports(directory: Path) -> tuple[Report, ...]:
 
 def _csv_report(path: Path) -> Report:
     """Return the values of a benchmark_report.csv."""
-    report, section, known = Report(str(path)), None, False
+    report, sections = Report(str(path)), _NAMES["csv_sections"]
+    section: Section | None = None
     for number, line in enumerate(read_text(path).splitlines(), 1):
         text = line.strip().removesuffix(";")
         if not text:
             continue
-        if text in _CSV_SECTIONS:
-            section, known = _CSV_SECTIONS[text], True
+        if text in sections:
+            section = sections[text]
             continue
         name, separator, value = text.partition(";")
         # The program in C++ ends every line with a separator, that in Python an option without value.
         bare = section == "options" and line.strip().endswith(";")
-        if not known or (not separator and not bare):
-            allowed = (
-                "`name;value` below `Command line parameters`, `Configuration setup` or `Execution results`"
-            )
-            raise ConfigError(shown(text), file=str(path), line=number, allowed=allowed)
-        if section is not None:
-            report.add(section, name.strip(), ReportValue(value.strip(), str(path), number, name.strip()))
-    if not report.values["results"]:
+        if section is None or (not separator and not bare):
+            known = "`Command line parameters`, `Configuration setup` or `Execution results`"
+            raise ConfigError(shown(text), file=str(path), line=number, allowed=f"`name;value` below {known}")
+        report.add(section, name.strip(), value.strip(), number, name.strip())
+    if not report.results:
         allowed = "a report of benchmark_app with `Execution results`"
         raise ConfigError("no results", file=str(path), line=1, allowed=allowed)
     return report
@@ -312,7 +261,7 @@ def _csv_report(path: Path) -> Report:
 def _json_report(path: Path) -> Report:
     """Return the values of a benchmark_report.json."""
     data, report = read_json(path).data, Report(str(path))
-    for block, section in _JSON_SECTIONS.items():
+    for block, section in _NAMES["json_sections"].items():
         entries = data.get(block, {}) if isinstance(data, dict) else None
         if not isinstance(entries, Mapping) or (section == "results" and not entries):
             found = shown(entries) if entries else f"no `{block}`"
@@ -320,7 +269,7 @@ def _json_report(path: Path) -> Report:
             raise ConfigError(found, file=str(path), key=block, allowed=allowed)
         for name, value in entries.items():
             if not isinstance(value, list | dict):
-                report.add(section, name, ReportValue(str(value), str(path), None, f"{block}.{name}"))
+                report.add(section, name, str(value), None, f"{block}.{name}")
     return report
 
 
@@ -333,11 +282,11 @@ def _printed_report(path: Path, text: str) -> Report:
             continue
         name = match["name"].strip()
         value = ReportValue(match["value"], str(path), number, name)
-        known = _NAMES.get(name) if name[0].isupper() else None
+        known = _NAME_OF.get(name, "") if name[0].isupper() else ""
         if known in _TIMES:
             report.times_s.setdefault(known, _printed_time_s(value))
-        elif known in _PRINTED_UNITS:
-            report.values["results"][known] = value.without(_PRINTED_UNITS[known])
+        elif known in _NAMES["printed_units"]:
+            report.results[known] = _without(value, _NAMES["printed_units"][known])
         elif known == "batch size":
             report.values["setup"][known] = value
         else:
@@ -349,43 +298,42 @@ def _console_text(path: Path) -> str:
     """Return a console output; PowerShell writes what it redirects in UTF-16."""
     try:
         with path.open("rb") as file:
-            mark = file.read(2)
+            is_utf_16 = file.read(2) in _UTF_16_MARKS
     except OSError:
-        mark = b""
-    return read_text(path, encodings=_ENCODINGS.get(mark, ("utf-8-sig",)))
+        is_utf_16 = False
+    return read_text(path, encodings=("utf-16" if is_utf_16 else "utf-8-sig",))
 
 
 def _printed_time_s(value: ReportValue) -> float:
     """Return a printed time (s); the program chooses between us and ms."""
     for unit, scale in (("ms", _MS), ("us", 1e-6)):
         if value.text.endswith(f" {unit}"):
-            return value.without(unit).number() * scale
+            return _without(value, unit).number() * scale
     raise value.refusal("a number above 0 with the unit ms or us")
+
+
+def _without(value: ReportValue, unit: str) -> ReportValue:
+    return replace(value, text=value.text.removesuffix(unit).strip())
 
 
 def _kind(run: BenchmarkRun, wanted: DeviceKind | None) -> DeviceKind:
     """Return the class of device that ran, which must be the wanted one."""
     value = run.value("device")
     text = re.sub(r"[\[\]'\"\s]", "", value.text) if value else ""
+    file, line = (value.file, value.line) if value else (str(run.directory), None)
     match = _DEVICE.fullmatch(text)
-    if match is None:
-        if wanted:
-            return wanted
-        raise ConfigError(
-            f"the device {shown(text)}" if text else "no device",
-            file=value.file if value else str(run.directory),
-            line=value.line if value else None,
-            allowed="NPU, GPU or CPU; or say which of them it was",
-        )
-    kind = match[1].lower()
-    if wanted and wanted != kind and value:
-        raise ConfigError(f"the device {text}", file=value.file, line=value.line, allowed=wanted.upper())
+    if match is None and not wanted:
+        found = f"the device {shown(text)}" if text else "no device"
+        allowed = "NPU, GPU or CPU; or say which of them it was"
+        raise ConfigError(found, file=file, line=line, allowed=allowed)
+    kind = match[1].lower() if match else wanted
+    if wanted and wanted != kind:
+        raise ConfigError(f"the device {text}", file=file, line=line, allowed=wanted.upper())
     return cast(DeviceKind, kind)
 
 
 def _precision(run: BenchmarkRun, kind: DeviceKind) -> str | None:
-    value = run.value("precision")
-    if value and (word := _PRECISION.search(value.text)):
+    if word := _PRECISION.search(run.text("precision")):
         return f"{word[1]}{word[2]}"
     if kind == "npu":
         return "f16"
@@ -397,21 +345,17 @@ def _precision(run: BenchmarkRun, kind: DeviceKind) -> str | None:
 
 
 def _model(run: BenchmarkRun) -> ModelFile:
-    path = run.value("model file")
-    if path and path.text:
-        return ModelFile.at(path.text)
-    network = run.value("network")
-    run.warnings.append("the run does not tell the name of the model's file")
-    return ModelFile.at(network.text if network and network.text else "unknown")
+    path = run.text("model file")
+    if not path:
+        run.warnings.append("the run does not tell the name of the model's file")
+    return ModelFile.at(path or run.text("network") or "unknown")
 
 
 def _hint(run: BenchmarkRun) -> Hint:
-    value = run.value("hint")
-    hint = value.text.lower().rpartition(".")[2] if value else ""
-    if hint in ("latency", *_THROUGHPUT_HINTS):
-        return "latency" if hint == "latency" else "throughput"
-    api = run.value("api")
-    return "latency" if api and api.text.lower() == "sync" else "throughput"
+    hint = run.text("hint").lower().rpartition(".")[2]
+    if hint not in ("latency", *_NAMES["throughput_hints"]):
+        hint = "latency" if run.text("api").lower() == "sync" else "throughput"
+    return "latency" if hint == "latency" else "throughput"
 
 
 def _latency(run: BenchmarkRun) -> tuple[Spread | None, list[str]]:
@@ -432,43 +376,32 @@ def _latency(run: BenchmarkRun) -> tuple[Spread | None, list[str]]:
         allowed = "a median between minimum and maximum"
         found = f"{low:g} s, {middle:g} s, {high:g} s as minimum, middle and maximum"
         raise ConfigError(found, file=report.file, allowed=allowed)
-    count = run.value("iterations")
-    repetitions = int(count.number(whole=True)) if count else 1
+    counts = [r.results[_ITERATIONS] for r in run.reports if _ITERATIONS in r.results]
+    repetitions = int(counts[0].number(whole=True)) if counts else 1
     return Spread(median_s=middle, low_s=low, high_s=high, repetitions=repetitions), notes
 
 
 def _batch(run: BenchmarkRun) -> float:
     """Return the number of inputs per inference: benchmark_app's throughput counts inputs."""
     value = run.value("batch size")
-    if value is None:
-        return 1.0
-    if not value.text.isdigit():
+    if value is not None and value.text.isdigit():
+        return value.number(whole=True)
+    if value is not None:
         run.warnings.append(f"the batch size is {shown(value.text)}: an input is taken for an inference")
-        return 1.0
-    return value.number(whole=True)
+    return 1.0
 
 
 _STATUSES = ("NOT_RUN", "OPTIMIZED_OUT", "EXECUTED")
-_STATUS = Choice("execStatus", _STATUSES)
-_COLUMNS = (
-    Text("layerName"),
-    _STATUS,
-    Text("layerType"),
-    Text("execType"),
-    Number("realTime (ms)", above=False),
-    Number("cpuTime (ms)", above=False),
-)
+# Columns of the counters in CSV, by the key of the counters in JSON.
+_COLUMNS = {
+    "name": Text("layerName"),
+    "status": Choice("execStatus", _STATUSES),
+    "node_type": Text("layerType"),
+    "exec_type": Text("execType"),
+    "real_time": Number("realTime (ms)", above=False),
+    "cpu_time": Number("cpuTime (ms)", above=False),
+}
 Milliseconds = Annotated[float, Field(ge=0)]
-
-
-class _Line(NamedTuple):
-    """An operator of one request."""
-
-    name: str
-    status: str
-    type: str
-    executed_as: str
-    time_ms: float
 
 
 class _Node(Part):
@@ -494,54 +427,55 @@ class _JsonCounters(Part):
 
 def _operators(run: BenchmarkRun, name: str) -> tuple[Counter, ...]:
     """Return the executed operators by name and occurrence, each with its median over the requests."""
-    operators: dict[tuple[str, int], list[_Line]] = {}
-    for request in dict(_COUNTERS)[name](run.directory / name):
-        seen: dict[str, int] = {}
-        for line in request:
-            seen[line.name] = seen.get(line.name, 0) + 1
-            operators.setdefault((line.name, seen[line.name]), []).append(line)
+    operators: dict[tuple[str, int], list[_Node]] = {}
+    read = _json_counters if name.endswith(".json") else _csv_counters
+    for request in read(run.directory / name):
+        seen: Occurrences[str] = Occurrences()
+        for node in request:
+            seen[node.name] += 1
+            operators.setdefault((node.name, seen[node.name]), []).append(node)
     counters = tuple(
         Counter(
-            name=lines[0].name or "unnamed",
-            type=lines[0].type,
-            executed_as=lines[0].executed_as,
-            latency_s=median(line.time_ms * _MS for line in lines),
+            name=nodes[0].name or "unnamed",
+            type=nodes[0].node_type,
+            executed_as=nodes[0].exec_type,
+            latency_s=median(node.real_time * _MS for node in nodes),
         )
-        for lines in operators.values()
-        if lines[0].status == "EXECUTED"
+        for nodes in operators.values()
+        if nodes[0].status.removeprefix("Status.") == "EXECUTED"
     )
     if name.endswith("average_counters_report.json") and len(counters) <= 1:
         run.warnings.append(f"{name} holds {len(counters)} operators: take -report_type detailed_counters")
     return counters
 
 
-def _csv_counters(path: Path) -> Sequence[Sequence[_Line]]:
+def _csv_counters(path: Path) -> Sequence[Sequence[_Node]]:
     """Return the requests of a counters report in CSV."""
     requests = list(_csv_requests(path))
     if not requests:
-        header = ";".join(column.name for column in _COLUMNS)
+        header = ";".join(column.name for column in _COLUMNS.values())
         raise ConfigError("an empty file", file=str(path), line=1, allowed=f"the columns {header}")
     return requests
 
 
-def _csv_requests(path: Path) -> Iterator[list[_Line]]:
-    """Yield the lines of each request: a header, its operators and a line `Total`."""
-    file, places, lines = str(path), None, list[_Line]()
+def _csv_requests(path: Path) -> Iterator[list[_Node]]:
+    """Yield the operators of each request: a header, a line per operator and a line `Total`."""
+    file, places, nodes = str(path), None, list[_Node]()
     for number, text in enumerate(read_text(path).splitlines(), 1):
         if not text.strip():
             continue
         fields = _fields(text)
         if places is None:
             header = [name.strip() for name in text.strip().removesuffix(";").split(";")]
-            places = places_of(header, _COLUMNS, file, number, further=False)
+            places = places_of(header, list(_COLUMNS.values()), file, number, further=False)
         elif len(fields) != len(_COLUMNS):
             allowed = f"{len(_COLUMNS)}, as in the header"
             raise ConfigError(f"{len(fields)} fields", file=file, line=number, allowed=allowed)
         elif fields[places[0]] == "Total" and not fields[places[1]]:
-            yield lines
-            places, lines = None, []
+            yield nodes
+            places, nodes = None, []
         else:
-            lines.append(_line([fields[place] for place in places], file, number))
+            nodes.append(_node([fields[place] for place in places], file, number))
     if places is not None:
         found = "a file that ends before its `Total`"
         raise ConfigError(found, file=file, line=number, allowed="a whole file, as benchmark_app leaves it")
@@ -556,44 +490,32 @@ def _fields(text: str) -> list[str]:
     return [part.strip() for part in (";".join(fields[: spare + 1]), *fields[spare + 1 :])]
 
 
-def _line(fields: list[str], file: str, number: int) -> _Line:
-    """Check the fields of an operator."""
+def _node(fields: list[str], file: str, number: int) -> _Node:
+    """Return an operator from its checked fields, in the order of `_COLUMNS`."""
     fields[1] = fields[1].removeprefix("Status.")
-    for column, text in zip(_COLUMNS, fields, strict=True):
+    for column, text in zip(_COLUMNS.values(), fields, strict=True):
         if column.value(text) is None:
             key = f"{shown(fields[0])} {column.name}"
             raise ConfigError(shown(text), file=file, line=number, key=key, allowed=column.allowed)
-    name, status, kind, executed_as, time_ms, _ = fields
-    return _Line(name, status, kind, executed_as, float(time_ms))
+    return _Node.model_validate(dict(zip(_COLUMNS, fields, strict=True)))
 
 
-def _json_counters(path: Path) -> Sequence[Sequence[_Line]]:
+def _json_counters(path: Path) -> Sequence[Sequence[_Node]]:
     """Return the requests of a counters report in JSON."""
     document = read_json(path)
     counters = as_model(document, _JsonCounters)
-    requests = counters.detailed_performance
-    if counters.avg_performance is not None:
-        requests = (counters.avg_performance, *requests)
+    average = counters.avg_performance
+    requests = [*([average] if average is not None else []), *counters.detailed_performance]
     if not requests:
-        raise ConfigError(
-            "no counters", file=document.name, allowed="avg_performance or detailed_performance"
-        )
-    lines: list[list[_Line]] = []
+        allowed = "avg_performance or detailed_performance"
+        raise ConfigError("no counters", file=document.name, allowed=allowed)
     for i, request in enumerate(requests, 1):
-        lines.append([])
         for k, node in enumerate(request.nodes, 1):
-            status = node.status.removeprefix("Status.")
-            if status not in _STATUSES:
+            if node.status.removeprefix("Status.") not in _STATUSES:
                 key = f"request {i}, node {k} ({shown(node.name)}): status"
-                raise ConfigError(shown(node.status), file=document.name, key=key, allowed=_STATUS.allowed)
-            lines[-1].append(_Line(node.name, status, node.node_type, node.exec_type, node.real_time))
-    return lines
+                allowed = _COLUMNS["status"].allowed
+                raise ConfigError(shown(node.status), file=document.name, key=key, allowed=allowed)
+    return [request.nodes for request in requests]
 
 
-_COUNTERS: tuple[tuple[str, Callable[[Path], Sequence[Sequence[_Line]]]], ...] = (
-    ("benchmark_detailed_counters_report.csv", _csv_counters),
-    ("benchmark_detailed_counters_report.json", _json_counters),
-    ("benchmark_average_counters_report.csv", _csv_counters),
-    ("benchmark_average_counters_report.json", _json_counters),
-)
-"""Files with counters, the most detailed first: Python writes averages in JSON of one operator alone."""
+# Files with counters, the most detailed first: Python writes averages in JSON of one operator alone.

@@ -8,23 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.graph import Editor, Graph, GraphMeta
-from npusim.ops import DType, Operator, Role, Storage, Tensor
+from npusim.locate import resource
+from npusim.ops import DType, Role, Storage
 
-_COPIED = 256
-"""Numbers in a row of each half of a copy: long enough to use whole cache lines."""
+_COPIED = 256  # numbers in a row of each half of a copy: long enough to use whole cache lines
 
-_LINE_COLUMNS = 16
-"""Numbers in a cache line of 64 bytes."""
+_LINE_COLUMNS = 16  # numbers in a cache line of 64 bytes
+# Columns from which PyTorch sorts the messages of a scatter (can_use_expanded_index_path in its
+# TensorAdvancedIndexing.cpp).
 _SORTED_FROM = 16
-"""Columns from which PyTorch sorts the messages of a scatter (can_use_expanded_index_path in its
-TensorAdvancedIndexing.cpp)."""
 
+# Largest freed block that the C library keeps (mallopt(3), M_MMAP_THRESHOLD: at most 32 MiB on 64 bits);
+# Linux gives larger blocks page by page, of this size.
 _KEPT_BYTES, _PAGE_BYTES = 32 * 1024**2, 4096
-"""Largest freed block that the C library keeps (mallopt(3), M_MMAP_THRESHOLD: at most 32 MiB on 64 bits);
-Linux gives larger blocks page by page, of this size."""
 
 Sizes = Mapping[str, int]
 Build = Callable[[Editor, Sizes, DType], str]
@@ -32,128 +33,45 @@ Build = Callable[[Editor, Sizes, DType], str]
 
 @dataclass(frozen=True, slots=True)
 class Microbenchmark:
-    """Declaration of a micro-benchmark: dimensions, builder, number formats."""
+    """Dimensions in the order of an id, a builder, and limits.
+
+    The builder adds the operator to an editor and returns its result. `int8` says whether the benchmark
+    exists in 8-bit integers; `granule` divides each dimension.
+    """
 
     sizes: tuple[str, ...]
-    """Dimensions in the order of an id."""
     build: Build
-    """Adds the operator to an editor and returns its result."""
     int8: bool = False
-    """Whether it exists in 8-bit integers."""
     granule: int = 1
-    """Divisor of each dimension."""
 
 
-def _matmul(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return [m, k] x [k, n] with a constant right operand in PyTorch's layout of weights: [n, k].
+def _declared(benchmark: Mapping[str, Any]) -> Microbenchmark:
+    """Return a micro-benchmark of `configs/benchmarks.yaml`."""
 
-    In 8 bits the operands are bytes and the result is floating, as in the last product of a network.
-    """
-    x = editor.input("x", (sizes["m"], sizes["k"]), dtype, role=Role.FEATURES)
-    weight = editor.constant("weight", (sizes["n"], sizes["k"]), dtype, role=Role.WEIGHT)
-    result = editor.matmul(x, weight, "matmul", transpose_b=True)
-    if dtype is DType.INT8:
-        editor.change_tensor(result, dtype=editor.meta.precision)
-    return result
-
-
-def _aggregate(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return [m, k] x [k, n] with a constant left operand: a norm matrix as in StaGr.
-
-    The right operand is an input: a compiler cannot change its layout beforehand.
-    """
-    norm = editor.constant("norm", (sizes["m"], sizes["k"]), dtype, role=Role.NORM)
-    x = editor.input("x", (sizes["k"], sizes["n"]), dtype, role=Role.FEATURES)
-    result = editor.matmul(norm, x, "matmul")
-    if dtype is DType.INT8:
-        editor.change_tensor(result, dtype=editor.meta.precision)
-    return result
-
-
-def _matrix(editor: Editor, sizes: Sizes, dtype: DType, name: str = "x") -> str:
-    return editor.input(name, (sizes["rows"], sizes["columns"]), dtype)
-
-
-def _binary(type_: str) -> Build:
     def build(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-        a, b = _matrix(editor, sizes, dtype), _matrix(editor, sizes, dtype, "y")
-        return editor.eltwise(type_, a, b, type_.lower())
+        for name, tensor in benchmark["tensors"].items():
+            fields = _resolved(tensor, sizes)
+            add = editor.constant if fields.pop("constant", False) else editor.input
+            role, tensor_dtype = Role(fields.pop("role", "")), DType(fields.pop("dtype", dtype))
+            add(name, fields.pop("shape"), tensor_dtype, role=role, **fields)
+        for name, operator in benchmark["operators"].items():
+            fields = _resolved(operator, sizes)
+            result_dtype = DType(fields.get("dtype", editor.meta.precision))
+            add_operator = partial(editor.op, shape=fields["shape"]) if "shape" in fields else editor.add
+            settings = fields.get("set", {})
+            add_operator(fields["type"], fields["inputs"], name=name, dtype=result_dtype, **settings)
+        return str(name)
 
-    return build
-
-
-def _unary(type_: str, **attrs: object) -> Build:
-    def build(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-        return editor.unary(type_, _matrix(editor, sizes, dtype), type_.lower(), **attrs)
-
-    return build
-
-
-def _prelu(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return a leaky ReLU with one slope, as in GAT's scores."""
-    x = _matrix(editor, sizes, dtype)
-    slope = editor.constant("slope", (), dtype)
-    return editor.op("PRelu", (x, slope), editor.tensors[x].shape, dtype, "prelu")
+    return Microbenchmark(tuple(benchmark.get("sizes", ())), build, benchmark.get("int8", False))
 
 
-def _gather(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return `rows` rows of a table [table, features] in random order."""
-    x = editor.input("x", (sizes["table"], sizes["features"]), dtype)
-    index = editor.input("index", (sizes["rows"],), DType.INT32)
-    return editor.gather(x, index, "gather")
-
-
-def _scatter(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return sums of `rows` messages at random rows of a table of zeros.
-
-    OpenVINO needs an index with the shape of the messages.
-    """
-    shape, table = (sizes["rows"], sizes["features"]), (sizes["table"], sizes["features"])
-    messages = editor.input("x", shape, dtype)
-    index = editor.input("index", shape, DType.INT32)
-    blank = editor.constant("blank", table, dtype, density=0.0)
-    inputs = (blank, index, messages)
-    return editor.op("ScatterElementsUpdate", inputs, table, dtype, "scatter", axes=(0,), reduction="sum")
-
-
-def _select(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return scores in the rows with a positive mask, and one low number elsewhere.
-
-    The network computes the condition: devices convert booleans among the inputs first. It has
-    one column, so that the comparison takes almost no time.
-    """
-    x = _matrix(editor, sizes, dtype)
-    mask = editor.input("mask", (sizes["rows"], 1), dtype, role=Role.MASK, density=0.5)
-    zero = editor.constant("zero", (1, 1), dtype, density=0.0)
-    low = editor.constant("low", (1, 1), dtype)
-    return editor.select(editor.eltwise("Greater", mask, zero, "greater"), x, low, "select")
-
-
-def _greater(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return 1 for positive numbers, else 0: devices convert booleans that leave the network."""
-    zero = editor.constant("zero", (1, 1), dtype, density=0.0)
-    positive = editor.eltwise("Greater", _matrix(editor, sizes, dtype), zero, "greater")
-    return editor.op("Convert", (positive,), editor.tensors[positive].shape, dtype, "convert")
-
-
-def _reduce_sum(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    return editor.reduce("ReduceSum", _matrix(editor, sizes, dtype), (1,), "reduce", keep_dims=True)
-
-
-def _reduce_max(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return the maximum over adjacent neighbours, as in SAGE-max."""
-    x = editor.input("x", (sizes["rows"], sizes["neighbours"], sizes["features"]), dtype)
-    return editor.reduce("ReduceMax", x, (1,), "reduce")
-
-
-def _max_pool(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return the same maximum as a pooling over an image, as in GrAx3."""
-    rows, neighbours, features = sizes["rows"], sizes["neighbours"], sizes["features"]
-    x = editor.input("x", (1, rows, neighbours, features), dtype)
-    window = {"kernel": (neighbours, 1), "strides": (1, 1), "pads_begin": (0, 0), "pads_end": (0, 0)}
-    result = Tensor("maxpool", (1, rows, 1, features), dtype)
-    editor.add_operator(Operator("maxpool", "MaxPool", (x,), ("maxpool",), window), [result])
-    return result.name
+def _resolved(value: Any, sizes: Sizes) -> Any:
+    """Return a value of the file with its dimensions as numbers, and lists as tuples."""
+    if isinstance(value, dict):
+        return {key: _resolved(inner, sizes) for key, inner in value.items()}
+    if isinstance(value, list):
+        return tuple(_resolved(inner, sizes) for inner in value)
+    return sizes.get(value, value) if isinstance(value, str) else value
 
 
 def _copy(editor: Editor, sizes: Sizes, dtype: DType) -> str:
@@ -167,11 +85,6 @@ def _copy(editor: Editor, sizes: Sizes, dtype: DType) -> str:
     return editor.op("Concat", halves, (rows, 2 * _COPIED), dtype, "concat", axes=(1,))
 
 
-def _transpose(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    x = _matrix(editor, sizes, dtype)
-    return editor.op("Transpose", (x,), (sizes["columns"], sizes["rows"]), dtype, "transpose", order=(1, 0))
-
-
 def _chain(editor: Editor, sizes: Sizes, dtype: DType) -> str:
     """Return consecutive square products: the overhead per operator, without the launch."""
     size = sizes["size"]
@@ -182,35 +95,12 @@ def _chain(editor: Editor, sizes: Sizes, dtype: DType) -> str:
     return result
 
 
-def _empty(editor: Editor, _: Sizes, dtype: DType) -> str:
-    """Return the ReLU of 16 numbers: its time is the launch."""
-    return editor.unary("Relu", editor.input("x", (1, 16), dtype), "relu")
-
-
-_PLANE = ("rows", "columns")
-_TABLE = ("rows", "table", "features")
-_NEIGHBOURS = ("rows", "neighbours", "features")
+_DECLARED = read_yaml(resource("configs", "benchmarks.yaml")).data
 
 OPERATORS: dict[str, Microbenchmark] = {
-    "MatMul": Microbenchmark(("m", "k", "n"), _matmul, int8=True),
-    "Aggregate": Microbenchmark(("m", "k", "n"), _aggregate, int8=True),
-    **{name: Microbenchmark(_PLANE, _binary(name)) for name in ("Add", "Multiply", "Divide")},
-    "Relu": Microbenchmark(_PLANE, _unary("Relu")),
-    "Elu": Microbenchmark(_PLANE, _unary("Elu", alpha=1.0)),
-    "PRelu": Microbenchmark(_PLANE, _prelu),
-    "Softmax": Microbenchmark(_PLANE, _unary("Softmax", axes=(1,))),
-    "LogSoftmax": Microbenchmark(_PLANE, _unary("LogSoftmax", axes=(1,))),
-    "Gather": Microbenchmark(_TABLE, _gather),
-    "ScatterElementsUpdate": Microbenchmark(_TABLE, _scatter),
-    "Select": Microbenchmark(_PLANE, _select),
-    "Greater": Microbenchmark(_PLANE, _greater),
-    "ReduceSum": Microbenchmark(_PLANE, _reduce_sum),
-    "ReduceMax": Microbenchmark(_NEIGHBOURS, _reduce_max),
-    "MaxPool": Microbenchmark(_NEIGHBOURS, _max_pool),
-    "Transpose": Microbenchmark(_PLANE, _transpose),
+    **{name: _declared(benchmark) for name, benchmark in _DECLARED.items()},
     "Copy": Microbenchmark(("bytes",), _copy, granule=2 * _COPIED * 4),
     "Chain": Microbenchmark(("layers", "size"), _chain),
-    "Empty": Microbenchmark((), _empty),
 }
 """Every micro-benchmark, by its operator."""
 

@@ -84,10 +84,8 @@ class Setting:
 
     device: str
     precision: str
-    tiles: int | None
-    """Tiles of an NPU; None: the compiler's choice."""
-    supported: frozenset[str]
-    """Properties that the device accepts."""
+    tiles: int | None  # tiles of an NPU; None: the compiler's choice
+    supported: frozenset[str]  # properties that the device accepts
     one_thread: bool = False
 
     @classmethod
@@ -103,9 +101,8 @@ class Setting:
         """
         supported = frozenset(core.get_property(device, "SUPPORTED_PROPERTIES"))
         if tiles is not None and _TILES not in supported:
-            raise ConfigError(
-                f"`{tiles}`", file="--tiles", allowed=f"tiles of an NPU; {device} has none that can be chosen"
-            )
+            allowed = f"tiles of an NPU; {device} has none that can be chosen"
+            raise ConfigError(f"`{tiles}`", file="--tiles", allowed=allowed)
         if one_thread and kind_of(device) != "cpu":
             allowed = "with --device CPU: no other device works in processor time"
             raise ConfigError(f"device {device}", file="--processor-time", allowed=allowed)
@@ -131,6 +128,7 @@ class Setting:
         return properties
 
 
+# Settings of a compiled network that are read back.
 _SETTINGS = (
     "INFERENCE_PRECISION_HINT",
     "EXECUTION_MODE_HINT",
@@ -145,10 +143,9 @@ _SETTINGS = (
     "NPU_TILES",
     "NPU_TURBO",
 )
-"""Settings of a compiled network that are read back."""
 
+# Facts about a device that go into the settings.
 _FACTS = ("DEVICE_ARCHITECTURE", "OPTIMIZATION_CAPABILITIES")
-"""Facts about a device that go into the settings."""
 
 _COUNTS = ("FULL_DEVICE_NAME", "INFERENCE_NUM_THREADS", "GPU_EXECUTION_UNITS_COUNT", "NPU_MAX_TILES")
 _DRIVERS = ("NPU_DRIVER_VERSION", "GPU_DRIVER_VERSION")
@@ -204,11 +201,16 @@ def describe(core: Any, device: str, compiled: Any, root: Path = Path("/")) -> D
 
 def processor_name(root: Path = Path("/")) -> str:
     """Return the processor's commercial name, or "unknown"."""
+    names = _in_cpuinfo("model name", root)
+    return names[0].strip() if names else platform.processor() or "unknown"
+
+
+def _in_cpuinfo(key: str, root: Path) -> list[str]:
+    """Return the values of a key of Linux's /proc/cpuinfo, one per processor."""
     with suppress(OSError):
-        name = re.search(r"^model name\s*:\s*(.+)$", (root / "proc" / "cpuinfo").read_text(), re.MULTILINE)
-        if name:
-            return name[1].strip()
-    return platform.processor() or "unknown"
+        text = (root / "proc" / "cpuinfo").read_text()
+        return re.findall(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
+    return []
 
 
 def highest_clock_hz(kind: str, root: Path = Path("/")) -> float | None:
@@ -216,13 +218,13 @@ def highest_clock_hz(kind: str, root: Path = Path("/")) -> float | None:
     sys = root / "sys"
     if kind == "npu":
         driver = sys / "bus" / "pci" / "drivers" / "intel_vpu"
-        names = ("npu_max_frequency_mhz", "freq/hw_max_freq")
-        return _highest((path for name in names for path in driver.glob(f"*/{name}")), _MHZ)
+        return _highest((*driver.glob("*/npu_max_frequency_mhz"), *driver.glob("*/freq/hw_max_freq")), _MHZ)
     if kind == "gpu":
         cards = sys / "class" / "drm"
         return _highest((*cards.glob("card*/gt_RP0_freq_mhz"), *cards.glob("card*/gt_max_freq_mhz")), _MHZ)
     cores = (sys / "devices" / "system" / "cpu").glob("cpu*/cpufreq/cpuinfo_max_freq")
-    return _highest(cores, _KHZ) or _clock_now(root / "proc" / "cpuinfo")
+    # The present clock of the fastest core is all that a virtual machine shows.
+    return _highest(cores, _KHZ) or _largest(_in_cpuinfo("cpu MHz", root), _MHZ)
 
 
 def cache_bytes(cores: int, root: Path = Path("/")) -> tuple[int, ...]:
@@ -249,19 +251,20 @@ def _listed(cpus: str) -> int:
 
 def _highest(files: Iterable[Path], unit_hz: float) -> float | None:
     """Return the largest number of the files."""
-    numbers = []
+    texts = []
     for path in files:
         with suppress(OSError, ValueError):
-            numbers.append(float(path.read_text()) * unit_hz)
-    return max((number for number in numbers if number > 0), default=None)
+            texts.append(path.read_text())
+    return _largest(texts, unit_hz)
 
 
-def _clock_now(cpuinfo: Path) -> float | None:
-    """Return the present clock of the fastest core: all that a virtual machine shows."""
-    with suppress(OSError):
-        clocks = re.findall(r"^cpu MHz\s*:\s*([0-9.]+)$", cpuinfo.read_text(), re.MULTILINE)
-        return max((float(text) * _MHZ for text in clocks if float(text) > 0), default=None)
-    return None
+def _largest(texts: Iterable[str], unit_hz: float) -> float | None:
+    """Return the largest of the texts that are positive numbers (Hz); None without one."""
+    clocks = []
+    for text in texts:
+        with suppress(ValueError):
+            clocks.append(float(text) * unit_hz)
+    return max((clock for clock in clocks if clock > 0), default=None)
 
 
 def _openvino_version() -> str:

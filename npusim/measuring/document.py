@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections import Counter as Occurrences
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import NormalDist
@@ -36,10 +37,9 @@ UNKNOWN_CHIP = "unknown"
 UNSTEADY_SPREAD = 0.5
 """Largest spread of readings on a quiet machine, relative to their median."""
 _TURNS_FOR_AN_ERROR = 3
+# Standard error of a median over that of a mean, for many normal readings.
 _MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
-"""Standard error of a median over that of a mean, for many normal readings."""
-_WIDTH = 2.0 * NormalDist().inv_cdf(0.9)
-"""From 10 % to 90 % of a normal variable, in standard deviations."""
+_WIDTH = 2.0 * NormalDist().inv_cdf(0.9)  # from 10 % to 90 % of a normal variable, in standard deviations
 
 
 class Spread(Part):
@@ -304,11 +304,9 @@ class Measurement(Document):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Measurement:
-        seen: set[str] = set()
-        for row in self.rows:
-            if row.id in seen:
-                raise ValueError(f"two rows are called {row.id!r}")
-            seen.add(row.id)
+        for name, count in Occurrences(row.id for row in self.rows).items():
+            if count > 1:
+                raise ValueError(f"two rows are called {name!r}")
         return self
 
 
@@ -360,20 +358,21 @@ def merge(measurements: Sequence[Measurement], files: Sequence[str | Path] | Non
     if len(measurements) == 1:
         return measurements[0]
     _refuse_other_chips(measurements, files or [f"number {i + 1}" for i in range(len(measurements))])
-    device, warnings = _common_device([one.device for one in measurements])
+    device, warnings = _common_device([measurement.device for measurement in measurements])
     own_warnings = [text for measurement in measurements for text in measurement.warnings]
-    precisions = [
-        ", ".join(sorted({row.precision for row in one.rows if row.precision})) for one in measurements
-    ]
-    warnings += _differences("precision of floating point", [text or None for text in precisions])
-    tools, dates = [one.tool for one in measurements], {one.date for one in measurements}
+    precisions: list[str | None] = []
+    for measurement in measurements:
+        names = sorted({row.precision for row in measurement.rows if row.precision})
+        precisions.append(", ".join(names) or None)
+    warnings += _differences("precision of floating point", precisions)
+    tools, dates = [m.tool for m in measurements], {m.date for m in measurements}
     return Measurement(
         npusim=npusim.__version__,
         tool=tools[0] if len(set(tools)) == 1 else "npusim",
         date=dates.pop() if len(dates) == 1 else None,
-        complete=all(one.complete for one in measurements),
+        complete=all(measurement.complete for measurement in measurements),
         device=device,
-        rows=_with_unique_ids([row for one in measurements for row in one.rows]),
+        rows=_with_unique_ids([row for measurement in measurements for row in measurement.rows]),
         warnings=tuple(dict.fromkeys([*own_warnings, *warnings])),
     )
 
@@ -419,14 +418,12 @@ def _differences(what: str, values: Sequence[str | None]) -> list[str]:
 
 
 def _with_unique_ids(rows: Sequence[Row]) -> tuple[Row, ...]:
-    ids: set[str] = set()
-    unique: list[Row] = []
+    unique: dict[str, Row] = {}
     for row in rows:
         name, number = row.id, 2
         match = _NUMBERED.fullmatch(name)
         base = match["base"] if match else name
-        while name in ids:
+        while name in unique:
             name, number = f"{base} #{number}", number + 1
-        ids.add(name)
-        unique.append(row if name == row.id else row.model_copy(update={"id": name}))
-    return tuple(unique)
+        unique[name] = row if name == row.id else row.model_copy(update={"id": name})
+    return tuple(unique.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,19 +29,16 @@ from npusim.locate import resource
 from npusim.measuring.document import EnergySource, Row
 from npusim.units import Energy
 
-_RAPL_JOULES_PER_COUNT = 1e-6
-"""The counter is in microjoules (Linux, Documentation/power/powercap)."""
+_RAPL_JOULES_PER_COUNT = 1e-6  # the counter is in microjoules (Linux, Documentation/power/powercap)
 
 
 @dataclass(frozen=True)
 class Meter:
-    """An energy counter in hardware."""
+    """An energy counter in hardware of `counts` values, which starts at 0 again after the largest."""
 
     source: EnergySource
     read: Callable[[], int]
-    """Returns the counter."""
     counts: int
-    """Number of values of the counter, which starts at 0 again after the largest."""
     joules_per_count: float
 
     def joules(self, before: int, after: int) -> float:
@@ -51,44 +48,21 @@ class Meter:
 
 @dataclass(frozen=True)
 class EnergyReading:
-    """Energy of a run of repeated inferences, or its time span."""
+    """Energy of a run of repeated inferences (J; None without a counter), and its time span.
+
+    The span is in wall clock (Unix time, s), to find the run in a log.
+    """
 
     began_s: float
     ended_s: float
-    """`began_s`, `ended_s`: wall clock (Unix time, s), to find the run in a log."""
     inferences: int
     joules: float | None
-    """Energy of all inferences (J); None without a counter."""
     source: EnergySource | None
 
     @property
     def per_inference_j(self) -> float | None:
         """Energy of one inference (J); None without a counter or where it stood still."""
         return self.joules / self.inferences if self.joules else None
-
-
-def rapl_meter(root: Path, domain: str) -> tuple[Meter | None, str]:
-    """Return the meter of a RAPL domain, and why an existing one cannot be read."""
-    reason = ""
-    for folder in sorted((root / "sys" / "class" / "powercap").glob("intel-rapl:*")):
-        with suppress(OSError):
-            if (folder / "name").read_text().strip() != domain:
-                continue
-            try:
-                counts = int((folder / "max_energy_range_uj").read_text()) + 1
-                read = partial(_text_counter, folder / "energy_uj")
-                meter = Meter("intel-rapl", read, counts, _RAPL_JOULES_PER_COUNT)
-                meter.read()
-                return meter, ""
-            except PermissionError:
-                reason = f"RAPL counts the energy of {domain}, but only root may read it"
-            except (OSError, ValueError):
-                reason = f"RAPL's counter of {domain} cannot be read"
-    return None, reason
-
-
-def _text_counter(file: Path) -> int:
-    return int(file.read_text())
 
 
 def _parse(written: object) -> object:
@@ -140,29 +114,69 @@ def load_telemetry() -> Telemetry:
     return load_model(resource("configs", "telemetry", "intel-pmt.yaml"), Telemetry)
 
 
-def pmt_meter(root: Path) -> tuple[Meter | None, str]:
-    """Return the NPU's meter in Intel's telemetry (PMT), and why an existing one cannot be read.
+def find_meter(kind: str, root: Path = Path("/")) -> tuple[Meter | None, str]:
+    """Return the energy meter of a class of device, and why an existing one cannot be read.
 
-    A GUID names the layout of the page of counters; `configs/telemetry/intel-pmt.yaml` holds the known ones.
+    A CPU's energy is RAPL's domain package-0, a GPU's its domain uncore. An NPU's comes from Intel's
+    telemetry (PMT): a GUID names the layout of the page, as in `configs/telemetry/intel-pmt.yaml`.
     """
+    if kind == "npu":
+        return _pmt_meter(root)
+    domain = "uncore" if kind == "gpu" else "package-0"
+    counters = f"RAPL counts the energy of {domain}"
+    folders = (root / "sys" / "class" / "powercap").glob("intel-rapl:*")
+
+    def opened(folder: Path) -> Meter:
+        counts = int((folder / "max_energy_range_uj").read_text()) + 1
+        return Meter("intel-rapl", partial(_counter, folder / "energy_uj"), counts, _RAPL_JOULES_PER_COUNT)
+
+    own = [folder for folder in folders if _text(folder / "name") == domain]
+    return _first_meter(own, opened, counters, f"RAPL's counter of {domain} cannot be read")
+
+
+def _pmt_meter(root: Path) -> tuple[Meter | None, str]:
     telemetry = load_telemetry()
     offsets = {layout.guid: layout.energy_offset for layout in telemetry.layouts.values()}
     bits, step = telemetry.counter_bits, float(telemetry.joules_per_count)
+
+    def opened(folder: Path) -> Meter | None:
+        guid = int((folder / "guid").read_text(), 16)
+        if guid not in offsets:
+            return None
+        read = partial(_page_counter, folder / "telem", offsets[guid], bits // 8)
+        return Meter("intel-pmt", read, 1 << bits, step)
+
+    folders = (root / "sys" / "class" / "intel_pmt").glob("telem*")
+    broken = "PMT telemetry is there, but cannot be read"
+    return _first_meter(folders, opened, "PMT telemetry counts the NPU's energy", broken)
+
+
+def _first_meter(
+    folders: Iterable[Path], opened: Callable[[Path], Meter | None], counters: str, broken: str
+) -> tuple[Meter | None, str]:
+    """Return the first meter that can be read, or None and the reason."""
     reason = ""
-    for folder in sorted((root / "sys" / "class" / "intel_pmt").glob("telem*")):
+    for folder in sorted(folders):
         try:
-            guid = int((folder / "guid").read_text(), 16)
-            if guid not in offsets:
-                continue
-            read = partial(_page_counter, folder / "telem", offsets[guid], bits // 8)
-            meter = Meter("intel-pmt", read, 1 << bits, step)
-            meter.read()
-            return meter, ""
+            meter = opened(folder)
+            if meter is not None:
+                meter.read()
+                return meter, ""
         except PermissionError:
-            reason = "PMT telemetry counts the NPU's energy, but only root may read it"
+            reason = f"{counters}, but only root may read it"
         except (OSError, ValueError):
-            reason = "PMT telemetry is there, but cannot be read"
+            reason = broken
     return None, reason
+
+
+def _counter(file: Path) -> int:
+    return int(file.read_text())
+
+
+def _text(file: Path) -> str:
+    with suppress(OSError):
+        return file.read_text().strip()
+    return ""
 
 
 def _page_counter(page: Path, offset: int, size: int) -> int:
@@ -176,16 +190,6 @@ def _page_counter(page: Path, offset: int, size: int) -> int:
     if len(counter) < size:
         raise ValueError(f"the telemetry page ends before byte {offset + size}")
     return int.from_bytes(counter, "little")
-
-
-def find_meter(kind: str, root: Path = Path("/")) -> tuple[Meter | None, str]:
-    """Return the energy meter of a class of device, and why an existing one cannot be read.
-
-    A CPU's energy is RAPL's domain package-0, a GPU's its domain uncore, an NPU's comes from PMT.
-    """
-    if kind == "npu":
-        return pmt_meter(root)
-    return rapl_meter(root, "uncore" if kind == "gpu" else "package-0")
 
 
 Measured = list[tuple[Row, EnergyReading | None]]
@@ -229,8 +233,6 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 _UNIT = re.compile(r"\[\s*(?P<unit>m?W)\s*\]\s*$")
 _WATTS = {"W": 1.0, "mW": 1e-3}
 _DATE_FORMS = ("%d.%m.%Y", "%Y-%m-%d", "%Y.%m.%d", "%Y/%m/%d")
-_DATE_ALLOWED = "day.month.year or year-month-day"
-_TIME = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:[.,](\d{1,9}))?")
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
 _ENCODINGS = ("utf-8-sig", "cp1252")
 _LISTED = 12
@@ -240,18 +242,11 @@ _LISTED = 12
 class HwinfoLog:
     """A log of power over time."""
 
-    file: str
-    """The file, as messages call it."""
-    start: datetime
-    """Time of the first reading by the machine's clock, without a time zone."""
-    seconds: NDArray[np.float64]
-    """Times of the readings, from the first one, in s. Shape (readings,)."""
-    power_w: Mapping[str, NDArray[np.float64]]
-    """Readings by role (`ROLES`), each of shape (readings,), in W."""
-    columns: Mapping[str, str]
-    """The column that each role was read from."""
-    notes: tuple[str, ...] = ()
-    """Columns of power that read 0 throughout."""
+    start: datetime  # time of the first reading by the machine's clock, without a time zone
+    seconds: NDArray[np.float64]  # times of the readings, from the first one, in s. Shape (readings,)
+    power_w: Mapping[str, NDArray[np.float64]]  # readings by role (`ROLES`), each of shape (readings,), in W
+    columns: Mapping[str, str]  # the column that each role was read from
+    notes: tuple[str, ...] = ()  # columns of power that read 0 throughout
 
     def mean_power_w(self, role: str, start_s: float, stop_s: float) -> float | None:
         """Return the mean power (W) of a role between two moments, by linear interpolation.
@@ -292,107 +287,94 @@ def read_hwinfo(path: str | Path) -> HwinfoLog:
     ConfigError
         Where it is no such log, has no column of power, or a line is broken; it names line and column.
     """
-    file = str(path)
-    text = read_text(Path(path), encodings=_ENCODINGS)
+    file, text = str(path), read_text(Path(path), encodings=_ENCODINGS)
     semicolons = text.partition("\n")[0].count(";") > text.partition("\n")[0].count(",")
     records = csv_records(text, file, ";" if semicolons else ",")
     line, header = next(records, (1, []))
+
+    def refusal(line: int, found: str, allowed: str, key: str | None = None) -> ConfigError:
+        return ConfigError(found, file=file, line=line, key=key, allowed=allowed)
+
     if [name.lower() for name in header[:2]] != ["date", "time"]:
-        allowed = "a log of HWiNFO: columns Date, Time and sensors"
-        raise ConfigError(shown(", ".join(header[:2])), file=file, line=line, allowed=allowed)
-    places = _power_places(header, file, line)
+        raise refusal(line, shown(", ".join(header[:2])), "a log of HWiNFO: columns Date, Time and sensors")
+    places = _power_places(header)
+    if not places:
+        names = [name for name in header[2:] if name]
+        listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if names[_LISTED:] else "")
+        allowed = "a column such as `CPU Package Power [W]` or one of the NPU with the unit W"
+        raise refusal(line, f"no column of power among {listed or 'no sensors'}", allowed)
     moments: list[datetime] = []
     readings: list[list[float]] = []
     for line, record in records:
         if record[0].lower() == "date" or not any(record[:2]):
             continue  # HWiNFO ends a log with its header again and the names of its sensors.
         if len(record) < len(header) - (not header[-1]):
-            allowed = f"{len(header)}, as in the header"
-            raise ConfigError(f"{len(record)} fields", file=file, line=line, allowed=allowed)
-        moments.append(_moment(record, file, line))
+            raise refusal(line, f"{len(record)} fields", f"{len(header)}, as in the header")
+        day, clock = _day(record[0]), _time_of_day(record[1])
+        if day is None:
+            raise refusal(line, shown(record[0]), "day.month.year or year-month-day", "Date")
+        if clock is None:
+            raise refusal(line, shown(record[1]), "hours:minutes:seconds", "Time")
+        moments.append(day + clock)
         if len(moments) > 1 and moments[-1] < moments[-2]:
-            order = f"{moments[-1]} after {moments[-2]}"
-            raise ConfigError(
-                order, file=file, line=line, key="Time", allowed="readings in the order of time"
-            )
-        readings.append([_watts(record[place], header[place], file, line) for place in places.values()])
+            raise refusal(line, f"{moments[-1]} after {moments[-2]}", "readings in the order of time", "Time")
+        for place in places.values():
+            if not _NUMBER.fullmatch(record[place]) or _number(record[place]) < 0.0:
+                found = shown(record[place]) if record[place] else "nothing"
+                raise refusal(line, found, "a power of at least 0", header[place])
+        readings.append([_number(record[place]) * _scale(header[place]) for place in places.values()])
     if len(readings) < 2:
-        raise ConfigError(f"{len(readings)} readings", file=file, line=line, allowed="at least two")
-    return _log(file, header, places, moments, np.array(readings))
-
-
-def _log(
-    file: str,
-    header: Sequence[str],
-    places: Mapping[str, int],
-    moments: Sequence[datetime],
-    readings: NDArray[np.float64],
-) -> HwinfoLog:
-    power: dict[str, NDArray[np.float64]] = {}
-    notes: list[str] = []
-    for k, (role, place) in enumerate(places.items()):
-        if readings[:, k].any():
-            power[role] = readings[:, k]
-        else:
-            notes.append(f"{Path(file).name}: {header[place]} reads 0 throughout: taken as not available")
-    if not power:
+        raise refusal(line, f"{len(readings)} readings", "at least two")
+    power_w = dict(zip(places, np.array(readings).T, strict=True))
+    silent = [role for role, readings_w in power_w.items() if not readings_w.any()]
+    if len(silent) == len(places):
         allowed = "a power above 0 in at least one column"
         raise ConfigError("a log whose power reads 0 throughout", file=file, allowed=allowed)
-    seconds = np.array([(moment - moments[0]).total_seconds() for moment in moments])
+    columns = {role: header[place] for role, place in places.items()}
+    name = Path(file).name
     return HwinfoLog(
-        file=file,
         start=moments[0],
-        seconds=seconds,
-        power_w=power,
-        columns={role: header[places[role]] for role in power},
-        notes=tuple(notes),
+        seconds=np.array([(moment - moments[0]).total_seconds() for moment in moments]),
+        power_w={role: readings_w for role, readings_w in power_w.items() if role not in silent},
+        columns={role: column for role, column in columns.items() if role not in silent},
+        notes=tuple(f"{name}: {columns[r]} reads 0 throughout: taken as not available" for r in silent),
     )
 
 
-def _power_places(header: Sequence[str], file: str, line: int) -> dict[str, int]:
+def _power_places(header: Sequence[str]) -> dict[str, int]:
     """Return the first matching column of each role."""
+    in_watts = [(i, name) for i, name in enumerate(header) if _UNIT.search(name)]
     places: dict[str, int] = {}
     for role, patterns in ROLES.items():
         for pattern in patterns:
-            fitting = [i for i, name in enumerate(header) if re.search(pattern, name, re.IGNORECASE)]
-            fitting = [i for i in fitting if _UNIT.search(header[i])]
-            if fitting:
-                places[role] = fitting[0]
-                break
-    if not places:
-        names = [name for name in header[2:] if name]
-        listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if names[_LISTED:] else "")
-        allowed = "a column such as `CPU Package Power [W]` or one of the NPU with the unit W"
-        found = f"no column of power among {listed or 'no sensors'}"
-        raise ConfigError(found, file=file, line=line, allowed=allowed)
+            for i, name in in_watts:
+                if role not in places and re.search(pattern, name, re.IGNORECASE):
+                    places[role] = i
     return places
 
 
-def _moment(record: Sequence[str], file: str, line: int) -> datetime:
-    day = next((found for form in _DATE_FORMS if (found := _parsed(record[0], form))), None)
-    if day is None:
-        raise ConfigError(shown(record[0]), file=file, line=line, key="Date", allowed=_DATE_ALLOWED)
-    match = _TIME.fullmatch(record[1])
+def _day(text: str) -> datetime | None:
+    for form in _DATE_FORMS:
+        with suppress(ValueError):
+            return datetime.strptime(text, form)
+    return None
+
+
+def _time_of_day(text: str) -> timedelta | None:
+    """Return a time as hours:minutes:seconds with an optional fraction; None where it is none."""
+    match = re.fullmatch(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:[.,](\d{1,9}))?", text)
     hour, minute, second = (int(match[i]) for i in (1, 2, 3)) if match else (24, 0, 0)
     if match is None or hour > 23 or minute > 59 or second > 59:
-        allowed = "hours:minutes:seconds"
-        raise ConfigError(shown(record[1]), file=file, line=line, key="Time", allowed=allowed)
-    micro = round(float(f"0.{match[4] or 0}") * 1e6)
-    return day + timedelta(hours=hour, minutes=minute, seconds=second, microseconds=micro)
-
-
-def _parsed(text: str, form: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, form)
-    except ValueError:
         return None
+    micro = round(float(f"0.{match[4] or 0}") * 1e6)
+    return timedelta(hours=hour, minutes=minute, seconds=second, microseconds=micro)
 
 
-def _watts(text: str, column: str, file: str, line: int) -> float:
+def _number(text: str) -> float:
+    return float(text.replace(",", "."))
+
+
+def _scale(column: str) -> float:
+    """Return the watts of a column's unit."""
     match = _UNIT.search(column)
-    scale = _WATTS[match["unit"]] if match else 1.0
-    value = float(text.replace(",", ".")) * scale if _NUMBER.fullmatch(text) else math.nan
-    if not value >= 0.0:
-        found = shown(text) if text else "nothing"
-        raise ConfigError(found, file=file, line=line, key=column, allowed="a power of at least 0")
-    return value
+    return _WATTS[match["unit"]] if match else math.nan

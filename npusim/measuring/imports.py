@@ -26,20 +26,10 @@ Hint = Literal["latency", "throughput"]
 
 _LATENCY = "latency_ms_sync_int8"
 _MS = 1e-3
-_RATE = Number("throughput")
 _TIME = Number(_LATENCY)
-_COLUMNS = (
-    Text("release"),
-    Text("platform"),
-    Text("npu"),
-    Text("model"),
-    Text("precision"),
-    _RATE,
-    Choice("throughput_unit", ("FPS", "tok/s")),
-    Text(_LATENCY),
-    Text("source"),
-    Text("note"),
-)
+_TEXTS = ("release", "platform", "npu", "model", "precision", _LATENCY, "source", "note")
+_UNIT = Choice("throughput_unit", ("FPS", "tok/s"))
+_COLUMNS = (*map(Text, _TEXTS[:5]), Number("throughput"), _UNIT, *map(Text, _TEXTS[5:]))
 
 
 def from_openvino_benchmarks(file: str | Path) -> list[Measurement]:
@@ -93,10 +83,8 @@ def choose_platform(measurements: Sequence[Measurement], platform: str | None = 
     if not matching:
         raise UnknownNameError("platform", platform, by_name, "a part of a name will do")
     if len(exact or matching) > 1:
-        raise NpusimError(
-            f"several platforms have {shown(platform)} in their names: {', '.join(matching)}; "
-            "name one of them"
-        )
+        names = f"several platforms have {shown(platform)} in their names: {', '.join(matching)}"
+        raise NpusimError(f"{names}; name one of them")
     return by_name[(exact or matching)[0]]
 
 
@@ -142,37 +130,27 @@ def _rows(table: Table, place: int, npu: Npu, *, several: bool) -> list[Row]:
             raise _refusal(table, place, name, "nothing", "a text")
     precision = line["precision"].removesuffix("(col)")
     name = f"{line['model']} {precision}" + (f" {line['release']}" if several else "")
-    network = Network(network=line["model"], precision=precision)
     tokens = "a unit of throughput is a token" if line["throughput_unit"] == "tok/s" else ""
     note = "; ".join(text for text in (f"OpenVINO {line['release']}", tokens, line["note"]) if text)
-    time = _spread(table, place, line[_LATENCY])
-    hints: list[Hint] = (
-        ["latency"] if tokens else ["throughput"] if time is None else ["throughput", "latency"]
-    )
+    time_ms = _TIME.value(line[_LATENCY])
+    if line[_LATENCY] and time_ms is None:
+        raise _refusal(table, place, _LATENCY, shown(line[_LATENCY]), f"{_TIME.allowed}, or nothing")
+    hints: list[Hint] = [] if tokens else ["throughput"]
+    hints += ["latency"] if tokens or time_ms else []
     return [
         Row(
             id=f"{name} {hint}",
-            model=network,
+            model=Network(network=line["model"], precision=precision),
             hint=hint,
             precision="f16",
             note=note,
             requests=int(getattr(npu.inflight_requests, hint)),
             tiles=npu.tiles_used(hint),
-            latency_s=time if hint == "latency" else None,
+            latency_s=_without_spread(time_ms * _MS) if hint == "latency" and time_ms else None,
             throughput_per_s=line["throughput"] if hint == "throughput" or tokens else None,
         )
         for hint in hints
     ]
-
-
-def _spread(table: Table, place: int, text: str) -> Spread | None:
-    """Return a published latency, or None where the field is empty."""
-    if not text:
-        return None
-    time_ms = _TIME.value(text)
-    if time_ms is None:
-        raise _refusal(table, place, _LATENCY, shown(text), f"{_TIME.allowed}, or nothing")
-    return _without_spread(time_ms * _MS)
 
 
 def _without_spread(time_s: float) -> Spread:
@@ -186,8 +164,7 @@ _TIMES = {
     "DMA time:": "DMA",
     "M2I time:": "M2I",
 }
-_MOST_APART = 0.01
-"""Largest relative difference between the profiler's own total and the span of its events."""
+_MOST_APART = 0.01  # largest relative difference between the profiler's own total and the span of its events
 
 
 def from_npu_profiling(
@@ -215,27 +192,32 @@ def from_npu_profiling(
     """
     trace = read_trace(Path(file))
     layers = _layers(trace)
-    tasks = [event for event in trace.events if event.category in ENGINES]
-    begin, end = min(e.start_s for e in trace.events), max(e.end_s for e in trace.events)
-    if not end > begin:
+    span_s = max(e.end_s for e in trace.events) - min(e.start_s for e in trace.events)
+    if not span_s > 0.0:
         raise ConfigError("events that take no time", file=trace.file, allowed="a span above 0")
-    tiles = {task.process for task in tasks if ENGINES[task.category] in ("DPU", "Shave")}
+    units = {event.process for event in trace.events if ENGINES.get(event.category) in ("DPU", "Shave")}
     ran = ModelFile.at(model or "unknown", present=model is not None)
     row = Row(
         id=ran.stem if model else Path(file).stem,
         model=ran,
-        tiles=len(tiles) or None,
+        tiles=len(units) or None,
         precision="f16",
-        latency_s=_without_spread(end - begin),
+        latency_s=_without_spread(span_s),
         operators=tuple(_counter(layer) for layer in layers),
         note="one inference, on the device alone, with the profiler on: longer than without",
     )
+    warnings: list[str] = []
+    total_s = trace.statistics.get("total duration", 0.0) * 1e-6
+    if total_s > 0.0 and abs(total_s - span_s) > _MOST_APART * span_s:
+        warnings.append(f"the profiler's total is {total_s:.6g} s, its events span {span_s:.6g} s")
+    if model is None:
+        warnings.append("the profile does not tell which model ran")
     return Measurement(
         npusim=npusim.__version__,
         tool="npu-profiling",
         device=Device(kind="npu", name=name or UNKNOWN_CHIP, driver=driver, clock_hz=trace.clock_hz),
         rows=(row,),
-        warnings=tuple(_warnings(trace, end - begin, model)),
+        warnings=tuple(warnings),
     )
 
 
@@ -245,7 +227,7 @@ def _layers(trace: Trace) -> list[Event]:
         allowed = "a profile of a real NPU"
         raise ConfigError("a trace that npusim simulated", file=trace.file, allowed=allowed)
     known = (*ENGINES, LAYER)
-    seen: dict[str, int] = {}
+    layers: dict[str, Event] = {}
     for event in trace.events:
         place = f"traceEvents.{event.number} ({shown(event.name)})"
         if event.category not in known:
@@ -256,16 +238,15 @@ def _layers(trace: Trace) -> list[Event]:
                 allowed=", ".join(known),
                 suggestion=nearest(event.category, known),
             )
-        if event.category == LAYER and event.name in seen:
-            again = f"the layer a second time (first in event {seen[event.name]})"
+        if event.category == LAYER and event.name in layers:
+            again = f"the layer a second time (first in event {layers[event.name].number})"
             raise ConfigError(again, file=trace.file, key=place, allowed="one inference per file")
         if event.category == LAYER:
-            seen[event.name] = event.number
-    layers = [event for event in trace.events if event.category == LAYER]
+            layers[event.name] = event
     if not layers:
         remedy = "a profile with layers (NPU_PRINT_PROFILING=JSON, PERF_COUNT=YES)"
         raise ConfigError("no event of the category `Layer`", file=trace.file, allowed=remedy)
-    return sorted(layers, key=lambda layer: layer.start_s)
+    return sorted(layers.values(), key=lambda layer: layer.start_s)
 
 
 def _counter(layer: Event) -> Counter:
@@ -276,13 +257,3 @@ def _counter(layer: Event) -> Counter:
         executed_as="+".join(engines),
         latency_s=layer.duration_s,
     )
-
-
-def _warnings(trace: Trace, span_s: float, model: str | None) -> list[str]:
-    warnings: list[str] = []
-    total_s = trace.statistics.get("total duration", 0.0) * 1e-6
-    if total_s > 0.0 and abs(total_s - span_s) > _MOST_APART * span_s:
-        warnings.append(f"the profiler's total is {total_s:.6g} s, its events span {span_s:.6g} s")
-    if model is None:
-        warnings.append("the profile does not tell which model ran")
-    return warnings

@@ -5,7 +5,6 @@ The graph of a row is estimated by npusim and written for OpenVINO: what is pred
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import re
@@ -21,7 +20,7 @@ from npusim.frontends.example_values import example_value
 from npusim.graph import Graph
 from npusim.measuring.benchmarks import benchmark_graph
 from npusim.measuring.devices import load_openvino
-from npusim.measuring.document import Benchmark, Given, ModelFile, ModelRef, Network, Workload
+from npusim.measuring.document import Benchmark, Given, ModelFile, ModelRef, Workload
 from npusim.ops import DType
 from npusim.scenario import Scenario, is_module
 from npusim.workloads import load_workload, workload_published_as
@@ -63,46 +62,32 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Sources | None 
     >>> graph_of(Benchmark(operator="MatMul", sizes={"m": 8, "k": 8, "n": 8}), "f16").macs
     512.0
     """
-    floats = _float_dtype(precision)
+    if precision is not None and precision not in PRECISIONS:
+        raise ConfigError(f"`{precision}`", key="precision", allowed=", ".join(PRECISIONS))
+    floats, files = PRECISIONS[precision] if precision else None, files or {}
     if isinstance(ref, Benchmark):
-        dtype = DType.parse(ref.dtype)
-        if dtype.is_float and floats is not None:
-            dtype = floats
+        dtype = _in_format(DType.parse(ref.dtype), floats)
         return benchmark_graph(ref.operator, ref.sizes, dtype, floats or DType.FP32)
     if isinstance(ref, Workload):
-        settings = [
-            f"workload.{key.removeprefix('workload.')}={value}" for key, value in ref.settings.items()
-        ]
-        if floats is not None:
-            settings.append(f"workload.precision={floats.value}")
-        named = (files or {}).get(ref.workload, ref.workload)
+        changes = ref.settings.items()
+        settings = [f"workload.{key.removeprefix('workload.')}={value}" for key, value in changes]
+        settings += [f"workload.precision={floats.value}"] if floats is not None else []
+        named = files.get(ref.workload, ref.workload)
         return Scenario(str(named), techniques=ref.techniques, settings=settings).graph
     if isinstance(ref, ModelFile):
-        return _imported(ref, floats, files or {})
+        return _imported(ref, floats, files)
     if isinstance(ref, Given):
-        return _given(ref, floats, files or {}).graph
-    assert isinstance(ref, Network)
-    return _published(ref, floats)
-
-
-def _published(ref: Network, floats: DType | None) -> Graph:
-    """Return the network of a published table, in the table's format."""
+        return _given(ref, floats, files).graph
     name = workload_published_as(ref.network)
     if name is None:
         named = f"network {ref.network} ({ref.precision})"
         raise UnbuildableError(f"{named} is known by its name only; measure its model file instead")
-    precision = DType.parse(ref.precision)
-    if precision.is_float and floats is not None:
-        precision = floats
-    return load_workload(name, [f"workload.precision={precision.value}"])
+    return load_workload(name, [f"workload.precision={_in_format(DType.parse(ref.precision), floats).value}"])
 
 
-def _float_dtype(precision: str | None) -> DType | None:
-    if precision is None:
-        return None
-    if precision not in PRECISIONS:
-        raise ConfigError(f"`{precision}`", key="precision", allowed=", ".join(PRECISIONS))
-    return PRECISIONS[precision]
+def _in_format(dtype: DType, floats: DType | None) -> DType:
+    """Return a format, or that of the device where it is floating point."""
+    return floats if dtype.is_float and floats is not None else dtype
 
 
 def _given(ref: Given, floats: DType | None, files: Sources) -> Scenario:
@@ -118,13 +103,12 @@ def _imported(ref: ModelFile, floats: DType | None, files: Sources) -> Graph:
     path = files.get(ref.name)
     if not isinstance(path, Path):
         raise UnbuildableError(f"model file {ref.name} is not at hand; say where it lies")
-    if ref.sha256 is not None and path.is_file():
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        if digest != ref.sha256:
-            raise UnbuildableError(
-                f"model file {ref.name} is another one than was measured (sha256 {digest[:12]}..., "
-                f"measured {ref.sha256[:12]}...); find the file of the measurement"
-            )
+    digest = ModelFile.at(str(path), present=True).sha256 if ref.sha256 is not None else None
+    if digest is not None and digest != ref.sha256:
+        raise UnbuildableError(
+            f"model file {ref.name} is another one than was measured (sha256 {digest[:12]}..., "
+            f"measured {str(ref.sha256)[:12]}...); find the file of the measurement"
+        )
     from npusim.frontends.openvino_ir import import_model  # openvino is needed for model files only
 
     return import_model(path, ref.shapes, precision=floats)
@@ -133,11 +117,11 @@ def _imported(ref: ModelFile, floats: DType | None, files: Sources) -> Graph:
 _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:~|\.{1,2})?[/\\](?:[^\s'\"`:;,/\\]+[/\\])+")
 _YAML = (".yaml", ".yml")
 _PLACES = ("Exception from", "Check ", "src/", "FrontEnd API failed")
+# Operations whose input 1 indexes input 0, with the input that holds the axis (None: an attribute).
 _INDEXING = {"Gather": 2, "GatherElements": None, "ScatterElementsUpdate": 3, "ScatterUpdate": 3}
-"""Operations whose input 1 indexes input 0, with the input that holds the axis (None: an attribute)."""
 
-_LARGEST_INT8 = 127
-"""The number 1 in 8 bits."""
+_LARGEST_INT8 = 127  # the number 1 in 8 bits
+# Operations that only move integers.
 _KEEPS_VALUES = frozenset(
     [
         "Broadcast",
@@ -155,7 +139,6 @@ _KEEPS_VALUES = frozenset(
         "VariadicSplit",
     ]
 )
-"""Operations that only move integers."""
 
 
 def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[Any, list[Any]]:

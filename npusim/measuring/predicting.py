@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from npusim.arch import Soc, load_soc
 from npusim.errors import ConfigError, NpusimError, shown
-from npusim.graph import Graph
 from npusim.mapping import Mapped
 from npusim.measuring.document import (
     UNKNOWN_CHIP,
@@ -48,36 +46,29 @@ def predicted(measurement: Measurement, soc: str | Path | Soc, files: Sources | 
     machine = soc if isinstance(soc, Soc) else load_soc(soc)
     device = measurement.device
     warnings = match_device(measurement, machine, "the measurement", force=True)
-    if device.kind == "cpu" and device.cores is not None and int(machine.cpu.cores) != device.cores:
+    if device.kind == "cpu" and device.cores not in (None, int(machine.cpu.cores)):
         warnings.append(
             f"{machine.name} has {int(machine.cpu.cores)} cores, {device.cores} were measured: predicted "
             "times are of the former"
         )
-
-    def graph(row: Row) -> Graph:
-        return graph_of(row.model, row.precision, files)
-
     rows = []
     for row in measurement.rows:
         try:
-            mapped = mapped_row(
-                row, machine, device.kind, lambda row: graph_of(row.model, row.precision, files)
-            )
+            total = mapped_row(row, machine, device.kind, files).total
+            update = {"predicted_s": predicted_seconds(total, row.is_interval), "predicted_on": machine.name}
+            rows.append(row.model_copy(update=update))
         except NpusimError as error:
             warnings.append(f"{row.id} is not predicted: {str(error).splitlines()[0]}")
             rows.append(row)
-            continue
-        seconds = predicted_seconds(mapped.total, row.is_interval)
-        rows.append(row.model_copy(update={"predicted_s": seconds, "predicted_on": machine.name}))
-    return measurement.model_copy(
-        update={"rows": tuple(rows), "warnings": (*measurement.warnings, *warnings)}
-    )
+    update = {"rows": tuple(rows), "warnings": (*measurement.warnings, *warnings)}
+    return measurement.model_copy(update=update)
 
 
-def mapped_row(row: Row, soc: Soc, kind: str, graph: Callable[[Row], Graph]) -> Mapped:
+def mapped_row(row: Row, soc: Soc, kind: str, files: Sources | None = None) -> Mapped:
     """Return a row's network mapped on a device of a SoC, with the row's hint, requests and tiles."""
+    graph = partial(graph_of, row.model, row.precision, files)
     how = {"hint": row.hint, "requests": row.requests, "tiles": row.tiles}
-    return Scenario(partial(graph, row), soc, device=kind, **how).mapped  # type: ignore[arg-type]
+    return Scenario(graph, soc, device=kind, **how).mapped  # type: ignore[arg-type]
 
 
 def predicted_seconds(total: object, interval: bool) -> float:
@@ -121,26 +112,6 @@ def chip_text(device: Device) -> str:
     return f"{device.name} {architecture}".strip()
 
 
-@dataclass(frozen=True, slots=True)
-class _ScenarioKey:
-    """Network, techniques and settings that a row must share with a scenario."""
-
-    name: str
-    techniques: str
-    settings: Mapping[str, str]
-
-    def __str__(self) -> str:
-        return f"`{self.name}` with {self.techniques}"
-
-    def is_run_by(self, model: ModelRef) -> bool:
-        if isinstance(model, Workload):
-            own = (Path(model.workload).stem, str(parse(model.techniques)), dict(model.settings))
-            return own == (Path(self.name).stem, self.techniques, self.settings)
-        if isinstance(model, ModelFile):
-            return model.name == Path(self.name).name and self.techniques == "none"
-        return isinstance(model, Network) and f"{model.network}" == self.name
-
-
 def operator_profiles(files: Sequence[str | Path], scenario: Scenario) -> list[Profile]:
     """Return the measured times of a network's operators, one profile for each file.
 
@@ -155,30 +126,38 @@ def operator_profiles(files: Sequence[str | Path], scenario: Scenario) -> list[P
     ConfigError
         Where a file has no such row, or two are of one device; the message lists the available rows.
     """
-    settings = {".".join(o.path[1:]): str(o.value) for o in split_settings(scenario.settings)[0]}
-    wanted = _ScenarioKey(name_of(scenario.network), str(parse(scenario.techniques)), settings)
     profiles: dict[str, Profile] = {}
     for file in files:
         measurement = read_measurement(file)
         kind = measurement.device.kind
         if kind in profiles:
-            raise ConfigError(
-                f"a second profile of the {kind}", file=str(file), allowed="one file for each device"
-            )
-        row = _row(measurement, wanted, str(file))
-        profiles[kind] = Profile(
-            device=kind,
-            chip=measurement.device.name,
-            row=row.id,
-            operators=tuple(OperatorTime((*op.originals, op.name), op.latency_s) for op in row.operators),
-        )
+            allowed = "one file for each device"
+            raise ConfigError(f"a second profile of the {kind}", file=str(file), allowed=allowed)
+        row = _profiled_row(measurement, scenario, str(file))
+        times = tuple(OperatorTime((*op.originals, op.name), op.latency_s) for op in row.operators)
+        profiles[kind] = Profile(device=kind, chip=measurement.device.name, row=row.id, operators=times)
     return list(profiles.values())
 
 
-def _row(measurement: Measurement, wanted: _ScenarioKey, file: str) -> Row:
-    fitting = [row for row in measurement.rows if row.operators and wanted.is_run_by(row.model)]
+def _profiled_row(measurement: Measurement, scenario: Scenario, file: str) -> Row:
+    """Return the row of a scenario's network that has operator times; latency and few requests first."""
+    profiled = [row for row in measurement.rows if row.operators]
+    fitting = [row for row in profiled if _is_run_by(row.model, scenario)]
     if fitting:
         return min(fitting, key=lambda row: (row.hint != "latency", row.requests))
-    profiled = ", ".join(shown(row.id) for row in measurement.rows if row.operators) or "none"
-    allowed = f"a row of this very network; rows with operator times: {profiled}"
-    raise ConfigError(f"no operator times of {wanted}", file=file, allowed=allowed)
+    network = f"`{name_of(scenario.network)}` with {parse(scenario.techniques)}"
+    listed = ", ".join(shown(row.id) for row in profiled) or "none"
+    allowed = f"a row of this very network; rows with operator times: {listed}"
+    raise ConfigError(f"no operator times of {network}", file=file, allowed=allowed)
+
+
+def _is_run_by(model: ModelRef, scenario: Scenario) -> bool:
+    """Return whether a row runs a scenario's network with its techniques and settings."""
+    name, techniques = name_of(scenario.network), str(parse(scenario.techniques))
+    if isinstance(model, Workload):
+        settings = {".".join(o.path[1:]): str(o.value) for o in split_settings(scenario.settings)[0]}
+        own = (Path(model.workload).stem, str(parse(model.techniques)), dict(model.settings))
+        return own == (Path(name).stem, techniques, settings)
+    if isinstance(model, ModelFile):
+        return model.name == Path(name).name and techniques == "none"
+    return isinstance(model, Network) and model.network == name

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
@@ -40,27 +40,21 @@ from npusim.measuring.timing import TimeBudget, TimedNetwork, profile_operators
 if TYPE_CHECKING:
     from npusim.measuring.suites import Item
 
+_ResultT = TypeVar("_ResultT")
 Progress = Callable[[float, int, str], None]
 """Progress callback: rows done (with fractions), rows in all, what runs."""
 
 PROCESSOR_TIME = "one thread, processor time"
 """Note of a row in processor time."""
-_COMPILED, _RUN = 0.25, 0.75
-"""Progress of a row after compilation, and after its turns."""
+_COMPILED, _RUN = 0.25, 0.75  # progress of a row after compilation, and after its turns
+# Length of a run for energy: from a counter; from a log with an entry every 2 s (s).
 _COUNTED_S, _LOGGED_S = 1.0, 6.0
-"""Length of a run for energy: from a counter; from a log with an entry every 2 s (s)."""
-_LOG_LAG_S = 2.5
-"""Wait for the log's entry about the last row (s)."""
-_MANY_UNSTEADY = 0.5
-"""Share of unsteady rows that is worth a warning."""
-_MOST_TOGETHER = 32
-"""Most networks of a group."""
-_SHARE_OF_MEMORY = 0.25
-"""Part of the free memory that a group may take: its size is an estimate."""
-_DEFAULT_GROUP_BYTES = 2.0 * 1024**3
-"""Memory of a group where the free memory is unknown (B)."""
-_MOST_NAMED = 3
-"""Rows that a warning names; it counts the others."""
+_LOG_LAG_S = 2.5  # wait for the log's entry about the last row (s)
+_MANY_UNSTEADY = 0.5  # share of unsteady rows that is worth a warning
+_MOST_TOGETHER = 32  # most networks of a group
+# Part of the free memory that a group may take, as its size is an estimate; bytes where that is unknown.
+_SHARE_OF_MEMORY, _DEFAULT_GROUP_BYTES = 0.25, 2.0 * 1024**3
+_MOST_NAMED = 3  # rows that a warning names; it counts the others
 
 
 class NothingMeasuredError(NpusimError):
@@ -142,26 +136,23 @@ def measure(
     energy_s = _LOGGED_S if hwinfo is not None else _COUNTED_S if meter else 0.0
     most = math.inf if processor_time else _background_allowed(setting.kind)
     budget = TimeBudget(budget_s, energy_s=energy_s, max_background_cores=most, processor_time=processor_time)
-    entries, places = with_file_names(items, files or {})
-    runner = DeviceRunner(core, setting, budget, places, meter, stop or (lambda: False), root)
-    measured = _run_all(runner, entries, progress or (lambda done, total, what: None))
+    entries, sources = with_file_names(items, files or {})
+    stop, progress = stop or (lambda: False), progress or (lambda done, total, what: None)
+    runner = DeviceRunner(core, setting, budget, sources, meter, stop, progress, root, len(entries))
+    measured = runner.run(entries)
     if hwinfo is not None:
         time.sleep(_LOG_LAG_S)
         measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
     runner.failures.update(dict.fromkeys(left_out, "left out: several inferences in flight"))
-    return _document(runner, [row for row, _ in measured], obstacle)
-
-
-def _document(runner: DeviceRunner, rows: list[Row], obstacle: str) -> Measurement:
-    """Return the document; `obstacle` is the reason why energy is not available."""
+    rows = [row for row, _ in measured]
     if not rows or runner.device is None:
-        found = devices_found(runner.core) if runner.failures and runner.device is None else ()
-        raise NothingMeasuredError(runner.setting.device, runner.failures, found)
+        available = devices_found(core) if runner.failures and runner.device is None else ()
+        raise NothingMeasuredError(setting.device, runner.failures, available)
     without_energy = [f"energy is not available: {without_folders(obstacle)}"] if obstacle else []
     return Measurement(
         npusim=__version__,
         date=datetime.date.today().isoformat(),
-        complete=not runner.stop(),
+        complete=not stop(),
         device=runner.device,
         rows=tuple(rows),
         warnings=(*runner.warnings(), *noise_warnings(rows), *without_energy),
@@ -218,12 +209,14 @@ def _background_allowed(kind: str) -> float:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with values for its inputs, shared by the rows of a group that run it."""
+    """A model with values for its inputs, and the estimated memory of one compiled network (B).
+
+    The rows of a group that run it share it.
+    """
 
     model: Any
     feed: list[Any]
     bytes: int
-    """Estimated memory of one compiled network (B)."""
 
 
 @dataclass
@@ -261,7 +254,7 @@ class RowRun:
 
 @dataclass
 class DeviceRunner:
-    """Compiles and runs networks on one device in one setting, and collects warnings."""
+    """Compiles and runs networks on one device in one setting, group by group, and collects warnings."""
 
     core: Any
     setting: Setting
@@ -269,16 +262,100 @@ class DeviceRunner:
     files: Sources
     meter: Meter | None
     stop: Callable[[], bool]
+    progress: Progress
     root: Path
-    device: Device | None = None
-    """Description of the device; known after the first compilation."""
-    failures: dict[str, str] = field(default_factory=dict)
-    """Reasons of the rows that could not be measured."""
-    disturbed: list[str] = field(default_factory=list)
-    """Rows with too few undisturbed turns."""
+    rows: int
+    done: float = 0.0  # rows that are done, with fractions
+    device: Device | None = None  # description of the device; known after the first compilation
+    failures: dict[str, str] = field(default_factory=dict)  # reasons of the rows that could not be measured
+    disturbed: list[str] = field(default_factory=list)  # rows with too few undisturbed turns
     _computed_in: dict[str, list[str]] = field(default_factory=dict)
 
-    def load(self, item: Item) -> LoadedModel:
+    def run(self, items: Sequence[Item]) -> list[tuple[Row, EnergyReading | None]]:
+        """Measure group after group, releasing each group's networks; return rows in order."""
+        measured: list[tuple[Row, EnergyReading | None]] = []
+        remaining = interleaved(items)
+        while remaining and not self.stop():
+            group = self._compile_group(remaining)
+            self._time_group(group)
+            for run in group:
+                if not run.timed.drop_disturbed(self.budget):
+                    self.disturbed.append(run.item.id)
+                self._read_energy_and_counters(run)
+                row = run.row(self.setting.tiles)
+                measured += [(row, run.energy)] if row is not None else []
+            group.clear()
+            gc.collect()
+        order = {item.id: at for at, item in enumerate(items)}
+        return sorted(measured, key=lambda pair: order[pair[0].id])
+
+    def _compile_group(self, remaining: list[Item]) -> list[RowRun]:
+        """Compile the next networks that fit into memory together, and remove them from the list."""
+        group: list[RowRun] = []
+        models: dict[str, LoadedModel] = {}
+        free_bytes = _group_bytes(self.root)
+        while remaining and len(group) < _MOST_TOGETHER and not self.stop():
+            item = remaining[0]
+            self._show(f"compiling {item.id}")
+            loaded = models.get(_network_key(item)) or self._attempt(item.id, partial(self._load, item))
+            if loaded is not None and group and loaded.bytes > free_bytes:
+                break  # it opens the next group
+            remaining.pop(0)
+            run = self._attempt(item.id, partial(self._prepare, item, loaded)) if loaded else None
+            if loaded is None or run is None:
+                self.done += 1.0
+                continue
+            models[_network_key(item)] = loaded
+            free_bytes -= loaded.bytes
+            group.append(run)
+            self.done += _COMPILED
+        return group
+
+    def _time_group(self, group: list[RowRun]) -> None:
+        """Time the networks of a group in alternating turns until each has had its own."""
+        shares = {id(run): (_RUN - _COMPILED) / max(1, run.timed.turns_left) for run in group}
+        waiting = list(group)
+        while waiting:
+            for run in waiting:
+                if self.stop():
+                    return
+                self._show(f"running {run.item.id}")
+                before = run.timed.turns_left
+                self._attempt(run.item.id, partial(run.timed.run_turn, self.budget))
+                if run.item.id in self.failures:
+                    run.timed.turns_left = 0
+                self.done += shares[id(run)] * (before - run.timed.turns_left)
+            waiting = [run for run in waiting if run.timed.turns_left > 0]
+
+    def _read_energy_and_counters(self, run: RowRun) -> None:
+        """Read energy and counters of a network after its turns.
+
+        Counters need one inference at a time: several at once overlap. For an exported language model they
+        would take its memory a second time, and are left out.
+        """
+        row = run.item.id
+        if self.budget.energy_s > 0 and not self.stop():
+            self._show(f"energy of {row}")
+            self._attempt(row, partial(self._measure_energy, run))
+        if run.item.hint == "latency" and run.item.folder is None and not self.stop():
+            self._show(f"operators of {row}")
+            self._attempt(row, partial(self._profile, run))
+        self.done += 1.0 - _RUN
+
+    def _show(self, what: str) -> None:
+        self.progress(self.done, self.rows, what)
+
+    def _attempt(self, row: str, work: Callable[[], _ResultT]) -> _ResultT | None:
+        """Return the result of some work for a row; None, and a note, where it fails: other rows go on."""
+        try:
+            return work()
+        except Exception as error:  # no error of one row may lose minutes of measurement
+            paths = [source for source in self.files.values() if isinstance(source, Path)]
+            kind = "" if isinstance(error, NpusimError | RuntimeError) else f"{type(error).__name__}: "
+            self.failures.setdefault(row, kind + short_reason(error, paths))
+            return None
+
+    def _load(self, item: Item) -> LoadedModel:
         """Return a row's model with its inputs; NpusimError where it cannot be built.
 
         An exported folder is compiled at once: its rows share the parts.
@@ -290,37 +367,26 @@ class DeviceRunner:
         model, feed = model_of(self.core, item.model, self.setting.precision, self.files)
         return LoadedModel(model, feed, footprint_bytes(model))
 
-    def attempt(self, row: str, work: Callable[[], Any]) -> Any:
-        """Return the result of some work for a row; None, and a note, where it fails: other rows go on."""
-        try:
-            return work()
-        except Exception as error:  # no error of one row may lose minutes of measurement
-            paths = [source for source in self.files.values() if isinstance(source, Path)]
-            kind = "" if isinstance(error, NpusimError | RuntimeError) else f"{type(error).__name__}: "
-            self.failures.setdefault(row, kind + short_reason(error, paths))
-            return None
-
-    def compile(self, item: Item, loaded: LoadedModel, profiling: bool = False) -> Any:
-        """Return a row's compiled network."""
+    def _compile(self, item: Item, loaded: LoadedModel, profiling: bool = False) -> Any:
         properties = self.setting.properties(item.hint, item.requests, profiling)
         return self.core.compile_model(loaded.model, self.setting.device, properties)
 
-    def prepare(self, item: Item, loaded: LoadedModel) -> RowRun:
+    def _prepare(self, item: Item, loaded: LoadedModel) -> RowRun:
         """Compile a network and warm it up."""
         kind = folder_kind(item.folder) if item.folder is not None else None
-        compiled = kind.compiled(loaded.model) if kind is not None else self.compile(item, loaded)
+        compiled = kind.compiled(loaded.model) if kind is not None else self._compile(item, loaded)
         if self.device is None:
             self.device = describe(self.core, self.setting.device, compiled, self.root)
-        requests = item.requests or (1 if item.hint == "latency" else None)
         if kind is not None:
             timed = kind.timed(item, loaded.model)
         else:
+            requests = item.requests or (1 if item.hint == "latency" else None)
             timed = TimedNetwork.prepare(compiled, loaded.feed, requests, self.budget.processor_time)
         run = RowRun(item, loaded, timed, self._precision(item, compiled))
         run.timed.warm_up(self.budget)
         return run
 
-    def measure_energy(self, run: RowRun) -> None:
+    def _measure_energy(self, run: RowRun) -> None:
         """Run a network without a pause and note its energy, or the time span."""
         before = self.meter.read() if self.meter else 0
         began_s = time.time()
@@ -330,28 +396,12 @@ class DeviceRunner:
         source = self.meter.source if self.meter else None
         run.energy = EnergyReading(began_s, ended_s, inferences, joules, source)
 
-    def profile(self, run: RowRun) -> None:
+    def _profile(self, run: RowRun) -> None:
         """Run a network with profiling and note each operator's time."""
-        compiled = self.compile(run.item, run.loaded, profiling=True)
+        compiled = self._compile(run.item, run.loaded, profiling=True)
         runs = self.budget.profiled_runs(run.timed.inference_s)
         means = self.setting.kind == "cpu"
         run.operators = profile_operators(compiled, run.loaded.feed, runs, means, self.stop)
-
-    def warnings(self) -> list[str]:
-        """Return the warnings: failed rows, other formats than requested, background load."""
-        warnings = [f"{row}: {reason}" for row, reason in self.failures.items()]
-        wanted = self.setting.precision
-        for actual, rows in self._computed_in.items():
-            if actual != wanted:
-                warnings.append(
-                    f"asked for {wanted}, but the device computes in {actual}: {_first_named(rows)}"
-                )
-        if self.disturbed:
-            warnings.append(
-                f"other programs kept more than {self.budget.max_background_cores:g} cores busy while these "
-                f"ran: {_first_named(self.disturbed)}; close them and measure again"
-            )
-        return warnings
 
     def _precision(self, item: Item, compiled: Any) -> str | None:
         """Return the format that the device reports, or the requested one where it reports none."""
@@ -361,6 +411,22 @@ class DeviceRunner:
         self._computed_in.setdefault(precision, []).append(item.id)
         return precision
 
+    def warnings(self) -> list[str]:
+        """Return the warnings: failed rows, other formats than requested, background load."""
+        warnings = [f"{row}: {reason}" for row, reason in self.failures.items()]
+        wanted = self.setting.precision
+        warnings += [
+            f"asked for {wanted}, but the device computes in {actual}: {_first_named(rows)}"
+            for actual, rows in self._computed_in.items()
+            if actual != wanted
+        ]
+        if self.disturbed:
+            warnings.append(
+                f"other programs kept more than {self.budget.max_background_cores:g} cores busy while these "
+                f"ran: {_first_named(self.disturbed)}; close them and measure again"
+            )
+        return warnings
+
 
 def _first_named(rows: list[str]) -> str:
     """Return the first rows by name and the number of the others."""
@@ -368,105 +434,15 @@ def _first_named(rows: list[str]) -> str:
     return ", ".join(rows[:_MOST_NAMED]) + more
 
 
-def _run_all(
-    runner: DeviceRunner, items: Sequence[Item], progress: Progress
-) -> list[tuple[Row, EnergyReading | None]]:
-    """Measure group after group, releasing each group's networks; return rows in order."""
-    measured: list[tuple[Row, EnergyReading | None]] = []
-    remaining = interleaved(items)
-    progress_sum = _ProgressSum(progress, len(items))
-    while remaining and not runner.stop():
-        group = _compile_group(runner, remaining, progress_sum)
-        _time_group(runner, group, progress_sum)
-        for run in group:
-            if not run.timed.drop_disturbed(runner.budget):
-                runner.disturbed.append(run.item.id)
-            _read_energy_and_counters(runner, run, progress_sum)
-            row = run.row(runner.setting.tiles)
-            measured += [(row, run.energy)] if row is not None else []
-        group.clear()
-        gc.collect()
-    order = {item.id: at for at, item in enumerate(items)}
-    return sorted(measured, key=lambda pair: order[pair[0].id])
-
-
-def _compile_group(runner: DeviceRunner, remaining: list[Item], progress_sum: _ProgressSum) -> list[RowRun]:
-    """Compile the next networks that fit into memory together, and remove them from the list."""
-    group: list[RowRun] = []
-    models: dict[str, LoadedModel] = {}
-    free_bytes = _group_bytes(runner)
-    while remaining and len(group) < _MOST_TOGETHER and not runner.stop():
-        item = remaining[0]
-        progress_sum.show(f"compiling {item.id}")
-        loaded = models.get(_network_key(item)) or runner.attempt(item.id, partial(runner.load, item))
-        if loaded is not None and group and loaded.bytes > free_bytes:
-            break  # it opens the next group
-        remaining.pop(0)
-        run = runner.attempt(item.id, partial(runner.prepare, item, loaded)) if loaded is not None else None
-        if run is None:
-            progress_sum.done += 1.0
-            continue
-        models[_network_key(item)] = loaded
-        free_bytes -= loaded.bytes
-        group.append(run)
-        progress_sum.done += _COMPILED
-    return group
-
-
-def _time_group(runner: DeviceRunner, group: list[RowRun], progress_sum: _ProgressSum) -> None:
-    """Time the networks of a group in alternating turns until each has had its own."""
-    shares = {id(run): (_RUN - _COMPILED) / max(1, run.timed.turns_left) for run in group}
-    waiting = list(group)
-    while waiting:
-        for run in waiting:
-            if runner.stop():
-                return
-            progress_sum.show(f"running {run.item.id}")
-            before = run.timed.turns_left
-            runner.attempt(run.item.id, partial(run.timed.run_turn, runner.budget))
-            if run.item.id in runner.failures:
-                run.timed.turns_left = 0
-            progress_sum.done += shares[id(run)] * (before - run.timed.turns_left)
-        waiting = [run for run in waiting if run.timed.turns_left > 0]
-
-
-def _read_energy_and_counters(runner: DeviceRunner, run: RowRun, progress_sum: _ProgressSum) -> None:
-    """Read energy and counters of a network after its turns.
-
-    Counters need one inference at a time: several at once overlap. For an exported language model they would
-    take its memory a second time, and are left out.
-    """
-    row = run.item.id
-    if runner.budget.energy_s > 0 and not runner.stop():
-        progress_sum.show(f"energy of {row}")
-        runner.attempt(row, partial(runner.measure_energy, run))
-    if run.item.hint == "latency" and run.item.folder is None and not runner.stop():
-        progress_sum.show(f"operators of {row}")
-        runner.attempt(row, partial(runner.profile, run))
-    progress_sum.done += 1.0 - _RUN
-
-
-@dataclass
-class _ProgressSum:
-    """Sum of the rows that are done, with fractions, for a progress display."""
-
-    progress: Progress
-    total: int
-    done: float = 0.0
-
-    def show(self, what: str) -> None:
-        self.progress(self.done, self.total, what)
-
-
 def _network_key(item: Item) -> str:
     """Return a key that rows of the same network share."""
     return str(item.folder or item.model.model_dump_json())
 
 
-def _group_bytes(runner: DeviceRunner) -> float:
+def _group_bytes(root: Path) -> float:
     """Return the memory that the networks of one group may take (B)."""
     with suppress(OSError):
-        text = (runner.root / "proc" / "meminfo").read_text()
+        text = (root / "proc" / "meminfo").read_text()
         available = re.search(r"^MemAvailable:\s*(\d+) kB$", text, re.M)
         if available:
             return _SHARE_OF_MEMORY * int(available[1]) * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from npusim.config import Section, load_model
-from npusim.config.overrides import as_overrides
 from npusim.errors import ConfigError, FileError, ModelFileError, NpusimError, UnknownNameError, nearest
 from npusim.locate import resource, resource_names
-from npusim.measuring.benchmarks import AGGREGATIONS, OPERATORS, benchmark_graph, benchmark_id
+from npusim.measuring.benchmarks import AGGREGATIONS, OPERATORS, benchmark_id
 from npusim.measuring.document import Benchmark, Given, ModelFile, ModelRef, Workload
 from npusim.measuring.models import Sources, graph_of
 from npusim.ops import DType
@@ -29,28 +28,24 @@ from npusim.workloads import workload_names
 
 if TYPE_CHECKING:
     from npusim.measuring.timing import TimedNetwork
-    from npusim.scenario import Scenario
 
 Hint = Literal["latency", "throughput"]
 Size = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Sizes = Annotated[dict[str, Size], Field(min_length=1)]
 _YAML = (".yaml", ".yml")
-_MOST = 10_000
-"""Most rows of a suite; more are a mistake in a grid, and would take hours."""
+_KNOWN = OPERATORS | AGGREGATIONS
+_MOST = 10_000  # most rows of a suite; more are a mistake in a grid, and would take hours
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """One row to measure."""
 
-    id: str
-    """Name of the row in reports."""
+    id: str  # name of the row in reports
     model: ModelRef
     hint: Hint = "latency"
-    requests: int | None = None
-    """Inferences in flight; None: the device's choice."""
-    folder: Path | None = None
-    """Folder of an exported language model, the workload of `model`."""
+    requests: int | None = None  # inferences in flight; None: the device's choice
+    folder: Path | None = None  # folder of an exported language model, the workload of `model`
 
     @property
     def of_pytorch(self) -> bool:
@@ -79,24 +74,24 @@ class BenchmarkGrid(Section):
     @field_validator("operator")
     @classmethod
     def _operator_is_known(cls, value: str) -> str:
-        known = OPERATORS | AGGREGATIONS
-        if value not in known:
-            refuse(f"`{value}`", ", ".join(known), nearest(value, known))
+        if value not in _KNOWN:
+            refuse(f"`{value}`", ", ".join(_KNOWN), nearest(value, _KNOWN))
         return value
 
     @model_validator(mode="after")
     def _sizes_fit_the_operator(self) -> BenchmarkGrid:
-        kind = (OPERATORS | AGGREGATIONS)[self.operator]
+        kind = _KNOWN[self.operator]
         if "int8" in self.dtype and not kind.int8:
             others = ", ".join(name for name, other in OPERATORS.items() if other.int8)
             refuse("`int8`", f"fp32 for {self.operator}; int8 for {others}", at="dtype")
-        entries: list[tuple[str, Mapping[str, object]]] = [("grid", self.grid)] if self.grid else []
+        entries: list[tuple[str, Iterable[str]]] = [("grid", self.grid)] if self.grid else []
         entries += [(f"cases.{position}", case) for position, case in enumerate(self.cases)]
         for key, names in entries:
-            for name in names:
-                if name not in kind.sizes:
-                    dimensions = ", ".join(kind.sizes) or "none"
-                    refuse(f"the unknown dimension `{name}`", dimensions, nearest(name, kind.sizes), at=key)
+            unknown = [name for name in names if name not in kind.sizes]
+            if unknown:
+                dimensions = ", ".join(kind.sizes) or "none"
+                meant = nearest(unknown[0], kind.sizes)
+                refuse(f"the unknown dimension `{unknown[0]}`", dimensions, meant, at=key)
             missing = [name for name in kind.sizes if name not in names]
             if missing:
                 refuse(f"no {', '.join(missing)}", ", ".join(kind.sizes), at=key)
@@ -107,27 +102,20 @@ class BenchmarkGrid(Section):
                 refuse(f"`{size}`", f"a multiple of {kind.granule} for {self.operator}", at=key)
         if kind.sizes and not entries:
             refuse("no sizes", f"`grid` or `cases` with {', '.join(kind.sizes)}")
-        if self.operator in AGGREGATIONS:
-            self._chunks_divide()
-        return self
-
-    def _chunks_divide(self) -> None:
-        """Refuse chunks that do not divide the features."""
-        for item in self.items():
-            assert isinstance(item.model, Benchmark)
+        for item in self.items() if self.operator in AGGREGATIONS else ():
             try:
-                benchmark_graph(self.operator, item.model.sizes)
+                graph_of(item.model)
             except NpusimError as error:
                 refuse(item.id, f"chunks that divide the hidden features ({error})", at="grid.chunks")
+        return self
 
     def items(self) -> Iterator[Item]:
         """Return the rows: the grid first, then the cases, each in every format and under every hint."""
         combinations = (dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values()))
         for sizes in chain(combinations if self.grid or not self.cases else (), self.cases):
             for dtype, hint in product(self.dtype, self.hints):
-                name = benchmark_id(self.operator, sizes, DType(dtype))
                 model = Benchmark(operator=self.operator, sizes=sizes, dtype=dtype)
-                yield Item(_with_hint(name, hint), model, hint)
+                yield Item(row_name(model, hint), model, hint)
 
 
 class Networks(Section):
@@ -160,30 +148,24 @@ class Networks(Section):
     def _stacks_can_be_measured(cls, value: list[str]) -> list[str]:
         stacks = []
         for position, text in enumerate(value):
+            at = str(position)
             try:
                 stacks.append(parse(text))
             except NpusimError as error:
-                refuse(f"`{text}`", f"technique stacks ({error})", at=str(position))
+                refuse(f"`{text}`", f"technique stacks ({error})", at=at)
             compiled = [entry.technique.name for entry in stacks[-1] if entry.technique.compiler_only]
             if compiled:
                 names = ", ".join(compiled)
-                refuse(
-                    f"`{text}`", f"the stack without {names}: only a compiler can apply it", at=str(position)
-                )
+                refuse(f"`{text}`", f"the stack without {names}: only a compiler can apply it", at=at)
         return [str(stack) for stack in stacks]
 
     def items(self) -> Iterator[Item]:
         """Return the rows: each stack under every hint."""
         settings = {key: str(value) for key, value in self.settings.items()}
-        name = ",".join([self.workload, *(f"{key}={value}" for key, value in settings.items())])
         for stack, hint in product(self.techniques, self.hints):
             model = Workload(workload=self.workload, techniques=stack, settings=settings)
             requests = self.requests if hint == "throughput" else None
-            yield Item(_with_hint(f"{name}:{stack}", hint), model, hint, requests)
-
-
-def _with_hint(name: str, hint: Hint) -> str:
-    return name if hint == "latency" else f"{name}@{hint}"
+            yield Item(row_name(model, hint), model, hint, requests)
 
 
 class MeasurementSuite(Section):
@@ -200,29 +182,29 @@ class MeasurementSuite(Section):
 
     @model_validator(mode="after")
     def _rows_are_countable_and_differ(self) -> MeasurementSuite:
-        seen: set[str] = set()
-        for key, family in self._grids():
+        families: dict[str, BenchmarkGrid | Networks] = {
+            f"benchmarks.{i}": grid for i, grid in enumerate(self.benchmarks)
+        }
+        families |= {f"networks.{i}": networks for i, networks in enumerate(self.networks)}
+        seen: dict[str, bool] = {}
+        for key, family in families.items():
             for item in family.items():
                 if len(seen) == _MOST:
                     refuse(f"more than {_MOST:,} rows", f"up to {_MOST:,}", at=key)
                 if item.id in seen:
                     refuse(f"{item.id} a second time", "each row once", at=key)
-                seen.add(item.id)
+                seen[item.id] = item.of_pytorch
         if not seen:
             refuse("no row", "at least one of `benchmarks` and `networks`")
-        if 0 < sum(item.of_pytorch for item in self.items) < len(self.items):
+        if len(set(seen.values())) > 1:
             refuse("rows of OpenVINO and of PyTorch Geometric", "a suite of one of them", at="benchmarks")
         return self
-
-    def _grids(self) -> Iterator[tuple[str, BenchmarkGrid | Networks]]:
-        """Return every family with its key in the file."""
-        yield from ((f"benchmarks.{i}", family) for i, family in enumerate(self.benchmarks))
-        yield from ((f"networks.{i}", networks) for i, networks in enumerate(self.networks))
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
         """The rows, in the order in which the file has them."""
-        return tuple(item for _, family in self._grids() for item in family.items())
+        of_benchmarks = [item for grid in self.benchmarks for item in grid.items()]
+        return (*of_benchmarks, *(item for networks in self.networks for item in networks.items()))
 
 
 def suite_names() -> list[str]:
@@ -254,7 +236,7 @@ def load_suite(suite: str | Path) -> MeasurementSuite:
 
 
 HINTS: tuple[Hint, ...] = get_args(Hint)
-_MODEL_FILES, _WORKLOAD_FILES = (".xml", ".onnx"), (".yaml", ".yml")
+_MODEL_FILES = (".xml", ".onnx")
 
 
 def items_of(
@@ -277,15 +259,20 @@ def items_of(
     if hint not in (*HINTS, "both"):
         raise UnknownNameError("performance hint", hint, (*HINTS, "both"))
     network = scenario.network
+    ref: ModelRef
+    files: Sources
     if not isinstance(network, str | Path):
-        ref: ModelRef = Given(name=name_of(network), techniques=str(parse(str(scenario.techniques))))
-        files: Sources = {name_of(network): scenario}
+        ref = Given(name=name_of(network), techniques=str(parse(str(scenario.techniques))))
+        files = {ref.name: scenario}
     elif Path(network).expanduser().is_dir():
         folder = Path(network).expanduser()
         models = sorted(folder.glob("*.xml"), key=_by_number)
-        if models:
-            return _models(scenario, models, hint, requests)
-        return folder_kind(folder).rows(scenario, folder, hint, requests), {}
+        if not models:
+            return folder_kind(folder).rows(scenario, folder, hint, requests), {}
+        # Model files such as the output of `npusim prune --models`.
+        parts = [items_of(scenario.with_(network=model), hint, requests) for model in models]
+        sources = {name: source for _, sources in parts for name, source in sources.items()}
+        return tuple(item for items, _ in parts for item in items), sources
     elif Path(network).suffix in _MODEL_FILES:
         ref, files = _model_file(scenario, Path(network).expanduser())
     else:
@@ -302,30 +289,16 @@ def _by_number(file: Path) -> list[tuple[float, str]]:
     return [(float(part), "") if i % 2 else (-1.0, part) for i, part in enumerate(parts)]
 
 
-def _models(
-    scenario: Scenario, models: Sequence[Path], hint: str, requests: int | None
-) -> tuple[tuple[Item, ...], Sources]:
-    """Return the rows of a folder's model files, such as the output of `npusim prune --models`."""
-    items: list[Item] = []
-    files: dict[str, Path | Scenario] = {}
-    for model in models:
-        rows, sources = items_of(scenario.with_(network=model), hint, requests)
-        items += rows
-        files |= sources
-    return tuple(items), files
-
-
 def _workload(scenario: Scenario, name: str) -> tuple[ModelRef, Sources]:
     of_workload, of_soc = split_settings(scenario.settings)
     if of_soc:
         found = f"`{'.'.join(of_soc[0].path)}`"
         raise ConfigError(found, file="--set", allowed="workload.KEY=VALUE: the device is what it is")
     if scenario.shapes:
-        raise ConfigError(
-            f"shapes for {', '.join(scenario.shapes)}", file="--shape", allowed="only for a model file"
-        )
+        shapes = ", ".join(scenario.shapes)
+        raise ConfigError(f"shapes for {shapes}", file="--shape", allowed="only for a model file")
     path = Path(name).expanduser()
-    is_file = path.suffix in _WORKLOAD_FILES
+    is_file = path.suffix in _YAML
     ref = Workload(
         workload=path.name if is_file else name,
         techniques=str(parse(str(scenario.techniques))),
@@ -336,11 +309,10 @@ def _workload(scenario: Scenario, name: str) -> tuple[ModelRef, Sources]:
 
 def _model_file(scenario: Scenario, path: Path) -> tuple[ModelRef, Sources]:
     """Return a reference to a model file by name and content, without its folders."""
-    settings = as_overrides(scenario.settings)
-    for option, is_set in (("--techniques", str(scenario.techniques) != "none"), ("--set", bool(settings))):
-        if is_set:
-            found = f"{option} with the model file `{path.name}`"
-            raise ConfigError(found, allowed="a model file as it is; a workload takes techniques")
+    is_changed = {"--techniques": str(scenario.techniques) != "none", "--set": bool(scenario.settings)}
+    for option in (option for option, is_set in is_changed.items() if is_set):
+        found = f"{option} with the model file `{path.name}`"
+        raise ConfigError(found, allowed="a model file as it is; a workload takes techniques")
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
@@ -352,6 +324,8 @@ def _model_file(scenario: Scenario, path: Path) -> tuple[ModelRef, Sources]:
 def row_name(ref: ModelRef, hint: str) -> str:
     """Return the name of a row, as in suites: gcn-cora,hidden=128:stagr@throughput."""
     name = str(getattr(ref, "name", "network"))
+    if isinstance(ref, Benchmark):
+        name = benchmark_id(ref.operator, ref.sizes, DType(ref.dtype))
     if isinstance(ref, Workload):
         name = ",".join([ref.workload, *(f"{key}={value}" for key, value in ref.settings.items())])
     if isinstance(ref, Workload | Given):
@@ -363,20 +337,16 @@ def row_name(ref: ModelRef, hint: str) -> str:
 class MeasuredFolder:
     """A kind of folder that `npusim measure FOLDER` runs."""
 
-    name: str
-    """Name of such a folder in messages, such as "exported language model"."""
-    make: str
-    """Command that creates one."""
-    holds: Callable[[Path], bool]
-    """Returns whether a folder is of this kind."""
+    name: str  # name of such a folder in messages, such as "exported language model"
+    make: str  # command that creates one
+    holds: Callable[[Path], bool]  # returns whether a folder is of this kind
     rows: Callable[[Scenario, Path, str, int | None], tuple[Item, ...]]
     """Returns the rows of a scenario, folder, hint and number of requests."""
     load: Callable[[Path, str, Mapping[str, str]], tuple[Any, int]]
     """Returns the compiled network and its size (B) for a folder, device and properties."""
     compiled: Callable[[Any], Any]
     """Returns OpenVINO's compiled model, which describes the device, of a loaded network."""
-    timed: Callable[[Item, Any], TimedNetwork]
-    """Returns the network to time, for a row and a loaded network."""
+    timed: Callable[[Item, Any], TimedNetwork]  # returns the network to time, for a row and a loaded network
 
 
 FOLDERS = Registry("npusim.measured_folders", "kind of folder", MeasuredFolder)

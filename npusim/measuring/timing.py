@@ -20,33 +20,28 @@ import psutil
 from npusim.measuring.devices import load_openvino
 from npusim.measuring.document import SHORTEST_S, Counter, Spread
 
+# Shares of a row's time: readings, warm-up, counters. Readings matter most.
 _HEADLINE, _WARM_UP, _COUNTERS = 0.6, 0.15, 0.25
-"""Shares of a row's time: readings, warm-up, counters. Readings matter most."""
+# Part of a turn below which an inference runs once more, because other networks have filled the caches.
 _DISCARD_BELOW = 0.25
-"""Part of a turn below which an inference runs once more, because other networks have filled the caches."""
+# Busy times of processors by psutil's names, where the operating system has them.
 _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
-"""Busy times of processors by psutil's names, where the operating system has them."""
 
-_STEP_S = 0.01
-"""Resolution of processor time (s): USER_HZ of Linux is 100; Windows has 0.016."""
+_STEP_S = 0.01  # resolution of processor time (s): USER_HZ of Linux is 100; Windows has 0.016
 
 
 @dataclass(frozen=True)
 class TimeBudget:
     """Time budget of a row, divided among warm-up, readings, energy and profiling."""
 
-    row_s: float = 2.0
-    """Time for one row, without compilation (s); slow networks take longer."""
-    rounds: int = 8
-    """Turns of each network, alternating with the others."""
+    row_s: float = 2.0  # time for one row, without compilation (s); slow networks take longer
+    rounds: int = 8  # turns of each network, alternating with the others
     min_readings: int = 5
     max_readings: int = 500
-    energy_s: float = 1.0
-    """Length of the run for energy (s)."""
+    energy_s: float = 1.0  # length of the run for energy (s)
     max_background_cores: float = 0.25
     """Cores that other programs may take during a turn; otherwise the turn is repeated."""
-    processor_time: bool = False
-    """Whether readings are this program's processor time."""
+    processor_time: bool = False  # whether readings are this program's processor time
 
     @property
     def warm_up_s(self) -> float:
@@ -102,12 +97,9 @@ def background_cores(begun: CpuTimes, ended: CpuTimes) -> float:
 class Batch:
     """The readings of one turn."""
 
-    latencies_s: list[float]
-    """Time of each inference (s)."""
-    seconds: float
-    """Time of all inferences together (s)."""
-    background_cores: float = 0.0
-    """Cores that other programs took."""
+    latencies_s: list[float]  # time of each inference (s)
+    seconds: float  # time of all inferences together (s)
+    background_cores: float = 0.0  # cores that other programs took
 
 
 @dataclass
@@ -115,20 +107,14 @@ class TimedNetwork:
     """A compiled network with its readings."""
 
     compiled: Any
-    feed: list[Any]
-    """A value for each input."""
-    requests: int
-    """Inferences in flight."""
-    batches: list[Batch] = field(default_factory=list)
-    """Readings so far, a batch per turn."""
-    processor_time: bool = False
-    """Whether this program's processor time is read instead of OpenVINO's clock."""
+    feed: list[Any]  # A value for each input
+    requests: int  # inferences in flight
+    batches: list[Batch] = field(default_factory=list)  # readings so far, a batch per turn
+    processor_time: bool = False  # whether this program's processor time is read instead of OpenVINO's clock
     turns_left: int = 0
-    repeats_left: int = 0
-    """Disturbed turns that may still be repeated."""
+    repeats_left: int = 0  # disturbed turns that may still be repeated
     _run: Callable[[int], Batch] = field(init=False, repr=False)
-    inference_s: float = 0.0
-    """Approximate time per inference with all requests in flight (s)."""
+    inference_s: float = 0.0  # approximate time per inference with all requests in flight (s)
 
     def __post_init__(self) -> None:
         """Make the requests and give each its inputs."""
@@ -243,10 +229,8 @@ def _in_flight(network: TimedNetwork) -> Callable[[int], Batch]:
 
 _NOT_RUN = "NOT_RUN"
 _BATCHES = 5
-_TICK_S = 1e-6
-"""Resolution of a counter (OpenVINO's ProfilingInfo is in whole microseconds, cut off)."""
-_COARSE = 0.05
-"""Relative resolution from which on the mean over all runs replaces the median over batches."""
+_TICK_S = 1e-6  # resolution of a counter (OpenVINO's ProfilingInfo is in whole microseconds, cut off)
+_COARSE = 0.05  # relative resolution from which on the mean over all runs replaces the median over batches
 
 Readings = Sequence[tuple[int, Mapping[str, float]]]
 """Readings: the runs so far, and the profiler's time of each operator (s)."""

@@ -17,8 +17,7 @@ from npusim.documents import Document, Part
 from npusim.errors import ConfigError, FileError, shown
 
 _US = 1e-6
-_MOST = 1e16
-"""Largest time or clock of a trace, in its units; times may be Unix time."""
+_MOST = 1e16  # largest time or clock of a trace, in its units; times may be Unix time
 _MHZ = 1e6
 LAYER, LAUNCH = "Layer", "Launch"
 """Categories of layers, and of npusim's calls of the runtime."""
@@ -31,15 +30,12 @@ _REMEDY = "a profiling.json (NPU_PRINT_PROFILING=JSON) or a trace of `npusim est
 class Event:
     """A task or layer of a trace; times in s."""
 
-    number: int
-    """Index in `traceEvents`, from 0."""
+    number: int  # index in `traceEvents`, from 0
     name: str
-    category: str
-    """DPU, SW, Shave, DMA, M2I or Layer; npusim's traces have more."""
+    category: str  # DPU, SW, Shave, DMA, M2I or Layer; npusim's traces have more
     start_s: float
     duration_s: float
-    process: str = ""
-    """The tile of a task."""
+    process: str = ""  # the tile of a task
     args: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -53,16 +49,11 @@ class Trace:
     """A Chrome trace."""
 
     file: str
-    events: tuple[Event, ...]
-    """Events with a duration, in the order of the file."""
-    statistics: Mapping[str, float]
-    """The profiler's block `taskStatistics`, in us."""
-    clock_hz: float | None
-    """Clock of the DPU, where known."""
-    simulated: bool
-    """Whether npusim wrote it."""
-    title: str = ""
-    """Network, machine and techniques, where known."""
+    events: tuple[Event, ...]  # events with a duration, in the order of the file
+    statistics: Mapping[str, float]  # the profiler's block `taskStatistics`, in us
+    clock_hz: float | None  # clock of the DPU, where known
+    simulated: bool  # whether npusim wrote it
+    title: str = ""  # network, machine and techniques, where known
 
 
 def read_trace(path: Path) -> Trace:
@@ -77,45 +68,37 @@ def read_trace(path: Path) -> Trace:
     """
     document = read_json(path)
     data = document.data if isinstance(document.data, dict) else {"traceEvents": document.data}
-    events = data.get("traceEvents")
-    if not isinstance(events, list):
+    listed = data.get("traceEvents")
+    if not isinstance(listed, list):
         raise ConfigError("no list `traceEvents`", file=document.name, allowed=_REMEDY)
     other = _block(data, "otherData", document)
     statistics = _block(data, "taskStatistics", document)
     clock_mhz = _block(data, "workpoint", document).get("freq")
+    if clock_mhz:
+        clock_mhz = _number(clock_mhz, "workpoint.freq", document, "a clock in MHz", 0.0)
+    events = [_event(event, i, document) for i, event in enumerate(listed)]
+    workload, soc, techniques = (str(other.get(key, "")) for key in ("workload", "soc", "techniques"))
+    title = f"{workload} on {soc}" if workload and soc else workload
     return Trace(
         file=document.name,
-        events=tuple(
-            _event(event, i, document) for i, event in enumerate(events) if _has_duration(event, i, document)
-        ),
+        events=tuple(event for event in events if event is not None),
         statistics={
             name: _number(value, f"taskStatistics.{name}", document, "a time in us")
             for name, value in statistics.items()
         },
-        clock_hz=_MHZ * _number(clock_mhz, "workpoint.freq", document, "a clock in MHz", 0.0)
-        if clock_mhz
-        else None,
+        clock_hz=_MHZ * clock_mhz if clock_mhz else None,
         simulated=other.get("simulated") == "npusim",
-        title=_title(other),
+        title=f"{title} with {techniques}" if title and techniques not in ("", "none") else title,
     )
 
 
-def _title(other: Mapping[str, Any]) -> str:
-    workload, soc, techniques = (str(other.get(key, "")) for key in ("workload", "soc", "techniques"))
-    title = f"{workload} on {soc}" if workload and soc else workload
-    return f"{title} with {techniques}" if title and techniques not in ("", "none") else title
-
-
-def _has_duration(event: Any, number: int, document: ParsedFile) -> bool:
-    """Return whether an event has a duration; marks, counters and names of tracks have none."""
-    if not isinstance(event, dict):
-        key = f"traceEvents.{number}"
-        raise ConfigError(shown(event), file=document.name, key=key, allowed="an event: a mapping")
-    return bool(event.get("ph") == "X")
-
-
-def _event(event: dict[str, Any], number: int, document: ParsedFile) -> Event:
+def _event(event: Any, number: int, document: ParsedFile) -> Event | None:
+    """Return an event; None for marks, counters and names of tracks, which have no duration."""
     place = f"traceEvents.{number}"
+    if not isinstance(event, dict):
+        raise ConfigError(shown(event), file=document.name, key=place, allowed="an event: a mapping")
+    if event.get("ph") != "X":
+        return None
     name = event.get("name")
     if not isinstance(name, str) or not name:
         raise ConfigError(shown(name), file=document.name, key=f"{place}.name", allowed="a name")
@@ -229,22 +212,6 @@ class Layer:
     start_s: float
     end_s: float
 
-    @property
-    def key(self) -> str:
-        """The normalised name (`layer_key`)."""
-        return layer_key(self.name)
-
-
-def read_layers(path: Path) -> list[Layer]:
-    """Return the layers of a Chrome trace by begin; without layers, tasks of one name make one.
-
-    Raises
-    ------
-    FileError, ConfigError
-        Where the file cannot be read or is no trace.
-    """
-    return layers_of(read_trace(path).events)
-
 
 def layers_of(events: Sequence[Event]) -> list[Layer]:
     """Return a trace's layers by start time; of several inferences the first counts."""
@@ -274,8 +241,9 @@ def diff_traces(measured: Path, simulated: Path) -> TraceDiff:
             raise FileError(str(path), "has no layers and no tasks of DPU, SW or DMA")
     pairs = _align(left, right)
     begin_left, begin_right = left[0].start_s, right[0].start_s
-    only_left = _without(left, {i for i, _ in pairs})
-    only_right = _without(right, {j for _, j in pairs})
+    matched_left, matched_right = {i for i, _ in pairs}, {j for _, j in pairs}
+    only_left = [layer for i, layer in enumerate(left) if i not in matched_left]
+    only_right = [layer for j, layer in enumerate(right) if j not in matched_right]
     alone = [
         LoneLayer(trace=trace, name=x.name, latency_s=x.end_s - x.start_s, start_s=x.start_s - begin_s)
         for trace, layers, begin_s in (("first", only_left, begin_left), ("second", only_right, begin_right))
@@ -305,10 +273,6 @@ def diff_traces(measured: Path, simulated: Path) -> TraceDiff:
     )
 
 
-def _without(layers: Sequence[Layer], matched: set[int]) -> list[Layer]:
-    return [layer for i, layer in enumerate(layers) if i not in matched]
-
-
 def _launch_s(events: Sequence[Event], first: Layer) -> float:
     """Return the time from the first call of a runtime to the first layer."""
     begins = [event.start_s for event in events if event.category == LAUNCH]
@@ -317,8 +281,9 @@ def _launch_s(events: Sequence[Event], first: Layer) -> float:
 
 def _align(left: list[Layer], right: list[Layer]) -> list[tuple[int, int]]:
     """Return the matching layers of both traces by their indices."""
-    at = {layer.key: j for j, layer in reversed(list(enumerate(right)))}
-    named = {i: at[layer.key] for i, layer in enumerate(left) if layer.key in at}
+    at = {layer_key(layer.name): j for j, layer in reversed(list(enumerate(right)))}
+    keys = [layer_key(layer.name) for layer in left]
+    named = {i: at[key] for i, key in enumerate(keys) if key in at}
     free_left = [i for i in range(len(left)) if i not in named]
     matched = set(named.values())
     free_right = [j for j in range(len(right)) if j not in matched]
