@@ -245,7 +245,7 @@ def search_architectures(
     from npusim.config.overrides import as_overrides
     from npusim.magnas.block_costs import MappedSpace
     from npusim.magnas.checkpoint import read_checkpoint
-    from npusim.magnas.search import Plan, Rates
+    from npusim.magnas.search import Plan
     from npusim.magnas.search import search_architectures as run
     from npusim.scenario import split_settings
 
@@ -265,7 +265,7 @@ def search_architectures(
             score,
             f"{trained.task.source}, weights {trained.fingerprint}",
             Path(directory).expanduser(),
-            Plan(population, generations, Rates(mutation, crossover, elite), seed),
+            Plan(seed, population, generations, mutation, crossover, elite),
             workload=workload,
             soc_named=name,
             changed=[one.origin.removeprefix("--set ") for one in as_overrides(settings)],
