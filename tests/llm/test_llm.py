@@ -109,8 +109,9 @@ def test_an_exported_folder_is_laid_out_and_named_as_nitros(folder):
 def test_static_tokens_are_those_of_the_dynamic_model(folder):
     """Greedy: prompt and ten tokens, the scores of every step beside a model whose cache grows."""
     import torch
+    from dynamic_llama import DynamicLlama
 
-    from npusim.llm.llama import DynamicLlama, made_up_weights
+    from npusim.llm.llama import made_up_weights
     from npusim.llm.measuring import Generator
 
     spec = load_spec(TINY, [SHORT, PROMPT])
@@ -361,7 +362,9 @@ def test_a_folder_without_a_model_cannot_be_measured(tmp_path, capsys):
 def test_other_forms_give_the_dynamic_models_scores(tmp_path):
     """Several tokens at once, positions in the graph, caches as inputs."""
     torch = pytest.importorskip("torch")
-    from npusim.llm.llama import DynamicLlama, made_up_weights
+    from dynamic_llama import DynamicLlama
+
+    from npusim.llm.llama import made_up_weights
     from npusim.llm.measuring import Generator
 
     how = [SHORT, PROMPT, "workload.tokens=3", "workload.rope=graph", "workload.cache=input"]
