@@ -84,7 +84,7 @@ SAME_NUMBERS = [
     for stack in (
         "graphsplit", "preg", "stagr", "grad", PADDING, f"preg+{PADDING}", f"grad+{PADDING}", "effop",
         f"{PADDING}+effop", "stagr+grasp", "stagr+symg", "stagr+cacheg", "grad+symg+cacheg",
-        f"graphsplit+preg+stagr+{PADDING}+grasp+symg+cacheg", "feature-decomposition:chunks=4",
+        f"graphsplit+preg+stagr+{PADDING}+grasp+symg+cacheg",
     )
 ] + [
     ("gat", stack)

@@ -492,3 +492,12 @@ def test_a_machine_with_other_numbers_has_the_table_of_a_lowering_from_scratch(d
     machine = sampled(soc, numbers, np.linspace(-1.5, 1.5, len(numbers)))
     again = lower(mapped.graph, mapped.decisions, machine).ops
     assert lowered_on(mapped, machine).tobytes() == again.tobytes()
+
+
+def test_tokens_are_one_row_and_one_request(repository):
+    from npusim.measuring.imports import from_openvino_benchmarks
+
+    tables = from_openvino_benchmarks(repository / "validate" / "figures" / "openvino_published.csv")
+    (row,) = [row for one in tables for row in one.rows if "llama" in row.id]
+    assert (row.hint, row.requests) == ("latency", 1)
+    assert row.throughput_per_s * row.latency_s.median_s == pytest.approx(1.0, rel=0.01)

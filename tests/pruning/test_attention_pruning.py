@@ -10,13 +10,13 @@ from graph_agreement import assert_agreement
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from test_pruning import CLASSES, FEATURES, NODES, data  # noqa: E402
+from small_networks import CLASSES, FEATURES, NODES, data  # noqa: E402
 
 from npusim.errors import ConfigError  # noqa: E402
 from npusim.frontends.openvino_ir import import_model  # noqa: E402
 from npusim.frontends.openvino_write import save_model  # noqa: E402
 from npusim.frontends.pyg import convert  # noqa: E402
-from npusim.gnn_models.models import model_instance  # noqa: E402
+from npusim.gnn_models.models import model_instance, module_of  # noqa: E402
 from npusim.gnn_models.networks import GAT  # noqa: E402
 from npusim.graph import GraphStructure  # noqa: E402
 from npusim.pruning.channel_pruning import (  # noqa: E402
@@ -27,7 +27,6 @@ from npusim.pruning.channel_pruning import (  # noqa: E402
     prune,
     reads_of,
 )
-from npusim.pruning.pruned_networks import module_of  # noqa: E402
 from npusim.techniques import parse  # noqa: E402
 from npusim.workloads import GnnSpec, build_gnn  # noqa: E402
 from npusim.workloads.gnn.spec import Pruning  # noqa: E402
