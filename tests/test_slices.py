@@ -90,15 +90,15 @@ def test_the_core_works_without(removed: tuple[str, ...], tmp_path: Path) -> Non
     )
 
 
+OF_THE_CHECKOUT = ("architecture", "cli_readme", "glossary", "packaging", "site", "slices", "walk")
+"""Tests of the whole checkout: its documentation, its README, its wheel, its layers."""
+
+
 @pytest.mark.slow
 def test_the_tests_of_the_core_pass_without_slices(tmp_path: Path) -> None:
-    environment = without(tmp_path, SLICES, "tests", "scripts")
+    environment = without(tmp_path, SLICES, "tests", "scripts", "docs")
     for name in SLICES:
         shutil.rmtree(tmp_path / "tests" / name)
-    deselected = [
-        "--ignore=tests/test_packaging.py",
-        "--ignore=tests/test_site.py",
-        "--ignore=tests/test_slices.py",
-    ]
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "tests", *deselected]
+    ignored = [f"--ignore=tests/test_{name}.py" for name in OF_THE_CHECKOUT]
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "tests", *ignored]
     subprocess.run([sys.executable, *words], check=True, env=environment, cwd=tmp_path)
