@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from npusim.api.asking import Progress
     from npusim.config.overrides import Settings
     from npusim.magnas.checkpoint import Checkpoint
-    from npusim.magnas.documents import ArchitectureSearch, SupernetTraining
-    from npusim.magnas.figures_document import MappingFigures
+    from npusim.magnas.documents import ArchitectureSearch, MappingFigures, SupernetTraining
     from npusim.magnas.space import ArchitectureSpace
     from npusim.magnas.spec import VisionGnnSpec
     from npusim.studies.map_front_document import MapFront
@@ -280,7 +279,7 @@ def _scores(trained: Checkpoint, supernet: Path, cores: int | None, cluster: str
     """Lend a function that scores a supernet's subnets and keeps the scores beside its checkpoint."""
     from npusim.explore.scoring_pool import on_processes
     from npusim.magnas.checkpoint import checkpoint_file
-    from npusim.magnas.documents import SCORES, StoredScores
+    from npusim.magnas.documents import SCORES, stored_scores
 
     scorer = trained.scorer()
     if cluster is not None:
@@ -291,7 +290,7 @@ def _scores(trained: Checkpoint, supernet: Path, cores: int | None, cluster: str
         spread = on_processes(scorer, min(cores or os.cpu_count() or 1, os.cpu_count() or 1))
     with spread as score:
         file = checkpoint_file(supernet).with_name(SCORES)
-        yield StoredScores(file, trained.fingerprint, trained.digest, score)
+        yield stored_scores(file, trained.fingerprint, trained.digest, score)
 
 
 def map_architecture(

@@ -27,8 +27,12 @@ from npusim.reporting.page import (
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from npusim.magnas.documents import ArchitectureSearch, MappedArchitecture, SupernetTraining
-    from npusim.magnas.figures_document import MappingFigures
+    from npusim.magnas.documents import (
+        ArchitectureSearch,
+        MappedArchitecture,
+        MappingFigures,
+        SupernetTraining,
+    )
 
 Explored = Sequence[tuple[float, float, float]]
 """Accuracy, latency (s) and energy (J) of mapped architectures that were tried."""
