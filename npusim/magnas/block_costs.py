@@ -118,11 +118,11 @@ class BlockTable:
     def on_single_units(self, spec: VisionGnnSpec) -> Mappings:
         """Return the mappings of all blocks to one unit, for each unit and setting that can run them."""
         rows, units = self.rows(spec), np.arange(len(self.units))
-        placements = np.repeat(units[:, None], len(rows), axis=1)
-        every = _joined(
-            Mappings(*self.costs[setting, rows].sum(0).T, placements, np.full(len(units), setting))
-            for setting in range(len(self.settings))
-        )
+        placements, each = np.repeat(units[:, None], len(rows), axis=1), []
+        for setting in range(len(self.settings)):
+            latency_s, energy_j = self.costs[setting, rows].sum(0).T
+            each.append(Mappings(latency_s, energy_j, placements, np.full(len(units), setting)))
+        every = _joined(each)
         return every.at(np.isfinite(every.latency_s))
 
     def encoded(self, specs: Sequence[VisionGnnSpec]) -> Any:

@@ -342,8 +342,8 @@ def map_architecture(
     workload = workload or _BACKBONE
     keys = chosen.keys(spec_of(workload, split_settings(own_settings)[0]))
     own_settings += as_overrides([f"workload.{key}={json.dumps(value)}" for key, value in keys.items()])
-    both: Any = {"minimise": "latency,energy", "devices": devices, "settings": own_settings}
-    return cast("MapFront", map_network(workload, soc, **both, **limits))
+    asked: Any = {"minimise": "latency,energy", "devices": devices, "settings": own_settings, **limits}
+    return cast("MapFront", map_network(workload, soc, **asked))
 
 
 def read_architectures(directory: str | Path) -> ArchitectureSearch:
@@ -378,18 +378,6 @@ def magnas_figures(
     from npusim.magnas.figures import mapping_figures
 
     return mapping_figures([name.lower() for name in as_list(only)], progress or (lambda done, total: None))
-
-
-def _report(values: dict[str, Any]) -> None:
-    from npusim.cli.output import Destination
-    from npusim.magnas.page import search_page
-    from npusim.magnas.search import explored
-
-    destination = Destination(values["output"], values["form"])
-    document = read_architectures(values["directory"])
-
-    directory = values["directory"].expanduser()
-    destination.write(document, lambda: search_page(document, lambda: explored(directory)))
 
 
 def _space(metavar: str) -> Any:
@@ -509,7 +497,8 @@ _REPORT = Command(
     "npusim.magnas.command:read_architectures",
     {"directory": argument("DIR", Path), **WRITTEN},
     "npusim magnas report found -o found.html\nnpusim magnas report found --format json",
-    run=_report,
+    page="npusim.magnas.page:search_page",
+    page_argument="directory",
 )
 COMMAND = (
     """Search Vision GNNs for accuracy, latency and energy: architecture, units and clocks (MaGNAS).
