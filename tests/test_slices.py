@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from npusim.course.catalogue import lessons
+
 ROOT = Path(__file__).resolve().parents[1]
 SLICES = ("llm", "magnas", "pruning", "decomposition")
 CORE_WORK = """
@@ -55,6 +57,11 @@ def test_the_core_names_no_slice_and_no_slice_another() -> None:
     for path in sources:
         home = path.relative_to(ROOT / "npusim").parts[0]
         assert not named_modules(path) & (set(SLICES) - {home}), path
+
+
+def test_lessons_of_core_and_slices_are_numbered_without_a_gap() -> None:
+    numbers = [lesson.number for lesson in lessons()]
+    assert numbers == list(range(1, len(numbers) + 1))
 
 
 def without(folder: Path, removed: tuple[str, ...], *more: str) -> dict[str, str]:

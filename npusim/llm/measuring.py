@@ -91,7 +91,7 @@ class Generator:
         for request, names in zip(self.requests, self.names, strict=True):
             results = request.infer({name: value for name, value in fed.items() if name in names})
             self.device_s += request.latency * 1e-3
-            fed["x"] = self._handed_on(results)
+            fed["x"] = self._features_of(results)
         self.position += len(tokens)
         return np.array(fed["x"][0, -1], np.float32)
 
@@ -104,7 +104,7 @@ class Generator:
         turns = positions if self.spec.rope == "graph" else self.angles[positions]
         return {"mask": self.mask, "freqs_cis": turns, **self.caches}
 
-    def _handed_on(self, results: Any) -> Any:
+    def _features_of(self, results: Any) -> Any:
         """Return what a part gives to the next; keep the caches that it returns for the next step."""
         features = None
         for port, value in results.items():
