@@ -62,7 +62,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Task:
-    """A training: backbone, space, images and recipe."""
+    """What a training depends on: backbone, space, images and settings."""
 
     workload: str
     """Name or file of the backbone."""
