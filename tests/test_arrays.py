@@ -279,7 +279,7 @@ class TestAccelerator:
 
 
 def test_operators_that_are_alike_cost_what_each_does_by_itself():
-    mapped = Scenario("magnas-vig", "jetson-agx-xavier", device="dla", settings=["workload.depth=1"]).mapped
+    mapped = Scenario("resnet-50", "jetson-agx-xavier", device="dla").mapped
     ops, found = mapped.lowered.ops, mapped.results
     chosen = np.flatnonzero(ops["unit"] == int(Unit.DPU))[:12]
     assert len(chosen) == 12

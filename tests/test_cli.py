@@ -15,7 +15,9 @@ from typer.main import get_command
 
 import npusim
 from npusim.api.exploring import READ_FILES
+from npusim.cli.options import Command
 from npusim.cli.program import command_app, command_names, run
+from npusim.plugins import announced
 from npusim.reporting.pages import DOCUMENTS
 
 Runner = Callable[..., str]
@@ -181,16 +183,20 @@ def test_help_lists_every_command(out: Runner) -> None:
 
 def test_help_groups_the_commands_by_what_people_come_for(out: Runner) -> None:
     page = out("--help")
-    panels = ["Ask", "Explore", "Measure and trust", "Papers", "Learn"]
+    panels = ["Ask", "Explore", "Measure and trust", "Learn"]
     places = [page.index(f"─ {panel} ─") for panel in panels]
     assert places == sorted(places)
-    assert places[3] < page.index(" magnas ") < places[4]
+    for name in announced("npusim.commands"):  # of papers
+        assert places[2] < page.index(f" {name} ", page.index("─ Papers ─")) < places[3]
 
 
 def test_every_command_is_a_call_of_python_too() -> None:
-    called = {"llm": "language_models", "magnas": "search_architectures"}
-    names = {called.get(name, name) for name in command_names()}
-    assert names <= set(dir(npusim))
+    added = announced("npusim.commands")
+    assert set(command_names()) - set(added) <= set(dir(npusim))
+    for entry in added.values():
+        declared = entry.load()
+        commands = [declared] if isinstance(declared, Command) else declared[1].values()
+        assert {one.call.partition(":")[2] for one in commands} <= set(dir(npusim))
 
 
 @pytest.mark.parametrize("command", command_names())

@@ -52,7 +52,7 @@ def test_hypervolume_is_the_area_below_the_worst():
 
 
 def test_evolution_finds_most_of_the_exact_front_and_more_than_chance():
-    network = Scenario("magnas-vig", settings=["workload.depth=1"])
+    network = Scenario("vit")
     shares = {
         method: map_front(network, devices=["npu", "gpu"], method=method, budget=FEW).hypervolume_share
         for method in ("nsga2", "random")

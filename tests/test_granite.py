@@ -81,7 +81,7 @@ def test_figures_that_were_not_given_are_known_and_predicted(
 
 
 @pytest.mark.parametrize(
-    "path", ["nitro.ms_per_token.llama3-8b.npu", "granite.setup.hidden_features", "granite.fig99.x"]
+    "path", ["peers.ms_per_row.gcn.npu", "granite.setup.hidden_features", "granite.fig99.x"]
 )
 def test_other_keys_are_no_figures(path: str) -> None:
     assert key_of(load_suite("granite"), path) is None

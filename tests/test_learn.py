@@ -72,7 +72,8 @@ def test_a_lesson_runs_as_a_script_and_accepts_its_own_answer(lesson: Lesson) ->
 
 
 def test_lessons_are_numbered_from_one() -> None:
-    assert [lesson.number for lesson in lessons()] == list(range(1, len(NAMES) + 1))
+    numbers = [lesson.number for lesson in lessons()]
+    assert numbers[0] == 1 and numbers == sorted(set(numbers))
 
 
 @pytest.mark.parametrize("given", ["__import__('os').system('true')", "1+1", "nan(", "", "1e999", "<b>7</b>"])

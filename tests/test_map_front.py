@@ -8,8 +8,10 @@ import pytest
 from npusim import Scenario, estimate
 from npusim.cli.program import run
 from npusim.studies.map_front import Limits, map_front
+from npusim.studies.mapping_letters import letters_of
 
-SMALL = Scenario("magnas-vig", settings=["workload.depth=1"])
+SETTING = "workload.layers=2"
+SMALL = Scenario("vit", settings=[SETTING])
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def test_limits_hold_and_never_help(front, limits, keeps):
 
 
 def test_operating_points_add_placements_and_every_one_is_told(front):
-    found = map_front(SMALL, devices=["npu", "gpu"], operating_points=True, mapping="G/NNNN/NNNN/G")
+    found = map_front(SMALL, devices=["npu", "gpu"], operating_points=True, mapping="GNNNG")
     fixed = map_front(SMALL, devices=["npu", "gpu"])
     assert found.settings > 1
     assert found.points[-1].energy_j <= fixed.points[-1].energy_j
@@ -70,13 +72,13 @@ def test_operating_points_add_placements_and_every_one_is_told(front):
 
 
 def test_the_command_writes_a_document_of_its_own(capsys, tmp_path):
-    command = ["map", "magnas-vig", "--set", "workload.depth=1", "--minimise", "latency,energy"]
+    command = ["map", "vit", "--set", SETTING, "--minimise", "latency,energy"]
     assert run([*command, "--devices", "npu,gpu", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "npusim.map-front/1"
-    assert document["placements"] == 2**10
+    assert document["placements"] == 2**5
     assert run([*command, "--devices", "npu,gpu"]) == 0
-    assert "no other of 1e+03 placements is better in both" in capsys.readouterr().out
+    assert "no other of 32 placements is better in both" in capsys.readouterr().out
     assert run([*command, "-o", str(tmp_path / "front.html")]) == 0
     assert "Energy over latency" in (tmp_path / "front.html").read_text()
 
@@ -86,8 +88,8 @@ def test_the_command_writes_a_document_of_its_own(capsys, tmp_path):
     [
         (["--max-latency", "1us"], "the least is"),
         (["--max-latency", "soon"], "--max-latency: found `soon`; allowed: a duration"),
-        (["--mapping", "N/NNNN"], "1/4 letters; allowed: 1/4/4/1 letters"),
-        (["--mapping", "X/NNNN/NNNN/N"], "found `X` in `X/NNNN/NNNN/N`; allowed: N (npu)"),
+        (["--mapping", "NNNN"], "4 letters; allowed: 5 letters"),
+        (["--mapping", "XNNNN"], "found `X` in `XNNNN`; allowed: N (npu)"),
         (["--max-share", "dla=0.5"], "unknown device to limit `dla`"),
         (["--max-share", "gpu=2"], "allowed: DEVICE=SHARE"),
         (["--exponents", "1"], "allowed: two numbers"),
@@ -97,7 +99,7 @@ def test_the_command_writes_a_document_of_its_own(capsys, tmp_path):
     ],
 )
 def test_what_cannot_be_met_is_refused(options, message, capsys):
-    command = ["map", "magnas-vig", "--set", "workload.depth=1", "--minimise", "latency,energy"]
+    command = ["map", "vit", "--set", SETTING, "--minimise", "latency,energy"]
     assert run([*command, *options]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
@@ -107,3 +109,10 @@ def test_what_is_no_chain_and_options_of_the_front_alone_are_refused(capsys):
     assert "is no chain of blocks" in capsys.readouterr().err
     assert run(["map", "gcn-cora", "--dvfs"]) == 2
     assert "--minimise latency,energy" in capsys.readouterr().err
+
+
+def test_letters_of_devices_are_told_apart():
+    assert letters_of(["gpu", "dla"]) == {"gpu": "G", "dla": "D"}
+    assert letters_of(["npu", "vision", "cpu", "gpu"]) == {"npu": "N", "vision": "V", "cpu": "C", "gpu": "G"}
+    many = letters_of([f"dsa_{i}" for i in "kydkkyy"[:3]] + ["dsa_kk", "dsp"])
+    assert many["dsa_k"] == "K" and len(set(many.values())) == 5

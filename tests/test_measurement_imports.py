@@ -449,12 +449,6 @@ def test_a_published_platform_is_chosen_by_a_part_of_its_name(published):
         assert all(one.device.name in message for one in taken)
 
 
-def test_tokens_are_one_row_and_one_request(published):
-    (row,) = [row for one in from_openvino_benchmarks(published) for row in one.rows if "llama" in row.id]
-    assert (row.hint, row.requests) == ("latency", 1)
-    assert row.throughput_per_s * row.latency_s.median_s == pytest.approx(1.0, rel=0.01)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

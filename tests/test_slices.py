@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from npusim.course.catalogue import lessons
+
 ROOT = Path(__file__).resolve().parents[1]
 SLICES = ("llm", "magnas", "pruning", "decomposition")
 CORE_WORK = """
@@ -57,6 +59,11 @@ def test_the_core_names_no_slice_and_no_slice_another() -> None:
         assert not named_modules(path) & (set(SLICES) - {home}), path
 
 
+def test_lessons_of_core_and_slices_are_numbered_without_a_gap() -> None:
+    numbers = [lesson.number for lesson in lessons()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
 def without(folder: Path, removed: tuple[str, ...], *more: str) -> dict[str, str]:
     """Copy the package without some slices and return the environment of a process that imports the copy."""
     for name in ("npusim", "configs", "workloads", "validate", *more):
@@ -90,15 +97,15 @@ def test_the_core_works_without(removed: tuple[str, ...], tmp_path: Path) -> Non
     )
 
 
+OF_THE_CHECKOUT = ("architecture", "cli_readme", "glossary", "packaging", "site", "slices", "walk")
+"""Tests of the whole checkout: its documentation, its README, its wheel, its layers."""
+
+
 @pytest.mark.slow
 def test_the_tests_of_the_core_pass_without_slices(tmp_path: Path) -> None:
-    environment = without(tmp_path, SLICES, "tests", "scripts")
+    environment = without(tmp_path, SLICES, "tests", "scripts", "docs")
     for name in SLICES:
         shutil.rmtree(tmp_path / "tests" / name)
-    deselected = [
-        "--ignore=tests/test_packaging.py",
-        "--ignore=tests/test_site.py",
-        "--ignore=tests/test_slices.py",
-    ]
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "tests", *deselected]
+    ignored = [f"--ignore=tests/test_{name}.py" for name in OF_THE_CHECKOUT]
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "tests", *ignored]
     subprocess.run([sys.executable, *words], check=True, env=environment, cwd=tmp_path)

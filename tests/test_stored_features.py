@@ -96,7 +96,7 @@ def test_a_stream_tells_of_stored_features() -> None:
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from test_pruning import NODES, data, spec  # noqa: E402
+from small_networks import NODES, data, spec  # noqa: E402
 
 from npusim.gnn_models.batches import (  # noqa: E402
     BatchedNetwork,
@@ -107,7 +107,7 @@ from npusim.gnn_models.batches import (  # noqa: E402
     model_digest,
     runner_of,
 )
-from npusim.pruning.pruned_networks import module_of  # noqa: E402
+from npusim.gnn_models.models import module_of  # noqa: E402
 
 
 def network(seed: int = 0) -> BatchedNetwork:

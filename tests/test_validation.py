@@ -148,7 +148,7 @@ class TestReadingYaml:
 
 
 class TestKeyPaths:
-    SUITE = load_suite("nitro").model_copy(
+    SUITE = load_suite("granite").model_copy(
         update={
             "paths": {"a.{model}.{place}": {"quantity": "time"}, "a.{model}.last": {"place": "9"}},
             "words": {"model": ["b.c", "d"], "place": "[0-3]"},

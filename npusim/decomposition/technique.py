@@ -234,12 +234,9 @@ def _decompose(editor: Editor, graph: Graph, segment: Segment, chunks: int) -> N
         )
         swapped, current = op.outputs[0], name
     result = graph.tensors[last.outputs[0]]
-    axis = len(result.shape) - 1
     editor.region = first.region
-    joined = editor.op(
-        "Concat", (current,) * chunks, result.shape, result.dtype, unique_name(editor, f"{region}/join"),
-        axes=(axis,),
-    )  # fmt: skip
+    name = unique_name(editor, f"{region}/join")
+    joined = editor.concat((current,) * chunks, len(result.shape) - 1, name)
     editor.rewire(result.name, joined)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,37 +62,31 @@ def language_models(
     Examples
     --------
     >>> import npusim
-    >>> found = npusim.language_models("llama3.2-1b", "core-ultra-nitro", weights="int8", devices="npu")
-    >>> len(found.rows)
+    >>> compared = npusim.language_models("llama3.2-1b", "core-ultra-nitro", weights="int8", devices="npu")
+    >>> len(compared.rows)
     1
     """
+    from npusim.llm.study import OnMachine, speculation
     from npusim.llm.study import language_models as compared
-    from npusim.llm.study import speculation
     from npusim.scenario import Scenario, split_settings
 
-    of_workload, _ = split_settings(settings)
-    names = as_list(models) or list(_MODELS)
-    machine = Scenario(names[0], DEFAULT_SOC if soc is None else soc, settings=settings).machine
-    formats = as_list(weights)
-    chosen = list(machine.devices) if devices is None else as_list(devices)
-    _refuse_unknown("format of weights", formats, _FORMATS)
-    _refuse_unknown("device", chosen, tuple(machine.devices))
-    lengths = _lengths(growth) if growth is not None else None
-    result = compared(names, machine, formats, chosen, of_workload, lengths)
+    names, formats = as_list(models) or list(_MODELS), as_list(weights)
+    scenario = Scenario(names[0], DEFAULT_SOC if soc is None else soc, settings=settings)
+    machine = OnMachine(scenario.machine, split_settings(settings)[0])
+    known_devices = tuple(machine.soc.devices)
+    chosen = list(known_devices) if devices is None else as_list(devices)
+    for noun, given, known in (("format of weights", formats, _FORMATS), ("device", chosen, known_devices)):
+        for name in given:
+            if name not in known:
+                raise UnknownNameError(noun, name, known)
+    result = compared(names, machine, formats, chosen, None if growth is None else _lengths(growth))
     if draft is None:
         return result
-    guessed = [
-        speculation((draft, draft_device), (model, device), machine, guesses, acceptance, of_workload)
-        for model in names
-        for device in chosen
+    drafts = [
+        speculation((draft, draft_device), target, machine, guesses, acceptance)
+        for target in product(names, chosen)
     ]
-    return result.model_copy(update={"speculation": guessed})
-
-
-def _refuse_unknown(noun: str, names: Sequence[str], known: Sequence[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise UnknownNameError(noun, name, known)
+    return result.model_copy(update={"speculation": drafts})
 
 
 def _lengths(growth: str | Sequence[int]) -> tuple[int, int]:

@@ -49,33 +49,29 @@ class PartModel(NamedTuple):
 
 def parts_of(spec: LlmSpec, weights: Mapping[str, Tensor] | None = None) -> Iterator[PartModel]:
     """Yield the parts of a model in order, each with its weights: the given ones, or made-up ones."""
+    for name, module, example in _modules(spec):
+        wanted = {"embed_tokens.weight", *module.state_dict()}
+        held = made_up_weights(spec, only=wanted) if weights is None else weights
+        yield PartModel(name, load_part(module, spec, held), example)
+
+
+def _modules(spec: LlmSpec) -> Iterator[tuple[str, nn.Module, dict[str, Any]]]:
+    """Yield name, module and example inputs of each part."""
     tokens = spec.new_tokens
     features = {"x": torch.zeros(1, tokens, spec.hidden)}
-    yield _part("embedding", EmbeddingPart(spec), spec, weights, {"token": torch.zeros(1, tokens).long()})
+    yield "embedding", EmbeddingPart(spec), {"token": torch.zeros(1, tokens).long()}
     count = spec.layers // max(1, spec.chunks)
     places = spec.attended if spec.shapes == "static" else spec.attended - tokens
-    cache = (1, places, spec.kv_heads, spec.head_width)
+    cache = torch.zeros(1, places, spec.kv_heads, spec.head_width)
+    positions, angles = torch.zeros(tokens).long(), torch.zeros(tokens, spec.head_width // 2, 2)
+    example = features | {
+        "mask": torch.zeros(1, spec.heads, tokens, spec.attended),
+        "freqs_cis": positions if spec.rope == "graph" else angles,
+    }
     for chunk, first in enumerate(range(0, spec.layers, count)):
-        caches = {
-            f"cache_{what}_{i}": torch.zeros(cache) for i in range(first, first + count) for what in "kv"
-        }
-        angles = torch.zeros(tokens, spec.head_width // 2, 2)
-        example = {
-            **features,
-            "mask": torch.zeros(1, spec.heads, tokens, spec.attended),
-            "freqs_cis": torch.zeros(tokens).long() if spec.rope == "graph" else angles,
-            "kv_caches": caches,
-        }
-        yield _part(f"layers{chunk}", LayersPart(spec, first, count), spec, weights, example)
-    yield _part("output", OutputPart(spec), spec, weights, features)
-
-
-def _part(
-    name: str, module: nn.Module, spec: LlmSpec, weights: Mapping[str, Tensor] | None, example: dict[str, Any]
-) -> PartModel:
-    wanted = {"embed_tokens.weight", *module.state_dict()} if weights is None else ()
-    held = made_up_weights(spec, only=wanted) if weights is None else weights
-    return PartModel(name, load_part(module, spec, held), example)
+        caches = {f"cache_{what}_{i}": cache.clone() for i in range(first, first + count) for what in "kv"}
+        yield f"layers{chunk}", LayersPart(spec, first, count), example | {"kv_caches": caches}
+    yield "output", OutputPart(spec), features
 
 
 def converted(spec: LlmSpec, part: PartModel) -> Any:
@@ -133,23 +129,16 @@ def _packed(spec: LlmSpec, model: Any) -> Any:
     """Return the model with its weights packed as `spec` has it, by NNCF."""
     if spec.weights == "fp16":
         return model
-    nncf = _nncf()
-    mode = f"{spec.weights}_{'sym' if spec.symmetric else 'asym'}".upper()
-    settings = (
-        {"group_size": spec.group or -1, "all_layers": True, "ratio": 1.0} if spec.weights == "int4" else {}
-    )
-    return nncf.compress_weights(model, mode=nncf.CompressWeightsMode[mode], **settings)
-
-
-def _nncf() -> Any:
-    """Return the module nncf, quiet, or say how to install it."""
     try:
         import nncf
     except ImportError:
         remedy = 'install it: pip install "npusim[gnn]"'
         raise FileError("nncf", "is not installed, and weights are packed with it", remedy) from None
     nncf.set_log_level(logging.ERROR)
-    return nncf
+    mode = nncf.CompressWeightsMode[f"{spec.weights}_{'sym' if spec.symmetric else 'asym'}".upper()]
+    if spec.weights == "int8":
+        return nncf.compress_weights(model, mode=mode)
+    return nncf.compress_weights(model, mode=mode, group_size=spec.group or -1, all_layers=True, ratio=1.0)
 
 
 def read_weights(path: Path, spec: LlmSpec) -> dict[str, Tensor]:
@@ -162,12 +151,12 @@ def read_weights(path: Path, spec: LlmSpec) -> dict[str, Tensor]:
     """
     remedy = "write it with torch.save(model.state_dict(), ...), of a model of these sizes"
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch raises errors of many kinds for files that are no archives of its own
         raise FileError(
             str(path), f"is no file of weights ({str(error).splitlines()[0][:80]})", remedy
         ) from None
-    named = {name.removeprefix("model."): value for name, value in found.items()}
+    named = {name.removeprefix("model."): value for name, value in held.items()}
     for name, shape in weight_shapes(spec).items():
         if name not in named:
             raise FileError(str(path), f"has no weight {name}", remedy)

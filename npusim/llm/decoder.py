@@ -8,6 +8,8 @@ repeats them for the heads that share them, and runs attention over all places, 
 
 from __future__ import annotations
 
+from typing import Any
+
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.llm.spec import EMBEDDING, HOST_AFTER, HOST_BEFORE, OUTPUT, LlmSpec
 from npusim.ops import DType, Role
@@ -20,14 +22,9 @@ class _Decoder:
 
     def __init__(self, spec: LlmSpec, name: str) -> None:
         dynamic = spec.shapes == "dynamic"
-        meta = GraphMeta(
-            spec.model,
-            form=spec.phase,
-            precision=spec.dtype,
-            prompt_tokens=spec.prompt,
-            new_tokens=spec.new_tokens,
-            dynamic_shapes=dynamic,
-        )
+        tokens: dict[str, Any] = {"prompt_tokens": spec.prompt, "new_tokens": spec.new_tokens}
+        form, precision = spec.phase, spec.dtype
+        meta = GraphMeta(spec.model, form=form, precision=precision, dynamic_shapes=dynamic, **tokens)
         self.spec, self.editor = spec, Editor(name, meta=meta)
         self.kept: list[tuple[str, str, str]] = []
         """State or input, what is kept of it for the next inference, and a name for that."""
@@ -58,12 +55,8 @@ class _Decoder:
 
     def pick(self, x: str, place: int, name: str) -> str:
         """Take one element along the last axis."""
-        editor = self.editor
-        index = editor.constant(f"{name}/index", (), DType.INT64)
-        axis = len(editor.tensors[x].shape) - 1
-        return editor.op(
-            "Gather", (x, index), editor.tensors[x].shape[:_LAST], self.spec.dtype, name, axes=(axis,)
-        )
+        index = self.editor.constant(f"{name}/index", (), DType.INT64)
+        return self.editor.gather(x, index, name, len(self.editor.tensors[x].shape) - 1)
 
     def angles(self, place: str) -> tuple[str, str]:
         """Return cosines and sines of the positions, once for a part: [1, tokens, 1, pairs] each."""
@@ -71,12 +64,13 @@ class _Decoder:
         pairs = spec.head_width // 2
         if spec.rope == "graph":
             table = editor.constant(f"{place}/angles/table", (2 * spec.max_sequence, pairs, 2), spec.dtype)
-            position = ("position",), (spec.new_tokens,), DType.INT32
-            index = editor.op("Convert", *position, f"{place}/angles/convert")
-            found = editor.gather(table, index, f"{place}/angles/gather")
+            index = editor.op(
+                "Convert", ("position",), (spec.new_tokens,), DType.INT32, f"{place}/angles/convert"
+            )
+            turns = editor.gather(table, index, f"{place}/angles/gather")
         else:
-            found = "freqs_cis"
-        picked = (self.pick(found, i, f"{place}/angles/{what}") for i, what in enumerate(("cos", "sin")))
+            turns = "freqs_cis"
+        picked = (self.pick(turns, i, f"{place}/angles/{what}") for i, what in enumerate(("cos", "sin")))
         cos, sin = (editor.reshape(one, (1, spec.new_tokens, 1, pairs), f"{one}/reshape") for one in picked)
         return cos, sin
 
@@ -90,21 +84,15 @@ class _Decoder:
         def times(a: str, b: str, what: str) -> str:
             return editor.eltwise("Multiply", a, b, f"{name}/{what}")
 
-        first = editor.eltwise(
-            "Subtract",
-            times(real, cos, "real_cos"),
-            times(imaginary, sin, "imaginary_sin"),
-            f"{name}/subtract",
-        )
-        second = editor.eltwise(
-            "Add", times(real, sin, "real_sin"), times(imaginary, cos, "imaginary_cos"), f"{name}/add"
-        )
+        cosines = times(real, cos, "real_cos"), times(imaginary, sin, "imaginary_sin")
+        first = editor.eltwise("Subtract", *cosines, f"{name}/subtract")
+        sines = times(real, sin, "real_sin"), times(imaginary, cos, "imaginary_cos")
+        second = editor.eltwise("Add", *sines, f"{name}/add")
         halves = [
             editor.reshape(half, (*editor.tensors[half].shape, 1), f"{half}/unsqueeze", "Unsqueeze")
             for half in (first, second)
         ]
-        whole = (*editor.tensors[first].shape, 2)
-        joined = editor.op("Concat", halves, whole, self.spec.dtype, f"{name}/concat", axes=(len(whole) - 1,))
+        joined = editor.concat(halves, len(shape), f"{name}/concat")
         return editor.reshape(joined, shape, f"{name}/flatten")
 
     def cached(self, new: str, layer: int, what: str, name: str) -> str:
@@ -113,16 +101,16 @@ class _Decoder:
         [1, places, kv_heads, head_width]
         """
         spec, editor = self.spec, self.editor
-        shape, dtype = (1, spec.attended, *editor.tensors[new].shape[2:]), spec.dtype
+        sizes = editor.tensors[new].shape[2:]
         before = spec.attended if spec.shapes == "static" else spec.attended - spec.new_tokens
         if not before:
             self.kept.append(("", new, f"{name}/keep"))
             return new
-        held = self._held(f"cache_{what}_{layer}", (1, before, *shape[2:]), name)
+        held = self._held(f"cache_{what}_{layer}", (1, before, *sizes), name)
         if spec.shapes == "static":
-            rest = (1, before - spec.new_tokens, *shape[2:])
-            held = editor.op("Slice", (held,), rest, dtype, f"{name}/slice")
-        joined = editor.op("Concat", (held, new), shape, dtype, f"{name}/concat", axes=(1,))
+            rest = (1, before - spec.new_tokens, *sizes)
+            held = editor.op("Slice", (held,), rest, spec.dtype, f"{name}/slice")
+        joined = editor.concat((held, new), 1, f"{name}/concat")
         self.kept.append((f"cache_{what}_{layer}", joined, f"{name}/keep"))
         return joined
 
@@ -151,9 +139,7 @@ class _Decoder:
             each = (1, places, spec.kv_heads, shared, width)
             x = editor.op("Broadcast", (x,), each, spec.dtype, f"{name}/broadcast")
             x = editor.reshape(x, (1, places, spec.heads, width), f"{name}/reshape")
-        shape = (1, spec.heads, width, places) if turn else (1, spec.heads, places, width)
-        order = (0, 2, 3, 1) if turn else (0, 2, 1, 3)
-        return editor.op("Transpose", (x,), shape, spec.dtype, f"{name}/transpose", order=order)
+        return editor.transpose(x, (0, 2, 3, 1) if turn else (0, 2, 1, 3), f"{name}/transpose")
 
     def attention(self, x: str, layer: int, angles: tuple[str, str], name: str) -> str:
         """Add attention of the new tokens to all places, [1, tokens, hidden]."""
@@ -161,8 +147,8 @@ class _Decoder:
         tokens, width = spec.new_tokens, spec.head_width
 
         def heads(count: int, what: str) -> str:
-            found = self.linear(x, count * width, f"{name}/{what}")
-            return editor.reshape(found, (1, tokens, count, width), f"{name}/{what}/heads")
+            rows = self.linear(x, count * width, f"{name}/{what}")
+            return editor.reshape(rows, (1, tokens, count, width), f"{name}/{what}/heads")
 
         query = self.turned(heads(spec.heads, "query"), angles, f"{name}/query/rotary")
         key = self.turned(heads(spec.kv_heads, "key"), angles, f"{name}/key/rotary")
@@ -170,23 +156,17 @@ class _Decoder:
         turn = spec.attention == "separate"
         keys = self.spread(self.cached(key, layer, "k", f"{name}/cache_k"), f"{name}/keys", turn)
         values = self.spread(self.cached(value, layer, "v", f"{name}/cache_v"), f"{name}/values")
-        query = editor.op(
-            "Transpose", (query,), (1, spec.heads, tokens, width), spec.dtype, f"{name}/query/transpose",
-            order=(0, 2, 1, 3),
-        )  # fmt: skip
+        query = editor.transpose(query, (0, 2, 1, 3), f"{name}/query/transpose")
         scores = editor.matmul(query, keys, f"{name}/scores", transpose_b=not turn)
         scale = editor.constant(f"{name}/scale/value", (1, 1, 1, 1) if turn else (1,), spec.dtype)
         scores = editor.eltwise("Multiply", scores, scale, f"{name}/scale")
         if spec.shapes == "static" or tokens > 1:
             scores = editor.eltwise("Add", scores, "mask", f"{name}/mask")
         shares = editor.unary("Softmax", scores, f"{name}/softmax", axes=(3,))
-        found = editor.matmul(shares, values, f"{name}/attended")
-        found = editor.op(
-            "Transpose", (found,), (1, tokens, spec.heads, width), spec.dtype, f"{name}/tokens_first",
-            order=(0, 2, 1, 3),
-        )  # fmt: skip
-        found = editor.reshape(found, (1, tokens, spec.hidden), f"{name}/join_heads")
-        return self.linear(found, spec.hidden, f"{name}/output")
+        attended = editor.matmul(shares, values, f"{name}/attended")
+        attended = editor.transpose(attended, (0, 2, 1, 3), f"{name}/tokens_first")
+        attended = editor.reshape(attended, (1, tokens, spec.hidden), f"{name}/join_heads")
+        return self.linear(attended, spec.hidden, f"{name}/output")
 
     def feed_forward(self, x: str, name: str) -> str:
         """Add the gated feed-forward network."""
@@ -232,7 +212,10 @@ class _Decoder:
             self._by_host(logits)
         editor.outputs = [logits]
         self._write_back()
-        return self._placed()
+        for name, op in list(editor.operators.items()):
+            if op.part in spec.devices:
+                editor.change_operator(name, device=spec.devices[op.part])
+        return editor.finish()
 
     def _begin(self, part: str) -> None:
         self.editor.part_name = part if self.spec.chunks else ""
@@ -242,10 +225,8 @@ class _Decoder:
         spec, editor = self.spec, self.editor
         editor.input("token", (1, spec.new_tokens), DType.INT64)
         masked = spec.shapes == "static" or spec.new_tokens > 1
-        mask, angles = (
-            (1, spec.heads, spec.new_tokens, spec.attended),
-            (spec.new_tokens, spec.head_width // 2, 2),
-        )
+        mask = (1, spec.heads, spec.new_tokens, spec.attended)
+        angles = (spec.new_tokens, spec.head_width // 2, 2)
         if spec.rope == "graph" or spec.host_work:
             editor.input("position", (spec.new_tokens,), DType.INT64)
         if not spec.host_work:
@@ -274,13 +255,6 @@ class _Decoder:
                 self.editor.assign(cache, value, name)
             else:
                 self.editor.outputs.append(value)
-
-    def _placed(self) -> Graph:
-        """Return the graph, parts on the devices that are asked for."""
-        for name, op in list(self.editor.operators.items()):
-            if op.part in self.spec.devices:
-                self.editor.change_operator(name, device=self.spec.devices[op.part])
-        return self.editor.finish()
 
 
 def build_decoder(spec: LlmSpec, name: str) -> Graph:

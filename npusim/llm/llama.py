@@ -1,8 +1,7 @@
-"""Llama in PyTorch twice: as it was published, and rewritten for devices of fixed shapes.
+"""Llama in PyTorch, rewritten for devices of fixed shapes as in NITRO (arXiv 2412.11053, section 3.3).
 
-The rewriting is NITRO's (arXiv 2412.11053, section 3.3): all inputs are tensors, the cache has a place for
-each token up to the longest sequence, a mask leaves out unused places, and rotary embeddings come from
-outside or from a table. Both take the same weights, under the names that Hugging Face gives them.
+All inputs are tensors, the cache has a place for each token up to the longest sequence, a mask leaves out
+unused places, and rotary embeddings are an input or a table. Weights have Hugging Face's names.
 """
 
 from __future__ import annotations
@@ -23,28 +22,24 @@ _SPREAD = 0.02
 """Standard deviation of made-up weights."""
 
 
-def made_up_weights(spec: LlmSpec, only: Collection[str] = (), seed: int = 0) -> dict[str, Tensor]:
-    """Return random weights under Hugging Face's names, all or some; equal for equal names and seeds."""
-    return {
-        name: _made_up(name, shape, seed)
-        for name, shape in weight_shapes(spec).items()
-        if not only or name in only
-    }
-
-
-def _made_up(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed + crc32(name.encode()))
-    mean = 1.0 if len(shape) == 1 else 0.0  # of a normalisation
-    return mean + torch.randn(shape, generator=generator) * _SPREAD
+def made_up_weights(spec: LlmSpec, only: Collection[str] = ()) -> dict[str, Tensor]:
+    """Return random weights under Hugging Face's names, all or some; equal for equal names."""
+    weights = {}
+    for name, shape in weight_shapes(spec).items():
+        if not only or name in only:
+            generator = torch.Generator().manual_seed(crc32(name.encode()))
+            mean = 1.0 if len(shape) == 1 else 0.0  # of a normalisation
+            weights[name] = mean + torch.randn(shape, generator=generator) * _SPREAD
+    return weights
 
 
 def weight_shapes(spec: LlmSpec) -> dict[str, tuple[int, ...]]:
     """Return the shape of each weight by its name."""
     width, narrow, wide = spec.hidden, spec.kv_heads * spec.head_width, spec.intermediate
-    found: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (spec.vocabulary, width)}
+    shapes: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (spec.vocabulary, width)}
     for layer in range(spec.layers):
         place = f"layers.{layer}"
-        found |= {
+        shapes |= {
             f"{place}.self_attn.q_proj.weight": (width, width),
             f"{place}.self_attn.k_proj.weight": (narrow, width),
             f"{place}.self_attn.v_proj.weight": (narrow, width),
@@ -55,10 +50,10 @@ def weight_shapes(spec: LlmSpec) -> dict[str, tuple[int, ...]]:
             f"{place}.input_layernorm.weight": (width,),
             f"{place}.post_attention_layernorm.weight": (width,),
         }
-    found["norm.weight"] = (width,)
+    shapes["norm.weight"] = (width,)
     if not spec.tied:
-        found["lm_head.weight"] = (spec.vocabulary, width)
-    return found
+        shapes["lm_head.weight"] = (spec.vocabulary, width)
+    return shapes
 
 
 def angle_table(spec: LlmSpec, positions: int) -> Tensor:
@@ -106,8 +101,8 @@ class _Attention(nn.Module):
         scores = query.transpose(1, 2) @ keys.transpose(2, 3) / math.sqrt(self.width)
         if self.masked:
             scores = scores + mask
-        found = functional.softmax(scores, dim=-1) @ values
-        return self.o_proj(found.transpose(1, 2).reshape(1, tokens, -1)), cache_k, cache_v
+        attended = functional.softmax(scores, dim=-1) @ values
+        return self.o_proj(attended.transpose(1, 2).reshape(1, tokens, -1)), cache_k, cache_v
 
 
 def _turned(x: Tensor, angles: Tensor) -> Tensor:
@@ -135,8 +130,8 @@ class _FeedForward(nn.Module):
         self.down_proj = nn.Linear(spec.intermediate, spec.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        return found
+        y: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        return y
 
 
 class _Layer(nn.Module):
@@ -148,8 +143,8 @@ class _Layer(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor, angles: Tensor, cache_k: Tensor, cache_v: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        found, cache_k, cache_v = self.self_attn(self.input_layernorm(x), mask, angles, cache_k, cache_v)
-        x = x + found
+        y, cache_k, cache_v = self.self_attn(self.input_layernorm(x), mask, angles, cache_k, cache_v)
+        x = x + y
         return x + self.mlp(self.post_attention_layernorm(x)), cache_k, cache_v
 
 
@@ -215,66 +210,3 @@ def load_part(part: nn.Module, spec: LlmSpec, weights: Mapping[str, Tensor]) -> 
         own[name] = value
     part.load_state_dict(own)
     return part.eval()
-
-
-class DynamicLlama(nn.Module):
-    """Llama as published: the cache grows by a token, and nothing is masked but what comes later.
-
-    Features of a pair lie half a head apart (`rotate_half`), as in Hugging Face's implementation.
-    """
-
-    def __init__(self, spec: LlmSpec, weights: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        self.spec, self.weights = spec, weights
-        self.cache: list[tuple[Tensor, Tensor]] = []
-
-    @torch.inference_mode()
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return scores [tokens, vocabulary] of what follows each of some new tokens [tokens]."""
-        spec, weights = self.spec, self.weights
-        count = len(tokens)
-        past = self.cache[0][0].shape[1] if self.cache else 0
-        angles = angle_table(spec, past + count)[past:]
-        x = weights["embed_tokens.weight"][tokens]
-        for layer in range(spec.layers):
-            x = x + self._attention(self._norm(x, f"layers.{layer}.input_layernorm"), layer, angles, past)
-            y = self._norm(x, f"layers.{layer}.post_attention_layernorm")
-            gate, up = (self._product(y, f"layers.{layer}.mlp.{name}_proj") for name in ("gate", "up"))
-            x = x + self._product(functional.silu(gate) * up, f"layers.{layer}.mlp.down_proj")
-        head = "embed_tokens" if spec.tied else "lm_head"
-        return self._product(self._norm(x, "norm"), head)
-
-    def _product(self, x: Tensor, name: str) -> Tensor:
-        return x @ self.weights[f"{name}.weight"].T
-
-    def _norm(self, x: Tensor, name: str) -> Tensor:
-        scaled = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPSILON)
-        return scaled * self.weights[f"{name}.weight"]
-
-    def _attention(self, x: Tensor, layer: int, angles: Tensor, past: int) -> Tensor:
-        spec = self.spec
-
-        def heads(name: str, count: int) -> Tensor:
-            found = self._product(x, f"layers.{layer}.self_attn.{name}_proj")
-            return found.view(-1, count, spec.head_width).transpose(0, 1)
-
-        query = _half_turned(heads("q", spec.heads), angles)
-        key, value = _half_turned(heads("k", spec.kv_heads), angles), heads("v", spec.kv_heads)
-        if past:
-            before = self.cache[layer]
-            key, value = torch.cat((before[0], key), dim=1), torch.cat((before[1], value), dim=1)
-        self.cache[layer : layer + 1] = [(key, value)]
-        shared = spec.heads // spec.kv_heads
-        keys, values = (one.repeat_interleave(shared, dim=0) for one in (key, value))
-        scores = query @ keys.transpose(1, 2) / math.sqrt(spec.head_width)
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(past + 1)
-        shares = functional.softmax(scores.masked_fill(later, -math.inf), dim=-1)
-        found = (shares @ values).transpose(0, 1).reshape(len(x), -1)
-        return self._product(found, f"layers.{layer}.self_attn.o_proj")
-
-
-def _half_turned(x: Tensor, angles: Tensor) -> Tensor:
-    """Turn features half a head apart of x [heads, tokens, width] by angles [tokens, width / 2, 2]."""
-    first, second = x.chunk(2, dim=-1)
-    cos, sin = angles[..., 0], angles[..., 1]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

@@ -1,4 +1,4 @@
-"""Tokens of an exported folder on a device of OpenVINO, made by NITRO's pipeline, and their times.
+"""Times of the tokens that an exported folder makes on a device of OpenVINO, by NITRO's pipeline.
 
 The host makes the mask and looks up rotary embeddings, hands features from part to part, and takes the token
 with the highest score.
@@ -7,10 +7,10 @@ with the highest score.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,17 +26,6 @@ from npusim.measuring.timing import Batch, TimedNetwork
 from npusim.scenario import Scenario
 
 Scores = npt.NDArray[np.float32]
-
-
-class Generated(NamedTuple):
-    """Tokens, and how long each took."""
-
-    tokens: list[int]
-    """The new ones."""
-    prompt_s: list[float]
-    """Time of each token of the prompt."""
-    token_s: list[float]
-    """Time of each new token."""
 
 
 class Generator:
@@ -100,9 +89,9 @@ class Generator:
         fed = {"token": tokens[None], **self._around(len(tokens))}
         self.device_s = 0.0
         for request, names in zip(self.requests, self.names, strict=True):
-            found = request.infer({name: value for name, value in fed.items() if name in names})
+            results = request.infer({name: value for name, value in fed.items() if name in names})
             self.device_s += request.latency * 1e-3
-            fed["x"] = self._result_of(found)
+            fed["x"] = self._features_of(results)
         self.position += len(tokens)
         return np.array(fed["x"][0, -1], np.float32)
 
@@ -115,29 +104,16 @@ class Generator:
         turns = positions if self.spec.rope == "graph" else self.angles[positions]
         return {"mask": self.mask, "freqs_cis": turns, **self.caches}
 
-    def _result_of(self, found: Any) -> Any:
-        """Return what a part gives to the next; caches that it hands back are kept for the next step."""
-        result = None
-        for port, value in found.items():
+    def _features_of(self, results: Any) -> Any:
+        """Return what a part gives to the next; keep the caches that it returns for the next step."""
+        features = None
+        for port, value in results.items():
             cache = next((name for name in port.get_names() if name.startswith("cache_")), "")
             if cache:
                 self.caches[cache.removesuffix("_out")] = np.array(value)
             else:
-                result = value
-        return result
-
-    def generate(self, prompt: Sequence[int], count: int) -> Generated:
-        """Take in a prompt token by token, and `count` times the token with the highest score."""
-        prompt_s, token_s, tokens = list[float](), list[float](), list[int]()
-        for token in prompt[:-1]:
-            prompt_s.append(self.timed(token)[1])
-        following = int(prompt[-1])
-        for _ in range(count):
-            scores, seconds = self.timed(following)
-            following = int(np.argmax(scores))
-            tokens.append(following)
-            token_s.append(seconds)
-        return Generated(tokens, prompt_s, token_s)
+                features = value
+        return features
 
     def timed(self, token: int | Sequence[int]) -> tuple[Scores, float]:
         """Return the scores of a step, and its time with the host's work (s)."""
@@ -151,28 +127,23 @@ class TimedTokens(TimedNetwork):
     """An exported model with its readings: each is the time of an inference of all its parts."""
 
     with_host: bool = True
-    """Whether what the host does between them counts."""
+    """Whether the host's work between the parts counts."""
 
     def __post_init__(self) -> None:
         """Choose what a turn runs."""
-        self._run = _tokens(self.compiled, self.with_host)
+        self._run, self._random = self._made_up, np.random.default_rng(0)
 
-
-def _tokens(generator: Generator, with_host: bool) -> Callable[[int], Batch]:
-    """Return what takes in made-up tokens one after the other; a full cache is emptied between two."""
-    spec = generator.spec
-    random = np.random.default_rng(0)
-
-    def run(count: int) -> Batch:
+    def _made_up(self, count: int) -> Batch:
+        """Take in made-up tokens one after the other; empty the cache whenever it is full."""
+        generator, spec = self.compiled, self.compiled.spec
         latencies, begun = [], time.perf_counter()
         for _ in range(count):
             if generator.position + spec.new_tokens > spec.max_sequence:
                 generator.reset()
-            _, seconds = generator.timed(random.integers(0, spec.vocabulary, spec.new_tokens).tolist())
-            latencies.append(seconds if with_host else generator.device_s)
+            tokens = self._random.integers(0, spec.vocabulary, spec.new_tokens).tolist()
+            _, seconds = generator.timed(tokens)
+            latencies.append(seconds if self.with_host else generator.device_s)
         return Batch(latencies, time.perf_counter() - begun)
-
-    return run
 
 
 def exported_spec(folder: Path) -> LlmSpec:
@@ -197,30 +168,32 @@ def exported_parts(folder: Path) -> list[Path]:
 def exported_settings(spec: LlmSpec) -> dict[str, str]:
     """Return what `--set workload.KEY=VALUE` changes in the workload of its name to get this model."""
     usual = LlmSpec.model_validate({"kind": "llm", "model": spec.model}).model_dump()
-    found = {key: value for key, value in spec.model_dump().items() if value != usual[key]}
-    written = {key: str(value).lower() if isinstance(value, bool) else value for key, value in found.items()}
-    return {key: str(value) for key, value in written.items() if key not in ("devices", "description")}
+    changed = {key: value for key, value in spec.model_dump().items() if value != usual[key]}
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in changed.items()
+        if key not in ("devices", "description")
+    }
 
 
 def _rows(asked: Scenario, folder: Path, hint: str, requests: int | None) -> tuple[Item, ...]:
     """Return two rows of an exported language model: an inference, and its parts without the host's work."""
-    spec, settings = exported_spec(folder), as_overrides(asked.settings)
-    given = {
-        "--techniques": str(asked.techniques) != "none", "--set": bool(settings),
-        "--shape": bool(asked.shapes), "--hint throughput": hint == "throughput",
-        "--requests": (requests or 1) > 1,
-    }  # fmt: skip
-    for option, is_given in given.items():
+    spec = exported_spec(folder)
+    for option, is_given in (
+        ("--techniques", str(asked.techniques) != "none"),
+        ("--set", bool(as_overrides(asked.settings))),
+        ("--shape", bool(asked.shapes)),
+        ("--hint throughput", hint == "throughput"),
+        ("--requests", (requests or 1) > 1),
+    ):
         if is_given:
-            found = f"{option} with the exported language model `{folder.name}`"
-            raise ConfigError(found, allowed="the model as it was exported, one inference at a time")
+            refused = f"{option} with the exported language model `{folder.name}`"
+            raise ConfigError(refused, allowed="the model as it was exported, one inference at a time")
     exported_parts(folder)
     own = exported_settings(spec)
-    refs = [
-        Workload(workload=spec.model, settings={**own, "host_work": "true"} if "host_work" in own else own),
-        Workload(workload=spec.model, settings={**own, "host_work": "false"}),
-    ]
-    return tuple(Item(row_name(ref, "latency"), ref, "latency", 1, folder) for ref in refs)
+    whole = {**own, "host_work": "true"} if "host_work" in own else own
+    workloads = (Workload(workload=spec.model, settings=one) for one in (whole, own | {"host_work": "false"}))
+    return tuple(Item(row_name(one, "latency"), one, "latency", 1, folder) for one in workloads)
 
 
 def _holds(folder: Path) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -20,7 +22,7 @@ from npusim.llm.spec import LlmSpec
 from npusim.mapping import Mapped
 from npusim.ops import TensorKind
 from npusim.reporting.pages import DocumentKind
-from npusim.scenario import Scenario, split_settings
+from npusim.scenario import Scenario
 from npusim.studies.uncertainty import draw
 from npusim.workloads import load_spec
 
@@ -28,6 +30,8 @@ _LAYER = re.compile(r"^layer\d+/attention/")
 _TELLING = 0.005
 """Share of the growth from which on a pass has a line of its own."""
 _OTHERS = "all else"
+_DRAWS = 24
+"""Machines drawn for an interval."""
 
 
 class CachePass(Part):
@@ -64,9 +68,7 @@ class CacheGrowth(Part):
     """Costliest first; together they are the latency but for launches."""
 
 
-def cache_growth(
-    model: str, device: str, mapped: Mapping[int, Mapped], samples: int = 24, seed: int = 0
-) -> CacheGrowth:
+def cache_growth(model: str, device: str, mapped: Mapping[int, Mapped], samples: int = _DRAWS) -> CacheGrowth:
     """Return the passes over the cache of a model that is mapped at two lengths.
 
     Parameters
@@ -78,57 +80,62 @@ def cache_growth(
     """
     estimates = [mapped_estimate(one) for one in mapped.values()]
     short, long = (one.latency_s for one in estimates)
-    drawn = draw(list(mapped.values()), samples, seed).latency_s
+    drawn = draw(list(mapped.values()), samples).latency_s
     low, high = np.quantile(drawn[1] - drawn[0], (0.05, 0.95))
     first, second = mapped
     return CacheGrowth(
-        model=model, device=device, max_sequence=(first, second), latency_s=(short, long),
-        growth_s=long - short, growth_interval_s=(float(low), float(high)),
+        model=model,
+        device=device,
+        max_sequence=(first, second),
+        latency_s=(short, long),
+        growth_s=long - short,
+        growth_interval_s=(float(low), float(high)),
         passes=_passes(estimates, long - short),
-    )  # fmt: skip
+    )
 
 
 def _passes(estimates: Sequence[Estimate], growth_s: float) -> list[CachePass]:
     """Return the operators whose time grows, and all others as one."""
-    found = [_by_name(one) for one in estimates]
-    rows, rest = list[CachePass](), list[list[OperatorCost]]([[], []])
-    for name in dict.fromkeys([*found[1], *found[0]]):
-        members = [one.get(name, []) for one in found]
-        times = tuple(_time_s(ops) for ops in members)
-        if name != _OTHERS and times[1] - times[0] > _TELLING * growth_s:
-            rows.append(_pass(name, members))
+    short, long = (_by_name(one) for one in estimates)
+    passes = []
+    others: tuple[list[OperatorCost], list[OperatorCost]] = ([], [])
+    for name in dict.fromkeys([*long, *short]):
+        members = short.get(name, []), long.get(name, [])
+        row = _pass(name, *members)
+        if name != _OTHERS and row.time_s[1] - row.time_s[0] > _TELLING * growth_s:
+            passes.append(row)
         else:
-            rest = [[*kept, *ops] for kept, ops in zip(rest, members, strict=True)]
-    rows.sort(key=lambda one: one.time_s[0] - one.time_s[1])
-    return [*rows, _pass(_OTHERS, rest)]
+            for kept, operators in zip(others, members, strict=True):
+                kept.extend(operators)
+    passes.sort(key=lambda one: one.time_s[0] - one.time_s[1])
+    return [*passes, _pass(_OTHERS, *others)]
 
 
 def _by_name(estimate: Estimate) -> dict[str, list[OperatorCost]]:
-    """Return operators by what they are in any layer."""
-    found: dict[str, list[OperatorCost]] = {}
+    """Return operators by their name within a layer."""
+    by_name: dict[str, list[OperatorCost]] = {}
     for op in estimate.operators:
         in_layer = _LAYER.match(op.name)
         name = re.sub(r"cache_[kv]", "cache", op.name[in_layer.end() :]) if in_layer else _OTHERS
-        found.setdefault(name, []).append(op)
-    return found
+        by_name.setdefault(name, []).append(op)
+    return by_name
 
 
-def _time_s(ops: Sequence[OperatorCost]) -> float:
-    return sum(op.critical_s or 0.0 for op in ops)
-
-
-def _pass(name: str, members: Sequence[Sequence[OperatorCost]]) -> CachePass:
-    short, long = members
-    alike = name != _OTHERS and bool(long)
+def _pass(name: str, short: Sequence[OperatorCost], long: Sequence[OperatorCost]) -> CachePass:
+    first = long[0] if long and name != _OTHERS else None
+    both = (short, long)
+    dram_bytes, time_s = (
+        tuple(sum(getattr(op, key) or 0.0 for op in operators) for operators in both)
+        for key in ("dram_bytes", "critical_s")
+    )
     return CachePass(
-        name=name, type=long[0].type if alike else "", unit=long[0].unit if alike else "", count=len(long),
-        dram_bytes=(sum(op.dram_bytes for op in short), sum(op.dram_bytes for op in long)),
-        time_s=(_time_s(short), _time_s(long)),
-    )  # fmt: skip
-
-
-_DRAWS = 24
-"""Machines drawn for the interval of a row that unpacks weights by operators."""
+        name=name,
+        type=first.type if first else "",
+        unit=first.unit if first else "",
+        count=len(long),
+        dram_bytes=dram_bytes,
+        time_s=time_s,
+    )
 
 
 class LanguageMemory(Part):
@@ -170,12 +177,16 @@ class LanguageRow(Part):
     energy_per_token_j: float | None
     """Energy of the package for a token, in J."""
     token_interval_s: tuple[float, float] | None = None
-    """90 % interval of `token_s` where the device unpacks weights by operators, from no longer than weights
-    unpacked ahead would take; null elsewhere, in s."""
+    """90 % interval of `token_s` (s) where operators unpack weights; null elsewhere."""
     direct_token_s: float | None = None
     """Time of a token if the device multiplied packed weights as they are; null where it does, in s."""
     memory: LanguageMemory | None = None
     """What `memory_bytes` is made of."""
+
+
+_NO_FIGURES: dict[str, Any] = {
+    name: None for name, field in LanguageRow.model_fields.items() if field.annotation == float | None
+}
 
 
 class Speculation(Part):
@@ -221,12 +232,28 @@ class LanguageModels(Document):
     """Passes over the cache at two lengths, by model and device, where lengths were named."""
 
 
+@dataclass(frozen=True)
+class OnMachine:
+    """A machine that runs language models, and settings of the workloads."""
+
+    soc: Soc
+    settings: Settings = ()
+
+    def scenario(self, model: str, device: str, *changes: str) -> Scenario:
+        """Return a model on a device under the settings and further changes."""
+        settings = [*as_overrides(self.settings), *as_overrides(changes)]
+        return Scenario(model, self.soc, device=device, settings=settings)
+
+    def latency_s(self, model: str, device: str, *changes: str) -> float:
+        """Return the time of an inference (s)."""
+        return float(self.scenario(model, device, *changes).mapped.total["latency_s"])
+
+
 def language_models(
     models: Sequence[str],
-    soc: Soc,
+    machine: OnMachine,
     weights: Sequence[str],
     devices: Sequence[str],
-    settings: Settings = (),
     lengths: tuple[int, int] | None = None,
 ) -> LanguageModels:
     """Estimate models in formats on devices.
@@ -241,41 +268,30 @@ def language_models(
     ConfigError
         For a workload of another kind, or an impossible setting.
     """
-    specs = [language_spec(model, settings) for model in models]
-    rows = [
-        _row(model, soc, form, device, settings) for model in models for form in weights for device in devices
-    ]
+    specs = [_language_spec(model, machine) for model in models]
+    rows = [_row(machine, *case) for case in product(models, weights, devices)]
+    growth = []
+    for row in rows:
+        if lengths is not None and row.weights == weights[0] and not row.problem:
+            format_ = f"workload.weights={row.weights}"
+            mapped = {
+                n: machine.scenario(row.model, row.device, format_, f"workload.max_sequence={n}").mapped
+                for n in lengths
+            }
+            growth.append(cache_growth(row.model, row.device, mapped))
     return LanguageModels(
-        soc=soc.name,
+        soc=machine.soc.name,
         prompt=specs[0].prompt,
         max_sequence=specs[0].max_sequence,
         rows=rows,
         speculation=[],
-        growth=[
-            _growth(
-                row.model,
-                soc,
-                row.device,
-                [*as_overrides(settings), *as_overrides([f"workload.weights={weights[0]}"])],
-                lengths,
-            )
-            for row in rows
-            if lengths is not None and row.weights == weights[0] and not row.problem
-        ],
+        growth=growth,
     )
 
 
-def _growth(model: str, soc: Soc, device: str, settings: Settings, lengths: tuple[int, int]) -> CacheGrowth:
-    mapped = {
-        places: scenario_of(model, soc, device, settings, [f"workload.max_sequence={places}"]).mapped
-        for places in lengths
-    }
-    return cache_growth(model, device, mapped)
-
-
-def language_spec(model: str, settings: Settings = ()) -> LlmSpec:
+def _language_spec(model: str, machine: OnMachine) -> LlmSpec:
     """Return the specification of a language model; a `ConfigError` refuses other kinds."""
-    spec = load_spec(model, split_settings(settings)[0])
+    spec = load_spec(model, as_overrides(machine.settings))
     if not isinstance(spec, LlmSpec):
         raise ConfigError(
             f"`{model}`, a workload of kind {spec.kind}", allowed="one of kind llm, such as llama3-8b"
@@ -283,43 +299,40 @@ def language_spec(model: str, settings: Settings = ()) -> LlmSpec:
     return spec
 
 
-def _row(model: str, soc: Soc, weights: str, device: str, settings: Settings) -> LanguageRow:
-    row = LanguageRow(
-        model=model, weights=weights, device=device, problem="", token_s=None, tokens_per_s=None,
-        first_token_s=None, prefill_s=None, memory_bytes=None, energy_per_token_j=None,
-    )  # fmt: skip
+def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageRow:
     try:
-        asked, at_once = (
-            scenario_of(
-                model, soc, device, settings, [f"workload.weights={weights}", f"workload.phase={phase}"]
-            )
+        scenario, at_once = (
+            machine.scenario(model, device, f"workload.weights={weights}", f"workload.phase={phase}")
             for phase in ("decode", "prefill")
         )
-        mapped, prefill = asked.mapped, at_once.mapped
+        mapped, prefill = scenario.mapped, at_once.mapped
     except InfeasibleError as error:
-        return row.model_copy(update={"problem": str(error).partition(";")[0]})
+        problem = str(error).partition(";")[0]
+        return LanguageRow(**_NO_FIGURES, model=model, weights=weights, device=device, problem=problem)
     decode = mapped_estimate(mapped)
-    found = decode.language
-    assert found is not None, "a language model has figures by the token"
-    return row.model_copy(
-        update={
-            "token_s": found.token_s,
-            "tokens_per_s": found.tokens_per_s,
-            "first_token_s": found.time_to_first_token_s,
-            "prefill_s": float(prefill.total["latency_s"]),
-            "memory_bytes": decode.memory.dram_peak_bytes,
-            "energy_per_token_j": found.energy_per_token_j,
-            "memory": _memory(decode, asked.graph),
-            **_other_readings(model, soc, weights, device, settings, mapped),
-        }
+    language = decode.language
+    assert language is not None, "a language model has figures by the token"
+    return LanguageRow(
+        model=model,
+        weights=weights,
+        device=device,
+        problem="",
+        token_s=language.token_s,
+        tokens_per_s=language.tokens_per_s,
+        first_token_s=language.time_to_first_token_s,
+        prefill_s=float(prefill.total["latency_s"]),
+        memory_bytes=decode.memory.dram_peak_bytes,
+        energy_per_token_j=language.energy_per_token_j,
+        memory=_memory(decode, scenario.graph),
+        **_packed_readings(machine, model, weights, device, mapped),
     )
 
 
 def _memory(decode: Estimate, graph: Graph) -> LanguageMemory:
     use, compiling = decode.memory, decode.compilation
-    stored = (t for t in graph.tensors.values() if t.kind is TensorKind.CONSTANT)
+    constants = (t for t in graph.tensors.values() if t.kind is TensorKind.CONSTANT)
     return LanguageMemory(
-        file_bytes=sum(t.stored_bytes for t in stored),
+        file_bytes=sum(t.stored_bytes for t in constants),
         weights_bytes=use.constants_bytes,
         states_bytes=use.states_bytes,
         other_bytes=use.dram_peak_bytes - use.constants_bytes - use.states_bytes,
@@ -328,69 +341,57 @@ def _memory(decode: Estimate, graph: Graph) -> LanguageMemory:
     )
 
 
-def _other_readings(
-    model: str, soc: Soc, weights: str, device: str, settings: Settings, mapped: Mapped
-) -> dict[str, object]:
-    """Return what the device would take that multiplies packed weights, and what its own time rests on."""
-    handling = getattr(soc.devices[device], "packed_weights", None)
-    how = getattr(handling, weights, "product")
-    if how == "product":
+def _packed_readings(
+    machine: OnMachine, model: str, weights: str, device: str, mapped: Mapped
+) -> dict[str, Any]:
+    """Return the time with packed weights multiplied as they are, and the interval of the row's own time."""
+    handling = getattr(getattr(machine.soc.devices[device], "packed_weights", None), weights, "product")
+    if handling == "product":
         return {}
+    tokens = mapped.graph.meta.new_tokens or 1
 
-    def token_s(reading: str) -> float:
-        asked = [f"workload.weights={weights}", f"{device}.packed_weights.{weights}={reading}"]
-        other = scenario_of(model, soc, device, settings, asked).mapped
-        return float(other.total["latency_s"]) / (other.graph.meta.new_tokens or 1)
+    def token_s(other: str) -> float:
+        changes = f"workload.weights={weights}", f"{device}.packed_weights.{weights}={other}"
+        return machine.latency_s(model, device, *changes) / tokens
 
-    found: dict[str, object] = {"direct_token_s": token_s("product")}
-    if how == "kernel":
+    readings: dict[str, Any] = {"direct_token_s": token_s("product")}
+    if handling == "kernel":
         low, high = draw([mapped], _DRAWS).latency_interval(0)
-        tokens = mapped.graph.meta.new_tokens or 1
-        found["token_interval_s"] = (min(low / tokens, token_s("ahead")), high / tokens)
-    return found
-
-
-def scenario_of(model: str, soc: Soc, device: str, settings: Settings, more: Sequence[str]) -> Scenario:
-    """Return a model on a device under settings of workload and SoC, and some more."""
-    of_workload, of_soc = split_settings([*as_overrides(settings), *as_overrides(more)])
-    return Scenario(model, soc, device=device, settings=[*of_workload, *of_soc])
+        readings["token_interval_s"] = (min(low / tokens, token_s("ahead")), high / tokens)
+    return readings
 
 
 def speculation(
-    draft: tuple[str, str],
-    target: tuple[str, str],
-    soc: Soc,
-    guesses: int,
-    acceptance: float,
-    settings: Settings = (),
+    draft: tuple[str, str], target: tuple[str, str], machine: OnMachine, guesses: int, acceptance: float
 ) -> Speculation:
-    """Return what a draft gives; models and devices in pairs.
+    """Return the gain of a draft; draft and target are pairs of model and device.
 
     Notes
     -----
     The target is compiled for `guesses + 1` tokens; places of rejected guesses are masked from then on. Draft
     and target work one after the other.
     """
-    one, many = ("workload.tokens=1", f"workload.tokens={guesses + 1}")
-
-    def latency_s(who: tuple[str, str], tokens: str) -> float:
-        return float(scenario_of(who[0], soc, who[1], settings, [tokens]).mapped.total["latency_s"])
-
-    draft_s = latency_s(draft, one)
-    alone_s = latency_s(target, one)
-    checked_s = latency_s(target, many)
-    round_s = guesses * draft_s + checked_s
+    draft_s, alone_s = (machine.latency_s(*one, "workload.tokens=1") for one in (draft, target))
+    round_s = guesses * draft_s + machine.latency_s(*target, f"workload.tokens={guesses + 1}")
 
     def tokens(share: float) -> float:
         return sum(share**i for i in range(guesses + 1))
 
     least = next((s / 100 for s in range(101) if tokens(s / 100) * alone_s > round_s), None)
     return Speculation(
-        draft=draft[0], draft_device=draft[1], target=target[0], device=target[1], guesses=guesses,
-        acceptance=acceptance, tokens_per_round=tokens(acceptance), round_s=round_s,
-        token_s=round_s / tokens(acceptance), alone_s=alone_s,
-        speedup=alone_s * tokens(acceptance) / round_s, least_acceptance=least,
-    )  # fmt: skip
+        draft=draft[0],
+        draft_device=draft[1],
+        target=target[0],
+        device=target[1],
+        guesses=guesses,
+        acceptance=acceptance,
+        tokens_per_round=tokens(acceptance),
+        round_s=round_s,
+        token_s=round_s / tokens(acceptance),
+        alone_s=alone_s,
+        speedup=alone_s * tokens(acceptance) / round_s,
+        least_acceptance=least,
+    )
 
 
 DOCUMENT = DocumentKind("llm", "npusim.llm.study:LanguageModels", page="npusim.llm.page:language_page")

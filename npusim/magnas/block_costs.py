@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from npusim.magnas.space import Architecture, ArchitectureSpace
 from npusim.magnas.spec import VisionGnnSpec
 from npusim.mapping import ChainProblem, chain_front
 from npusim.scenario import Scenario
-from npusim.studies.chain import BlockCosts, Chain, ChainOnDevices, chain_of
+from npusim.studies.chain import ChainOnDevices, chain_of
 from npusim.studies.map_front import Limits, at_points, combinations_of, devices_of
 from npusim.studies.mapping_letters import letters_of, parts_of
 
@@ -26,16 +26,23 @@ BlockKind = tuple[Any, ...]
 """Parameters of a block that its cost depends on."""
 
 
-@dataclass(frozen=True)
-class ArchitectureFront:
-    """Pareto-optimal placements of an architecture by rising latency, under all settings of a table."""
+class Mappings(NamedTuple):
+    """Mappings of one architecture: a placement of its blocks under a setting of operating points each."""
 
     latency_s: Any
     energy_j: Any
     placements: Any
-    """Unit of each block, shape (placements, blocks)."""
+    """Unit of each block, shape (mappings, blocks)."""
     settings: Any
-    """Which setting of the table each placement has."""
+    """Row of each mapping's setting in the table."""
+
+    def at(self, rows: Any) -> Mappings:
+        """Return some of the mappings."""
+        return Mappings(*(column[rows] for column in self))
+
+
+def _joined(each: Iterable[Mappings]) -> Mappings:
+    return Mappings(*map(np.concatenate, zip(*each, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -53,17 +60,13 @@ class BlockTable:
 
     units: tuple[str, ...]
     settings: tuple[Mapping[str, str], ...]
-    """Operating point of each device that has been set; nothing: those of the data sheet."""
+    """Operating point of each device that is set; empty: the data sheet's."""
     kinds: Mapping[BlockKind, int]
     """Row of each kind of block."""
-    time_s: Any
-    """Shape (settings, kinds, units); infinite where a unit cannot run it."""
-    energy_j: Any
-    """The same for energy."""
-    crossing_s: Any
-    """Time for the block's result to pass from unit to unit, shape (settings, kinds, units, units)."""
-    crossing_j: Any
-    """The same for energy."""
+    costs: Any
+    """Time (s) and energy (J), shape (settings, kinds, units, 2); infinite where a unit cannot run it."""
+    crossings: Any
+    """Time (s) and energy (J) to hand a block's result over, shape (settings, kinds, from, to, 2)."""
 
     def rows(self, spec: VisionGnnSpec) -> Any:
         """Return the rows of a network's blocks in order of execution, array of int64.
@@ -73,32 +76,20 @@ class BlockTable:
         NpusimError
             Where a block is not in the table.
         """
-        kinds = self.kinds
-        try:
-            return np.array([kinds[kind] for _, kind in blocks_of(spec)], np.int64)
-        except KeyError:
-            missing = next(name for name, kind in blocks_of(spec) if kind not in kinds)
-            raise NpusimError(f"`{missing}` is of a kind that the table of blocks does not hold") from None
+        for name, kind in blocks_of(spec):
+            if kind not in self.kinds:
+                raise NpusimError(f"`{name}` is of a kind that the table of blocks does not hold")
+        return np.array([self.kinds[kind] for _, kind in blocks_of(spec)], np.int64)
 
     def problem(self, rows: Any, setting: int = 0) -> ChainProblem:
         """Return the chain of the blocks of these rows to place under a setting."""
-        passed = rows[:-1]
-        return ChainProblem(
-            tuple(map(str, range(len(rows)))),
-            self.units,
-            self.time_s[setting, rows],
-            self.energy_j[setting, rows],
-            self.crossing_s[setting, passed],
-            self.crossing_j[setting, passed],
-        )
+        names = tuple(map(str, range(len(rows))))
+        time_s, energy_j = np.moveaxis(self.costs[setting, rows], -1, 0)
+        crossing_s, crossing_j = np.moveaxis(self.crossings[setting, rows[:-1]], -1, 0)
+        return ChainProblem(names, self.units, time_s, energy_j, crossing_s, crossing_j)
 
-    def alone(self, spec: VisionGnnSpec, setting: int = 0) -> Any:
-        """Return latency (s) and energy (J) of all blocks on each unit, shape (units, 2)."""
-        rows = self.rows(spec)
-        return np.stack([self.time_s[setting, rows].sum(0), self.energy_j[setting, rows].sum(0)], -1)
-
-    def front(self, spec: VisionGnnSpec, limits: Limits | None = None) -> ArchitectureFront:
-        """Return every placement, under any setting, that no other beats in latency and energy.
+    def front(self, spec: VisionGnnSpec, limits: Limits | None = None) -> Mappings:
+        """Return the mappings, under all settings, that no other dominates in latency and energy.
 
         Raises
         ------
@@ -106,77 +97,76 @@ class BlockTable:
             Where no placement keeps the limits under any setting.
         """
         rows, limits = self.rows(spec), limits or Limits()
-        found, refused = [], []
+        fronts, refused = [], []
         for setting in range(len(self.settings)):
             problem = self.problem(rows, setting)
             try:
-                found.append((setting, chain_front(problem, limits.of(problem))))
+                front = chain_front(problem, limits.of(problem))
             except InfeasibleError as error:
                 refused.append(error)
-        if not found:
+                continue
+            settings = np.full(len(front.latency_s), setting)
+            fronts.append(Mappings(front.latency_s, front.energy_j, front.placements, settings))
+        if not fronts:
             raise refused[0]
-        latency_s = np.concatenate([front.latency_s for _, front in found])
-        energy_j = np.concatenate([front.energy_j for _, front in found])
-        settings = np.repeat([setting for setting, _ in found], [len(one.latency_s) for _, one in found])
-        order = np.lexsort((energy_j, latency_s))
-        before = np.concatenate(([np.inf], np.minimum.accumulate(energy_j[order])[:-1]))
-        kept = order[energy_j[order] < before]
-        placements = np.concatenate([front.placements for _, front in found])
-        return ArchitectureFront(latency_s[kept], energy_j[kept], placements[kept], settings[kept])
+        every = _joined(fronts)
+        order = np.lexsort((every.energy_j, every.latency_s))
+        energy_j = every.energy_j[order]
+        least_before = np.concatenate(([np.inf], np.minimum.accumulate(energy_j)[:-1]))
+        return every.at(order[energy_j < least_before])
+
+    def on_single_units(self, spec: VisionGnnSpec) -> Mappings:
+        """Return the mappings of all blocks to one unit, for each unit and setting that can run them."""
+        rows, units = self.rows(spec), np.arange(len(self.units))
+        placements, each = np.repeat(units[:, None], len(rows), axis=1), []
+        for setting in range(len(self.settings)):
+            latency_s, energy_j = self.costs[setting, rows].sum(0).T
+            each.append(Mappings(latency_s, energy_j, placements, np.full(len(units), setting)))
+        every = _joined(each)
+        return every.at(np.isfinite(every.latency_s))
 
     def encoded(self, specs: Sequence[VisionGnnSpec]) -> Any:
         """Return the rows of many networks' blocks, shape (networks, most blocks); -1 behind the last."""
         each = [self.rows(spec) for spec in specs]
-        found = np.full((len(each), max(map(len, each), default=0)), -1, np.int64)
+        encoded = np.full((len(each), max(map(len, each), default=0)), -1, np.int64)
         for i, rows in enumerate(each):
-            found[i, : len(rows)] = rows
-        return found
+            encoded[i, : len(rows)] = rows
+        return encoded
 
-    def evaluate(self, encoded: Any, which: Any, placements: Any, setting: int = 0) -> Any:
+    def evaluate(self, encoded: Any, networks: Any, placements: Any, setting: int = 0) -> Any:
         """Return latency (s) and energy (J) of pairs of a network and a placement.
 
         Parameters
         ----------
         encoded : array of int64, shape (networks, most blocks)
             As `encoded` returns it.
-        which : array of int64, shape (pairs,)
+        networks : array of int64, shape (pairs,)
             Network of each pair.
         placements : array of integers, shape (pairs, most blocks)
-            Unit of each block; what stands behind the last block is not looked at.
+            Unit of each block; entries behind the last block are ignored.
 
         Returns
         -------
         array of float64, shape (pairs, 2)
         """
-        found = np.empty((len(which), 2))
-        _evaluate_pairs(
-            encoded, np.asarray(which, np.int64), np.asarray(placements), self.time_s[setting],
-            self.energy_j[setting], self.crossing_s[setting], self.crossing_j[setting], found,
-        )  # fmt: skip
-        return found
+        totals = np.zeros((len(networks), 2))
+        rows = np.asarray(networks, np.int64)
+        _add_up(encoded, rows, np.asarray(placements), self.costs[setting], self.crossings[setting], totals)
+        return totals
 
 
 @compiled
-def _evaluate_pairs(
-    encoded: Any, which: Any, placements: Any, time_s: Any, energy_j: Any, crossing_s: Any, crossing_j: Any,
-    found: Any,
-) -> None:  # fmt: skip
-    """Add up the blocks and crossings of each pair of a network and a placement."""
-    for pair in range(which.shape[0]):
-        network = which[pair]
-        row, last = encoded[network, 0], placements[pair, 0]
-        latency, energy = time_s[row, last], energy_j[row, last]
-        for i in range(1, encoded.shape[1]):
-            before, row, unit = row, encoded[network, i], placements[pair, i]
-            if row < 0:
+def _add_up(encoded: Any, networks: Any, placements: Any, costs: Any, crossings: Any, totals: Any) -> None:
+    """Add the blocks and crossings of each pair of a network and a placement to `totals`."""
+    for pair in range(networks.shape[0]):
+        rows, units = encoded[networks[pair]], placements[pair]
+        for i in range(rows.shape[0]):
+            if rows[i] < 0:
                 break
-            latency += time_s[row, unit]
-            energy += energy_j[row, unit]
-            if unit != last:
-                latency += crossing_s[before, last, unit]
-                energy += crossing_j[before, last, unit]
-            last = unit
-        found[pair, 0], found[pair, 1] = latency, energy
+            for quantity in range(2):
+                totals[pair, quantity] += costs[rows[i], units[i], quantity]
+                if i > 0 and units[i] != units[i - 1]:
+                    totals[pair, quantity] += crossings[rows[i - 1], units[i - 1], units[i], quantity]
 
 
 def blocks_of(spec: VisionGnnSpec) -> Iterator[tuple[str, BlockKind]]:
@@ -204,7 +194,7 @@ def covering_specs(
     preprocess: Sequence[bool] | None = None,
     hidden: Sequence[Sequence[int]] | None = None,
 ) -> list[VisionGnnSpec]:
-    """Return few networks that hold every block of a space of architectures.
+    """Return few networks that together hold every block of a space of architectures.
 
     Parameters
     ----------
@@ -215,18 +205,18 @@ def covering_specs(
     hidden : sequence of sequences of int, optional
         Widths of feed-forward networks by superblock; None: those of the backbone.
     """
-    made, count = backbone.model_dump(), len(backbone.depth)
+    keys, count = backbone.model_dump(), len(backbone.depth)
     operators = operators if operators is not None else sorted(set(backbone.operator))
     preprocess = preprocess if preprocess is not None else sorted(set(backbone.preprocess))
     widths = hidden if hidden is not None else [sorted(set(backbone.ffn_hidden))] * count
     pairs = list(itertools.product(operators, preprocess))
-    found = []
+    specs = []
     for j in range(max(len(pairs), *(len(each) for each in widths))):
         operator, pre = pairs[j % len(pairs)]
         turned = [each[(i + j) % len(each)] if each else 0 for i, each in enumerate(widths)]
         changed = {"operator": [operator] * count, "preprocess": [pre] * count, "ffn_hidden": turned}
-        found.append(VisionGnnSpec.model_validate(made | changed))
-    return found
+        specs.append(VisionGnnSpec.model_validate(keys | changed))
+    return specs
 
 
 def block_table(
@@ -251,7 +241,7 @@ def block_table(
     settings : sequence of str
         Of the SoC, as `--set` takes them.
     tell : callable
-        Called with estimates done, and in all.
+        Progress callback (estimates done, in all).
 
     Raises
     ------
@@ -262,73 +252,44 @@ def block_table(
     units = devices_of(machine, devices)
     points = tuple(combinations_of(machine, units)) if operating_points else ({},)
     machines = [at_points(machine, point) for point in points]
-    sums = _Sums(len(points), len(units))
-    for n, spec in enumerate(specs):
+    blocks = [[kind for _, kind in blocks_of(spec)] for spec in specs]
+    kinds = {kind: row for row, kind in enumerate(dict.fromkeys(itertools.chain(*blocks)))}
+    sums, counts = np.zeros((2, len(points), len(kinds), len(units))), np.zeros(len(kinds))
+    handed_bytes, passing = np.zeros(len(kinds)), {}
+    for n, (spec, own_kinds) in enumerate(zip(specs, blocks, strict=True)):
         scenario = Scenario(build_vig(spec, "vision-gnn"), machine)
-        chain, kinds = chain_of(scenario.graph), [kind for _, kind in blocks_of(spec)]
+        chain, rows = chain_of(scenario.graph), [kinds[kind] for kind in own_kinds]
         on_devices = ChainOnDevices(scenario, chain, units)
+        handed_bytes[rows[:-1]] = chain.handed_bytes
+        np.add.at(counts, rows, 1.0)
         for s, at_point in enumerate(machines):
             tell(n * len(points) + s, len(specs) * len(points))
-            sums.add(s, kinds, chain, on_devices.costs(at_point))
-    return sums.table(units, points)
-
-
-@dataclass
-class _Sums:
-    """Adds up what the blocks of each kind cost."""
-
-    settings: int
-    units: int
-    kinds: dict[BlockKind, int] = field(default_factory=dict)
-    costs: list[Any] = field(default_factory=list)
-    """Time and energy on each unit by setting, shape (settings, 2, units), of each kind."""
-    counts: list[Any] = field(default_factory=list)
-    handed: list[float] = field(default_factory=list)
-    passing: dict[int, Any] = field(default_factory=dict)
-
-    def add(self, setting: int, kinds: Sequence[BlockKind], chain: Chain, found: BlockCosts) -> None:
-        """Take in the blocks of a network under a setting."""
-        for i, kind in enumerate(kinds):
-            if kind not in self.kinds:
-                self.kinds[kind] = len(self.kinds)
-                self.costs.append(np.zeros((self.settings, 2, self.units)))
-                self.counts.append(np.zeros(self.settings))
-                self.handed.append(chain.handed_bytes[i] if i < len(chain.handed_bytes) else 0.0)
-            at = self.kinds[kind]
-            self.costs[at][setting] += [found.time_s[i], found.energy_j[i]]
-            self.counts[at][setting] += 1.0
-        self.passing[setting] = found.passing
-
-    def table(self, units: tuple[str, ...], settings: tuple[Mapping[str, str], ...]) -> BlockTable:
-        """Return the means."""
-        mean = np.stack(self.costs, 1) / np.stack(self.counts, 1)[:, :, None, None]
-        crossings = [self.passing[s].crossings(self.handed) for s in range(self.settings)]
-        return BlockTable(
-            units, settings, self.kinds,
-            np.ascontiguousarray(mean[:, :, 0]), np.ascontiguousarray(mean[:, :, 1]),
-            np.stack([time_s for time_s, _ in crossings]), np.stack([joules for _, joules in crossings]),
-        )  # fmt: skip
+            costs = on_devices.costs(at_point)
+            np.add.at(sums[0, s], rows, costs.time_s)
+            np.add.at(sums[1, s], rows, costs.energy_j)
+            passing[s] = costs.passing
+    means = np.moveaxis(sums / counts[:, None], 0, -1)
+    crossings = [np.stack(passing[s].crossings(handed_bytes), -1) for s in range(len(points))]
+    return BlockTable(units, points, kinds, np.ascontiguousarray(means), np.stack(crossings))
 
 
 @dataclass(frozen=True)
 class Costed:
-    """An architecture's points: one for each mapping that no other beats in latency and energy."""
+    """An architecture with its mappings."""
 
     architecture: str
     accuracy: float
     keeps_limits: bool
-    latency_s: Any
-    energy_j: Any
-    mappings: tuple[str, ...]
-    settings: tuple[str, ...]
-    """Operating points of each."""
+    values: Any
+    """Error, latency (s) and energy (J), shape (mappings, 3)."""
+    names: list[tuple[str, str, str]]
+    """Architecture, letters of the mapping, and operating points."""
 
     @property
     def objectives(self) -> Any:
-        """Error, logarithms of latency and energy, shape (points, 3); no points where a limit is broken."""
-        count = len(self.mappings) if self.keeps_limits else 0
-        error = np.full(count, 1.0 - self.accuracy)
-        return np.stack([error, np.log(self.latency_s[:count]), np.log(self.energy_j[:count])], 1)
+        """Error, logarithms of latency and energy, shape (mappings, 3); none where a limit is broken."""
+        values = self.values if self.keeps_limits else self.values[:0]
+        return np.concatenate([values[:, :1], np.log(values[:, 1:])], 1)
 
 
 @dataclass(frozen=True)
@@ -342,7 +303,7 @@ class MappedSpace:
     limits: Limits = field(default_factory=Limits)
     operating_points: bool = False
     tell: Callable[[int, int], object] = field(default=lambda done, of: None, compare=False)
-    """Told of networks costed, and of how many, while the costs of blocks are made."""
+    """Progress callback (networks costed, in all) while the costs of blocks are computed."""
 
     @cached_property
     def table(self) -> BlockTable:
@@ -372,12 +333,11 @@ class MappedSpace:
         for unit in self.limits.shares:
             if unit not in units:
                 raise UnknownNameError("device to limit", unit, units)
-        largest = self.space.homogeneous(self.space.operators[0], True)
-        spec = largest.spec(self.backbone)
+        spec = self.space.homogeneous(self.space.operators[0], True).spec(self.backbone)
         self.table.rows(spec)
 
     def within(self, limits: Limits) -> MappedSpace:
-        """Return the same space under other limits."""
+        """Return the same space, with the same table, under other limits."""
         other = replace(self, limits=limits)
         other.__dict__["table"] = self.table
         return other
@@ -388,69 +348,32 @@ class MappedSpace:
         return letters_of(self.table.units)
 
     def nested(self, architecture: Architecture, accuracy: float) -> Costed:
-        """Return an architecture with its exact front; alone on each unit where nothing keeps the limits."""
+        """Return an architecture with its exact front; on single units where no mapping keeps the limits."""
         spec = architecture.spec(self.backbone)
         try:
-            found = self.table.front(spec, self.limits)
+            return self._costed(architecture, accuracy, True, self.table.front(spec, self.limits))
         except InfeasibleError:
-            return self._costed(architecture, accuracy, False, self._alone(spec))
-        return self._costed(
-            architecture, accuracy, True,
-            (found.latency_s, found.energy_j, found.placements, found.settings),
-        )  # fmt: skip
+            return self._costed(architecture, accuracy, False, self.table.on_single_units(spec))
 
     def on_single_units(self, architecture: Architecture, accuracy: float) -> Costed:
         """Return an architecture with all blocks on one unit, for each unit and setting."""
-        alone = self._alone(architecture.spec(self.backbone))
-        kept = self._keeps(*alone[:2], alone[2])
-        some = kept if kept.any() else np.ones(len(kept), bool)
-        latency_s, energy_j, placements, settings = (part[some] for part in alone)
-        return self._costed(
-            architecture, accuracy, bool(kept.any()), (latency_s, energy_j, placements, settings)
-        )
+        mappings = self.table.on_single_units(architecture.spec(self.backbone))
+        values = np.stack([mappings.latency_s, mappings.energy_j], 1)
+        kept = self.limits.kept(values, mappings.placements, self.table.units)
+        some = mappings.at(kept) if kept.any() else mappings
+        return self._costed(architecture, accuracy, bool(kept.any()), some)
 
-    def _alone(self, spec: VisionGnnSpec) -> tuple[Any, Any, Any, Any]:
-        count = len(self.table.rows(spec))
-        each = [self.table.alone(spec, setting) for setting in range(len(self.table.settings))]
-        values = np.concatenate(each)
-        units = np.tile(np.arange(len(self.table.units)), len(each))
-        settings = np.repeat(np.arange(len(each)), len(self.table.units))
-        can = np.isfinite(values[:, 0])
-        placements = np.repeat(units[can][:, None], count, axis=1)
-        return values[can, 0], values[can, 1], placements, settings[can]
-
-    def _keeps(self, latency_s: Any, energy_j: Any, placements: Any) -> Any:
-        """Return which placements on single units keep the limits."""
-        limits = self.limits
-        kept = np.ones(len(latency_s), bool)
-        for most, values in (
-            (limits.latency_s, latency_s),
-            (limits.energy_j, energy_j),
-            (limits.power_w, energy_j / latency_s),
-        ):
-            if most is not None:
-                kept &= values <= most
-        for device, share in limits.shares.items():
-            kept &= (placements[:, 0] != self.table.units.index(device)) | (share >= 1.0)
-        return kept
-
-    def _costed(
-        self, architecture: Architecture, accuracy: float, keeps: bool, points: tuple[Any, Any, Any, Any]
-    ) -> Costed:
-        latency_s, energy_j, placements, settings = points
-        names = [name for name, _ in blocks_of(architecture.spec(self.backbone))]
-        return Costed(
-            str(architecture),
-            accuracy,
-            keeps,
-            latency_s,
-            energy_j,
-            written(names, [self.letters[unit] for unit in self.table.units], placements),
-            tuple(told_points(self.table.settings[int(setting)]) for setting in settings),
-        )
+    def _costed(self, architecture: Architecture, accuracy: float, keeps: bool, some: Mappings) -> Costed:
+        blocks = [name for name, _ in blocks_of(architecture.spec(self.backbone))]
+        texts = written(blocks, [self.letters[unit] for unit in self.table.units], some.placements)
+        points = [", ".join(map(" ".join, setting.items())) for setting in self.table.settings]
+        names = [(str(architecture), text, points[s]) for text, s in zip(texts, some.settings, strict=True)]
+        error = np.full(len(texts), 1.0 - accuracy)
+        values = np.stack([error, some.latency_s, some.energy_j], 1)
+        return Costed(str(architecture), accuracy, keeps, values, names)
 
 
-def written(blocks: Sequence[str], letters: Sequence[str], placements: Any) -> tuple[str, ...]:
+def written(blocks: Sequence[str], letters: Sequence[str], placements: Any) -> list[str]:
     """Return placements as letters, the parts of a network parted by `/`.
 
     Parameters
@@ -462,10 +385,4 @@ def written(blocks: Sequence[str], letters: Sequence[str], placements: Any) -> t
     columns = [column for part in parts_of(blocks) for column in (*part, -1)][:-1]
     codes = np.array([*map(ord, letters), ord("/")], np.uint8)
     extended = np.concatenate([placements, np.full((len(placements), 1), len(letters))], axis=1)
-    text = codes[extended[:, columns]]
-    return tuple(row.tobytes().decode() for row in text)
-
-
-def told_points(points: Mapping[str, str]) -> str:
-    """Return operating points as one text."""
-    return ", ".join(f"{device} {name}" for device, name in points.items())
+    return [row.tobytes().decode() for row in codes[extended[:, columns]]]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import pickle
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
+from zipfile import BadZipFile
 
 import torch
+from pydantic import TypeAdapter
 
 from npusim.errors import FileError, NpusimError
 from npusim.files import write_whole
@@ -25,11 +26,23 @@ CHECKPOINT = "supernet.pt"
 """Name of the file in the directory of a training."""
 _FORMAT = "npusim.supernet/1"
 _MOST_BYTES = 8 << 30
+_DAMAGES = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    UnpicklingError,
+    BadZipFile,
+)
+"""Errors of reading what is no whole checkpoint."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How networks are trained; MaGNAS's, but for epochs and batch, which suit a small data set."""
+    """How networks are trained; MaGNAS's except epochs and batch, which suit a small data set."""
 
     epochs: int = 14
     batch: int = 32
@@ -37,19 +50,19 @@ class Recipe:
     balanced: int = 2
     """Subnets drawn at random for each step, beside the largest and the smallest."""
     learning_rate: float = 0.003
-    """Of the first step; it falls to 0 by half a cosine."""
+    """Rate of the first step; it falls to 0 by half a cosine."""
     weight_decay: float = 0.05
     dropout: float = 0.2
     distillation: float = 0.5
-    """Share of the teacher's answers in what the subnets learn; the rest are the labels."""
+    """Weight of the teacher's answers in the loss of the subnets; the rest is of the labels."""
     shift: float = 0.1
-    """Most that an image is moved while it is learnt, in shares of its side."""
+    """Largest shift of an image in training, in shares of its side."""
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is learnt, from which images, how."""
+    """What a training depends on: backbone, space, images and settings."""
 
     workload: str
     """Name or file of the backbone."""
@@ -77,28 +90,20 @@ class Task:
         with one_thread(self.recipe.seed):
             return Supernet(self.backbone, self.space, self.recipe.dropout)
 
-    def told(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
-        return {
-            "workload": self.workload,
-            "backbone": self.backbone.model_dump(mode="json"),
-            "space": dataclasses.asdict(self.space),
-            "source": self.source,
-            "held": self.held,
-            "recipe": dataclasses.asdict(self.recipe),
-            "teacher": self.teacher,
-        }
+
+_TASK = TypeAdapter(Task)
+"""Turns tasks into plain data and back."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training after an epoch."""
+    """State of a training after an epoch."""
 
     task: Task
     digest: str
     """Fingerprint of the images."""
     losses: tuple[float, ...]
-    """Of each epoch so far."""
+    """Loss of each epoch so far."""
     weights: dict[str, Any]
     optimiser: dict[str, Any]
 
@@ -111,13 +116,13 @@ class Checkpoint:
     @property
     def fingerprint(self) -> str:
         """16 hexadecimal digits over the weights."""
-        told = hashlib.sha256()
+        digest = hashlib.sha256()
         for name, value in sorted(self.weights.items()):
-            told.update(name.encode() + value.numpy().tobytes())
-        return told.hexdigest()[:16]
+            digest.update(name.encode() + value.numpy().tobytes())
+        return digest.hexdigest()[:16]
 
     def scorer(self) -> Scorer:
-        """Return what scores the subnets; NpusimError where the images are not those that it learnt from."""
+        """Return the scorer of the subnets; NpusimError where the images have changed since training."""
         images = self.task.images()
         if images.digest != self.digest:
             raise NpusimError(
@@ -128,21 +133,14 @@ class Checkpoint:
 
     def write(self, path: Path) -> None:
         """Write it whole or not at all."""
-        held = io.BytesIO()
-        content = {
-            "format": _FORMAT,
-            "task": self.task.told(),
-            "digest": self.digest,
-            "losses": list(self.losses),
-            "weights": self.weights,
-            "optimiser": self.optimiser,
-        }
-        torch.save(content, held)
-        write_whole(path, held.getvalue())
+        task = _TASK.dump_python(self.task, mode="json")
+        buffer = io.BytesIO()
+        torch.save({"format": _FORMAT} | vars(self) | {"task": task, "losses": list(self.losses)}, buffer)
+        write_whole(path, buffer.getvalue())
 
 
 def checkpoint_file(path: Path) -> Path:
-    """Return the file of a checkpoint that a path names: itself, or that in a directory of a training."""
+    """Return the file of a checkpoint, given the file or the directory of a training."""
     return path / CHECKPOINT if path.is_dir() else path
 
 
@@ -167,49 +165,20 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise damaged
     try:
         held = torch.load(file, map_location="cpu", weights_only=True)
-    except (
-        OSError,
-        EOFError,
-        RuntimeError,
-        ValueError,
-        KeyError,
-        pickle.UnpicklingError,
-        zipfile.BadZipFile,
-    ):
+        if held.pop("format") != _FORMAT:
+            raise damaged
+        task, losses = _TASK.validate_python(held.pop("task")), tuple(held.pop("losses"))
+        checkpoint = Checkpoint(task, losses=losses, **held)
+        checkpoint.net()
+    except _DAMAGES:
         raise damaged from None
-    if not isinstance(held, dict) or held.get("format") != _FORMAT:
-        raise damaged
-    try:
-        task = _task_of(held["task"])
-        found = Checkpoint(task, held["digest"], tuple(held["losses"]), held["weights"], held["optimiser"])
-        found.net()
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError):
-        raise damaged from None
-    return found
-
-
-def _task_of(told: dict[str, Any]) -> Task:
-    space = {name: tuple(values) for name, values in told["space"].items()}
-    return Task(
-        told["workload"],
-        VisionGnnSpec.model_validate(told["backbone"]),
-        ArchitectureSpace(**space),
-        told["source"],
-        told["held"],
-        Recipe(**told["recipe"]),
-        told["teacher"],
-    )
+    return checkpoint
 
 
 def refuse_other(found: Checkpoint, wanted: Task, digest: str, path: Path) -> None:
     """Refuse to go on with a checkpoint of another training; the message names what differs."""
-    one, other = found.task.told(), wanted.told()
-    differs = [
-        f"{part}.{key}" if isinstance(value, dict) else part
-        for part, value in other.items()
-        for key in (value if isinstance(value, dict) else [""])
-        if (value[key] != one[part].get(key) if isinstance(value, dict) else value != one[part])
-    ]
+    own, other = (_flat(_TASK.dump_python(task, mode="json")) for task in (found.task, wanted))
+    differs = [name for name, value in other.items() if own.get(name) != value]
     if found.digest != digest and "source" not in differs:
         differs.append("images")
     if differs:
@@ -217,3 +186,13 @@ def refuse_other(found: Checkpoint, wanted: Task, digest: str, path: Path) -> No
             f"{path}: cannot be resumed: it holds a training of other {', '.join(differs)}; "
             "train into another directory"
         )
+
+
+def _flat(task: dict[str, Any]) -> dict[str, Any]:
+    """Return plain data with the keys of its parts as `part.key`."""
+    flat: dict[str, Any] = {}
+    for part, value in task.items():
+        flat |= (
+            {f"{part}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {part: value}
+        )
+    return flat

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from npusim.api.asking import Progress
     from npusim.config.overrides import Settings
     from npusim.magnas.checkpoint import Checkpoint
-    from npusim.magnas.documents import ArchitectureSearch, SupernetTraining
-    from npusim.magnas.figures_document import MappingFigures
+    from npusim.magnas.documents import ArchitectureSearch, MappingFigures, SupernetTraining
     from npusim.magnas.space import ArchitectureSpace
     from npusim.magnas.spec import VisionGnnSpec
     from npusim.studies.map_front_document import MapFront
@@ -245,7 +244,7 @@ def search_architectures(
     from npusim.config.overrides import as_overrides
     from npusim.magnas.block_costs import MappedSpace
     from npusim.magnas.checkpoint import read_checkpoint
-    from npusim.magnas.search import Plan, Rates
+    from npusim.magnas.search import Plan
     from npusim.magnas.search import search_architectures as run
     from npusim.scenario import split_settings
 
@@ -265,7 +264,7 @@ def search_architectures(
             score,
             f"{trained.task.source}, weights {trained.fingerprint}",
             Path(directory).expanduser(),
-            Plan(population, generations, Rates(mutation, crossover, elite), seed),
+            Plan(seed, population, generations, mutation, crossover, elite),
             workload=workload,
             soc_named=name,
             changed=[one.origin.removeprefix("--set ") for one in as_overrides(settings)],
@@ -280,7 +279,7 @@ def _scores(trained: Checkpoint, supernet: Path, cores: int | None, cluster: str
     """Lend a function that scores a supernet's subnets and keeps the scores beside its checkpoint."""
     from npusim.explore.scoring_pool import on_processes
     from npusim.magnas.checkpoint import checkpoint_file
-    from npusim.magnas.documents import SCORES, StoredScores
+    from npusim.magnas.documents import SCORES, stored_scores
 
     scorer = trained.scorer()
     if cluster is not None:
@@ -291,7 +290,7 @@ def _scores(trained: Checkpoint, supernet: Path, cores: int | None, cluster: str
         spread = on_processes(scorer, min(cores or os.cpu_count() or 1, os.cpu_count() or 1))
     with spread as score:
         file = checkpoint_file(supernet).with_name(SCORES)
-        yield StoredScores(file, trained.fingerprint, trained.digest, score)
+        yield stored_scores(file, trained.fingerprint, trained.digest, score)
 
 
 def map_architecture(
@@ -343,8 +342,8 @@ def map_architecture(
     workload = workload or _BACKBONE
     keys = chosen.keys(spec_of(workload, split_settings(own_settings)[0]))
     own_settings += as_overrides([f"workload.{key}={json.dumps(value)}" for key, value in keys.items()])
-    both: Any = {"minimise": "latency,energy", "devices": devices, "settings": own_settings}
-    return cast("MapFront", map_network(workload, soc, **both, **limits))
+    asked: Any = {"minimise": "latency,energy", "devices": devices, "settings": own_settings, **limits}
+    return cast("MapFront", map_network(workload, soc, **asked))
 
 
 def read_architectures(directory: str | Path) -> ArchitectureSearch:
@@ -379,18 +378,6 @@ def magnas_figures(
     from npusim.magnas.figures import mapping_figures
 
     return mapping_figures([name.lower() for name in as_list(only)], progress or (lambda done, total: None))
-
-
-def _report(values: dict[str, Any]) -> None:
-    from npusim.cli.output import Destination
-    from npusim.magnas.page import search_page
-    from npusim.magnas.search import explored
-
-    destination = Destination(values["output"], values["form"])
-    document = read_architectures(values["directory"])
-
-    directory = values["directory"].expanduser()
-    destination.write(document, lambda: search_page(document, lambda: explored(directory)))
 
 
 def _space(metavar: str) -> Any:
@@ -510,7 +497,8 @@ _REPORT = Command(
     "npusim.magnas.command:read_architectures",
     {"directory": argument("DIR", Path), **WRITTEN},
     "npusim magnas report found -o found.html\nnpusim magnas report found --format json",
-    run=_report,
+    page="npusim.magnas.page:search_page",
+    page_argument="directory",
 )
 COMMAND = (
     """Search Vision GNNs for accuracy, latency and energy: architecture, units and clocks (MaGNAS).

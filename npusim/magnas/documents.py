@@ -222,37 +222,74 @@ class SubnetScores(Document):
     """Share of the scoring images that each subnet classifies correctly; alone, also of the test images."""
 
 
-class StoredScores:
-    """Answers from a file what it holds, and writes there what else is scored.
+def stored_scores(
+    file: Path, weights: str, images: str, score: Callable[[Sequence[str]], list[float]]
+) -> Callable[[Sequence[str]], list[float]]:
+    """Return a scorer that answers from a file what the file holds, and writes there what else is scored.
 
     Parameters
     ----------
     weights, images : str
-        Fingerprints; scores of others are not taken.
+        Fingerprints; scores of others are ignored.
     score : callable
         Scores what the file does not hold.
     """
+    own = SubnetScores(weights=weights, images=images, scores={})
+    stored = SubnetScores.read(file, "`npusim magnas`") if file.is_file() else own
+    known = stored.scores if (stored.weights, stored.images) == (weights, images) else own.scores
 
-    def __init__(
-        self, file: Path, weights: str, images: str, score: Callable[[Sequence[str]], list[float]]
-    ) -> None:
-        self._file, self._score = file, score
-        self._held = SubnetScores(weights=weights, images=images, scores={})
-        if file.is_file():
-            found = SubnetScores.read(file, "`npusim magnas`")
-            if (found.weights, found.images) == (weights, images):
-                self._held = found
-
-    def __call__(self, texts: Sequence[str]) -> list[float]:
-        """Return the scores of architectures."""
-        known = self._held.scores
+    def scores(texts: Sequence[str]) -> list[float]:
         missing = sorted(set(texts) - set(known))
         if missing:
-            known |= dict(zip(missing, self._score(missing), strict=True))
-            ordered = dict(sorted(known.items()))
-            self._held = self._held.model_copy(update={"scores": ordered})
-            write_whole(self._file, self._held.to_json().encode(), remedy="make room and resume")
-        return [self._held.scores[text] for text in texts]
+            known.update(zip(missing, score(missing), strict=True))
+            document = own.model_copy(update={"scores": dict(sorted(known.items()))})
+            write_whole(file, document.to_json().encode(), remedy="make room and resume")
+        return [known[text] for text in texts]
+
+    return scores
+
+
+class MappingFigure(Part):
+    """One number of a table or figure."""
+
+    figure: str
+    """Table or figure of the paper."""
+    what: str
+    """Subject of the number."""
+    quantity: str
+    """latency, energy, or the name of a ratio."""
+    unit: str
+    """s or J; empty for ratios."""
+    ours: float
+    """Value of the model."""
+    paper: float | None
+    """Value in the paper; null where it gives none."""
+
+
+class MappingStatement(Part):
+    """A statement of the paper about mappings."""
+
+    figure: str
+    """Table or figure of the paper."""
+    says: str
+    """The statement."""
+    holds: bool
+    """Whether it holds in the model."""
+
+
+class MappingFigures(Document):
+    """MaGNAS's tables and figures of mapping, operating points and search."""
+
+    MAIN_TABLE = "figures"
+
+    schema_: Literal["npusim.magnas-figures/1"] = Field("npusim.magnas-figures/1", alias="schema")
+    """Version of this document."""
+    title: str
+    """What is compared."""
+    figures: list[MappingFigure]
+    """Numbers of the model and the paper."""
+    statements: list[MappingStatement]
+    """Statements of the paper, and whether they hold."""
 
 
 TRAINING_KIND = DocumentKind(
@@ -261,7 +298,7 @@ TRAINING_KIND = DocumentKind(
 SCORES_KIND = DocumentKind("magnas-scores", "npusim.magnas.documents:SubnetScores")
 FIGURES_KIND = DocumentKind(
     "magnas-figures",
-    "npusim.magnas.figures_document:MappingFigures",
+    "npusim.magnas.documents:MappingFigures",
     "npusim.magnas.page:figures_page",
 )
 SEARCH_KIND = DocumentKind(

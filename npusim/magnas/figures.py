@@ -19,7 +19,7 @@ import numpy as np
 from npusim.config.reading import read_yaml
 from npusim.errors import InfeasibleError, UnknownNameError
 from npusim.locate import resource
-from npusim.magnas.figures_document import MappingFigure, MappingFigures, MappingStatement
+from npusim.magnas.documents import MappingFigure, MappingFigures, MappingStatement
 from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, problem_of, shipped_figures
 from npusim.mapping import ChainProblem, Granularity, chain_front
 from npusim.scenario import Scenario

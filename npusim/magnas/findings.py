@@ -26,47 +26,43 @@ _ERROR, _LATENCY, _ENERGY = range(3)
 
 @dataclass(frozen=True)
 class _Points:
-    """Architectures under mappings, none of which another beats."""
+    """Mapped architectures, none of which dominates another."""
 
     values: Any
     """Error, latency (s) and energy (J), shape (points, 3)."""
     names: list[tuple[str, str, str]]
-    """Architecture, mapping, operating points."""
+    """Architecture, letters of the mapping, operating points."""
 
     def merged(self, costed: Sequence[Costed]) -> _Points:
-        """Return the front of these and of further architectures."""
-        values, names = [self.values], list(self.names)
-        for one in costed:
-            if one.keeps_limits:
-                error = np.full(len(one.latency_s), 1.0 - one.accuracy)
-                values.append(np.stack([error, one.latency_s, one.energy_j], 1))
-                names += [
-                    (one.architecture, mapping, points)
-                    for mapping, points in zip(one.mappings, one.settings, strict=True)
-                ]
-        together = np.concatenate(values)
-        kept = front(together.T)
-        order = kept[np.lexsort(together[kept].T[[_ENERGY, _LATENCY]])]
-        return _Points(together[order], [names[i] for i in order])
-
-    def __getitem__(self, i: int) -> MappedArchitecture:
-        architecture, mapping, points = self.names[i]
-        return MappedArchitecture(
-            architecture=architecture,
-            mapping=mapping,
-            accuracy=1.0 - float(self.values[i, _ERROR]),
-            latency_s=float(self.values[i, _LATENCY]),
-            energy_j=float(self.values[i, _ENERGY]),
-            operating_points=points,
-        )
+        """Return the front of these points and of the mappings of further architectures."""
+        allowed = [one for one in costed if one.keeps_limits]
+        values = np.concatenate([self.values, *(one.values for one in allowed)])
+        names = [*self.names, *(name for one in allowed for name in one.names)]
+        kept = front(values.T)
+        order = kept[np.lexsort(values[kept].T[[_ENERGY, _LATENCY]])]
+        return _Points(values[order], [names[i] for i in order])
 
     def listed(self) -> list[MappedArchitecture]:
-        """Return all of them, by rising latency."""
-        return [self[i] for i in range(len(self.names))]
+        """Return all points, by rising latency."""
+        rows = zip(self.names, self.values.tolist(), strict=True)
+        return [MappedArchitecture(**point_fields(name, 1.0 - row[_ERROR], row)) for name, row in rows]
+
+
+def point_fields(name: tuple[str, str, str], accuracy: float, values: Sequence[float]) -> dict[str, Any]:
+    """Return the fields of a `MappedArchitecture`."""
+    architecture, mapping, points = name
+    return {
+        "architecture": architecture,
+        "mapping": mapping,
+        "accuracy": accuracy,
+        "latency_s": float(values[_LATENCY]),
+        "energy_j": float(values[_ENERGY]),
+        "operating_points": points,
+    }
 
 
 class Findings:
-    """Fronts of several searches, generation by generation."""
+    """Fronts of several searches, by generation."""
 
     def __init__(self, searches: Sequence[str]) -> None:
         self.fronts = {name: _Points(np.empty((0, 3)), []) for name in searches}
@@ -75,12 +71,12 @@ class Findings:
         """Architectures evaluated, values of each front, share of distributed mappings."""
 
     def add(self, name: str, costed: Sequence[Costed]) -> None:
-        """Take in a generation of a search."""
+        """Add a generation of a search."""
         self.fronts[name] = self.fronts[name].merged(costed)
         self.evaluated[name] += len(costed)
 
     def close_generation(self) -> None:
-        """Note how far all searches are."""
+        """Record how far all searches are."""
         values = {name: one.values for name, one in self.fronts.items()}
         share = distributed_share(self.fronts["nested"].names)
         self.history.append((max(self.evaluated.values()), values, share))
@@ -158,29 +154,23 @@ def found_document(
 def _baselines(
     mapped: MappedSpace, homogeneous: Sequence[tuple[Any, Costed]], best: _Points
 ) -> list[HomogeneousBaseline]:
-    """Return the baselines at the operating points of the data sheet, each with what dominates it."""
-    unit_of, found = {letter: unit for unit, letter in mapped.letters.items()}, []
+    """Return the baselines at the data sheet's operating points, each with a point that dominates it."""
+    unit_of = {letter: unit for unit, letter in mapped.letters.items()}
+    baselines = []
     for operator, costed in homogeneous:
-        for i, mapping in enumerate(costed.mappings):
-            if costed.settings[i] != costed.settings[0]:
+        for name, values in zip(costed.names, costed.values, strict=True):
+            if name[-1] != costed.names[0][-1]:
                 continue
-            own = np.array([1.0 - costed.accuracy, costed.latency_s[i], costed.energy_j[i]])
-            better = (best.values <= own).all(1) & (best.values < own).any(1)
-            first = int(np.flatnonzero(better)[0]) if better.any() else None
-            found.append(
+            better = np.flatnonzero((best.values <= values).all(1) & (best.values < values).any(1))
+            baselines.append(
                 HomogeneousBaseline(
-                    architecture=costed.architecture,
-                    mapping=mapping,
-                    accuracy=costed.accuracy,
-                    latency_s=float(costed.latency_s[i]),
-                    energy_j=float(costed.energy_j[i]),
-                    operating_points=costed.settings[i],
+                    **point_fields(name, costed.accuracy, values),
                     operator=operator,
-                    unit=unit_of[mapping[0]],
-                    dominated_by=first,
+                    unit=unit_of[name[1][0]],
+                    dominated_by=int(better[0]) if len(better) else None,
                 )
             )
-    return found
+    return baselines
 
 
 def _reference(baselines: Sequence[HomogeneousBaseline]) -> int:
@@ -192,23 +182,24 @@ def _reference(baselines: Sequence[HomogeneousBaseline]) -> int:
 
 
 def _chosen(mapped: MappedSpace, best: _Points, reference: HomogeneousBaseline) -> list[ChosenArchitecture]:
-    """Return the points of least latency, of least energy, of their least product, the most accurate."""
-    values = best.values
-    enough = np.flatnonzero(values[:, _ERROR] <= 1.0 - reference.accuracy + 1e-12)
-    enough = enough if len(enough) else np.arange(len(values))
-    product = values[:, _LATENCY] * values[:, _ENERGY]
-    least_error = values[:, _ERROR].min()
-    most_accurate = np.flatnonzero(values[:, _ERROR] <= least_error + 1e-12)
-    picked = {
-        "least latency": enough[np.argmin(values[enough, _LATENCY])],
-        "least energy": enough[np.argmin(values[enough, _ENERGY])],
-        "least product": enough[np.argmin(product[enough])],
-        "most accurate": most_accurate[np.argmin(product[most_accurate])],
-    }
-    for_each: dict[int, list[str]] = {}
-    for what, i in picked.items():
-        for_each.setdefault(int(i), []).append(what)
-    return [_as_in_table_2(mapped, best[i], ", ".join(what), reference) for i, what in for_each.items()]
+    """Return the points of least latency, least energy, their least product, and best accuracy."""
+    error, latency_s, energy_j = best.values.T
+    accurate = np.flatnonzero(error <= 1.0 - reference.accuracy + 1e-12)
+    accurate = accurate if len(accurate) else np.arange(len(error))
+    most_accurate = np.flatnonzero(error <= error.min() + 1e-12)
+    product = latency_s * energy_j
+    chosen_for: dict[int, list[str]] = {}
+    for what, points, objective in (
+        ("least latency", accurate, latency_s),
+        ("least energy", accurate, energy_j),
+        ("least product", accurate, product),
+        ("most accurate", most_accurate, product),
+    ):
+        chosen_for.setdefault(int(points[np.argmin(objective[points])]), []).append(what)
+    front_points = best.listed()
+    return [
+        _as_in_table_2(mapped, front_points[i], ", ".join(what), reference) for i, what in chosen_for.items()
+    ]
 
 
 def _as_in_table_2(

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from npusim.arch import load_soc
+from npusim.arch import Soc, load_soc
 from npusim.calibration.fits import FiguresFit, FiguresFits, settings_of
 from npusim.calibration.least_squares import Floats, FreeNumber, Solution
-from npusim.cost import RESULT_DTYPE, Unit, operator_costs
+from npusim.cost import RESULT_DTYPE, operator_costs
 from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, predicted, shipped_figures
 from npusim.mapping import ChainProblem, Mapped
 from npusim.scenario import Scenario
@@ -35,9 +35,7 @@ FREE = (
 _STEP = 1e-3
 """Step of the logarithms for slopes."""
 _POWER = 2.0
-"""Errors count to twice this power: the limit binds each figure by itself, so large errors count more."""
-_OF_LAUNCHES = ("launch_s", "active_w", "npu_idle_w", "static_w")
-"""Columns of an array device that its operators' own costs do not depend on."""
+"""Exponent of the errors: large errors count more, since the limit binds each figure by itself."""
 
 
 class MagnasFit(FiguresFit):
@@ -100,39 +98,18 @@ class _Costs:
     def __init__(self, mapped: Sequence[Mapped]) -> None:
         self.mapped = list(mapped)
         rows = np.concatenate([one.lowered.ops for one in mapped])
-        keys = np.frombuffer(rows.tobytes(), np.dtype((np.void, rows.dtype.itemsize)))
+        keys = rows.view(np.dtype((np.void, rows.dtype.itemsize)))
         _, first, self.kind = np.unique(keys, return_index=True, return_inverse=True)
         self.rows = rows[first]
-        self.on_host = self.rows["unit"] == int(Unit.HOST)
-        self.known: dict[bytes, Any] = {}
 
-    def on(self, soc: Any) -> list[Mapped]:
+    def on(self, soc: Soc) -> list[Mapped]:
         """Return the networks on a machine whose changed numbers do not affect mapping."""
         arch = self.mapped[0].run.row(soc)
         results = np.zeros(len(self.rows), RESULT_DTYPE)
-        results[self.on_host] = self._costed(arch, self.on_host)
-        key = self._key(arch)
-        if key not in self.known:
-            self.known[key] = self._costed(arch, ~self.on_host)
-        results[~self.on_host] = self.known[key]
+        operator_costs(arch.archs, self.rows, results)
         ends = np.cumsum([len(one.lowered.ops) for one in self.mapped])[:-1]
-        each = np.split(results[self.kind], ends)
-        pairs = zip(self.mapped, each, strict=True)
+        pairs = zip(self.mapped, np.split(results[self.kind], ends), strict=True)
         return [replace(mapped, soc=soc, arch=arch, results=own) for mapped, own in pairs]
-
-    def _costed(self, arch: Any, which: Any) -> Any:
-        costs = np.zeros(int(which.sum()), RESULT_DTYPE)
-        operator_costs(arch.archs, np.ascontiguousarray(self.rows[which]), costs)
-        return costs
-
-    def _key(self, arch: Any) -> bytes:
-        """Return the bytes of the record that costs on array devices depend on."""
-        same = arch.copy()
-        for name in arch.arrays:
-            for column in _OF_LAUNCHES:
-                same[name][column] = 0.0
-        rate = np.float64(arch.shared["dram_bytes_per_s"]).tobytes()
-        return b"".join([rate, *(same[name].tobytes() for name in arch.arrays)])
 
 
 def _parts(options: argparse.Namespace) -> Iterator[FiguresFit]:

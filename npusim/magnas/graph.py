@@ -5,7 +5,7 @@ from __future__ import annotations
 from npusim.graph import Graph
 from npusim.magnas.spec import HEAD_CHANNELS, MIXED_GROUPS, Stage, VisionGnnSpec
 from npusim.ops import DType
-from npusim.workloads.network import Network
+from npusim.workloads.network import Network, window
 
 
 def build_vig(spec: VisionGnnSpec, name: str) -> Graph:
@@ -77,12 +77,9 @@ class _Grapher:
         """Average squares of nodes."""
         net, step = self.net, self.stage.reduction
         batch, channels, height, width = net.shape(x)
+        shape, name = (batch, channels, height // step, width // step), f"{self.name}/mean"
         net.editor.region = f"{self.name}/neighbours"
-        return net.editor.op(
-            "AvgPool", (x,), (batch, channels, height // step, width // step), net.dtype,
-            f"{self.name}/mean", kernel=(step, step), strides=(step, step), pads_begin=(0, 0),
-            pads_end=(0, 0), dilations=(1, 1),
-        )  # fmt: skip
+        return net.editor.op("AvgPool", (x,), shape, net.dtype, name, kernel=(step, step), **window(step))
 
     def _rows(self, x: str, what: str) -> str:
         """Return a map [N, C, H, W] as rows of nodes [N, H W, C]."""
@@ -101,11 +98,9 @@ class _Grapher:
 
     def _squares(self, rows: str, what: str) -> str:
         """Return the squared length of each row, [N, rows, 1]."""
-        net, name = self.net, f"{self.name}/{what}"
-        return net.editor.reduce(
-            "ReduceSum", net.editor.eltwise("Multiply", rows, rows, f"{name}/square"), (2,),
-            f"{name}/squares", keep_dims=True,
-        )  # fmt: skip
+        editor, name = self.net.editor, f"{self.name}/{what}"
+        squares = editor.eltwise("Multiply", rows, rows, f"{name}/square")
+        return editor.reduce("ReduceSum", squares, (2,), f"{name}/squares", keep_dims=True)
 
     def _nearest(self, own: str, others: str, positions: bool) -> str:
         """Return the neighbours' places in each image, [N, nodes, knn], by squared distances."""

@@ -53,10 +53,11 @@ class Images:
     digest: str
     """Fingerprint of pixels, classes and parts."""
 
-
-def joined(*parts: Part) -> Part:
-    """Return parts as one."""
-    return Part(torch.cat([one.images for one in parts]), torch.cat([one.classes for one in parts]))
+    @property
+    def unseen(self) -> Part:
+        """Images that training does not see: those that score and those that test."""
+        parts = self.score, self.test
+        return Part(torch.cat([one.images for one in parts]), torch.cat([one.classes for one in parts]))
 
 
 def read_images(source: str | Path, side: int, held: float, seed: int) -> Images:
@@ -85,13 +86,13 @@ def read_images(source: str | Path, side: int, held: float, seed: int) -> Images
     else:
         pixels, classes, names = _folder(Path(source).expanduser(), side)
     parts = _divided(classes, held, seed)
-    told = hashlib.sha256(np.ascontiguousarray(pixels).tobytes())
+    digest = hashlib.sha256(np.ascontiguousarray(pixels).tobytes())
     for places in parts:
-        told.update(places.tobytes() + classes[places].tobytes())
+        digest.update(places.tobytes() + classes[places].tobytes())
     train, score, test = (
         Part(torch.from_numpy(pixels[places]), torch.from_numpy(classes[places])) for places in parts
     )
-    return Images(Path(source).name, names, train, score, test, told.hexdigest()[:16])
+    return Images(Path(source).name, names, train, score, test, digest.hexdigest()[:16])
 
 
 def _digits(side: int) -> tuple[Any, Any, tuple[str, ...]]:
@@ -99,12 +100,12 @@ def _digits(side: int) -> tuple[Any, Any, tuple[str, ...]]:
         from sklearn.datasets import load_digits
     except ImportError:
         raise FileError("scikit-learn", "is not installed, and has the digits", _EXTRA) from None
-    found = load_digits()
-    _refuse_too_many(len(found.images), side, DIGITS)
-    grey = torch.from_numpy(found.images.astype(np.float32) * (255.0 / 16.0))[:, None]
+    digits = load_digits()
+    _refuse_too_many(len(digits.images), side, DIGITS)
+    grey = torch.from_numpy(digits.images.astype(np.float32) * (255.0 / 16.0))[:, None]
     enlarged = functional.interpolate(grey, size=(side, side), mode="bilinear", align_corners=False)
     pixels = enlarged.round().clamp(0, 255).byte().expand(-1, 3, -1, -1).contiguous().numpy()
-    return pixels, found.target.astype(np.int64), tuple(str(name) for name in found.target_names)
+    return pixels, digits.target.astype(np.int64), tuple(map(str, digits.target_names))
 
 
 def _refuse_too_many(count: int, side: int, source: str) -> None:
@@ -171,16 +172,13 @@ def _pixels(files: Sequence[tuple[Path, int]], side: int) -> Any:
     return found
 
 
-def _divided(classes: Any, held: float, seed: int) -> tuple[Any, Any, Any]:
+def _divided(classes: Any, held: float, seed: int) -> list[Any]:
     """Return the places of training, scoring and test images."""
     random = np.random.default_rng([seed, 17])
     parts: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
     for one in range(int(classes.max()) + 1):
         places = random.permutation(np.flatnonzero(classes == one))
         kept = max(2, round(held * len(places)))
-        for part, taken in zip(
-            parts, (places[kept:], places[: kept // 2], places[kept // 2 : kept]), strict=True
-        ):
-            part.append(taken)
-    train, score, test = (np.sort(np.concatenate(part)) for part in parts)
-    return train, score, test
+        for part, own in zip(parts, (places[kept:], *np.split(places[:kept], [kept // 2])), strict=True):
+            part.append(own)
+    return [np.sort(np.concatenate(part)) for part in parts]

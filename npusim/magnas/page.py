@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npusim.reporting.accuracy import share
@@ -27,8 +28,12 @@ from npusim.reporting.page import (
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from npusim.magnas.documents import ArchitectureSearch, MappedArchitecture, SupernetTraining
-    from npusim.magnas.figures_document import MappingFigures
+    from npusim.magnas.documents import (
+        ArchitectureSearch,
+        MappedArchitecture,
+        MappingFigures,
+        SupernetTraining,
+    )
 
 Explored = Sequence[tuple[float, float, float]]
 """Accuracy, latency (s) and energy (J) of mapped architectures that were tried."""
@@ -96,8 +101,8 @@ def figures_page(figures: MappingFigures) -> Page:
     return Page(figures.title, sections=sections, document=figures)
 
 
-def search_page(search: ArchitectureSearch, explored: Callable[[], Explored] | None = None) -> Page:
-    """Return the page of a search; `explored` returns the tried points, drawn below the fronts."""
+def search_page(search: ArchitectureSearch, archive: Path | None = None) -> Page:
+    """Return the page of a search; the architectures that an archive holds are drawn below the fronts."""
     last = search.steps[-1]
     letters = ", ".join(f"{letter} {unit}" for unit, letter in search.units.items())
     return Page(
@@ -107,8 +112,8 @@ def search_page(search: ArchitectureSearch, explored: Callable[[], Explored] | N
         f"accuracy of {search.scores}",
         [
             _headline(search),
-            Plot("Energy over latency", lambda: _fronts(search, explored, 1, 2)),
-            Plot("Accuracy over latency", lambda: _fronts(search, explored, 1, 0)),
+            Plot("Energy over latency", lambda: _fronts(search, archive, 1, 2)),
+            Plot("Accuracy over latency", lambda: _fronts(search, archive, 1, 0)),
             Plot(
                 "Hypervolume by generation",
                 lambda: _hypervolumes(search),
@@ -202,17 +207,10 @@ def _chosen(search: ArchitectureSearch) -> Table:
 
 
 def _front(search: ArchitectureSearch) -> Table:
-    columns = (
-        Column("architecture"),
-        Column("mapping"),
-        Column("operating_points"),
-        Column("accuracy"),
-        Column("latency_s"),
-        Column("energy_j"),
-    )
+    keys = ("architecture", "mapping", "operating_points", "accuracy", "latency_s", "energy_j")
     left = len(search.front) - _MOST_OF_FRONT
     return Table(
-        columns,
+        [Column(key) for key in keys],
         search.front[:_MOST_OF_FRONT],
         "The front",
         "front",
@@ -263,9 +261,13 @@ def _values(one: MappedArchitecture) -> tuple[float, float, float]:
     return one.accuracy, one.latency_s, one.energy_j
 
 
-def _fronts(search: ArchitectureSearch, explored: Callable[[], Explored] | None, x: int, y: int) -> go.Figure:
-    """Return fronts over explored points; axes are accuracy, latency and energy by number."""
-    tried = explored() if explored is not None else ()
+def _fronts(search: ArchitectureSearch, archive: Path | None, x: int, y: int) -> go.Figure:
+    """Return fronts over the points of an archive; axes are accuracy, latency and energy by number."""
+    tried: Explored = ()
+    if archive is not None:
+        from npusim.magnas.search import explored  # needs the extra `search`
+
+        tried = explored(archive.expanduser())
     figure = blank_figure()
     if tried:
         grey = {"size": 3, "color": GREY, "opacity": 0.4}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,23 +30,27 @@ from npusim.magnas.space import GENES, Architecture, parse_architecture
 from npusim.studies.map_front import Limits, devices_of
 
 _TRIES = 50
-"""Times that children are made for ones that are new, before they are drawn at random."""
+"""Attempts to make new children before architectures are drawn at random."""
 
 
 @dataclass(frozen=True)
-class Rates:
-    """How children are made; MaGNAS's, section 4.2.2 (section 5.1.3 says 0.8 and 0.4)."""
+class Plan:
+    """Length of a search and how children are made; defaults of MaGNAS, sections 4.2.2 and 5.1.3."""
 
+    seed: int = 0
+    population: int = 100
+    """Architectures of a generation."""
+    generations: int = 50
     mutation: float = 0.4
-    """Probability that a superblock is drawn anew."""
+    """Probability that a superblock is drawn again; section 5.1.3 says 0.8."""
     crossover: float = 0.5
-    """Probability that a superblock is taken from the other parent."""
+    """Probability that a superblock is taken from the other parent; section 5.1.3 says 0.4."""
     elite: float = 0.3
     """Share of the population that may be parents."""
 
 
 class SuperblockEvolution:
-    """A population of architectures that is asked for new ones, and told their objectives.
+    """A population of architectures: `ask` proposes new ones, `tell` takes their objectives.
 
     Parameters
     ----------
@@ -54,26 +58,17 @@ class SuperblockEvolution:
         Values of each gene.
     genes : int
         Genes of a superblock.
-    population : int
-        Architectures of a generation.
-    seed : sequence of int
-        The same seed asks for the same architectures.
+    stream : int
+        Random stream of the plan's seed; equal seeds and streams propose equal architectures.
     first : array of int64, shape (architectures, genes), optional
         Genes that the first generation begins with, as `anywhere` draws them.
     """
 
     def __init__(
-        self,
-        sizes: Sequence[int],
-        genes: int,
-        population: int,
-        rates: Rates,
-        seed: Sequence[int],
-        first: Any = None,
+        self, sizes: Sequence[int], genes: int, plan: Plan, stream: int = 0, first: Any = None
     ) -> None:
-        self._sizes, self._genes = np.asarray(sizes, np.int64), genes
-        self._population, self._rates = population, rates
-        self._random = np.random.default_rng(list(seed))
+        self._sizes, self._genes, self._plan = np.asarray(sizes, np.int64), genes, plan
+        self._random = np.random.default_rng([plan.seed, stream])
         self._known: set[str] = set()
         self._first = first
         self._members: list[tuple[Any, Any]] = []
@@ -87,22 +82,22 @@ class SuperblockEvolution:
         text_of : callable
             Returns the text of genes; genes of one text are one architecture.
         """
-        found: list[Any] = []
+        proposed: list[Any] = []
         for turn in range(2 * _TRIES):
             if self._first is not None:
                 drawn, self._first = self._first, None
             elif turn < _TRIES and len(self._members) > 1:
                 drawn = self._children()
             else:
-                drawn = self._anywhere()
+                drawn = anywhere(self._sizes, self._plan.population, self._random)
             for one in drawn:
                 text = text_of(one)
                 if text not in self._known:
                     self._known.add(text)
-                    found.append(one)
-                    if len(found) == self._population:
-                        return found
-        return found
+                    proposed.append(one)
+                    if len(proposed) == self._plan.population:
+                        return proposed
+        return proposed
 
     def tell(self, genes: Sequence[Any], objectives: Sequence[Any]) -> None:
         """Choose the next population from this one and some architectures.
@@ -113,22 +108,20 @@ class SuperblockEvolution:
             Of each architecture, less is better; no points where it may not be taken.
         """
         everyone = [*self._members, *zip(genes, objectives, strict=True)]
-        order = ranked([points for _, points in everyone], self._population)
+        order = ranked([points for _, points in everyone], self._plan.population)
         self._members = [everyone[i] for i in order]
 
     def _children(self) -> Any:
         """Return children of the elite, shape (population, genes)."""
-        random, rates, count = self._random, self._rates, self._population
-        parents = max(2, round(rates.elite * len(self._members)))
+        random, plan = self._random, self._plan
+        parents = max(2, round(plan.elite * len(self._members)))
         elite = np.stack([genes for genes, _ in self._members[:parents]])
-        first, second = elite[random.integers(0, len(elite), (2, count))]
-        blocks = len(self._sizes) // self._genes
-        swapped = np.repeat(random.random((count, blocks)) < rates.crossover, self._genes, axis=1)
-        mutated = np.repeat(random.random((count, blocks)) < rates.mutation, self._genes, axis=1)
-        return np.where(mutated, self._anywhere(), np.where(swapped, second, first))
-
-    def _anywhere(self) -> Any:
-        return anywhere(self._sizes, self._population, self._random)
+        first, second = elite[random.integers(0, len(elite), (2, plan.population))]
+        shape = (plan.population, len(self._sizes) // self._genes)
+        swapped = np.repeat(random.random(shape) < plan.crossover, self._genes, axis=1)
+        mutated = np.repeat(random.random(shape) < plan.mutation, self._genes, axis=1)
+        drawn = anywhere(self._sizes, plan.population, random)
+        return np.where(mutated, drawn, np.where(swapped, second, first))
 
 
 def anywhere(sizes: Any, count: int, random: np.random.Generator) -> Any:
@@ -165,16 +158,6 @@ RESULT = "search.json"
 """Name of the document in an archive."""
 SEARCHES = ("nested", "single_unit", "chance")
 """Names of the searches in an archive."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How long is searched, and how; the defaults are MaGNAS's (sections 4.2.2 and 5.1.3)."""
-
-    population: int = 100
-    generations: int = 50
-    rates: Rates = field(default_factory=Rates)
-    seed: int = 0
 
 
 class ArchiveManifest(Document):
@@ -248,7 +231,7 @@ def search_architectures(
                     f"stopped after {generation + 1} of {plan.generations} generations; --resume goes on"
                 )
         baselines = run.baselines()
-        found = found_document(mapped, run.findings, baselines, workload, scores, _told(mapped, plan))
+        found = found_document(mapped, run.findings, baselines, workload, scores, _settings(mapped, plan))
         found = found.model_copy(update={"soc_named": soc_named, "changed": list(changed)})
         found.write(store.directory / RESULT)
         store.finish(store.directory / MANIFEST, store.directory / RESULT)
@@ -284,19 +267,16 @@ def explored(directory: Path, most: int = 4000) -> list[tuple[float, float, floa
     return found
 
 
-def _told(mapped: MappedSpace, plan: Plan) -> dict[str, float]:
-    limits = {
-        f"max_{name}": value
-        for name, value in asdict(mapped.limits).items()
-        if isinstance(value, int | float)
-    }
+def _settings(mapped: MappedSpace, plan: Plan) -> dict[str, float]:
+    """Return the numbers of a plan and the limits that are set, by name."""
+    limits = {f"max_{name}": value for name, value in vars(mapped.limits).items() if name != "shares"}
     shares = {f"max_share_{unit}": share for unit, share in mapped.limits.shares.items()}
-    numbers = {"seed": plan.seed, "population": plan.population, "generations": plan.generations}
-    return {name: float(value) for name, value in (numbers | asdict(plan.rates) | limits | shares).items()}
+    numbers = asdict(plan) | limits | shares
+    return {name: float(value) for name, value in numbers.items() if value is not None}
 
 
 def _manifest(mapped: MappedSpace, scores: str, plan: Plan) -> ArchiveManifest:
-    told = {key: f"{value:g}" for key, value in _told(mapped, plan).items() if key != "generations"}
+    numbers = {key: f"{value:g}" for key, value in _settings(mapped, plan).items() if key != "generations"}
     soc = hashlib.sha256(dump_model(mapped.soc).encode()).hexdigest()[:16]
     backbone = hashlib.sha256(mapped.backbone.model_dump_json().encode()).hexdigest()[:16]
     return ArchiveManifest(
@@ -309,7 +289,7 @@ def _manifest(mapped: MappedSpace, scores: str, plan: Plan) -> ArchiveManifest:
             "devices": ", ".join(devices_of(mapped.soc, mapped.devices)),
             "operating points": "all" if mapped.operating_points else "the data sheet's",
             "scores": scores,
-            **told,
+            **numbers,
         },
     )
 
@@ -341,45 +321,45 @@ class _Run:
         sizes = mapped.space.sizes
         first = anywhere(sizes, plan.population, np.random.default_rng([plan.seed, len(SEARCHES)]))
         self._evolutions = {
-            name: SuperblockEvolution(sizes, GENES, plan.population, plan.rates, (plan.seed, number), first)
+            name: SuperblockEvolution(sizes, GENES, plan, number, first)
             for number, name in enumerate(SEARCHES)
         }
 
     def generation(self, index: int) -> bool:
-        """Let every search go on by a generation; return whether one found anything new."""
+        """Advance every search by a generation; return whether one proposed anything new."""
+        space = self.mapped.space
         if self._done[index]:
-            self._accuracy |= _accuracies(pq.read_table(self.store.chunk(index)))
-        asked = {name: one.ask(self._text) for name, one in self._evolutions.items()}
-        architectures = {
-            name: [self.mapped.space.architecture(one) for one in genes] for name, genes in asked.items()
+            table = pq.read_table(self.store.chunk(index), columns=["architecture", "accuracy"])
+            self._accuracy |= dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        genes = {
+            name: one.ask(lambda genes: str(space.architecture(genes)))
+            for name, one in self._evolutions.items()
         }
-        self._take_scores({str(one): one for each in architectures.values() for one in each})
+        architectures = {name: [space.architecture(one) for one in each] for name, each in genes.items()}
+        self._take_scores({str(one) for each in architectures.values() for one in each})
         costed = {name: [self._costed(name, one) for one in each] for name, each in architectures.items()}
         for name, each in costed.items():
             if name != "chance":
-                self._evolutions[name].tell(asked[name], [one.objectives for one in each])
+                self._evolutions[name].tell(genes[name], [one.objectives for one in each])
             self.findings.add(name, each)
         self.findings.close_generation()
         if not self._done[index]:
             self.store.write_chunk(index, to_bytes(_table(costed)))
-        return any(asked.values())
+        return any(genes.values())
 
     def baselines(self) -> list[tuple[Any, Costed]]:
         """Return the largest architecture of each operator, on every single unit."""
-        space = self.mapped.space
+        space, unlimited = self.mapped.space, self.mapped.within(Limits())
         largest = {operator: space.homogeneous(operator, True) for operator in space.operators}
-        self._take_scores({str(one): one for one in largest.values()})
-        unlimited = self.mapped.within(Limits())
+        self._take_scores({str(one) for one in largest.values()})
         return [
             (operator, unlimited.on_single_units(one, self._accuracy[str(one)]))
             for operator, one in largest.items()
         ]
 
-    def _text(self, genes: Any) -> str:
-        return str(self.mapped.space.architecture(genes))
-
-    def _take_scores(self, wanted: Mapping[str, Architecture]) -> None:
-        missing = sorted(set(wanted) - set(self._accuracy))
+    def _take_scores(self, texts: set[str]) -> None:
+        """Score the architectures whose accuracy is not known."""
+        missing = sorted(texts - set(self._accuracy))
         if missing:
             self._accuracy |= dict(zip(missing, self._score(missing), strict=True))
 
@@ -390,45 +370,35 @@ class _Run:
         return self.mapped.nested(architecture, accuracy)
 
 
+_CHUNK = pa.schema(
+    [
+        ("search", pa.string()),
+        ("architecture", pa.string()),
+        ("accuracy", pa.float64()),
+        ("keeps_limits", pa.bool_()),
+        ("mapping", pa.string()),
+        ("operating_points", pa.string()),
+        ("latency_s", pa.float64()),
+        ("energy_j", pa.float64()),
+    ]
+)
+"""Columns of a generation's file: a row for each mapping of each architecture."""
+
+
 def _table(costed: Mapping[str, list[Costed]]) -> Any:
     """Return a generation's architectures with all of their mappings as an Arrow table."""
-    rows: dict[str, list[Any]] = {
-        name: []
-        for name in ("search", "architecture", "accuracy", "keeps_limits", "mapping", "operating_points")
-    }
-    latency_s, energy_j = [], []
-    for name, each in costed.items():
-        for one in each:
-            count = len(one.mappings)
-            for key, value in (
-                ("search", name),
-                ("architecture", one.architecture),
-                ("accuracy", one.accuracy),
-                ("keeps_limits", one.keeps_limits),
-            ):
-                rows[key] += [value] * count
-            rows["mapping"] += one.mappings
-            rows["operating_points"] += one.settings
-            latency_s.append(one.latency_s)
-            energy_j.append(one.energy_j)
-    numbers = {
-        "latency_s": np.concatenate([*latency_s, np.zeros(0)]),
-        "energy_j": np.concatenate([*energy_j, np.zeros(0)]),
-    }
-    texts = ("search", "architecture", "mapping", "operating_points")
-    columns = {
-        name: pa.array(values, pa.string()) if name in texts else pa.array(values)
-        for name, values in rows.items()
-    }
-    return pa.table(columns | {name: pa.array(values.tolist()) for name, values in numbers.items()})
+    rows = [
+        (search, architecture, one.accuracy, one.keeps_limits, mapping, points, latency_s, energy_j)
+        for search, each in costed.items()
+        for one in each
+        for (architecture, mapping, points), (_, latency_s, energy_j) in zip(
+            one.names, one.values.tolist(), strict=True
+        )
+    ]
+    return pa.Table.from_pylist([dict(zip(_CHUNK.names, row, strict=True)) for row in rows], _CHUNK)
 
 
-def _accuracies(table: Any) -> dict[str, float]:
-    """Return the scores that a generation's file holds."""
-    return dict(zip(table["architecture"].to_pylist(), table["accuracy"].to_pylist(), strict=True))
-
-
-def architecture_named(text: str, found: ArchitectureSearch) -> Architecture:
+def architecture_named(text: str, search: ArchitectureSearch) -> Architecture:
     """Return the architecture that a text names: itself, or one that a search chose, as `a0`.
 
     Raises
@@ -437,7 +407,7 @@ def architecture_named(text: str, found: ArchitectureSearch) -> Architecture:
         Where the search chose fewer.
     """
     if text[:1] == "a" and text[1:].isdigit():
-        chosen = {f"a{i}": one.architecture for i, one in enumerate(found.chosen)}
+        chosen = {f"a{i}": one.architecture for i, one in enumerate(search.chosen)}
         if text not in chosen:
             raise UnknownNameError("chosen architecture", text, list(chosen))
         text = chosen[text]

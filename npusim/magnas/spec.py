@@ -175,7 +175,7 @@ class VisionGnnSpec(WorkloadSpec):
         Of the `k d` nearest nodes every d-th is a neighbour, d the number of the superblock as far as there
         are as many nodes (four blocks share a dilation in ViG).
         """
-        found, first, size = [], 0, self.image // _STEM_STRIDE[self.model]
+        stages, first, size = [], 0, self.image // _STEM_STRIDE[self.model]
         for i, depth in enumerate(self.depth):
             if len(self.knn) == sum(self.depth):
                 knn = tuple(self.knn[first : first + depth])
@@ -183,15 +183,11 @@ class VisionGnnSpec(WorkloadSpec):
                 knn = (self.knn[i if len(self.knn) > 1 else 0],) * depth
             candidates = (size // self.reduction[i]) ** 2
             dilation = max(1, min(i + 1, candidates // max(knn)))
-            found.append(
-                Stage(
-                    depth, self.channels[i], self.operator[i], self.preprocess[i], self.ffn_hidden[i], knn,
-                    dilation, size, self.reduction[i],
-                )
-            )  # fmt: skip
+            choices = self.operator[i], self.preprocess[i], self.ffn_hidden[i]
+            stages.append(Stage(depth, self.channels[i], *choices, knn, dilation, size, self.reduction[i]))
             first += depth
             size = size // 2 if self.model == "pyramid-vig" else size
-        return found
+        return stages
 
     @property
     def facts(self) -> dict[str, Any]:

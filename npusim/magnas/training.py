@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +15,28 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from npusim.errors import ConfigError, FileError, NpusimError
+from npusim.explore.scoring_pool import Score
 from npusim.magnas.checkpoint import CHECKPOINT, Checkpoint, Recipe, Task, read_checkpoint, refuse_other
 from npusim.magnas.documents import (
     AloneSubnet,
     BestSubnet,
     ImagesUsed,
     ScoredSubnet,
-    StoredScores,
     SupernetTraining,
+    stored_scores,
 )
-from npusim.magnas.images import Images, Part, joined
+from npusim.magnas.images import Images, Part
 from npusim.magnas.scoring import Scorer, accuracy, calibrated
 from npusim.magnas.space import Architecture, ArchitectureSpace, parse_architecture
-from npusim.magnas.vig import Supernet, VisionGnn, one_thread
+from npusim.magnas.vig import VisionGnn, one_thread
 
 Tell = Callable[[str, float], None]
 _GRADIENT = 1.0
-"""Length to which the gradient of a step is cut."""
-
-
-def adam(net: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Return the optimiser of a training: Adam, weights decay apart from the gradient."""
-    return torch.optim.AdamW(net.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay)
+"""Largest norm of a step's gradient."""
 
 
 def sampled(space: ArchitectureSpace, random: np.random.Generator, balanced: int) -> list[Architecture]:
-    """Return the subnets of a step: the largest, those drawn at random, the smallest.
+    """Return the subnets of a step: the largest, some drawn at random, the smallest.
 
     The operator of the largest, and that of the smallest, is drawn once for the whole network, so that no
     operator is favoured.
@@ -50,81 +46,62 @@ def sampled(space: ArchitectureSpace, random: np.random.Generator, balanced: int
     return [space.homogeneous(largest, True), *between, space.homogeneous(smallest, False)]
 
 
-def train_epoch(
-    net: Supernet,
-    optimiser: torch.optim.Optimizer,
-    part: Part,
-    recipe: Recipe,
-    epoch: int,
-    teacher: nn.Module | None = None,
-    tell: Tell = lambda what, share: None,
-) -> float:
+class Epochs:
+    """Epochs of batches that train a network by AdamW, each epoch from a seed of its own."""
+
+    def __init__(self, net: nn.Module, part: Part, recipe: Recipe) -> None:
+        self.net, self.part, self.recipe = net, part, recipe
+        self.optimiser = torch.optim.AdamW(
+            net.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay
+        )
+        self.steps = max(1, len(part) // recipe.batch)
+        self.random = np.random.default_rng()
+
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield images, moved at random, and classes; the gradient of a batch makes a step afterwards."""
+        recipe = self.recipe
+        self.random = np.random.default_rng([recipe.seed, epoch])
+        with one_thread(int(self.random.integers(2**62))):
+            self.net.train()
+            order = torch.from_numpy(self.random.permutation(len(self.part)))
+            for step in range(self.steps):
+                done = (epoch * self.steps + step) / (self.steps * recipe.epochs)
+                for group in self.optimiser.param_groups:
+                    group["lr"] = recipe.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
+                images, classes = self.part.batch(order[step * recipe.batch : (step + 1) * recipe.batch])
+                self.optimiser.zero_grad()
+                yield moved(images, recipe.shift, self.random), classes
+                nn.utils.clip_grad_norm_(self.net.parameters(), _GRADIENT)
+                self.optimiser.step()
+
+
+def train_epoch(epochs: Epochs, epoch: int, teacher: nn.Module | None, tell: Tell) -> float:
     """Train a supernet for an epoch; return the mean loss of its largest subnets."""
-    losses = []
-    steps = Steps(part, recipe, epoch)
-    with one_thread(steps.torch_seed):
-        net.train()
-        for done, (images, classes) in enumerate(steps.batches(optimiser)):
-            largest, *others = sampled(net.space, steps.random, recipe.balanced)
-            optimiser.zero_grad()
-            answers = net(images, largest)
-            loss = functional.cross_entropy(answers, classes)
-            loss.backward()
-            losses.append(loss.item())
-            soft = _soft(answers if teacher is None else teacher(images))
-            for one in others:
-                _distilled(net(images, one), classes, soft, recipe.distillation).backward()
-            nn.utils.clip_grad_norm_(net.parameters(), _GRADIENT)
-            optimiser.step()
-            tell(f"epoch {epoch + 1}", (epoch + (done + 1) / steps.count) / recipe.epochs)
+    net, recipe, losses = epochs.net, epochs.recipe, []
+    for images, classes in epochs.batches(epoch):
+        largest, *others = sampled(net.space, epochs.random, recipe.balanced)
+        answers = net(images, largest)
+        loss = functional.cross_entropy(answers, classes)
+        loss.backward()
+        losses.append(loss.item())
+        taught = functional.softmax((answers if teacher is None else teacher(images)).detach(), 1)
+        for one in others:
+            own = net(images, one)
+            by_labels = functional.cross_entropy(own, classes) * (1.0 - recipe.distillation)
+            (by_labels + recipe.distillation * functional.cross_entropy(own, taught)).backward()
+        tell(f"epoch {epoch + 1}", (epoch + len(losses) / epochs.steps) / recipe.epochs)
     return float(np.mean(losses))
 
 
-def train_alone(net: VisionGnn, part: Part, recipe: Recipe) -> None:
-    """Train one network in the same way, without others beside it."""
-    optimiser = adam(net, recipe)
-    net.train()
-    for epoch in range(recipe.epochs):
-        steps = Steps(part, recipe, epoch)
-        with one_thread(steps.torch_seed):
-            for images, classes in steps.batches(optimiser):
-                optimiser.zero_grad()
-                functional.cross_entropy(net(images), classes).backward()
-                nn.utils.clip_grad_norm_(net.parameters(), _GRADIENT)
-                optimiser.step()
-
-
-def _soft(answers: Tensor) -> Tensor:
-    return functional.softmax(answers.detach(), 1)
-
-
-def _distilled(answers: Tensor, classes: Tensor, soft: Tensor, share: float) -> Tensor:
-    """Return the loss by labels and by a teacher's answers."""
-    return functional.cross_entropy(answers, classes) * (1.0 - share) + share * functional.cross_entropy(
-        answers, soft
-    )
-
-
-class Steps:
-    """The batches of an epoch, from a seed of its own."""
-
-    def __init__(self, part: Part, recipe: Recipe, epoch: int) -> None:
-        self.part, self.recipe, self.epoch = part, recipe, epoch
-        self.random = np.random.default_rng([recipe.seed, epoch])
-        self.torch_seed = int(self.random.integers(2**62))
-        self.count = max(1, len(part) // recipe.batch)
-
-    def batches(self, optimiser: torch.optim.Optimizer) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield images, moved at random, and classes; the optimiser's rate follows."""
-        order = torch.from_numpy(self.random.permutation(len(self.part)))
-        total = self.count * self.recipe.epochs
-        for step in range(self.count):
-            done = (self.epoch * self.count + step) / total
-            for group in optimiser.param_groups:
-                group["lr"] = self.recipe.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
-            places = order[step * self.recipe.batch : (step + 1) * self.recipe.batch]
-            images, classes = self.part.batch(places)
-            yield moved(images, self.recipe.shift, self.random), classes
+def trained_alone(text: str, task: Task, train: Part) -> VisionGnn:
+    """Return an architecture trained in the same way, without others beside it."""
+    with one_thread(task.recipe.seed):
+        net = VisionGnn(parse_architecture(text).spec(task.backbone), task.recipe.dropout)
+    epochs = Epochs(net, train, task.recipe)
+    for epoch in range(task.recipe.epochs):
+        for images, classes in epochs.batches(epoch):
+            functional.cross_entropy(net(images), classes).backward()
+    return calibrated(net, train)
 
 
 def moved(images: Tensor, share: float, random: np.random.Generator) -> Tensor:
@@ -177,7 +154,7 @@ def run_training(
     alone : int
         How many of these are trained alone too.
     tell, stop : callable
-        Told what is done and the share of the training; asked after each epoch whether to stop.
+        Progress callback (message, fraction); asked after each epoch whether to stop.
 
     Raises
     ------
@@ -190,12 +167,23 @@ def run_training(
     task = task.of_classes(len(images.classes))
     if teacher is not None:
         _refuse_teacher(teacher, task)
-    checkpoint = _begun(task, images, directory, resume)
-    net = _trained(task, images, checkpoint, directory, teacher, tell, stop)
-    scorer = Scorer(net.net(), images)
+    begun = _begun(task, images, directory, resume)
+    checkpoint = begun
+    for checkpoint in _checkpoints(task, images, begun, teacher, tell):
+        checkpoint.write(directory / CHECKPOINT)
+        epochs = len(checkpoint.losses)
+        if epochs < task.recipe.epochs and stop():
+            raise Stopped(f"stopped after {epochs} of {task.recipe.epochs} epochs; --resume goes on")
+    assert checkpoint is not None  # a recipe has at least one epoch
+    scorer = Scorer(checkpoint.net(), images)
     subnets = _scored(scorer, task, scored, tell)
-    kept = directory / ALONE, net.fingerprint, images.digest
-    compared = _alone(scorer, task, subnets, alone, kept, tell)
+    held = stored_scores(
+        directory / ALONE,
+        checkpoint.fingerprint,
+        images.digest,
+        lambda texts: [accuracy(trained_alone(text, task, images.train), images.unseen) for text in texts],
+    )
+    compared = _compared(scorer, subnets, alone, held, tell)
     best = subnets[0]
     tested = accuracy(scorer.calibrated(parse_architecture(best.architecture)), images.test)
     document = SupernetTraining(
@@ -212,11 +200,11 @@ def run_training(
         recipe=dataclasses.asdict(task.recipe),
         torch=torch.__version__,
         parameters=sum(one.numel() for one in scorer.net.parameters()),
-        losses=list(net.losses),
+        losses=list(checkpoint.losses),
         subnets=subnets,
         best=BestSubnet(**best.model_dump(), test_accuracy=tested),
         alone=compared,
-        rank_correlation=rank_correlation(compared),
+        rank_correlation=_rank_correlation(compared),
         checkpoint=str(directory / CHECKPOINT),
     )
     document.write(directory / TRAINING)
@@ -230,41 +218,29 @@ def _begun(task: Task, images: Images, directory: Path, resume: bool) -> Checkpo
     except OSError as error:
         raise FileError(str(directory), f"cannot be made ({error.strerror})") from None
     if resume and (directory / CHECKPOINT).is_file():
-        found = read_checkpoint(directory)
-        refuse_other(found, task, images.digest, directory)
-        return found
+        checkpoint = read_checkpoint(directory)
+        refuse_other(checkpoint, task, images.digest, directory)
+        return checkpoint
     if any(entry.name[:1] != "." for entry in directory.iterdir()):
         remedy = "add --resume to go on with it, or name another directory"
         raise FileError(str(directory), "is not empty", remedy)
     return None
 
 
-def _trained(
-    task: Task,
-    images: Images,
-    begun: Checkpoint | None,
-    directory: Path,
-    teacher: Checkpoint | None,
-    tell: Tell,
-    stop: Callable[[], bool],
-) -> Checkpoint:
-    """Train the epochs that are left, a checkpoint after each."""
+def _checkpoints(
+    task: Task, images: Images, begun: Checkpoint | None, teacher: Checkpoint | None, tell: Tell
+) -> Iterator[Checkpoint]:
+    """Train the epochs that are left; yield a checkpoint after each."""
     net = task.new() if begun is None else begun.net()
-    optimiser = adam(net, task.recipe)
-    if begun is not None:
-        optimiser.load_state_dict(begun.optimiser)
-    taught_by = None if teacher is None else _teacher(teacher, images)
+    epochs = Epochs(net, images.train, task.recipe)
     losses = [] if begun is None else list(begun.losses)
-    found = begun
+    if begun is not None:
+        epochs.optimiser.load_state_dict(begun.optimiser)
+    taught_by = None if teacher is None else _teacher(teacher, images)
     for epoch in range(len(losses), task.recipe.epochs):
-        losses.append(train_epoch(net, optimiser, images.train, task.recipe, epoch, taught_by, tell))
+        losses.append(train_epoch(epochs, epoch, taught_by, tell))
         state: dict[str, Any] = net.state_dict()
-        found = Checkpoint(task, images.digest, tuple(losses), state, optimiser.state_dict())
-        found.write(directory / CHECKPOINT)
-        if epoch + 1 < task.recipe.epochs and stop():
-            raise Stopped(f"stopped after {epoch + 1} of {task.recipe.epochs} epochs; --resume goes on")
-    assert found is not None  # a recipe has at least one epoch
-    return found
+        yield Checkpoint(task, images.digest, tuple(losses), state, epochs.optimiser.state_dict())
 
 
 def _refuse_teacher(teacher: Checkpoint, task: Task) -> None:
@@ -276,7 +252,7 @@ def _refuse_teacher(teacher: Checkpoint, task: Task) -> None:
 
 
 def _teacher(checkpoint: Checkpoint, images: Images) -> VisionGnn:
-    """Return the largest subnet of a trained supernet, the one of its operators that scores best."""
+    """Return the largest subnet of a trained supernet, of the operator that scores best."""
     scorer = Scorer(checkpoint.net(), images)
     space = checkpoint.task.space
     largest = [space.homogeneous(operator, True) for operator in space.operators]
@@ -286,52 +262,30 @@ def _teacher(checkpoint: Checkpoint, images: Images) -> VisionGnn:
 def _scored(scorer: Scorer, task: Task, count: int, tell: Tell) -> list[ScoredSubnet]:
     """Score the largest and smallest of each operator, and some drawn at random; the best first."""
     space, random = task.space, np.random.default_rng([task.recipe.seed, 23])
-    chosen = dict.fromkeys(
-        space.homogeneous(operator, largest) for operator in space.operators for largest in (True, False)
-    )
-    chosen |= dict.fromkeys(space.drawn(random) for _ in range(count))
-    found = []
+    ends = [space.homogeneous(operator, largest) for operator in space.operators for largest in (True, False)]
+    chosen = dict.fromkeys([*ends, *(space.drawn(random) for _ in range(count))])
+    subnets = []
     for done, one in enumerate(chosen):
         tell("scoring subnets", done / len(chosen))
-        found.append(ScoredSubnet(architecture=str(one), accuracy=scorer.score(one)))
-    return sorted(found, key=lambda one: -one.accuracy)
+        subnets.append(ScoredSubnet(architecture=str(one), accuracy=scorer.score(one)))
+    return sorted(subnets, key=lambda one: -one.accuracy)
 
 
-def _alone(
-    scorer: Scorer,
-    task: Task,
-    subnets: list[ScoredSubnet],
-    count: int,
-    kept: tuple[Path, str, str],
-    tell: Tell,
+def _compared(
+    scorer: Scorer, subnets: list[ScoredSubnet], count: int, alone: Score, tell: Tell
 ) -> list[AloneSubnet]:
-    """Train some of the subnets alone, spread evenly over their order; each is kept when it is trained."""
-    images = scorer.images
-    held = joined(images.score, images.test)
-
-    def taught(texts: Sequence[str]) -> list[float]:
-        return [accuracy(_taught(text, task, images.train), held) for text in texts]
-
-    alone = StoredScores(*kept, taught)
+    """Return some of the subnets, spread evenly over their order, beside the same networks trained alone."""
     places = np.unique(np.linspace(0, len(subnets) - 1, min(count, len(subnets))).round().astype(int))
-    found = []
+    compared = []
     for done, place in enumerate(places):
         text = subnets[place].architecture
         tell("training alone", done / len(places))
-        shared = accuracy(scorer.calibrated(parse_architecture(text)), held)
-        found.append(AloneSubnet(architecture=text, accuracy=shared, alone_accuracy=alone([text])[0]))
-    return found
+        shared = accuracy(scorer.calibrated(parse_architecture(text)), scorer.images.unseen)
+        compared.append(AloneSubnet(architecture=text, accuracy=shared, alone_accuracy=alone([text])[0]))
+    return compared
 
 
-def _taught(text: str, task: Task, train: Part) -> VisionGnn:
-    """Return an architecture trained alone."""
-    with one_thread(task.recipe.seed):
-        net = VisionGnn(parse_architecture(text).spec(task.backbone), task.recipe.dropout)
-    train_alone(net, train, task.recipe)
-    return calibrated(net, train)
-
-
-def rank_correlation(compared: list[AloneSubnet]) -> float | None:
+def _rank_correlation(compared: list[AloneSubnet]) -> float | None:
     """Return Spearman's correlation between accuracies of subnets and of the same networks trained alone."""
     pairs = np.array([(one.accuracy, one.alone_accuracy) for one in compared]).reshape(-1, 2)
     if len(pairs) < 2 or (pairs.max(0) == pairs.min(0)).any():

@@ -208,10 +208,10 @@ class SharedFeedForward(FeedForward):
         (first, norm), activation = self.widen[0], self.widen[1]
         second, last_norm = self.narrow
         y = functional.conv2d(x, first.weight[:hidden], first.bias[:hidden])
-        y = functional.batch_norm(
-            y, norm.running_mean[:hidden], norm.running_var[:hidden], norm.weight[:hidden],
-            norm.bias[:hidden], norm.training, norm.momentum or 0.0, norm.eps,
-        )  # fmt: skip
+        each = norm.running_mean, norm.running_var, norm.weight, norm.bias
+        mean, variance, factor, offset = (one[:hidden] for one in each)
+        momentum = norm.momentum or 0.0
+        y = functional.batch_norm(y, mean, variance, factor, offset, norm.training, momentum, norm.eps)
         y = functional.conv2d(activation(y), second.weight[:, :hidden], second.bias)
         return torch.add(last_norm(y), x)
 

@@ -22,7 +22,7 @@ import copy
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -45,6 +45,11 @@ _MAX_STEPS, _CONVERGED = 100, 1e-3
 """Most steps under one penalty; change of the masks in a step below which they have converged."""
 _RIDGE = 1e-3
 """Ridge weight of a refit, relative to the mean square of a channel."""
+
+
+Network = Propagation | GAT
+Weights = Mapping[tuple[int, int], Tensor]
+"""Weights by layer and branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +145,8 @@ def fitted(x: Tensor, start: Tensor, wanted: Tensor) -> Tensor:
 class Pruned:
     """A pruned network before further training."""
 
-    module: Propagation | GAT
-    cut: Propagation | GAT
+    module: Network
+    cut: Network
     """The same channels with the old weights, not refitted."""
     kept: Mapping[int, tuple[int, ...]]
     """Input channels that layer i keeps, by their number in the trained network."""
@@ -149,78 +154,102 @@ class Pruned:
     """Time of the pruning (s)."""
 
 
-def training_edges(data: GraphData) -> tuple[np.ndarray, np.ndarray]:
-    """Return the edges [2, E] between training nodes, and the mask of these nodes [N]."""
+def on_training_graph(module: Network, data: GraphData) -> tuple[Network, Tensor]:
+    """Return the module on the graph between the training nodes, and these nodes' features."""
     known = ~(data.valid | data.test)
     place = np.cumsum(known) - 1
     inside = known[data.edge_index].all(axis=0)
-    return place[data.edge_index[:, inside]], known
-
-
-def on_training_graph(module: Propagation, data: GraphData) -> tuple[Propagation, Tensor]:
-    """Return the module on the graph between the training nodes, and these nodes' features."""
-    edges, known = training_edges(data)
-    kind, loops = ("mean", False) if module.mean else ("norm", True)
-    view = MatrixView({kind: dense_adjacency(edges, int(known.sum()), loops, kind)}, constant=True)
-    small = like(module, module.plan, view, columns_of(module))
-    small.load_state_dict(module.state_dict())
-    small.eval()
-    return small, torch.from_numpy(data.x[known])
+    edges, nodes = place[data.edge_index[:, inside]], int(known.sum())
+    if isinstance(module, GAT):
+        small = like(module, module.plan, EdgeView(edges, nodes, add_loops=True))
+    else:
+        kind, loops = ("mean", False) if module.mean else ("norm", True)
+        view = MatrixView({kind: dense_adjacency(edges, nodes, loops, kind)}, constant=True)
+        small = like(module, module.plan, view)
+    return small.eval(), torch.from_numpy(data.x[known])
 
 
 def like(
-    module: Propagation,
+    module: Network,
     layers: Sequence[Layer],
     view: EdgeView | GraphMatrix,
     columns: Mapping[tuple[int, int], Tensor] | None = None,
-) -> Propagation:
+) -> Network:
     """Return a module of the same kind with other channels and another view of the graph.
 
-    Fewer connections overfit less: dropout scales with the root of a layer's remaining share (Han et al.,
-    Learning both Weights and Connections for Efficient Neural Networks, NIPS 2015, section 3.2).
+    It has the same parameters where the channels are the same. Fewer connections overfit less: dropout scales
+    with the root of the remaining share (Han et al., Learning both Weights and Connections for Efficient
+    Neural Networks, NIPS 2015, section 3.2), by layer, or once for a GAT, which has one rate.
     """
-    shares = (new.parameters / old.parameters for new, old in zip(layers, module.plan, strict=True))
-    dropout = [rate * math.sqrt(share) for rate, share in zip(module.dropouts, shares, strict=True)]
-    keywords = {"bias": module.bias, "jumping": module.jumping, "normalise": module.normalise}
-    return Propagation(
-        layers, view, module.mean, columns, module.transform_first, dropout=dropout, **keywords
-    )
-
-
-def columns_of(module: Propagation) -> dict[tuple[int, int], Tensor]:
-    """Return the channels that branches pick by index."""
-    return {(i, b): module.get_buffer(f"columns_{i}_{b}") for i, b in module.picked}
+    other: Network
+    if isinstance(module, GAT):
+        widths = [(layer.inputs, layer.outputs) for layer in layers]
+        new, old = (sum(layer.parameters for layer in each) for each in (layers, module.plan))
+        other = GAT(widths, len(layers[0].branches), view, dropout=module.dropout * math.sqrt(new / old))
+    else:
+        shares = (new.parameters / old.parameters for new, old in zip(layers, module.plan, strict=True))
+        dropout = [rate * math.sqrt(share) for rate, share in zip(module.dropouts, shares, strict=True)]
+        if columns is None:
+            columns = {(i, b): module.get_buffer(f"columns_{i}_{b}") for i, b in module.picked}
+        keywords = {"bias": module.bias, "jumping": module.jumping, "normalise": module.normalise}
+        first = module.transform_first
+        other = Propagation(layers, view, module.mean, columns, first, dropout=dropout, **keywords)
+    if tuple(layers) == module.plan:
+        other.load_state_dict(module.state_dict())
+    return other
 
 
 @torch.no_grad()
-def inputs_of(module: Propagation, x: Tensor) -> list[Tensor]:
+def inputs_of(module: Network, x: Tensor) -> list[Tensor]:
     """Return the inputs of each layer, [rows, channels] each."""
-    prepared = module.prepare(())
+    prepared = module.prepare(tuple(module.view.example.values()))
     inputs: list[Tensor] = []
     results: list[Tensor] = []
     for i, layer in enumerate(module.plan):
-        if not layer_propagates(layer) and module.jumping:
-            x = torch.cat(results, dim=1)
-        if not layer_propagates(layer) and module.normalise:
-            x = torch.nn.functional.normalize(x, dim=1)
+        if isinstance(module, Propagation) and not layer_propagates(layer):
+            x = torch.cat(results, dim=1) if module.jumping else x
+            x = functional.normalize(x, dim=1) if module.normalise else x
         inputs.append(x)
-        x = torch.relu(module.layer(i, x, prepared))
+        y = module.layer(i, x, prepared)
+        x = functional.elu(y) if isinstance(module, GAT) else torch.relu(y)
         results.append(x)
     return inputs
 
 
+def branch_weights(module: Network, i: int) -> list[Tensor]:
+    """Return the weight of each branch of a layer, [outputs, channels]; they share the module's memory."""
+    layer = module.layers[i]
+    if isinstance(module, GAT):
+        return list(layer.linear.weight.detach().chunk(layer.heads))
+    return [branch.weight.detach() for branch in layer]
+
+
+@torch.no_grad()
 def reads_of(
-    module: Propagation, i: int, x: Tensor, outputs: Mapping[int, Tensor], branches: Sequence[int]
+    module: Network, i: int, x: Tensor, outputs: Mapping[int, Tensor], branches: Sequence[int] | None = None
 ) -> Reads:
-    """Return the inputs of branches of a layer, and the weights of the outputs that stay."""
-    prepared = module.prepare(())
-    features, weights = [], []
-    with torch.no_grad():
-        for b in branches:
-            features.append(module.power(module.read(i, b, x), module.plan[i].branches[b].order, prepared))
-            weight = module.layers[i][b].weight.detach()
-            weights.append(weight[outputs[b]] if b in outputs else weight)
-    return Reads(tuple(features), tuple(weights))
+    """Return the inputs of branches of a layer, default all, and the weights of the outputs that stay."""
+    weights = branch_weights(module, i)
+    numbers = range(len(weights)) if branches is None else branches
+    prepared = module.prepare(tuple(module.view.example.values()))
+    if isinstance(module, GAT):
+        features = _attended(module, i, x, prepared)
+    else:
+        orders = [branch.order for branch in module.plan[i].branches]
+        features = [module.power(module.read(i, b, x), orders[b], prepared) for b in numbers]
+    return Reads(
+        tuple(features), tuple(weights[b][outputs[b]] if b in outputs else weights[b] for b in numbers)
+    )
+
+
+def _attended(module: GAT, i: int, x: Tensor, ends: tuple[Tensor, ...]) -> list[Tensor]:
+    """Return the inputs of a layer weighted by the attention of each head."""
+    layer = module.layers[i]
+    h = layer.linear(x).reshape(len(x), layer.heads, layer.each)
+    attention = module.edge_weights(layer, ends, h)
+    messages = x.index_select(0, ends[0])
+    blank = torch.zeros(len(x), x.shape[1])
+    return [blank.index_add(0, ends[1], messages * share.unsqueeze(1)) for share in attention.unbind(1)]
 
 
 def split(kept: Tensor, layer: Layer) -> dict[int, Tensor]:
@@ -254,8 +283,15 @@ def best(scores: Tensor, layer: Layer, keep: int, multiple: int) -> Tensor:
     return torch.cat(channels).sort().values
 
 
+def _best_of_heads(scores: Tensor, heads: int, keep: int) -> Tensor:
+    """Return the channels with the best scores, in order, equally many of each head."""
+    width = len(scores) // heads
+    order = scores.reshape(heads, width).argsort(dim=1, descending=True)[:, : keep // heads]
+    return (order + width * torch.arange(heads).unsqueeze(1)).flatten().sort().values
+
+
 def prune(
-    module: Propagation, data: GraphData, pruning: Pruning, method: Method = "lasso", seed: int = 0
+    module: Network, data: GraphData, pruning: Pruning, method: Method = "lasso", seed: int = 0
 ) -> Pruned:
     """Prune a trained network, which stays as it is.
 
@@ -267,244 +303,148 @@ def prune(
     check_budget(module.plan, pruning)
     began = time.perf_counter()
     small, x = on_training_graph(module, data)
-    pruned = _Pruner(small, inputs_of(small, x), pruning, method, seed).run(module)
-    return replace(pruned, seconds=time.perf_counter() - began)
+    pruner = _Pruner(small, inputs_of(small, x), pruning, method, seed)
+    weights, cut = pruner.run()
+    built = _attention_module if isinstance(module, GAT) else _module
+    modules = built(pruner, module, weights, True), built(pruner, module, cut, False)
+    kept = {i: tuple(channels.tolist()) for i, channels in pruner.kept.items()}
+    return Pruned(*modules, kept, time.perf_counter() - began)
 
 
 class _Pruner:
-    """Prunes layer after layer, from the last."""
+    """Chooses the channels of layer after layer, from the last, and refits the weights that read them."""
 
     def __init__(
-        self, small: Propagation, inputs: list[Tensor], pruning: Pruning, method: Method, seed: int
+        self, small: Network, inputs: list[Tensor], pruning: Pruning, method: Method, seed: int
     ) -> None:
         self.small, self.inputs, self.pruning = small, inputs, pruning
         self.method, self.seed = method, seed
-        self.plan = small.plan
+        self.plan, self.last = small.plan, len(small.plan) - 1
+        self.jumping = isinstance(small, Propagation) and small.jumping
         self.kept: dict[int, Tensor] = {}
         """Input channels that stay, by layer."""
         self.attributes: dict[int, Tensor] = {}
         """Attributes that a branch of layer 1 reads, by branch."""
-        self.weights: dict[tuple[int, int], Tensor] = {}
-        self.cut: dict[tuple[int, int], Tensor] = {}
-        """Old weights of the channels that stay."""
 
-    def run(self, module: Propagation) -> Pruned:
-        """Return the pruned network on the whole graph."""
-        last = len(self.plan) - 1
-        if self.small.jumping:
-            self._jumping(last)
+    def run(self) -> tuple[Weights, Weights]:
+        """Choose the channels; return the weights on them, refitted and as they were."""
+        if self.jumping:
+            self._choose_by_classifier()
         else:
-            for i in range(last if self.pruning.scheme == "full" else 1, 0, -1):
-                self._layer(i, self.plan[i - 1])
-        for i in range(last + 1):
-            self._refit(i)
+            for i in range(self.last if self.pruning.scheme == "full" else 1, 0, -1):
+                self._choose(i, self.plan[i - 1])
+        weights: dict[tuple[int, int], Tensor] = {}
+        cut: dict[tuple[int, int], Tensor] = {}
+        for i in range(self.last + 1):
+            reads = reads_of(self.small, i, self.inputs[i], self.outputs(i))
+            kept = self.kept.get(i, slice(None))
+            new = refitted(reads, self.kept[i]) if i in self.kept else reads.weights
+            weights |= {(i, b): weight for b, weight in enumerate(new)}
+            cut |= {(i, b): weight[:, kept] for b, weight in enumerate(reads.weights)}
         if self.pruning.scheme == "batched":
-            self._neighbours()
-        kept = {i: tuple(channels.tolist()) for i, channels in self.kept.items()}
-        return Pruned(self._module(module, self.weights), self._module(module, self.cut), kept, 0.0)
+            self._choose_attributes(weights, cut)
+        return weights, cut
 
-    def _layer(self, i: int, before: Layer) -> None:
-        quota = sum(kept_channels(b.outputs, self.pruning) for b in before.branches)
-        quota = quota if not before.average else kept_channels(before.outputs, self.pruning)
-        reads = self._reads(i)
-        scores = chosen(reads, quota, self.method, self.seed + i)
-        self.kept[i] = best(scores, before, quota, self.pruning.multiple)
-
-    def _jumping(self, last: int) -> None:
-        """Choose the channels of all layers by the classifier that reads them side by side."""
-        together = Layer(tuple(b for layer in self.plan[:last] for b in layer.branches), 0)
-        self._layer(last, together)
-        start = 0
-        for i in range(1, last):
-            width = self.plan[i - 1].outputs
-            self.kept[i] = _within(self.kept[last], start, width)
-            start += width
-
-    def _outputs(self, i: int) -> dict[int, Tensor]:
+    def outputs(self, i: int) -> dict[int, Tensor]:
         """Return the outputs of each branch of a layer that stay; empty: all."""
-        last = len(self.plan) - 1
-        if self.small.jumping and i < last and last in self.kept:
+        if self.jumping and i < self.last and self.last in self.kept:
             start = sum(layer.outputs for layer in self.plan[:i])
-            return split(_within(self.kept[last], start, self.plan[i].outputs), self.plan[i])
+            return split(_within(self.kept[self.last], start, self.plan[i].outputs), self.plan[i])
         return split(self.kept[i + 1], self.plan[i]) if i + 1 in self.kept else {}
 
-    def _reads(self, i: int) -> Reads:
-        branches = range(len(self.plan[i].branches))
-        return reads_of(self.small, i, self.inputs[i], self._outputs(i), branches)
+    def _choose(self, i: int, before: Layer) -> None:
+        quota = sum(kept_channels(b.outputs, self.pruning) for b in before.branches)
+        quota = quota if not before.average else kept_channels(before.outputs, self.pruning)
+        reads = reads_of(self.small, i, self.inputs[i], self.outputs(i))
+        scores = chosen(reads, quota, self.method, self.seed + i)
+        if isinstance(self.small, GAT):
+            self.kept[i] = _best_of_heads(scores, len(before.branches), quota)
+        else:
+            self.kept[i] = best(scores, before, quota, self.pruning.multiple)
 
-    def _refit(self, i: int) -> None:
-        reads = self._reads(i)
-        kept = self.kept.get(i, slice(None))
-        new = refitted(reads, self.kept[i]) if i in self.kept else reads.weights
-        self.weights.update({(i, b): weight for b, weight in enumerate(new)})
-        self.cut.update({(i, b): weight[:, kept] for b, weight in enumerate(reads.weights)})
+    def _choose_by_classifier(self) -> None:
+        """Choose the channels of all layers by the classifier that reads them side by side."""
+        together = Layer(tuple(b for layer in self.plan[: self.last] for b in layer.branches), 0)
+        self._choose(self.last, together)
+        start = 0
+        for i in range(1, self.last):
+            width = self.plan[i - 1].outputs
+            self.kept[i] = _within(self.kept[self.last], start, width)
+            start += width
 
-    def _neighbours(self) -> None:
+    def _choose_attributes(
+        self, weights: dict[tuple[int, int], Tensor], cut: dict[tuple[int, int], Tensor]
+    ) -> None:
         """Prune the attributes that the neighbours' branches of layer 1 read, but not below their outputs."""
-        layer, outputs = self.plan[0], self._outputs(0)
-        for b, branch in enumerate(layer.branches):
+        for b, branch in enumerate(self.plan[0].branches):
             if not branch.order:
                 continue
-            reads = reads_of(self.small, 0, self.inputs[0], outputs, [b])
+            reads = reads_of(self.small, 0, self.inputs[0], self.outputs(0), [b])
             keep = max(kept_channels(branch.inputs, self.pruning), reads.weights[0].shape[0])
             if keep >= branch.inputs:
                 continue
             scores = chosen(reads, keep, self.method, self.seed)
             self.attributes[b] = scores.argsort(descending=True)[:keep].sort().values
-            self.weights[0, b] = refitted(reads, self.attributes[b])[0]
-            self.cut[0, b] = reads.weights[0][:, self.attributes[b]]
-
-    def _module(self, module: Propagation, weights: Mapping[tuple[int, int], Tensor]) -> Propagation:
-        """Return the pruned network with the given weights."""
-        layers = []
-        for i, layer in enumerate(self.plan):
-            inputs = len(self.kept[i]) if i in self.kept else layer.inputs
-            branches = tuple(
-                branch.model_copy(update=_sizes(weights[i, b])) for b, branch in enumerate(layer.branches)
-            )
-            layers.append(Layer(branches, inputs, layer.average))
-        columns = {(0, b): channels for b, channels in self.attributes.items()}
-        pruned = like(module, layers, module.view, columns)
-        with torch.no_grad():
-            for (i, b), weight in weights.items():
-                pruned.layers[i][b].weight.copy_(weight)
-                bias = module.layers[i][b].bias
-                if bias is not None:
-                    kept = self._outputs(i).get(b)
-                    pruned.layers[i][b].bias.copy_(bias if kept is None else bias[kept])
-        return pruned
+            weights[0, b] = refitted(reads, self.attributes[b])[0]
+            cut[0, b] = reads.weights[0][:, self.attributes[b]]
 
 
-def _sizes(weight: Tensor, branches: int = 1) -> dict[str, int]:
-    return {"inputs": weight.shape[1], "outputs": weight.shape[0] // branches}
-
-
-Parameters = Mapping[tuple[int, str], Tensor]
-"""Weights, score vectors and biases of a pruned network, by layer and name."""
-
-
-def attention_on_training_graph(module: GAT, data: GraphData) -> tuple[GAT, Tensor]:
-    """Return the module along the edges between the training nodes, and these nodes' features."""
-    edges, known = training_edges(data)
-    view = EdgeView(edges, int(known.sum()), add_loops=True)
-    return attention_like(module, module.plan, view).eval(), torch.from_numpy(data.x[known])
-
-
-def attention_like(module: GAT, layers: Sequence[Layer], view: EdgeView) -> GAT:
-    """Return a module with other channels and view; it shares the parameters where channels are the same.
-
-    Dropout, one rate for all layers, scales as in `like`.
-    """
-    widths = [(layer.inputs, layer.outputs) for layer in layers]
-    new, old = (sum(layer.parameters for layer in each) for each in (layers, module.plan))
-    other = GAT(widths, len(layers[0].branches), view, dropout=module.dropout * math.sqrt(new / old))
-    if tuple(layers) == module.plan:
-        other.load_state_dict(module.state_dict())
-    return other
-
-
-@torch.no_grad()
-def attention_inputs(module: GAT, x: Tensor) -> list[Tensor]:
-    """Return the inputs of each layer, [rows, channels] each."""
-    prepared = module.prepare(tuple(module.view.example.values()))
-    inputs = []
-    for i in range(len(module.layers)):
-        inputs.append(x)
-        x = functional.elu(module.layer(i, x, prepared))
-    return inputs
-
-
-def attention_reads(module: GAT, i: int, x: Tensor, outputs: Tensor | None = None) -> Reads:
-    """Return the inputs of each head weighted by its attention, and the weights of the outputs that stay."""
-    layer, view = module.layers[i], module.view
-    ends = module.prepare(tuple(view.example.values()))
-    with torch.no_grad():
-        h = layer.linear(x).reshape(len(x), layer.heads, layer.each)
-        weights = module.edge_weights(layer, ends, h)
-    messages = x.index_select(0, ends[0])
-    features = []
-    for head in range(layer.heads):
-        blank = torch.zeros(len(x), x.shape[1])
-        features.append(blank.index_add(0, ends[1], messages * weights[:, head : head + 1]))
-    stay = torch.arange(layer.heads * layer.each) if outputs is None else outputs
-    rows = layer.linear.weight.detach()
-    parts = (rows[stay[stay // layer.each == head]] for head in range(layer.heads))
-    return Reads(tuple(features), tuple(parts))
-
-
-def prune_attention(
-    module: GAT, data: GraphData, pruning: Pruning, method: Method = "lasso", seed: int = 0
-) -> Pruned:
-    """Prune a trained GAT along edges, which stays as it is; errors as for `prune`."""
-    check_budget(module.plan, pruning)
-    began = time.perf_counter()
-    small, x = attention_on_training_graph(module, data)
-    inputs = attention_inputs(small, x)
-    kept: dict[int, Tensor] = {}
-    for i in range(len(module.plan) - 1, 0, -1):
-        before = module.plan[i - 1]
-        each = kept_channels(before.branches[0].outputs, pruning)
-        reads = attention_reads(small, i, inputs[i], kept.get(i + 1))
-        scores = chosen(reads, each * len(before.branches), method, seed + i)
-        kept[i] = _best_of_heads(scores, len(before.branches), each)
-    cut, fit = (_parameters(small, inputs, kept, refit) for refit in (False, True))
-    channels = {i: tuple(tensor.tolist()) for i, tensor in kept.items()}
-    seconds = time.perf_counter() - began
-    return Pruned(_with_parameters(module, fit), _with_parameters(module, cut), channels, seconds)
-
-
-def _best_of_heads(scores: Tensor, heads: int, each: int) -> Tensor:
-    """Return the channels with the best scores of each head, in order."""
-    width = len(scores) // heads
-    order = scores.reshape(heads, width).argsort(dim=1, descending=True)[:, :each]
-    return (order + width * torch.arange(heads).unsqueeze(1)).flatten().sort().values
-
-
-@torch.no_grad()
-def _parameters(small: GAT, inputs: Sequence[Tensor], kept: Mapping[int, Tensor], refit: bool) -> Parameters:
-    """Return the parameters of the channels that stay, refitted to the old results or unchanged."""
-    parameters: dict[tuple[int, str], Tensor] = {}
-    for i, layer in enumerate(small.layers):
-        x, each = inputs[i], layer.each
-        channels = kept.get(i, torch.arange(x.shape[1]))
-        outputs = kept.get(i + 1, torch.arange(layer.heads * each))
-        reads = attention_reads(small, i, x, kept.get(i + 1))
-        fit = refit and i in kept
-        new = refitted(reads, channels) if fit else [w[:, channels] for w in reads.weights]
-        parameters[i, "linear.weight"] = torch.cat(list(new))
-        parameters[i, "bias"] = layer.bias[outputs]
-        for name in ("source", "target"):
-            vectors = getattr(layer, name).flatten()
-            parts = []
-            for head, weight in enumerate(new):
-                mine = outputs[outputs // each == head]
-                vector = vectors[mine].unsqueeze(0)
-                if refit:
-                    rows = slice(head * each, (head + 1) * each)
-                    wanted = x @ (layer.linear.weight[rows].T @ vectors[rows]).unsqueeze(1)
-                    vector = fitted(x[:, channels] @ weight.T, vector, wanted)
-                parts.append(vector)
-            parameters[i, name] = torch.stack(parts)
-    return parameters
-
-
-def _with_parameters(module: GAT, parameters: Parameters) -> GAT:
-    """Return the pruned network with its parameters, on the whole graph."""
+def _layers(pruner: _Pruner, weights: Weights) -> list[Layer]:
+    """Return the layers with the channels of their weights."""
     layers = []
-    for i, layer in enumerate(module.plan):
-        sizes = _sizes(parameters[i, "linear.weight"], len(layer.branches))
-        branches = tuple(branch.model_copy(update=sizes) for branch in layer.branches)
-        layers.append(Layer(branches, sizes["inputs"]))
-    assert isinstance(module.view, EdgeView)
-    pruned = attention_like(module, layers, module.view)
-    pruned.load_state_dict({f"layers.{i}.{name}": value for (i, name), value in parameters.items()})
+    for i, layer in enumerate(pruner.plan):
+        shapes = [weights[i, b].shape for b in range(len(layer.branches))]
+        branches = tuple(
+            branch.model_copy(update={"inputs": shape[1], "outputs": shape[0]})
+            for branch, shape in zip(layer.branches, shapes, strict=True)
+        )
+        inputs = len(pruner.kept[i]) if i in pruner.kept else layer.inputs
+        layers.append(Layer(branches, inputs, layer.average))
+    return layers
+
+
+def _module(pruner: _Pruner, module: Propagation, weights: Weights, refit: bool) -> Propagation:
+    """Return the pruned network with the given weights, on the whole graph."""
+    columns = {(0, b): channels for b, channels in pruner.attributes.items()}
+    pruned = like(module, _layers(pruner, weights), module.view, columns)
+    assert isinstance(pruned, Propagation)
+    with torch.no_grad():
+        for (i, b), weight in weights.items():
+            pruned.layers[i][b].weight.copy_(weight)
+            bias = module.layers[i][b].bias
+            if bias is not None:
+                kept = pruner.outputs(i).get(b)
+                pruned.layers[i][b].bias.copy_(bias if kept is None else bias[kept])
     return pruned
 
 
-def with_attention_layer(module: GAT, kept: Tensor, weights: Sequence[Tensor]) -> GAT:
-    """Return a module whose layer 2 has weights 0 for the channels that it does not keep."""
+@torch.no_grad()
+def _attention_module(pruner: _Pruner, module: GAT, weights: Weights, refit: bool) -> GAT:
+    """Return the pruned GAT with the given weights; score vectors are refitted to the old scores or cut."""
+    assert isinstance(module.view, EdgeView)
+    pruned = like(module, _layers(pruner, weights), module.view)
+    assert isinstance(pruned, GAT)
+    for i, (old, new) in enumerate(zip(module.layers, pruned.layers, strict=True)):
+        x, outputs = pruner.inputs[i], pruner.outputs(i)
+        channels = pruner.kept.get(i, slice(None))
+        biases = old.bias.chunk(old.heads)
+        for b, weight in enumerate(branch_weights(module, i)):
+            rows, own = outputs.get(b, slice(None)), weights[i, b]
+            branch_weights(pruned, i)[b].copy_(own)
+            new.bias.chunk(new.heads)[b].copy_(biases[b][rows])
+            for name in ("source", "target"):
+                vector = getattr(old, name)[b, 0]
+                kept = vector[rows].unsqueeze(0)
+                if refit:
+                    kept = fitted(x[:, channels] @ own.T, kept, x @ (weight.T @ vector).unsqueeze(1))
+                getattr(new, name)[b].copy_(kept)
+    return pruned
+
+
+def with_weights(module: Network, i: int, kept: Tensor, weights: Sequence[Tensor]) -> Network:
+    """Return a module whose layer `i` has weights 0 for the channels that it does not keep."""
     other = copy.deepcopy(module)
-    with torch.no_grad():
-        other.layers[1].linear.weight.zero_()
-        other.layers[1].linear.weight[:, kept] = torch.cat(list(weights))
+    for weight, new in zip(branch_weights(other, i), weights, strict=True):
+        weight.zero_()
+        weight[:, kept] = new
     return other

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import yaml
-from torch import Tensor
 
 from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
@@ -32,21 +31,16 @@ from npusim.graph import Graph
 from npusim.pruning.channel_pruning import (
     METHODS,
     Method,
+    Network,
     Pruned,
-    Reads,
-    attention_inputs,
-    attention_on_training_graph,
-    attention_reads,
     chosen,
-    columns_of,
     inputs_of,
     like,
     on_training_graph,
     prune,
-    prune_attention,
     reads_of,
     refitted,
-    with_attention_layer,
+    with_weights,
 )
 from npusim.pruning.document import CurvePoint, NetworkRun, PrunedNetwork, PrunedSeed, PruningReport
 from npusim.scenario import Scenario
@@ -55,7 +49,6 @@ from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 from npusim.workloads.gnn.spec import EQUATION_1, Layer, Pruning
 
 Tell = Callable[[str, float], None]
-Network = Propagation | GAT
 _WHOLE = 1.0
 """Budget of the unpruned network."""
 
@@ -195,10 +188,7 @@ class _Work:
             for budget, method in cases:
                 self.tell(f"seed {seed}: {budget:g}x by {method}", done / steps)
                 pruning = self.plan.pruning(budget)
-                if isinstance(module, GAT):
-                    pruned = prune_attention(module, self.data, pruning, method, seed)
-                else:
-                    pruned = prune(module, self.data, pruning, method, seed)
+                pruned = prune(module, self.data, pruning, method, seed)
                 result, done = self.retrained(pruned, seed, baseline), done + 1
                 seeds.setdefault((budget, method), []).append(result)
                 shapes.setdefault((budget, method), pruned.module)
@@ -279,7 +269,8 @@ class _Work:
         """Prune layer 2 alone by rising shares and refit it, by every method."""
         if len(module.plan) < 2 or (isinstance(module, Propagation) and module.jumping):
             return []
-        reads = _reads_of_layer_2(module, self.data)
+        small, x = on_training_graph(module, self.data)
+        reads = reads_of(small, 1, inputs_of(small, x)[1], {})
         channels, points = reads.features[0].shape[1], []
         for method, tenths in product(self.plan.methods, range(10)):
             share = tenths / 10
@@ -291,32 +282,10 @@ class _Work:
                 method=method,
                 share_pruned=share,
                 loss=reads.loss(kept, weights),
-                accuracy=self.accuracy(_with_layer(module, kept, weights)),
+                accuracy=self.accuracy(with_weights(module, 1, kept, weights)),
             )
             points.append(point)
         return points
-
-
-def _reads_of_layer_2(module: Network, data: GraphData) -> Reads:
-    """Return the inputs and weights of layer 2 on the training graph."""
-    if isinstance(module, GAT):
-        attentive, x = attention_on_training_graph(module, data)
-        return attention_reads(attentive, 1, attention_inputs(attentive, x)[1])
-    small, x = on_training_graph(module, data)
-    return reads_of(small, 1, inputs_of(small, x)[1], {}, range(len(small.plan[1].branches)))
-
-
-def _with_layer(module: Network, kept: Tensor, weights: Sequence[Tensor]) -> Network:
-    """Return a module whose layer 2 has weights 0 for the channels that it does not keep."""
-    if isinstance(module, GAT):
-        return with_attention_layer(module, kept, weights)
-    other = like(module, module.plan, module.view, columns_of(module))
-    other.load_state_dict(module.state_dict())
-    with torch.no_grad():
-        for branch, weight in zip(other.layers[1], weights, strict=True):
-            branch.weight.zero_()
-            branch.weight[:, kept] = weight
-    return other
 
 
 def _write(work: _Work, first: dict[float, Pruned], folder: Path) -> list[str]:
@@ -344,8 +313,5 @@ def _converted(work: _Work, pruned: Pruned) -> Any:
         with one_thread():
             return convert(instance.module.eval(), instance.inputs)
     view = EdgeView(data.edge_index, data.nodes, add_loops=not module.mean)
-    other = like(module, module.plan, view, columns_of(module))
-    other.load_state_dict(module.state_dict())
-    other.eval()
     with one_thread():
-        return convert(other, {"x": work.x, **view.example})
+        return convert(like(module, module.plan, view).eval(), {"x": work.x, **view.example})

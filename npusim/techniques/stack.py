@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -263,6 +264,8 @@ class NamedStacks(Section):
 
     stacks: dict[str, list[str]]
     """Lists of stacks by name; the first stack of each is its baseline."""
+    added: tuple[str, ...] = ()
+    """Techniques of other packages; stacks with one that is not installed are left out."""
 
 
 def stacks(path: Path | None = None) -> dict[str, tuple[Stack, ...]]:
@@ -279,9 +282,13 @@ def stacks(path: Path | None = None) -> dict[str, tuple[Stack, ...]]:
 @cache
 def _read(path: Path) -> dict[str, tuple[Stack, ...]]:
     lists: dict[str, tuple[Stack, ...]] = {}
-    for name, texts in load_model(path, NamedStacks).stacks.items():
+    named = load_model(path, NamedStacks)
+    absent = set(named.added).difference(technique_names())
+    for name, texts in named.stacks.items():
         lists[name] = ()
         for i, text in enumerate(texts):
+            if not absent.isdisjoint(re.split(r"[+:]", text)):
+                continue
             try:
                 lists[name] = (*lists[name], parse(text))
             except NpusimError as error:

@@ -109,8 +109,9 @@ def test_an_exported_folder_is_laid_out_and_named_as_nitros(folder):
 def test_static_tokens_are_those_of_the_dynamic_model(folder):
     """Greedy: prompt and ten tokens, the scores of every step beside a model whose cache grows."""
     import torch
+    from dynamic_llama import DynamicLlama
 
-    from npusim.llm.llama import DynamicLlama, made_up_weights
+    from npusim.llm.llama import made_up_weights
     from npusim.llm.measuring import Generator
 
     spec = load_spec(TINY, [SHORT, PROMPT])
@@ -126,10 +127,13 @@ def test_static_tokens_are_those_of_the_dynamic_model(folder):
         token = int(ours.argmax())
         tokens.append(token)
     static.reset()
-    assert static.generate([3, 141, 59, 26, 7], 3).tokens == tokens[4:7]
+    again = [int(static.step(one).argmax()) for one in [3, 141, 59, 26, 7, *tokens[4:6]]]
+    assert again[4:] == tokens[4:7]
+    static.reset()
+    for _ in range(16):
+        static.step(1)
     with pytest.raises(ConfigError, match="position 16"):
-        static.reset()
-        static.generate([1] * 16, 2)
+        static.step(1)
 
 
 def test_a_users_weights_are_taken_and_wrong_ones_refused(tmp_path, capsys):
@@ -361,7 +365,9 @@ def test_a_folder_without_a_model_cannot_be_measured(tmp_path, capsys):
 def test_other_forms_give_the_dynamic_models_scores(tmp_path):
     """Several tokens at once, positions in the graph, caches as inputs."""
     torch = pytest.importorskip("torch")
-    from npusim.llm.llama import DynamicLlama, made_up_weights
+    from dynamic_llama import DynamicLlama
+
+    from npusim.llm.llama import made_up_weights
     from npusim.llm.measuring import Generator
 
     how = [SHORT, PROMPT, "workload.tokens=3", "workload.rope=graph", "workload.cache=input"]
@@ -489,3 +495,12 @@ def test_a_machine_with_other_numbers_has_the_table_of_a_lowering_from_scratch(d
     machine = sampled(soc, numbers, np.linspace(-1.5, 1.5, len(numbers)))
     again = lower(mapped.graph, mapped.decisions, machine).ops
     assert lowered_on(mapped, machine).tobytes() == again.tobytes()
+
+
+def test_tokens_are_one_row_and_one_request(repository):
+    from npusim.measuring.imports import from_openvino_benchmarks
+
+    tables = from_openvino_benchmarks(repository / "validate" / "figures" / "openvino_published.csv")
+    (row,) = [row for one in tables for row in one.rows if "llama" in row.id]
+    assert (row.hint, row.requests) == ("latency", 1)
+    assert row.throughput_per_s * row.latency_s.median_s == pytest.approx(1.0, rel=0.01)

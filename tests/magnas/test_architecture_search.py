@@ -15,7 +15,7 @@ from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownName
 from npusim.explore.scoring_pool import in_portions, on_processes
 from npusim.explore.sweep import Interrupted
 from npusim.magnas.block_costs import MappedSpace
-from npusim.magnas.search import Plan, Rates, SuperblockEvolution, ranked, read_search, search_architectures
+from npusim.magnas.search import Plan, SuperblockEvolution, ranked, read_search, search_architectures
 from npusim.magnas.space import ArchitectureSpace, parse_architecture
 from npusim.studies.map_front import Limits
 from npusim.workloads import load_spec
@@ -125,7 +125,7 @@ def test_a_search_that_is_stopped_and_resumed_writes_the_same_bytes(mapped, arch
 
 
 def test_a_longer_search_goes_on_where_a_shorter_one_ended(mapped, archive, tmp_path):
-    longer = Plan(PLAN.population, 5)
+    longer = Plan(population=12, generations=5)
     searched(mapped, tmp_path / "whole", longer)
     asked = []
 
@@ -144,20 +144,21 @@ def test_a_longer_search_goes_on_where_a_shorter_one_ended(mapped, archive, tmp_
 
 def test_limits_hold_in_every_point_and_what_nothing_keeps_is_refused(mapped, archive, tmp_path):
     within = mapped.within(Limits(transitions=1, latency_s=2e-3))
-    found = searched(within, tmp_path / "found", Plan(12, 2))
+    found = searched(within, tmp_path / "found", Plan(population=12, generations=2))
     assert all(one.latency_s <= 2e-3 * (1 + 1e-9) for one in found.front)
     letters = [one.mapping for one in found.front]
     assert all(len(set(text) - {"/"}) <= 2 for text in letters)
+    never = mapped.within(Limits(latency_s=1e-9))
     with pytest.raises(InfeasibleError, match="has a mapping that keeps the limits"):
-        searched(mapped.within(Limits(latency_s=1e-9)), tmp_path / "never", Plan(12, 1))
+        searched(never, tmp_path / "never", Plan(population=12, generations=1))
 
 
 @pytest.mark.parametrize(
     ("plan", "scores", "named"),
     [
-        (Plan(12, 4, seed=1), "a test", "another seed"),
-        (Plan(13, 4), "a test", "another population"),
-        (Plan(12, 4, Rates(mutation=0.8)), "a test", "another mutation"),
+        (dataclasses.replace(PLAN, seed=1), "a test", "another seed"),
+        (dataclasses.replace(PLAN, population=13), "a test", "another population"),
+        (dataclasses.replace(PLAN, mutation=0.8), "a test", "another mutation"),
         (PLAN, "other weights", "another scores"),
     ],
 )
@@ -194,7 +195,7 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_scored(mapped, tm
 
 def test_a_chosen_architecture_is_mapped_on_the_machine_of_its_search(mapped, tmp_path, capsys):
     told = {"soc_named": "core-ultra-series2", "changed": SIZES}
-    found = searched(mapped, tmp_path / "found", Plan(12, 1), **told)
+    found = searched(mapped, tmp_path / "found", Plan(population=12, generations=1), **told)
     command = ["magnas", "map", "--search", str(tmp_path / "found")]
     assert run([*command, "a0", "--format", "json", "--mapping", found.chosen[0].mapping]) == 0
     front = json.loads(capsys.readouterr().out)
@@ -225,7 +226,7 @@ def test_a_rank_is_that_of_the_best_point_and_whole_architectures_leave_the_next
 
 @pytest.mark.parametrize(("mutation", "crossover"), [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0)])
 def test_children_take_whole_superblocks_of_the_elite(mutation, crossover):
-    evolution = SuperblockEvolution([50] * 8, 2, 10, Rates(mutation, crossover, 0.3), [0])
+    evolution = SuperblockEvolution([50] * 8, 2, Plan(0, 10, 1, mutation, crossover, 0.3))
     first = evolution.ask(str)
     evolution.tell(first, [np.array([[i, i, i]], float) for i in range(10)])
     elite = {tuple(one[k : k + 2]) for one in first[:3] for k in range(0, 8, 2)}

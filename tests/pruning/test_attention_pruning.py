@@ -10,26 +10,26 @@ from graph_agreement import assert_agreement
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
+from small_networks import CLASSES, FEATURES, NODES, data  # noqa: E402
+
 from npusim.errors import ConfigError  # noqa: E402
 from npusim.frontends.openvino_ir import import_model  # noqa: E402
 from npusim.frontends.openvino_write import save_model  # noqa: E402
 from npusim.frontends.pyg import convert  # noqa: E402
-from npusim.gnn_models.models import model_instance  # noqa: E402
+from npusim.gnn_models.models import model_instance, module_of  # noqa: E402
 from npusim.gnn_models.networks import GAT  # noqa: E402
 from npusim.graph import GraphStructure  # noqa: E402
-from npusim.pruning.channel_pruning import (  # noqa: E402  # noqa: E402
+from npusim.pruning.channel_pruning import (  # noqa: E402
     METHODS,
     Method,
-    attention_inputs,
-    attention_on_training_graph,
-    attention_reads,
-    prune_attention,
+    inputs_of,
+    on_training_graph,
+    prune,
+    reads_of,
 )
-from npusim.pruning.pruned_networks import module_of  # noqa: E402
 from npusim.techniques import parse  # noqa: E402
 from npusim.workloads import GnnSpec, build_gnn  # noqa: E402
 from npusim.workloads.gnn.spec import Pruning  # noqa: E402
-from tests.test_pruning import CLASSES, FEATURES, NODES, data  # noqa: E402
 
 
 def spec(**keys: object) -> GnnSpec:
@@ -55,7 +55,7 @@ def trained(**keys: object) -> GAT:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_head_keeps_equally_many_channels(layers: int, method: Method) -> None:
     module = trained(layers=layers)
-    both = prune_attention(module, data(), Pruning(budget=3.0), method)
+    both = prune(module, data(), Pruning(budget=3.0), method)
     for i in range(1, layers):
         assert Counter(channel // 6 for channel in both.kept[i]) == dict.fromkeys(range(4), 2)
     assert both.module.plan == both.cut.plan
@@ -66,7 +66,7 @@ def test_every_head_keeps_equally_many_channels(layers: int, method: Method) -> 
 @pytest.mark.parametrize("layers", [2, 3])
 def test_a_budget_that_keeps_all_channels_changes_nothing(layers: int) -> None:
     module = trained(layers=layers)
-    both = prune_attention(module, data(), Pruning(budget=1.001))
+    both = prune(module, data(), Pruning(budget=1.001))
     for pruned in (both.cut, both.module):
         assert pruned.plan == module.plan
         assert torch.allclose(answers(pruned), answers(module), atol=1e-5)
@@ -75,7 +75,7 @@ def test_a_budget_that_keeps_all_channels_changes_nothing(layers: int) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_cut_network_answers_as_the_whole_one_with_those_channels_at_zero(method: Method) -> None:
     module = trained(layers=3)
-    both = prune_attention(module, data(), Pruning(budget=2.0), method)
+    both = prune(module, data(), Pruning(budget=2.0), method)
     masked = copy.deepcopy(module)
     with torch.no_grad():
         for i, layer in enumerate(masked.layers[:-1]):
@@ -87,10 +87,10 @@ def test_a_cut_network_answers_as_the_whole_one_with_those_channels_at_zero(meth
 
 
 def test_heads_read_what_their_attention_makes_of_the_inputs() -> None:
-    small, x = attention_on_training_graph(trained(), data())
-    inputs = attention_inputs(small, x)
+    small, x = on_training_graph(trained(), data())
+    inputs = inputs_of(small, x)
     for i, layer in enumerate(small.layers):
-        reads = attention_reads(small, i, inputs[i])
+        reads = reads_of(small, i, inputs[i], {})
         pairs = zip(reads.features, reads.weights, strict=True)
         parts = torch.cat([features @ weight.T for features, weight in pairs], dim=1)
         wanted = small.layer(i, inputs[i], small.prepare(tuple(small.view.example.values())))
@@ -105,7 +105,7 @@ def test_channels_that_nothing_reads_go_first_and_cost_nothing() -> None:
         module.layers[1].linear.weight[:, silent] = 0.0
         for name in ("source", "target"):  # nor do scores depend on them
             getattr(module.layers[0], name).view(-1)[silent] = 0.0
-    both = prune_attention(module, data(), Pruning(budget=2.0))
+    both = prune(module, data(), Pruning(budget=2.0))
     assert list(both.kept[1]) == read
     for pruned in (both.cut, both.module):
         assert torch.allclose(answers(pruned), answers(module), atol=1e-4)
@@ -114,7 +114,7 @@ def test_channels_that_nothing_reads_go_first_and_cost_nothing() -> None:
 def test_validation_and_test_nodes_are_not_looked_at() -> None:
     module, moved = trained(), data()
     moved.x[40:] = 9.0
-    kept = [prune_attention(module, each, Pruning(budget=2.0)).kept for each in (data(), moved)]
+    kept = [prune(module, each, Pruning(budget=2.0)).kept for each in (data(), moved)]
     assert kept[0] == kept[1]
 
 
@@ -122,7 +122,7 @@ def test_validation_and_test_nodes_are_not_looked_at() -> None:
 def test_the_traced_module_is_the_built_workload_operator_for_operator(form: str, tmp_path: Path) -> None:
     pytest.importorskip("openvino")
     found = data()
-    both = prune_attention(trained(), found, Pruning(budget=2.0))
+    both = prune(trained(), found, Pruning(budget=2.0))
     pruned = spec(hidden=both.module.plan[0].outputs, form=form)
     structure = GraphStructure("cora", NODES, found.edge_index.shape[1], FEATURES, CLASSES)
     built = build_gnn(pruned, structure)

@@ -14,7 +14,6 @@ from npusim.magnas.figures import mapping_figures
 from npusim.magnas.page import figures_page
 from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem
 from npusim.studies.map_front import at_points, combinations_of, map_front
-from npusim.studies.mapping_letters import letters_of
 
 DEPTH = "workload.depth=1"
 ON_GPU = Scenario("magnas-vig", "jetson-agx-xavier", device="gpu", settings=[DEPTH])
@@ -102,6 +101,19 @@ def test_lower_operating_points_are_never_quicker_and_draw_less_power():
     assert (slowest[:, 1] / slowest[:, 0] < fastest[:, 1] / fastest[:, 0]).all()
 
 
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ("N/NNNN", "1/4 letters; allowed: 1/4/4/1 letters"),
+        ("X/NNNN/NNNN/N", "found `X` in `X/NNNN/NNNN/N`; allowed: N (npu)"),
+    ],
+)
+def test_a_mapping_has_a_letter_for_each_block_of_each_part(mapping, message, capsys):
+    command = ["map", "magnas-vig", "--set", DEPTH, "--minimise", "latency,energy", "--mapping", mapping]
+    assert run(command) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
 # -------------------------------------------------------------------------------------------------- devices
 ADDED = """
 schema: npusim.soc/1
@@ -125,10 +137,3 @@ def test_a_device_more_never_makes_the_front_worse(tmp_path):
     after = map_front(Scenario("magnas-vig", path, settings=[DEPTH]))
     assert len(after.devices) == len(before.devices) + 1
     assert covers(values(after), values(before))
-
-
-def test_letters_of_devices_are_told_apart():
-    assert letters_of(["gpu", "dla"]) == {"gpu": "G", "dla": "D"}
-    assert letters_of(["npu", "vision", "cpu", "gpu"]) == {"npu": "N", "vision": "V", "cpu": "C", "gpu": "G"}
-    many = letters_of([f"dsa_{i}" for i in "kydkkyy"[:3]] + ["dsa_kk", "dsp"])
-    assert many["dsa_k"] == "K" and len(set(many.values())) == 5

@@ -1,6 +1,7 @@
 """Feature decomposition: what is cut, what stays the same, memory, edges read, misses, refusals."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -23,9 +24,16 @@ from npusim.measuring.aggregation import (
     miss_rates,
     peak_memory_bytes,
 )
-from npusim.techniques import apply, legal
+from npusim.techniques import apply, legal, technique_names
 from npusim.validation.running import run_suite
 from npusim.workloads import GnnSpec, build_gnn
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_geometric")
+
+from test_techniques_numerics import data, outputs  # noqa: E402, F401
+
+from npusim.gnn_models.judging import judge  # noqa: E402
 
 STRUCTURE = GraphStructure("g", 1000, 200_000, 32, 8)
 CACHES = CacheHierarchy(32768, 262144, 1 << 24, 1536, 4096, 64, 32)
@@ -155,3 +163,20 @@ def test_gat_with_hidden_64_needs_more_than_32_gb_whole_and_less_in_chunks_of_8(
 
 def test_the_papers_memory_and_misses_follow() -> None:
     assert run_suite("feature-decomposition").ok
+
+
+def test_it_runs_behind_the_rewrites_of_operators_and_before_those_of_storage() -> None:
+    names = list(technique_names())
+    assert names.index("grax3") < names.index("feature-decomposition") < names.index("quantgr")
+
+
+def test_the_numbers_are_the_same(data) -> None:  # noqa: F811
+    whole, cut = (outputs("gcn", stack, data) for stack in ("none", "feature-decomposition:chunks=4"))
+    torch.testing.assert_close(cut, whole, atol=2e-5, rtol=1e-4)
+
+
+def test_accuracy_stays(planetoid_root: Path) -> None:
+    report = judge(["gcn-cora"], ["feature-decomposition:chunks=4"], planetoid_root)
+    exact = [one for one in report.results if one.numbers == "fp32"]
+    assert exact[-1].techniques == "feature-decomposition:chunks=4"
+    assert exact[-1].accuracy == exact[0].accuracy and exact[-1].agreement == 1.0

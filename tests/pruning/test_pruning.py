@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,8 +9,10 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
+from small_networks import CLASSES, FEATURES, NODES, data, spec  # noqa: E402
+
 from npusim.errors import ConfigError, FileError  # noqa: E402
-from npusim.gnn_models.models import propagation, trainable  # noqa: E402
+from npusim.gnn_models.models import module_of, propagation, trainable  # noqa: E402
 from npusim.gnn_models.planetoid import GraphData  # noqa: E402
 from npusim.gnn_models.views import EdgeView, MatrixView, dense_adjacency  # noqa: E402
 from npusim.pruning.channel_pruning import (  # noqa: E402
@@ -25,26 +26,8 @@ from npusim.pruning.channel_pruning import (  # noqa: E402
     refitted,
 )
 from npusim.pruning.command import parse_budgets, parse_multiple  # noqa: E402
-from npusim.pruning.pruned_networks import Plan, module_of, run_pruning  # noqa: E402
-from npusim.workloads import GnnSpec  # noqa: E402
+from npusim.pruning.pruned_networks import Plan, run_pruning  # noqa: E402
 from npusim.workloads.gnn.spec import BranchChannels, Layer, Pruning  # noqa: E402
-
-NODES, FEATURES, CLASSES = 60, 12, 3
-
-
-def data(seed: int = 0) -> GraphData:
-    random = np.random.default_rng(seed)
-    pairs = random.integers(0, NODES, (2, 150))
-    pairs = np.unique(np.concatenate([pairs, pairs[::-1]], axis=1), axis=1)
-    pairs = pairs[:, pairs[0] != pairs[1]]
-    x = random.random((NODES, FEATURES)).astype(np.float32)
-    places = np.arange(NODES)
-    split = (places < 20, (places >= 40) & (places < 50), places >= 50)
-    return GraphData("cora", x, pairs.astype(np.int64), random.integers(0, CLASSES, NODES), *split)
-
-
-def spec(**keys: object) -> GnnSpec:
-    return GnnSpec.model_validate({"model": "sage-concat", "dataset": "cora", "hidden": 8} | keys)
 
 
 def reads(channels: int = 10, needed: int = 4, seed: int = 0) -> Reads:
