@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.text import Text
 
 from npusim.gnn_models.document import AccuracyReport, StackAccuracy
-from npusim.reporting.charts import bar_figure
+from npusim.reporting.charts import Figure, bar_figure
 from npusim.reporting.page import Column, Page, Plot, Remark, Table
 from npusim.reporting.terminal import LongName
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 _WORTH_A_LOOK = 0.005
 """A change of accuracy that is shown in colour: half a point."""
@@ -89,7 +84,7 @@ _COLUMNS = (
 )
 
 
-def _bars(report: AccuracyReport) -> go.Figure:
+def _bars(report: AccuracyReport) -> Figure:
     """Return a bar for each stack, by workload."""
     series: dict[str, dict[str, float | None]] = {}
     for result in report.results:

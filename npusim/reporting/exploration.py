@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
+from npusim.explore import SweepResult
+from npusim.explore.fronts import Front
+from npusim.explore.search import SearchResult
+from npusim.explore.sensitivity import Influence
 from npusim.metrics import METRICS, unit_of
-from npusim.reporting.charts import add_marks, blank_figure, line_figure
+from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, GREY, log_axis
 from npusim.reporting.page import Amount, Cell, Column, Lines, Page, Plot, Remark, Table, remarks_of
 from npusim.reporting.terminal import drawn_table, grid
 from npusim.units import format_quantity
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.explore import SweepResult
-    from npusim.explore.fronts import Front
-    from npusim.explore.search import SearchResult
-    from npusim.explore.sensitivity import Influence
 
 _MOST_ROWS = 1000
 _MOST_LINES = 2000
@@ -195,7 +191,7 @@ def _described(front: Front, row: dict[str, Any], separator: str = ", ") -> str:
     return separator.join(metrics + knobs)
 
 
-def _scatter(front: Front) -> go.Figure:
+def _scatter(front: Front) -> Figure:
     """Return the front over its first two metrics; the colour is the third one."""
     rows, names = front.rows, front.minimise
     x, y = names[0], names[-1] if len(names) < 2 else names[1]
@@ -242,7 +238,7 @@ def _scale(name: str, rows: list[Any]) -> dict[str, Any]:
     return {"title": title, "tickformat": "~s", "ticksuffix": unit_of(name)}
 
 
-def _parallel(front: Front) -> go.Figure:
+def _parallel(front: Front) -> Figure:
     """Return the front's points as lines across knobs and metrics."""
     rows = front.rows[:: max(1, -(-len(front.rows) // _MOST_LINES))]
     names = [*front.axes, *front.minimise]

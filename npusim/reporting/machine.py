@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npusim.mapping import sram_contents
+from npusim.engines import Estimate
+from npusim.engines.estimate import RooflinePoint
+from npusim.mapping import Mapped, SramContents, sram_contents
 from npusim.ops import Role, Storage
-from npusim.reporting.charts import add_marks, amount_bars, blank_figure
+from npusim.reporting.charts import Figure, add_marks, amount_bars, blank_figure
 from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, amount_axis, log_axis, seconds_axis
 from npusim.reporting.page import Amount, Column, Plot, Table
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.engines import Estimate
-    from npusim.engines.estimate import RooflinePoint
-    from npusim.mapping import Mapped, SramContents
 
 _WIDTH = 360
 """Of a drawing, in pixels: it fits a telephone's screen without being scaled."""
@@ -31,7 +26,7 @@ _GAP = 62
 _OF_GRAPH = (Role.NORM, Role.ADJACENCY, Role.MASK)
 
 
-def roofline_figure(estimate: Estimate) -> go.Figure:
+def roofline_figure(estimate: Estimate) -> Figure:
     """Return each operator's rate over its operations for a byte of DRAM; empty where none uses DRAM."""
     points = [point for point in estimate.roofline.points if point.intensity.get("dram")]
     figure = blank_figure()
@@ -61,7 +56,7 @@ def _rate_story(point: RooflinePoint) -> str:
     return f"<b>{escape(point.operator)}</b><br>{rate}, {share} of {escape(point.limit)}"
 
 
-def _ceilings(figure: go.Figure, estimate: Estimate, low: float, high: float) -> None:
+def _ceilings(figure: Figure, estimate: Estimate, low: float, high: float) -> None:
     """Draw the ceilings of the units in use: bandwidths as slopes, peak rates as levels."""
     units = {point.unit for point in estimate.roofline.points}
     formats = {(p.unit, f) for p in estimate.roofline.points for f in p.precision.split(" x ")}
@@ -109,7 +104,7 @@ def _layers(contents: SramContents) -> dict[str, Any]:
     return {name: held for name, held in layers.items() if held.any()}
 
 
-def sram_figure(mapped: Mapped) -> go.Figure:
+def sram_figure(mapped: Mapped) -> Figure:
     """Return what lies in SRAM over time, tensor by tensor; empty where nothing does."""
     contents = sram_contents(mapped)
     figure = blank_figure()

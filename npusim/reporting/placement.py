@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
-from npusim.reporting.charts import add_marks, amount_bars, bar_figure, blank_figure
+from npusim.reporting.charts import Figure, add_marks, amount_bars, bar_figure, blank_figure
 from npusim.reporting.engineering import engineering, factor
 from npusim.reporting.html import COLOURS, amount_axis, seconds_axis
 from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table
 from npusim.reporting.terminal import LongName, conditions
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.studies.map_front_document import MapFront, PlacedChain
-    from npusim.studies.placement_document import Cut, PlacedGroup, Placement
+from npusim.studies.map_front_document import MapFront, PlacedChain
+from npusim.studies.placement_document import Cut, PlacedGroup, Placement
 
 DEVICE_COLOURS = {"npu": COLOURS[0], "cpu": COLOURS[3], "gpu": COLOURS[2]}
 _JOINTS = "/."
@@ -28,7 +24,7 @@ _MOST_ROWS = 24
 
 def placement_page(result: Placement) -> Page:
     """Return the page of a placement: devices compared, operators and cuts, notes, verdict."""
-    how = conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles)
+    how = conditions(result)
     return Page(
         "Placement",
         (result.workload, result.soc, result.techniques),
@@ -51,7 +47,7 @@ def _aim(result: Placement) -> str:
     return "latency" if result.requests == 1 else "time between two inferences"
 
 
-def _bars(result: Placement) -> go.Figure | None:
+def _bars(result: Placement) -> Figure | None:
     name, unit = ("energy_j", "J") if result.minimise == "energy" else ("latency_s", "s")
     values = {"best placement": getattr(result, name)}
     values |= {f"all on {alone.device.upper()}": getattr(alone, name) for alone in result.alone}
@@ -59,7 +55,7 @@ def _bars(result: Placement) -> go.Figure | None:
     return amount_bars(result.minimise, unit, values, colours | {"best placement": COLOURS[1]})
 
 
-def _operator_bars(result: Placement) -> go.Figure:
+def _operator_bars(result: Placement) -> Figure:
     """Return what each group costs on each device; the bar of the device that runs it is filled."""
     name, unit = ("energy_j", "J") if result.minimise == "energy" else ("latency_s", "s")
     groups = result.groups[:_MOST_BARS]
@@ -274,7 +270,7 @@ def _front_notes(front: MapFront) -> list[str]:
     return notes
 
 
-def _front_figure(front: MapFront) -> go.Figure:
+def _front_figure(front: MapFront) -> Figure:
     """Return energy over latency, with devices alone and the placement that was asked for."""
     figure = blank_figure()
     figure.add_scatter(

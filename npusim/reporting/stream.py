@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npusim.reporting.charts import amount_bars, line_figure
+from npusim.reporting.charts import Figure, amount_bars, line_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, log_axis, seconds_axis
 from npusim.reporting.page import Column, Page, Plot, Remark, Section, Table
 from npusim.reporting.terminal import bar, counted
+from npusim.studies.stream import Followed
 from npusim.studies.stream.rates import sustained_per_s
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.studies.stream import Followed
 
 _DASHES = ("solid", "dash", "dot", "longdash", "dashdot")
 _CHOSEN = "bold green"
@@ -192,7 +188,7 @@ def _even(result: Followed) -> list[str]:
     return lines
 
 
-def _time_figure(result: Followed) -> go.Figure:
+def _time_figure(result: Followed) -> Figure:
     series = {
         str(way.name): (list(range(len(way.cumulative_s))), way.cumulative_s) for way in result.strategies
     }
@@ -205,7 +201,7 @@ def _time_figure(result: Followed) -> go.Figure:
     )
 
 
-def _rate_figure(result: Followed) -> go.Figure | None:
+def _rate_figure(result: Followed) -> Figure | None:
     """Return inferences a second over updates a second, a line for each way; the best way is shaded."""
     ways = [way for way in result.strategies if way.latency_s > 0.0]
     limits = [way.most_updates_per_s for way in ways if way.most_updates_per_s is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,15 +22,11 @@ from npusim.engines.timeline import (
     queueing_s,
     sram_in_use,
 )
-from npusim.reporting.charts import add_spans
+from npusim.reporting.charts import Figure, add_spans
 from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import COLOURS, GREY, names_axis
 from npusim.reporting.page import Amount, Column, Lines, Page, Plot, Section, Table
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.studies.elasticity import Elasticity
+from npusim.studies.elasticity import Elasticity
 
 MOST_BARS = 3000
 """Bars that a page shows one by one; more tasks are joined by operator and unit, so that it stays quick."""
@@ -165,7 +161,7 @@ def _each_percent(elasticity: Elasticity) -> str:
     return f"{elasticity.elasticity:.2f} %" if _helps(elasticity) else "-"
 
 
-def _chart(line: Timeline) -> go.Figure:
+def _chart(line: Timeline) -> Figure:
     """Return bars by unit above SRAM in use, DRAM bandwidth and power."""
     from plotly.subplots import make_subplots
 

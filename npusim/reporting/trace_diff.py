@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
-from npusim.measuring.traces import ENGINES, LAUNCH, Event, layer_key
-from npusim.reporting.charts import add_spans, blank_figure
+from npusim.measuring.traces import ENGINES, LAUNCH, Event, LayerPair, TraceDiff, layer_key
+from npusim.reporting.charts import Figure, add_spans, blank_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, GREY, names_axis, seconds_axis
 from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table, part
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.measuring.traces import LayerPair, TraceDiff
 
 _MOST_ROWS = 30
 _TRACKS = {"launch": "launch", "DMA": "DMA", "DPU": "DPU", "Shave": "DSP", "M2I": "M2I"}
@@ -131,7 +126,7 @@ def _other_name(pair: LayerPair) -> str:
     return "" if pair.measured == pair.simulated else pair.simulated
 
 
-def _time_lines(diff: TraceDiff, first: Sequence[Event], second: Sequence[Event]) -> go.Figure:
+def _time_lines(diff: TraceDiff, first: Sequence[Event], second: Sequence[Event]) -> Figure:
     """Return the engines of both runs one above the other, from the begin of each run, coloured by layer."""
     same = {layer_key(pair.simulated): layer_key(pair.measured) for pair in diff.layers}
     names = {layer_key(pair.measured): pair.measured for pair in diff.layers}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from npusim.reporting.charts import add_guides, blank_figure
+from npusim.reporting.charts import Figure, add_guides, blank_figure
 from npusim.reporting.html import COLOURS, GREY, log_axis
 from npusim.reporting.page import (
     Amount,
@@ -28,9 +28,6 @@ from npusim.reporting.page import (
 from npusim.validation import Judged
 from npusim.validation.document import Unmeasured
 from npusim.validation.running import GroupErrors
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 _MOST_ROWS = 60
 """The terminal shows of a suite with more groups those with a limit and the worst of the others."""
@@ -244,7 +241,7 @@ def _traces(judged: Judged, colours: Mapping[str, str]) -> list[tuple[str, str, 
     return [(name, colours.get(name, GREY), rows[name]) for name in order if len(rows[name])]
 
 
-def _scatter(judged: Judged, colours: Mapping[str, str]) -> go.Figure:
+def _scatter(judged: Judged, colours: Mapping[str, str]) -> Figure:
     """Return predicted over measured, both logarithmic, with the line of agreement and 10 % to both sides."""
     evidence, stories = judged.evidence, _stories(judged)
     figure = blank_figure()
@@ -287,7 +284,7 @@ def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else escape(str(value))
 
 
-def _residuals(judged: Judged, traces: Sequence[Trace]) -> go.Figure:
+def _residuals(judged: Judged, traces: Sequence[Trace]) -> Figure:
     """Return predicted / measured against each dimension, groups in the order in which they are drawn."""
     from plotly.subplots import make_subplots
 
@@ -314,7 +311,7 @@ def _residuals(judged: Judged, traces: Sequence[Trace]) -> go.Figure:
 
 
 def _boxes(
-    figure: go.Figure, judged: Judged, traces: Sequence[Trace], values: NDArray[Any], at: dict[str, int]
+    figure: Figure, judged: Judged, traces: Sequence[Trace], values: NDArray[Any], at: dict[str, int]
 ) -> None:
     """Draw the spread of each group at each value: quartiles, whiskers and what lies beyond."""
     words = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
@@ -334,7 +331,7 @@ def _boxes(
 
 
 def _points(
-    figure: go.Figure,
+    figure: Figure,
     judged: Judged,
     traces: Sequence[Trace],
     values: NDArray[Any],

@@ -6,24 +6,19 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import product
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from npusim.reporting.charts import blank_figure, line_figure
+from npusim.engines.estimate import Compilation
+from npusim.reporting.charts import Figure, blank_figure, line_figure
 from npusim.reporting.engineering import engineering, factor, factors, last_digit, last_digit_of_rate
 from npusim.reporting.html import COLOURS, log_axis, names_axis, seconds_axis
 from npusim.reporting.page import Cell, Column, Page, Plot, Remark, Section, Table, cell
 from npusim.reporting.terminal import LongName, conditions, drawn_table
-from npusim.studies.comparison import Untouched, Variant
+from npusim.studies.comparison import Crossover, Untouched, Variant, WhatIf
 from npusim.techniques import NONE
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.engines.estimate import Compilation
-    from npusim.studies.comparison import Crossover, WhatIf
 
 _JOINTS = "+:"
 """Where the text of a stack may be broken: before a technique and before a setting."""
@@ -44,7 +39,7 @@ _Row = Variant | Untouched
 
 def whatif_page(result: WhatIf) -> Page:
     """Return the page of a comparison, with or without `over`."""
-    how = conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles)
+    how = conditions(result)
     devices = (Column("device"), *_figure_columns(result.devices), Column("bound"))
     pictures = _over_sections(result) if result.over else _stack_sections(result)
     if result.over:
@@ -228,7 +223,7 @@ def _axis(title: str, unit: str, values: Sequence[float]) -> dict[str, Any]:
     return {"title": title, "ticksuffix": unit, "rangemode": "tozero"}
 
 
-def _waterfall_figure(result: WhatIf) -> go.Figure:
+def _waterfall_figure(result: WhatIf) -> Figure:
     """Return the time of each stack, and what it saves or loses against the stack that it adds to."""
     variants = result.variants
     time_s = {v.techniques: _interval_s(v) for v in variants}
@@ -300,7 +295,7 @@ def _speedup_axis(variants: Sequence[Variant]) -> dict[str, Any]:
     return _axis("speed-up", "x", [*ends, *(v.speedup_throughput for v in variants)])
 
 
-def _speedup_figure(result: WhatIf) -> go.Figure:
+def _speedup_figure(result: WhatIf) -> Figure:
     variants = result.variants
     names = [v.techniques for v in variants]
     figure = blank_figure()
@@ -341,7 +336,7 @@ def _over_sections(result: WhatIf) -> list[Section]:
     return [*sections, _variants(result)]
 
 
-def _along(result: WhatIf, axis: str, fixed: Mapping[str, str], speedups: bool) -> go.Figure:
+def _along(result: WhatIf, axis: str, fixed: Mapping[str, str], speedups: bool) -> Figure:
     """Return times as lines along an axis, or speed-ups as marks with their intervals."""
     series, styles = {}, {}
     for i, stack in enumerate(dict.fromkeys(v.stack for v in result.variants)):
