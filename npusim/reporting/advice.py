@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from npusim.reporting.engineering import percent
-from npusim.reporting.page import FOLD, Amount, Column, Page, Remark, Table
+from npusim.reporting.page import FOLD, Amount, Column, Page, Remark, Table, grouped
 from npusim.reporting.terminal import LongName, conditions
-from npusim.studies.advice import Advice, Agreement, RewritingAdvice
+from npusim.studies.advice import Advice, Agreement
 
 _STYLES = {"gains": "green", "no gain": "dim", "instead": "dim", "refused": "dim"}
 _JOINTS = "+:"
@@ -76,11 +76,8 @@ def _techniques(result: Advice) -> Table:
 
 def _rewritings(result: Advice) -> list[str]:
     """Return a line for each kind of rewriting, at the place that takes most time."""
-    kinds: dict[tuple[str, ...], list[RewritingAdvice]] = {}
-    for one in result.rewritings:
-        kinds.setdefault(tuple(one.opens), []).append(one)
     lines = []
-    for opens, places in kinds.items():
+    for opens, places in grouped(result.rewritings, lambda advice: tuple(advice.opens)).items():
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         regions = dict.fromkeys(f"{p.phase} of {p.block} {percent(p.region_share)}" for p in places)
         where = f"{places[0].operator}{more} (of the time: {', '.join(regions)})"

@@ -22,6 +22,7 @@ from npusim.reporting.page import (
     Section,
     Table,
     cells_table,
+    grouped,
 )
 
 FITTED = ("identified", "tied", "loose")
@@ -120,9 +121,7 @@ def _numbers(parameters: Sequence[FittedParameter]) -> list[Section]:
 
 def _marks(parameters: Sequence[FittedParameter]) -> list[Remark]:
     """Return what limits the fitted numbers, and the numbers that stayed."""
-    by_status: dict[str, list[FittedParameter]] = {}
-    for p in parameters:
-        by_status.setdefault(p.status, []).append(p)
+    by_status = grouped(parameters, lambda p: str(p.status))
     tied = [p for p in by_status.get("tied", []) if p.tied_to]
     loose = by_status.get("loose", [])
     stayed = {name: [p.path for p in by_status.get(name, [])] for name in ("not identified", "held")}
@@ -197,10 +196,10 @@ def _story(row: CalibratedRow) -> str:
 
 def _traces(report: CalibrationReport) -> Iterator[tuple[str, list[CalibratedRow], dict[str, Any]]]:
     """Yield name, rows and marker of each family of operators."""
-    for number, name in enumerate(dict.fromkeys(row.family for row in report.rows)):
+    for number, (name, rows) in enumerate(grouped(report.rows, lambda row: row.family).items()):
         symbol = _SYMBOLS[number // len(COLOURS) % len(_SYMBOLS)]
         marker = {"size": 8, "color": COLOURS[number % len(COLOURS)], "symbol": symbol, "opacity": 0.8}
-        yield name, [row for row in report.rows if row.family == name], marker
+        yield name, rows, marker
 
 
 def _scatter(report: CalibrationReport) -> Figure:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Key = TypeVar("Key")
+Item = TypeVar("Item")
 Only = Literal["", "terminal", "html"]
 """The one back end that shows something; empty: both."""
 _UNIT_AT_END = re.compile(r"_(per_s|per_j|js|s|j|w|bytes|mm2)$")
@@ -333,6 +334,14 @@ def summed(pairs: Iterable[tuple[Key, float]]) -> dict[Key, float]:
     for key, number in pairs:
         sums[key] = sums.get(key, 0.0) + number
     return sums
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items of each key, in the order in which keys come first."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def cells_table(
