@@ -125,7 +125,7 @@ def add_marks(
     points: Sequence[Any],
     at: Callable[[Any], tuple[Any, Any]],
     marker: Mapping[str, Any],
-    hover: Callable[[Any], str] | None = None,
+    hover: Callable[..., str] | None = None,
     **settings: Any,
 ) -> None:
     """Draw a mark for each point; `at` returns where, `hover` what it says when touched."""

@@ -11,7 +11,7 @@ from npusim.measuring import Device, Measurement, Row
 from npusim.measuring.document import UNKNOWN_CHIP, Benchmark
 from npusim.reporting.charts import amount_bars
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.page import FOLD, Amount, Cell, Column, Page, Plot, Remark, Table
+from npusim.reporting.page import FOLD, Amount, Cell, Column, Page, Plot, Remark, Table, summed
 from npusim.reporting.terminal import LongName, counted
 
 _MOST_TYPES = 3
@@ -140,9 +140,7 @@ def _spread(row: Row) -> str:
 
 def _types(row: Row) -> Text:
     """Return the types of operators that took longest, with their share of all operators' time."""
-    by_type: dict[str, float] = {}
-    for counter in row.operators:
-        by_type[counter.type] = by_type.get(counter.type, 0.0) + counter.latency_s
+    by_type = summed((counter.type, counter.latency_s) for counter in row.operators)
     total_s = sum(by_type.values())
     longest = sorted(by_type.items(), key=lambda item: -item[1])[:_MOST_TYPES]
     shares = [f"{kind} {percent(time_s / total_s)}" for kind, time_s in longest if time_s > 0]

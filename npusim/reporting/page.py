@@ -345,11 +345,11 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 
 def cells_table(
-    headings: Sequence[str], rows: Sequence[Sequence[Cell]], *names: str, **options: Any
+    headings: Sequence[str], rows: Sequence[Any], title: str = "", name: str = "", **options: Any
 ) -> Table:
     """Return a table of cells that are known already: words on the left, amounts on the right."""
     columns = [Column("", heading, lambda row, i=i: row[i]) for i, heading in enumerate(headings)]
-    return Table(columns, rows, *names, **options)
+    return Table(columns, rows, title, name, **options)
 
 
 def _is_empty(cell: Cell) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rich.text import Text
@@ -47,8 +48,13 @@ def _aim(result: Placement) -> str:
     return "latency" if result.requests == 1 else "time between two inferences"
 
 
+def _minimised(result: Placement) -> tuple[str, str]:
+    """Return the field that is minimised, and its unit."""
+    return ("energy_j", "J") if result.minimise == "energy" else ("latency_s", "s")
+
+
 def _bars(result: Placement) -> Figure | None:
-    name, unit = ("energy_j", "J") if result.minimise == "energy" else ("latency_s", "s")
+    name, unit = _minimised(result)
     values = {"best placement": getattr(result, name)}
     values |= {f"all on {alone.device.upper()}": getattr(alone, name) for alone in result.alone}
     colours = {f"all on {device.upper()}": colour for device, colour in DEVICE_COLOURS.items()}
@@ -57,7 +63,7 @@ def _bars(result: Placement) -> Figure | None:
 
 def _operator_bars(result: Placement) -> Figure:
     """Return what each group costs on each device; the bar of the device that runs it is filled."""
-    name, unit = ("energy_j", "J") if result.minimise == "energy" else ("latency_s", "s")
+    name, unit = _minimised(result)
     groups = result.groups[:_MOST_BARS]
     series, colours = {}, {}
     for device in result.devices:
@@ -110,7 +116,7 @@ def _operators(result: Placement) -> Table:
     costs = {pair: [figure(cut) for cut in result.cuts if (cut.first, cut.rest) == pair] for pair in pairs}
     least = {pair: min((v for v in values if v is not None), default=None) for pair, values in costs.items()}
 
-    def cut_cost(group: PlacedGroup, pair: tuple[str, str]) -> Cell:
+    def cut_cost(pair: tuple[str, str], group: PlacedGroup) -> Cell:
         if (group.name, *pair) not in cuts:
             return ""
         value = figure(cuts[group.name, *pair])
@@ -121,28 +127,19 @@ def _operators(result: Placement) -> Table:
         cut = cuts.get((group.name, *pairs[0]))
         return Amount(cut.transfer_bytes, "B") if cut else ""
 
-    columns = (
-        Column("", "operator", lambda group: LongName(group.name, _JOINTS)),
-        *(
-            Column("", device, lambda group, device=device: _cost(result, group, device), words=False)
-            for device in result.devices
-        ),
-        Column("device", "on", layout={"style": _CHOSEN}),
-        *(
-            Column(
-                "",
-                f"{pair[0]} up to\nhere, {pair[1]}",
-                lambda group, pair=pair: cut_cost(group, pair),
-                words=False,
-            )
-            for pair in pairs
-        ),
-        *([Column("", "\ntransfers", transfers)] if pairs else []),
-    )
+    columns = [Column("", "operator", lambda group: LongName(group.name, _JOINTS))]
+    for device in result.devices:
+        cost = partial(_cost, result, device)
+        columns.append(Column("", device, cost, words=False))
+    columns.append(Column("device", "on", layout={"style": _CHOSEN}))
+    for pair in pairs:
+        heading = f"{pair[0]} up to\nhere, {pair[1]}"
+        columns.append(Column("", heading, partial(cut_cost, pair), words=False))
+    columns += [Column("", "\ntransfers", transfers)] if pairs else []
     return Table(columns, result.groups, "Operators", gap=1)
 
 
-def _cost(result: Placement, group: PlacedGroup, device: str) -> Text:
+def _cost(result: Placement, device: str, group: PlacedGroup) -> Text:
     cost = group.costs[device]
     value, unit = (cost.latency_s, "s") if result.minimise == "latency" else (cost.energy_j, "J")
     text = "-" if value is None else engineering(value, unit)
@@ -272,21 +269,26 @@ def _front_notes(front: MapFront) -> list[str]:
 
 def _front_figure(front: MapFront) -> Figure:
     """Return energy over latency, with devices alone and the placement that was asked for."""
-    figure = blank_figure()
-    figure.add_scatter(
-        x=[point.latency_s for point in front.points],
-        y=[point.energy_j for point in front.points],
+    axes = amount_axis("latency", "s"), amount_axis("energy", "J")
+    figure = blank_figure(xaxis=axes[0], yaxis=axes[1], height=420)
+
+    def place(point: Any) -> tuple[float, float]:
+        return point.latency_s, point.energy_j
+
+    add_marks(
+        figure,
+        "front",
+        front.points,
+        place,
+        {},
+        lambda point: point.mapping,
         mode="lines+markers",
         line={"shape": "hv", "color": COLOURS[1]},
-        name="front",
-        text=[point.mapping for point in front.points],
         hovertemplate="%{text}<br>%{x:.3~s}s, %{y:.3~s}J<extra></extra>",
     )
     symbols = ("square", "diamond", "triangle-up", "star")
     for i, (name, point) in enumerate(_others(front)):
         marker = {"size": 12, "symbol": symbols[i % 4], "color": COLOURS[(i + 2) % len(COLOURS)]}
         label = name.replace("\n", " ")
-        place = (point.latency_s, point.energy_j)
-        add_marks(figure, label, [place], lambda at: at, marker, lambda _, label=label: label)
-    figure.update_layout(xaxis=amount_axis("latency", "s"), yaxis=amount_axis("energy", "J"), height=420)
+        add_marks(figure, label, [point], place, marker, lambda _, label=label: label)
     return figure

@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from rich.console import RenderableType
 
 from npusim.reporting.charts import Figure, amount_bars, line_figure
 from npusim.reporting.engineering import engineering
@@ -107,18 +108,16 @@ def _capacities(result: Followed) -> Table:
     def style(each: Any) -> str:
         return _CHOSEN if each.capacity == result.capacity else ""
 
+    def total_bar(each: Any) -> RenderableType:
+        return bar(each.total_s, longest, "green" if style(each) else "cyan", 24)
+
     columns = (
         Column("capacity", text="{}"),
         Column("compilations", "compiled", text="{}x"),
         Column("latency_s", "latency"),
         Column("total_s", "total"),
         Column("memory_bytes", "memory"),
-        Column(
-            "",
-            "",
-            lambda each: bar(each.total_s, longest, "green" if style(each) else "cyan", 24),
-            "terminal",
-        ),
+        Column("", "", total_bar, "terminal"),
     )
     return Table(columns, result.capacities, "Capacities", "capacities-of-ways", style=style)
 
@@ -189,16 +188,13 @@ def _even(result: Followed) -> list[str]:
 
 
 def _time_figure(result: Followed) -> Figure:
-    series = {
-        str(way.name): (list(range(len(way.cumulative_s))), way.cumulative_s) for way in result.strategies
-    }
-    styles = {
-        str(way.name): {"line": {"color": COLOURS[i], "shape": "hv", "dash": _DASHES[i % len(_DASHES)]}}
-        for i, way in enumerate(result.strategies)
-    }
-    return line_figure(
-        series, {"title": "updates"}, seconds_axis("time spent so far", log=False), styles=styles
-    )
+    series, styles = {}, {}
+    for i, way in enumerate(result.strategies):
+        line = {"color": COLOURS[i], "shape": "hv", "dash": _DASHES[i % len(_DASHES)]}
+        series[str(way.name)] = (list(range(len(way.cumulative_s))), way.cumulative_s)
+        styles[str(way.name)] = {"line": line}
+    spent = seconds_axis("time spent so far", log=False)
+    return line_figure(series, {"title": "updates"}, spent, styles=styles)
 
 
 def _rate_figure(result: Followed) -> Figure | None:
