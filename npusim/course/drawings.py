@@ -41,7 +41,7 @@ def curves(
     x_axis: Mapping[str, Any],
     y_axis: Mapping[str, Any],
 ) -> go.Figure:
-    """Return curves over one axis, told apart by colour and dash, and a line where the slider stands (`at`).
+    """Return curves over one axis, and a line where the slider stands (`at`).
 
     `lines` has a value for each `x` by name; the axes are settings as from `npusim.reporting.html`.
     """

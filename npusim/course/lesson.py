@@ -1,4 +1,4 @@
-"""A lesson as a declaration: a question, sliders with pictures, an exercise; and the notebook that shows it."""
+"""Lessons as declarations, and the notebook that shows a lesson."""
 
 from __future__ import annotations
 
