@@ -53,7 +53,7 @@ def named_things() -> Iterator[str]:
         for entry in json.loads(_npusim("list", catalogue, "--format", "json"))["entries"]:
             yield f"{catalogue} {entry['name']}"
     for path in (ROOT / "npusim").rglob("*.py"):
-        numbered = re.match(r'"""(\d+\. .+)', path.read_text(encoding="utf-8"))
+        numbered = re.match(r'r?"""(\d+\. .+)', path.read_text(encoding="utf-8"))
         if numbered:
             yield f"lesson {numbered.group(1)}"
     for name in sorted(dir(npusim)):

@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import runpy
 import shlex
 import threading
 from contextlib import closing
@@ -21,9 +22,9 @@ from websockets.sync.client import connect
 
 import npusim
 from npusim.cli.program import run
-from npusim.course.catalogue import Lesson, lessons
+from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.design import KNOBS, Design, offered
-from npusim.course.parts import checked
+from npusim.course.lesson import Exercise, write_notebook
 from npusim.course.server import LOOPBACK, bound_socket, serve
 
 pytestmark = pytest.mark.usefixtures("own_main")
@@ -58,16 +59,18 @@ def client() -> Client:
     return Client(int(said.get(timeout=120).rstrip("/").rpartition(":")[2]))
 
 
-@pytest.mark.parametrize("lesson", lessons(), ids=NAMES)
-def test_a_lesson_runs_as_a_script_and_accepts_its_own_answer(lesson: Lesson) -> None:
-    module = import_module(lesson.module)
-    outputs, defined = module.app.run()
-    assert module.app._config.app_title == f"{lesson.number}. {lesson.title}"
+@pytest.mark.parametrize("page", lessons(), ids=NAMES)
+def test_a_lesson_runs_as_a_script_and_accepts_its_own_answer(page: LessonPage, tmp_path: Path) -> None:
+    lesson = import_module(page.module).LESSON
+    app = runpy.run_path(str(write_notebook(page, lesson, tmp_path)))["app"]
+    outputs, _ = app.run()
+    assert app._config.app_title == f"{page.number}. {page.title}"
     shown = " ".join(getattr(output, "text", "") or "" for output in outputs)
-    assert lesson.title in shown and "Exercise." in shown and "First a guess." in shown
-    right = defined["right"]
-    assert "Right." in checked(f"{right:.6g}", right, "Because. So.").text
-    assert "Not yet" in checked(f"{right * 1.3 + 1:.6g}", right, "Because. So.").text
+    assert page.title in shown and "Exercise." in shown and "First a guess." in shown
+    assert lesson.question.right in lesson.question.options
+    exercise = lesson.exercise
+    assert "Right." in exercise.check(f"{exercise.right:.6g}").text
+    assert "Not yet" in exercise.check(f"{exercise.right * 1.3 + 1:.6g}").text
     assert "Right." not in shown, "the answer stands there before anyone gave it"
 
 
@@ -78,7 +81,7 @@ def test_lessons_are_numbered_from_one() -> None:
 
 @pytest.mark.parametrize("given", ["__import__('os').system('true')", "1+1", "nan(", "", "1e999", "<b>7</b>"])
 def test_what_a_visitor_types_is_a_number_or_nothing(given: str) -> None:
-    shown = checked(given, 2.0, "Because. So.").text
+    shown = Exercise("", 2.0, "Because. So.").check(given).text
     assert "Right." not in shown and "<b>7" not in shown
 
 
@@ -255,4 +258,4 @@ def test_the_explorer_runs_as_a_script_on_every_machine_it_offers() -> None:
             assert knob.sheet_value(soc) in knob.values(soc)
     module = import_module("npusim.course.explorer")
     _, defined = module.app.run()
-    assert set(defined["found"]) == {"A", "B"}
+    assert set(defined["estimates"]) == {"A", "B"}

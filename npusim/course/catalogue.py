@@ -1,4 +1,4 @@
-"""The lessons: notebooks in `lessons/` and of other packages, by the number in their docstring."""
+"""The lessons by number: modules in `lessons/` and of other packages, known by their docstrings."""
 
 from __future__ import annotations
 
@@ -10,53 +10,51 @@ from pathlib import Path
 
 from npusim.plugins import announced, folder_of
 
-_FIRST_LINE = re.compile(r"(\d+)\. (.+?)\.?\n\s*(.*)", re.DOTALL)
+_DOCSTRING = re.compile(r"(\d+)\. ([^\n]+?)\.?\n\n(.+?)(?:\n\n(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """A lesson and where its notebook lies."""
+class LessonPage:
+    """What the docstring of a lesson says, and where its module lies."""
 
     number: int
     name: str
-    """Name of the file, and of its address."""
+    """Name of its address."""
     title: str
     about: str
     """What it answers, in a sentence or two."""
+    introduction: str
+    """Markdown, with `{name}` for numbers that the lesson fills in."""
     path: Path
     module: str
-    """Name of the module."""
 
 
 @cache
-def lessons() -> tuple[Lesson, ...]:
-    """Return every lesson in order.
+def lessons() -> tuple[LessonPage, ...]:
+    """Return the page of every lesson in order, without importing the lesson.
 
     Raises
     ------
     ValueError
-        A notebook's docstring does not begin with a number and a title, or two have one number.
+        A docstring does not begin with a number and a title, or two lessons have one number.
     """
     folder = Path(__file__).with_name("lessons")
-    notebooks = {
-        path.stem: (path, f"npusim.course.lessons.{path.stem}")
-        for path in folder.glob("*.py")
-        if path.stem != "__init__"
-    }
+    names = (path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+    sources = {name: (folder / f"{name}.py", f"npusim.course.lessons.{name}") for name in names}
     for name, entry in announced("npusim.lessons").items():
-        notebooks[name] = folder_of(entry) / f"{entry.module.rpartition('.')[2]}.py", entry.module
-    read = [_read(name, *notebook) for name, notebook in notebooks.items()]
-    by_number = {lesson.number: lesson for lesson in read}
-    if len(by_number) < len(read):
+        sources[name] = folder_of(entry) / f"{entry.module.rpartition('.')[2]}.py", entry.module
+    pages = sorted((_read(name, *source) for name, source in sources.items()), key=lambda page: page.number)
+    if len({page.number for page in pages}) < len(pages):
         raise ValueError(f"{folder}: two lessons have one number")
-    return tuple(by_number[number] for number in sorted(by_number))
+    return tuple(pages)
 
 
-def _read(name: str, path: Path, module: str) -> Lesson:
-    begun = _FIRST_LINE.fullmatch(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
-    if begun is None:
+def _read(name: str, path: Path, module: str) -> LessonPage:
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    parts = _DOCSTRING.fullmatch(docstring)
+    if parts is None:
         raise ValueError(
             f"{path}: the docstring must be a line `number. title`, a blank line, and what it answers"
         )
-    number, title, about = begun.groups()
-    return Lesson(int(number), name, title, " ".join(about.split()), path, module)
+    number, title, about, introduction = parts.groups()
+    return LessonPage(int(number), name, title, " ".join(about.split()), introduction or "", path, module)

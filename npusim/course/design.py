@@ -5,15 +5,20 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from itertools import accumulate
 from typing import Any
 
+import plotly.graph_objects as go
 import yaml
 
 from npusim import Scenario
+from npusim.course.drawings import stacked
 from npusim.course.machine import machine
 from npusim.engines import Estimate
 from npusim.engines.analytical import mapped_estimate
+from npusim.reporting.engineering import engineering
+from npusim.reporting.html import UNIT_COLOURS, amount_axis
 from npusim.workloads import KINDS, load_spec, workload_names
 
 STACKS = {
@@ -28,6 +33,14 @@ STACKS = {
     "": ("none", "quantgr"),
 }
 """Technique stacks that are offered, by kind of workload."""
+_MOST_BARS = 16
+_SHARES = (0.25, 0.5, 0.75, 1.5, 2.0, 3.0, 4.0)
+_TOTALS = (
+    ("latency", "latency_s", "s"),
+    ("energy", "energy_j", "J"),
+    ("DRAM traffic", "dram_bytes", "B"),
+    ("area of the NPU", "area_mm2", "mm²"),
+)
 
 
 @dataclass(frozen=True)
@@ -44,17 +57,13 @@ class Knob:
 
     def sheet_value(self, soc: str) -> float:
         """Return what the data sheet says, in the slider's unit."""
-        held: Any = machine(soc)
-        for part in self.path.split("."):
-            held = getattr(held, part)
-        return float(held) / self.scale
+        value: Any = reduce(getattr, self.path.split("."), machine(soc))
+        return float(value) / self.scale
 
     def values(self, soc: str) -> list[float]:
         """Return what the slider offers, the data sheet's own value among it."""
         own = self.sheet_value(soc)
-        return sorted(
-            {own, *(float(f"{own * share:.3g}") for share in (0.25, 0.5, 0.75, 1.5, 2.0, 3.0, 4.0))}
-        )
+        return sorted({own, *(float(f"{own * share:.3g}") for share in _SHARES)})
 
 
 KNOBS = (
@@ -85,12 +94,6 @@ class Design:
         return cls(soc, workload, stack, tuple(changed))
 
     @property
-    def name(self) -> str:
-        """What pictures call it."""
-        changed = ", ".join(self.settings)
-        return f"{self.workload}, {self.stack}, {self.soc}{f' with {changed}' if changed else ''}"
-
-    @property
     def command(self) -> str:
         """The command line that costs it."""
         words = ["npusim", "estimate", self.workload, "--soc", self.soc, "-t", self.stack]
@@ -110,10 +113,10 @@ class Design:
         for setting in self.settings:
             path, _, value = setting.partition("=")
             *sections, key = path.split(".")
-            held = tree
+            branch = tree
             for section in (["devices"] if sections[0] == "npu" else []) + sections:
-                held = held.setdefault(section, {})
-            held[key] = {"value": value, "source": "explored"}
+                branch = branch.setdefault(section, {})
+            branch[key] = {"value": value, "source": "explored"}
         return str(yaml.safe_dump(tree, sort_keys=False))
 
     @property
@@ -131,21 +134,45 @@ def _scenario(design: Design) -> Scenario:
     return Scenario(design.workload, machine(design.soc, *design.settings), techniques=design.stack)
 
 
-def critical_steps(estimate: Estimate, most: int) -> list[tuple[str, float, str]]:
-    """Return the launch and the operators on the critical path: name, time in s, unit.
+def totals(a: Estimate, b: Estimate) -> str:
+    """Return the totals of two designs side by side, as a table in Markdown."""
+    lines = ["| | A | B | A over B |", "| --- | ---: | ---: | ---: |"]
+    for what, field, unit in _TOTALS:
+        first, second = getattr(a, field), getattr(b, field)
+        shown = (what, engineering(first, unit), engineering(second, unit), f"{first / second:.2f}")
+        lines.append(f"| {' | '.join(shown)} |")
+    return "\n".join(lines)
 
-    Parameters
-    ----------
-    estimate : Estimate
-    most : int
-        Operators that are named, the longest; what the others take is one step at the end.
+
+def critical_path(estimate: Estimate) -> tuple[go.Figure, int]:
+    """Return launch and operators on the critical path as a waterfall, and the number of bars.
+
+    The longest operators have a bar each; the others share one at the end.
     """
-    path = [(one.name, one.critical_s, one.unit) for one in estimate.operators if one.critical_s]
-    longest = set(sorted((time for _, time, _ in path), reverse=True)[:most])
-    named = [step for step in path if step[1] in longest][:most]
-    rest = sum(time for _, time, _ in path) - sum(time for _, time, _ in named)
-    others = [(f"{len(path) - len(named)} more operators", rest, "several")] if len(path) > most else []
-    return [("launch", estimate.launch_s, "launch"), *named, *others]
+    path = [(op.name, op.critical_s, op.unit) for op in estimate.operators if op.critical_s]
+    longest = set(sorted((time for _, time, _ in path), reverse=True)[:_MOST_BARS])
+    named = [step for step in path if step[1] in longest][:_MOST_BARS]
+    steps = [("launch", estimate.launch_s, "launch"), *named]
+    if len(path) > _MOST_BARS:
+        rest = sum(time for _, time, _ in path) - sum(time for _, time, _ in named)
+        steps.append((f"{len(path) - len(named)} more operators", rest, "several"))
+    units = dict.fromkeys(unit for _, _, unit in steps)
+    parts = {
+        unit: {f"{name}, {engineering(time, 's')}": time if of == unit else None for name, time, of in steps}
+        for unit in units
+    }
+    axis = amount_axis("time since the inference was asked for", "s")
+    colours = {**UNIT_COLOURS, "launch": "#bbbbbb", "several": "#888888"}
+    begins = [0.0, *accumulate(time for _, time, _ in steps[:-1])]
+    return stacked(parts, axis, colours, begins), len(steps)
+
+
+def energy_by_part(estimate: Estimate) -> go.Figure:
+    """Return the energy of an inference as one bar of its parts."""
+    bar = f"{engineering(estimate.energy_j, 'J')} an inference"
+    energies = {name: j for name, j in estimate.energy.model_dump().items() if isinstance(j, float) and j > 0}
+    parts = {name.removesuffix("_j"): {bar: energy_j} for name, energy_j in energies.items()}
+    return stacked(parts, amount_axis("energy", "J"), {})
 
 
 def offered() -> tuple[list[str], dict[str, str]]:

@@ -2,31 +2,26 @@
 
 import marimo
 
-app = marimo.App(app_title="Explorer", css_file="lessons/lesson.css", width="medium")
+app = marimo.App(app_title="Explorer", css_file="lesson.css", width="medium")
 
 with app.setup:
     import marimo as mo
 
-    from npusim.course.design import KNOBS, Design, critical_steps, offered, stacks_for
-    from npusim.course.drawings.curves import stacked
-    from npusim.course.drawings.gantt import gantt
-    from npusim.course.figure import Figure
+    from npusim.course.design import KNOBS, Design, critical_path, energy_by_part, offered, stacks_for, totals
+    from npusim.course.drawings import busy_bars, gantt
+    from npusim.course.lesson import Figure, Slider
     from npusim.engines.event import event_estimate
     from npusim.locate import DEFAULT_SOC
-    from npusim.reporting.engineering import engineering
-    from npusim.reporting.html import UNIT_COLOURS, amount_axis
+    from npusim.reporting.html import UNIT_COLOURS
     from npusim.reporting.machine import roofline_figure, sram_figure
 
     SOCS, KINDS = offered()
-    MOST_BARS = 16
 
     def sliders(soc):
         """Return a slider for each knob, where the data sheet has it."""
         return mo.ui.dictionary(
             {
-                knob.path: mo.ui.slider(
-                    steps=knob.values(soc), value=knob.sheet_value(soc), label=knob.label, show_value=True
-                )
+                knob.path: Slider(knob.label, knob.values(soc), knob.sheet_value(soc)).element()
                 for knob in KNOBS
             }
         )
@@ -63,13 +58,11 @@ def _():
 
 @app.cell
 def _(choices):
+    _offers = {name: list(stacks_for(KINDS[choices.value[f"network {name}"]])) for name in ("A", "B")}
     stacks = mo.ui.dictionary(
         {
-            name: mo.ui.dropdown(list(offer), value=offer[min(first, len(offer) - 1)], label="techniques")
-            for name, first, offer in (
-                (one, first, stacks_for(KINDS[choices.value[f"network {one}"]]))
-                for one, first in (("A", 2), ("B", 3))
-            )
+            name: mo.ui.dropdown(offer, value=offer[min(first, len(offer) - 1)], label="techniques")
+            for (name, offer), first in zip(_offers.items(), (2, 3), strict=True)
         }
     )
     knobs_a, knobs_b = sliders(choices.value["machine A"]), sliders(choices.value["machine B"])
@@ -105,41 +98,24 @@ def _(choices, knobs_a, knobs_b, stacks):
         )
         for name, knobs in (("A", knobs_a), ("B", knobs_b))
     }
-    found = {name: design.estimate() for name, design in designs.items()}
-    return designs, found
+    estimates = {name: design.estimate() for name, design in designs.items()}
+    return designs, estimates
 
 
 @app.cell
-def _(designs, found):
-    _a, _b = found["A"], found["B"]
-    _rows = [
-        (
-            what,
-            *(engineering(getattr(one, field), unit) for one in (_a, _b)),
-            getattr(_a, field) / getattr(_b, field),
-        )
-        for what, field, unit in (
-            ("latency", "latency_s", "s"),
-            ("energy", "energy_j", "J"),
-            ("DRAM traffic", "dram_bytes", "B"),
-            ("area of the NPU", "area_mm2", "mm²"),
-        )
-    ]
-    mo.md(
-        "| | A | B | A over B |\n| --- | ---: | ---: | ---: |\n"
-        + "\n".join(f"| {what} | {a} | {b} | {ratio:.2f} |" for what, a, b, ratio in _rows)
-    )
+def _(estimates):
+    mo.md(totals(estimates["A"], estimates["B"]))
     return
 
 
 @app.cell
-def _(designs, found):
+def _(designs, estimates):
     mo.vstack(
         [
             mo.vstack(
                 [
                     mo.md(
-                        f"**Design {name} as a command** (`latency_s` {found[name].latency_s!r})\n\n"
+                        f"**Design {name} as a command** (`latency_s` {estimates[name].latency_s!r})\n\n"
                         f"```console\n{design.command}\n```"
                     ),
                     mo.download(
@@ -165,19 +141,9 @@ def _():
 
 
 @app.cell
-def _(both, found):
-    _units = sorted({unit for one in found.values() for unit, use in one.units.items() if use.busy_s > 0})
-    both.show(
-        stacked(
-            list(found),
-            {
-                unit: [getattr(one.units.get(unit), "busy_s", 0.0) for one in found.values()]
-                for unit in _units
-            },
-            amount_axis("time that each unit works", "s"),
-            UNIT_COLOURS,
-        )
-    )
+def _(both, estimates):
+    _used = {unit for each in estimates.values() for unit, use in each.units.items() if use.busy_s > 0}
+    both.show(busy_bars(estimates, sorted(_used), UNIT_COLOURS))
     return
 
 
@@ -207,30 +173,12 @@ def _():
 
 
 @app.cell
-def _(designs, energy, found, roof, sram, waterfall, which):
-    _one = found[which.value]
-    _steps = critical_steps(_one, MOST_BARS)
-    _kinds = list(dict.fromkeys(unit for _, _, unit in _steps))
-    waterfall.show(
-        stacked(
-            [f"{name}, {engineering(time, 's')}" for name, time, _ in _steps],
-            {kind: [time if unit == kind else None for _, time, unit in _steps] for kind in _kinds},
-            amount_axis("time since the inference was asked for", "s"),
-            {**UNIT_COLOURS, "launch": "#bbbbbb", "several": "#888888"},
-            base=[sum(time for _, time, _ in _steps[:row]) for row in range(len(_steps))],
-        ),
-        height=110 + 42 * len(_steps),
-    )
-    _parts = {name: value for name, value in _one.energy.model_dump().items() if isinstance(value, float)}
-    energy.show(
-        stacked(
-            [f"{engineering(_one.energy_j, 'J')} an inference"],
-            {name.removesuffix("_j"): [value] for name, value in _parts.items() if value > 0},
-            amount_axis("energy", "J"),
-            {},
-        )
-    )
-    roof.show(roofline_figure(_one))
+def _(designs, energy, estimates, roof, sram, waterfall, which):
+    _estimate = estimates[which.value]
+    _path, _steps = critical_path(_estimate)
+    waterfall.show(_path, height=110 + 42 * _steps)
+    energy.show(energy_by_part(_estimate))
+    roof.show(roofline_figure(_estimate))
     sram.show(sram_figure(designs[which.value].scenario.mapped))
     return
 

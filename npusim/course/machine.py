@@ -1,4 +1,4 @@
-"""What the lessons ask of the model: small networks and their estimates, the machine loaded once."""
+"""Networks, machines and estimates of the lessons."""
 
 from __future__ import annotations
 
@@ -35,16 +35,7 @@ def estimate(
 
 
 def gnn(model: str, nodes: int, degree: float, features: int = 256, **keys: object) -> npusim.Graph:
-    """Return a GNN on a random graph of some size; `keys` are those of a workload file of kind gnn.
-
-    Parameters
-    ----------
-    nodes : int
-    degree : float
-        Neighbours of a node.
-    features : int
-        Attributes of a node.
-    """
+    """Return a GNN on a random graph with `degree` neighbours a node; `keys` as in a workload file."""
     structure = npusim.GraphStructure("random", nodes, 2 * round(nodes * degree / 2), features, classes=8)
     spec = GnnSpec.model_validate({"model": model, "dataset": "random", **keys})
     return build_gnn(spec, structure)
@@ -53,12 +44,10 @@ def gnn(model: str, nodes: int, degree: float, features: int = 256, **keys: obje
 def layers(rows: int, width: int, count: int = 8, features: int = 64) -> npusim.Graph:
     """Return products one after the other, each [rows, width] times [width, width], with a ReLU."""
     editor = npusim.Editor(f"{count} layers of {width}")
-    handed, size = editor.input("x", (rows, features), npusim.DType.FP16), features
+    value = editor.input("x", (rows, features), npusim.DType.FP16)
     for number in range(count):
-        weights = editor.constant(f"w{number}", (size, width), npusim.DType.FP16)
-        handed, size = (
-            editor.unary("Relu", editor.matmul(handed, weights, f"layer{number}"), f"relu{number}"),
-            width,
-        )
-    editor.outputs.append(handed)
+        shape = (width if number else features, width)
+        weights = editor.constant(f"w{number}", shape, npusim.DType.FP16)
+        value = editor.unary("Relu", editor.matmul(value, weights, f"layer{number}"), f"relu{number}")
+    editor.outputs.append(value)
     return editor.finish()

@@ -6,7 +6,10 @@ import re
 import socket
 from collections.abc import Callable
 from functools import cache
+from html import escape
+from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import marimo
 import uvicorn
@@ -20,8 +23,9 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from npusim.course.catalogue import lessons
-from npusim.course.start_page import start_page
+from npusim.course.lesson import write_notebook
 from npusim.errors import ConfigError
+from npusim.reporting.html import page, text
 
 LOOPBACK = "127.0.0.1"
 EXPLORER = Path(__file__).with_name("explorer.py")
@@ -65,52 +69,45 @@ class OwnPagesOnly:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        origin = headers.get("origin")
-        if headers.get("host") not in self._hosts or (origin is not None and origin not in self._origins):
-            words = "This server answers pages of its own, under 127.0.0.1 or localhost, and nobody else."
-            await self._refuse(scope, receive, send, 403, words)
+        refusal = self._refusal(scope, Headers(scope=scope))
+        if refusal is not None and scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _REFUSED})
             return
-        refused = _unasked(scope, headers)
-        if refused is not None:
-            await self._refuse(scope, receive, send, *refused)
+        if refusal is not None:
+            status, words = refusal
+            await PlainTextResponse(f"{words}\n", status_code=status)(scope, receive, send)
             return
 
         async def send_with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = [pair for pair in message["headers"] if pair[0] != b"content-security-policy"]
-                message["headers"] = [
-                    *given,
-                    (b"content-security-policy", self._policy),
-                    (b"x-content-type-options", b"nosniff"),
-                    (b"referrer-policy", b"no-referrer"),
-                ]
+                policies = {
+                    b"content-security-policy": self._policy,
+                    b"x-content-type-options": b"nosniff",
+                    b"referrer-policy": b"no-referrer",
+                }
+                others = [pair for pair in message["headers"] if pair[0] not in policies]
+                message["headers"] = [*others, *policies.items()]
             await send(message)
 
         await self._app(scope, receive, send_with_policy)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send, status: int, words: str) -> None:
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """Return status and words for what no page of this server asks; None for what a page asks."""
+        path, origin = scope["path"], headers.get("origin")
+        if headers.get("host") not in self._hosts or (origin is not None and origin not in self._origins):
+            return 403, "This server answers pages of its own, under 127.0.0.1 or localhost, and nobody else."
+        if b"file" in scope["query_string"].lower() or b"%" in scope["query_string"]:
+            return 404, "No other file is opened."  # marimo takes ?file=PATH for a notebook to run
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": _REFUSED})
-            return
-        await PlainTextResponse(f"{words}\n", status_code=status)(scope, receive, send)
-
-
-def _unasked(scope: Scope, headers: Headers) -> tuple[int, str] | None:
-    """Return status and words of what no page of this server asks; None for what one does."""
-    path = scope["path"]
-    if b"file" in scope["query_string"].lower() or b"%" in scope["query_string"]:
-        return 404, "No other file is opened."  # marimo takes ?file=PATH for a notebook to run
-    if scope["type"] == "websocket":
-        return None if _SOCKETS.fullmatch(path) else (404, "No such web socket.")
-    if scope["method"] in _READS:
-        return (404, "Not open.") if "/api/" in path or ".." in path else None
-    if not _WRITES.fullmatch(path):
-        return 405, "Lessons take the positions of sliders and nothing else."
-    length = headers.get("content-length", "")
-    if not length.isdecimal():
-        return 411, "The length must be told."
-    return (413, f"At most {_MOST_BYTES} bytes.") if int(length) > _MOST_BYTES else None
+            return None if _SOCKETS.fullmatch(path) else (404, "No such web socket.")
+        if scope["method"] in _READS:
+            return (404, "Not open.") if "/api/" in path or ".." in path else None
+        if not _WRITES.fullmatch(path):
+            return 405, "Lessons take the positions of sliders and nothing else."
+        length = headers.get("content-length", "")
+        if not length.isdecimal():
+            return 411, "The length must be told."
+        return (413, f"At most {_MOST_BYTES} bytes.") if int(length) > _MOST_BYTES else None
 
 
 @cache
@@ -124,20 +121,39 @@ async def _plotly(_: Request) -> Response:
 
 
 async def _start(_: Request) -> Response:
-    return HTMLResponse(start_page(lessons()))
+    """Answer with the list of lessons, each with its number, title and what it answers, as a link."""
+    entries = "".join(
+        f'<li value="{each.number}"><a href="/lessons/{each.name}/">{escape(each.title)}</a>'
+        f"<br>{escape(each.about)}</li>"
+        for each in lessons()
+    )
+    shown = page(
+        "See the machine work",
+        text(
+            "Each lesson asks for a guess, lets you move the machine, shows the equation with its numbers, "
+            "and ends with an exercise. Figures come from the same model as npusim estimate."
+        ),
+        f"<ol>{entries}</ol>",
+        '<p><a href="/explorer/">Explorer</a>: two designs side by side, with all their pictures</p>',
+        lead="Why is a graph neural network slow on an NPU, and what helps?",
+    )
+    return HTMLResponse(shown)
 
 
-def application(port: int) -> ASGIApp:
+def application(port: int, folder: Path) -> ASGIApp:
     """Return the application: the list of lessons at `/`, and each lesson as an app without its code.
 
     Parameters
     ----------
     port : int
-        Port that it will be reached at.
+        Port that the application will be reached at.
+    folder : Path
+        Where the notebooks of the lessons are written.
     """
     notebooks = marimo.create_asgi_app(quiet=True, include_code=False)
-    for lesson in lessons():
-        notebooks = notebooks.with_app(path=f"/lessons/{lesson.name}", root=str(lesson.path))
+    for each in lessons():
+        notebook = write_notebook(each, import_module(each.module).LESSON, folder)
+        notebooks = notebooks.with_app(path=f"/lessons/{each.name}", root=str(notebook))
     notebooks = notebooks.with_app(path="/explorer", root=str(EXPLORER))
     return Starlette(
         routes=[
@@ -183,25 +199,24 @@ def serve(port: int, ready: Callable[[str], None]) -> None:
     port : int
         0 takes one that is free.
     ready : callable
-        Is given the address of the list of lessons as soon as it can be opened.
+        Called with the address of the list of lessons as soon as the list can be opened.
 
     Raises
     ------
     ConfigError
         The port is taken.
     """
-    with bound_socket(port) as opened:
+    with bound_socket(port) as opened, TemporaryDirectory(prefix="npusim-lessons-") as folder:
         actual = opened.getsockname()[1]
         _warm()
-        server = _Server(
-            uvicorn.Config(
-                application(actual),
-                log_level="error",
-                lifespan="on",
-                ws="websockets-sansio",
-                ws_max_size=_MOST_BYTES,
-            )
+        config = uvicorn.Config(
+            application(actual, Path(folder)),
+            log_level="error",
+            lifespan="on",
+            ws="websockets-sansio",
+            ws_max_size=_MOST_BYTES,
         )
+        server = _Server(config)
         server.when_started = lambda: ready(f"http://{LOOPBACK}:{actual}/")
         server.run(sockets=[opened])
 
@@ -212,16 +227,16 @@ class _Server(uvicorn.Server):
     when_started: Callable[[], None]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and tell."""
+        """Start, then call `when_started`."""
         await super().startup(sockets)
         if self.started:
             self.when_started()
 
 
 def _warm() -> None:
-    """Load what every lesson needs, before anyone waits for a page.
+    """Run an estimate before anyone waits for a page.
 
-    Not in a thread beside the server's start: Python 3.11 parses source in two threads at once with errors.
+    Not in a thread during the server's start: Python 3.11 parses source in two threads at once with errors.
     """
     import npusim
 

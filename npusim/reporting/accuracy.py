@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.text import Text
 
 from npusim.gnn_models.document import AccuracyReport, StackAccuracy
-from npusim.reporting.charts import bar_figure
-from npusim.reporting.page import Column, Page, Plot, Remark, Table
+from npusim.reporting.charts import Figure, bar_figure
+from npusim.reporting.page import Column, Page, Plot, Remark, Table, grouped
 from npusim.reporting.terminal import LongName
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 _WORTH_A_LOOK = 0.005
 """A change of accuracy that is shown in colour: half a point."""
@@ -21,17 +16,14 @@ _MEANING = "agreement: nodes with the baseline's class; difference: largest of a
 
 def accuracy_page(report: AccuracyReport) -> Page:
     """Return the page of accuracies: a table per workload, and the stacks left out with the reason."""
-    workloads = list(dict.fromkeys(result.workload for result in report.results))
+    by_workload = grouped(report.results, lambda result: result.workload)
     skipped = [f"{left.workload}, {left.techniques}: {left.reason}" for left in report.skipped]
     return Page(
-        f"Accuracy: {', '.join(workloads)}",
+        f"Accuracy: {', '.join(by_workload)}",
         subject=f"{_circumstances(report)}; {_MEANING}",
         sections=[
             Plot("Accuracy by technique stack", lambda: _bars(report)),
-            *(
-                Table(_COLUMNS, [r for r in report.results if r.workload == name], name, titled=True)
-                for name in workloads
-            ),
+            *(Table(_COLUMNS, results, name, titled=True) for name, results in by_workload.items()),
         ],
         remarks=[Remark("Left out", skipped, "yellow")],
         document=report,
@@ -89,12 +81,12 @@ _COLUMNS = (
 )
 
 
-def _bars(report: AccuracyReport) -> go.Figure:
+def _bars(report: AccuracyReport) -> Figure:
     """Return a bar for each stack, by workload."""
-    series: dict[str, dict[str, float | None]] = {}
-    for result in report.results:
-        bars = series.setdefault(result.workload, {})
-        bars[f"{result.techniques}, {result.numbers}"] = 100.0 * result.accuracy
+    series = {
+        workload: {f"{r.techniques}, {r.numbers}": 100.0 * r.accuracy for r in results}
+        for workload, results in grouped(report.results, lambda result: result.workload).items()
+    }
     figure = bar_figure(series, {"title": "accuracy (%)", "range": [0, 100]}, "%")
     figure.update_layout(height=160 + 28 * len(report.results))
     figure.for_each_trace(lambda trace: trace.update(text=[f"{value:.1f} %" for value in trace.x]))

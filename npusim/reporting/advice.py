@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from npusim.reporting.engineering import percent
-from npusim.reporting.page import Amount, Column, Page, Remark, Table
+from npusim.reporting.page import FOLD, Amount, Column, Page, Remark, Table, grouped
 from npusim.reporting.terminal import LongName, conditions
-
-if TYPE_CHECKING:
-    from npusim.studies.advice import Advice, Agreement, RewritingAdvice
+from npusim.studies.advice import Advice, Agreement
 
 _STYLES = {"gains": "green", "no gain": "dim", "instead": "dim", "refused": "dim"}
 _JOINTS = "+:"
-_FOLDED = {"overflow": "fold"}
 _MEANING = (
     "gain: inferences a second of the stack over those without the technique; today: whether a model file "
     "can hold it."
@@ -29,7 +24,7 @@ def advice_page(result: Advice) -> Page:
     return Page(
         "Advice",
         (result.workload, result.soc, ""),
-        conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles),
+        conditions(result),
         [_stacks(result), _techniques(result)],
         [
             Remark("Results", numerics, "cyan"),
@@ -73,7 +68,7 @@ def _techniques(result: Advice) -> Table:
         Column("gain", digits="gain_interval"),
         Column("gain_interval", "90 %"),
         Column("today"),
-        Column("", "in the stack", lambda one: LongName(one.stack or "", _JOINTS), layout=_FOLDED),
+        Column("", "in the stack", lambda one: LongName(one.stack or "", _JOINTS), layout=FOLD),
     )
     rows = [one for one in result.techniques if one.gain is not None]
     return Table(columns, rows, name="gains", caption=_MEANING, style=lambda one: _STYLES[one.verdict])
@@ -81,18 +76,12 @@ def _techniques(result: Advice) -> Table:
 
 def _rewritings(result: Advice) -> list[str]:
     """Return a line for each kind of rewriting, at the place that takes most time."""
-    kinds: dict[tuple[str, ...], list[RewritingAdvice]] = {}
-    for one in result.rewritings:
-        kinds.setdefault(tuple(one.opens), []).append(one)
     lines = []
-    for opens, places in kinds.items():
+    for opens, places in grouped(result.rewritings, lambda advice: tuple(advice.opens)).items():
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        regions = {(place.block, place.phase): place.region_share for place in places}
-        where = ", ".join(f"{phase} of {block} {percent(share)}" for (block, phase), share in regions.items())
-        lines.append(
-            f"{places[0].operator}{more} (of the time: {where}): {places[0].what}. It opens "
-            f"{', '.join(opens)}"
-        )
+        regions = dict.fromkeys(f"{p.phase} of {p.block} {percent(p.region_share)}" for p in places)
+        where = f"{places[0].operator}{more} (of the time: {', '.join(regions)})"
+        lines.append(f"{where}: {places[0].what}. It opens {', '.join(opens)}")
     return lines
 
 

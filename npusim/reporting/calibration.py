@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from npusim.reporting.charts import add_guides, blank_figure
+from npusim.calibration.device_report import CalibratedRow, CalibrationReport, FittedParameter
+from npusim.reporting.charts import Figure, add_guides, add_marks, blank_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, seconds_axis
-from npusim.reporting.page import Amount, Cell, Column, Lines, Page, Plot, Remark, Section, Table
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.calibration.device_report import CalibratedRow, CalibrationReport, FittedParameter
+from npusim.reporting.page import (
+    CYAN,
+    Amount,
+    Cell,
+    Column,
+    Lines,
+    Page,
+    Plot,
+    Remark,
+    Section,
+    Table,
+    cells_table,
+    grouped,
+)
 
 FITTED = ("identified", "tied", "loose")
 """Status of a number that moved."""
@@ -73,6 +82,10 @@ def _value(value: float, unit: str) -> Cell:
     return Amount(value, unit, text)
 
 
+def _after(p: FittedParameter) -> Cell:
+    return _value(p.after, p.unit) if p.status in FITTED else "as before"
+
+
 def _interval(p: FittedParameter) -> str:
     low, high = (str(_value(bound, p.unit if p.unit in _PREFIXED else "")) for bound in p.interval)
     return f"[{low}, {high}]" + ("" if p.unit in _PREFIXED else f" {p.unit}".rstrip())
@@ -88,12 +101,10 @@ def _numbers(parameters: Sequence[FittedParameter]) -> list[Section]:
     """Return the numbers that moved; HTML has all."""
     fitted = [p for p in parameters if p.status in FITTED]
     columns = (
-        Column("path", "fitted", layout={"style": "cyan"}),
+        Column("path", "fitted", layout=CYAN),
         Column("", "before", lambda p: _value(p.before, p.unit)),
         Column("before_uncertainty", "uncertainty", only="html", text=percent_text),
-        Column(
-            "", "after", lambda p: _value(p.after, p.unit) if p.status in FITTED else "as before", words=False
-        ),
+        Column("", "after", _after, words=False),
         Column("", "90 % interval", _interval, "html"),
         Column("", "90 % interval", _around, "terminal", words=False),
         Column("", "status", lambda p: p.status + (", at its bound" if p.at_bound else ""), "html"),
@@ -110,21 +121,19 @@ def _numbers(parameters: Sequence[FittedParameter]) -> list[Section]:
 
 def _marks(parameters: Sequence[FittedParameter]) -> list[Remark]:
     """Return what limits the fitted numbers, and the numbers that stayed."""
-    known_together = [p for p in parameters if p.status == "tied" and p.tied_to]
-    tied = [f"{p.path} only with {', '.join(p.tied_to[:_MOST_TIED])}" for p in known_together]
-    loose = [f"{p.path}: the value before is ruled out" for p in parameters if p.status == "loose"]
-    stayed = {
-        status: ", ".join(p.path for p in parameters if p.status == status)
-        for status in ("not identified", "held")
-    }
+    by_status = grouped(parameters, lambda p: str(p.status))
+    tied = [p for p in by_status.get("tied", []) if p.tied_to]
+    loose = by_status.get("loose", [])
+    stayed = {name: [p.path for p in by_status.get(name, [])] for name in ("not identified", "held")}
     return [
-        Remark("tied", tied, "yellow"),
-        Remark("loose", loose, "yellow"),
-        *(Remark(status, [names] if names else []) for status, names in stayed.items()),
+        Remark("tied", [f"{p.path} only with {', '.join(p.tied_to[:_MOST_TIED])}" for p in tied], "yellow"),
+        Remark("loose", [f"{p.path}: the value before is ruled out" for p in loose], "yellow"),
+        *(Remark(status, [", ".join(paths)] if paths else []) for status, paths in stayed.items()),
     ]
 
 
 def _errors(report: CalibrationReport) -> list[Section]:
+    """Return the errors of each family of operators, and what the equations leave out of each operator."""
     columns = (
         Column("", "errors, median", lambda f: f.family + ("" if f.fitted else " (not fitted)")),
         Column("rows", "rows"),
@@ -139,18 +148,15 @@ def _errors(report: CalibrationReport) -> list[Section]:
         f"|predicted / measured - 1|; unseen: predicted by fits to the other of {report.folds} folds; p90: "
         "90 % of those err less; in 90 %: rows inside their predicted interval"
     )
-    model = (
-        Column("", "operator", lambda item: item[0]),
-        Column("", "relative", lambda item: Amount(item[1], "", percent_text(item[1]))),
-    )
     spread = (
         "Standard deviation of an operator's time beyond noise, on rows that the fit did not see; estimates "
         "with the fitted SoC contain it."
     )
-    left_out = list(report.model_error.items())
+    left_out = [(name, Amount(part, "", percent_text(part))) for name, part in report.model_error.items()]
+    title = "What the equations leave out"
     return [
         Table(columns, report.families, "Errors", caption=meaning),
-        Table(model, left_out, "What the equations leave out", caption=spread, only="html"),
+        cells_table(("operator", "relative"), left_out, title, caption=spread, only="html"),
     ]
 
 
@@ -158,9 +164,8 @@ def _conditions(report: CalibrationReport) -> Table:
     environment = dict(report.environment)
     settings = environment.pop("settings", {})
     facts = {"npusim": report.npusim, "SoC": report.soc_title, "date": report.date, **environment, **settings}
-    columns = (Column("", "what", lambda item: item[0]), Column("", "value", lambda item: str(item[1])))
-    rows = [item for item in facts.items() if item[1] is not None]
-    return Table(columns, rows, "Conditions", only="html")
+    rows = [(name, str(value)) for name, value in facts.items() if value is not None]
+    return cells_table(("what", "value"), rows, "Conditions", only="html")
 
 
 def _notes(report: CalibrationReport) -> list[str]:
@@ -189,70 +194,49 @@ def _story(row: CalibratedRow) -> str:
     return "<br>".join(lines)
 
 
-def _families(report: CalibrationReport) -> list[tuple[dict[str, Any], list[CalibratedRow]]]:
-    """Return settings of the trace of each family of operators, and its rows."""
-    families = []
-    for number, name in enumerate(dict.fromkeys(row.family for row in report.rows)):
-        rows = [row for row in report.rows if row.family == name]
-        marker = {
-            "size": 8,
-            "color": COLOURS[number % len(COLOURS)],
-            "symbol": _SYMBOLS[number // len(COLOURS) % len(_SYMBOLS)],
-            "opacity": 0.8,
-        }
-        trace = {
-            "x": [row.measured_s for row in rows],
-            "mode": "markers",
-            "name": name,
-            "marker": marker,
-            "text": [_story(row) for row in rows],
-            "hoverinfo": "text",
-        }
-        families.append((trace, rows))
-    return families
+def _traces(report: CalibrationReport) -> Iterator[tuple[str, list[CalibratedRow], dict[str, Any]]]:
+    """Yield name, rows and marker of each family of operators."""
+    for number, (name, rows) in enumerate(grouped(report.rows, lambda row: row.family).items()):
+        symbol = _SYMBOLS[number // len(COLOURS) % len(_SYMBOLS)]
+        marker = {"size": 8, "color": COLOURS[number % len(COLOURS)], "symbol": symbol, "opacity": 0.8}
+        yield name, rows, marker
 
 
-def _scatter(report: CalibrationReport) -> go.Figure:
+def _scatter(report: CalibrationReport) -> Figure:
     """Return predicted over measured times: hollow before, full after."""
-    figure = blank_figure()
-    for trace, rows in _families(report):
-        marker = trace["marker"]
-        hollow = {**trace, "marker": {**marker, "symbol": f"{marker['symbol']}-open"}}
-        hollow |= {"name": f"{trace['name']}, before", "legendgroup": trace["name"]}
-        before, after = [row.before_s for row in rows], [row.after_s for row in rows]
-        figure.add_scatter(y=before, visible="legendonly", showlegend=False, **hollow)
-        figure.add_scatter(y=after, legendgroup=trace["name"], **trace)
+    figure = blank_figure(xaxis=seconds_axis("measured"), yaxis=seconds_axis("predicted"), height=640)
+    for name, rows, marker in _traces(report):
+        hollow = {**marker, "symbol": f"{marker['symbol']}-open"}
+        before = {"visible": "legendonly", "showlegend": False, "legendgroup": name}
+        add_marks(
+            figure, f"{name}, before", rows, lambda r: (r.measured_s, r.before_s), hollow, _story, **before
+        )
+        add_marks(figure, name, rows, lambda r: (r.measured_s, r.after_s), marker, _story, legendgroup=name)
     pairs = len(figure.data) // 2
     times = [row.measured_s for row in report.rows]
     add_guides(figure, (min(times) / 1.5, max(times) * 1.5), (1.2, 1.0 / 1.2))
     guides = [True] * 3
     shown = {
-        "after": [*(["legendonly", True] * pairs), *guides],
-        "before": [*([True, "legendonly"] * pairs), *guides],
-        "both": [True] * (2 * pairs + 3),
+        "after": ["legendonly", True] * pairs + guides,
+        "before": [True, "legendonly"] * pairs + guides,
+        "both": [True, True] * pairs + guides,
     }
     buttons = [{"label": k, "method": "restyle", "args": [{"visible": v}]} for k, v in shown.items()]
-    figure.update_layout(
-        updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, "x": 1.0, "y": 1.1}],
-        xaxis=seconds_axis("measured"),
-        yaxis=seconds_axis("predicted"),
-        height=640,
-    )
-    return figure
+    menu = {"type": "buttons", "direction": "right", "buttons": buttons, "x": 1.0, "y": 1.1}
+    return figure.update_layout(updatemenus=[menu])
 
 
-def _residuals(report: CalibrationReport) -> go.Figure:
+def _residuals(report: CalibrationReport) -> Figure:
     """Return the errors of rows by operator and size, unseen where the fit used them."""
-    figure = blank_figure()
-    for trace, rows in _families(report):
-        noise = [164.5 * row.noise for row in rows]
-        figure.add_scatter(
-            y=[100.0 * (row.held_out_s / row.measured_s - 1.0) for row in rows],
-            error_y={"type": "data", "array": noise, "thickness": 1, "width": 2},
-            **trace,
-        )
+    unseen = {"title": "unseen predicted / measured - 1 (%)"}
+    figure = blank_figure(xaxis=seconds_axis("measured"), yaxis=unseen, height=540)
+    for name, rows, marker in _traces(report):
+        noise = {"type": "data", "array": [164.5 * row.noise for row in rows], "thickness": 1, "width": 2}
+        add_marks(figure, name, rows, _residual, marker, _story, error_y=noise)
     for level, dash in ((0.0, "solid"), (20.0, "dot"), (-20.0, "dot")):
         figure.add_hline(y=level, line={"color": "#999", "dash": dash, "width": 1})
-    unseen = {"title": "unseen predicted / measured - 1 (%)"}
-    figure.update_layout(xaxis=seconds_axis("measured"), yaxis=unseen, height=540)
     return figure
+
+
+def _residual(row: CalibratedRow) -> tuple[float, float]:
+    return row.measured_s, 100.0 * (row.held_out_s / row.measured_s - 1.0)

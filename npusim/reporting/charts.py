@@ -10,19 +10,23 @@ from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    from plotly.graph_objects import Figure as Figure
+else:  # plotly is imported with the first figure
+    Figure = object
 
+Span = tuple[float, float, str, str]
+"""Begin (s), length (s), track, and what the bar says when touched."""
 _FLATTENS = 10.0
 """Ratio of the longest to the shortest bar from which a linear axis would flatten the short ones."""
 _MOST_MARKS = 1000
 """Marks from which the graphics card draws them."""
 
 
-def blank_figure() -> go.Figure:
+def blank_figure(**layout: Any) -> Figure:
     """Return a figure without traces; the plotting library is imported on first use."""
-    import plotly.graph_objects as go
+    from plotly.graph_objects import Figure
 
-    return go.Figure()
+    return Figure(layout=layout)
 
 
 def bar_figure(
@@ -34,7 +38,7 @@ def bar_figure(
     colours: Mapping[str, str] | None = None,
     hover: Callable[[str, str], str] | None = None,
     height: int = 0,
-) -> go.Figure:
+) -> Figure:
     """Return horizontal bars, names down the side.
 
     Parameters
@@ -50,7 +54,10 @@ def bar_figure(
     height : int
         In pixels; 0: what the bars need.
     """
-    figure = blank_figure()
+    names = list(dict.fromkeys(name for values in series.values() for name in values))
+    rows = len(names) * (len(series) if mode == "group" else 1)
+    height = height or (150 + 18 * (rows + len(names)) if mode == "group" else 100 + 34 * rows)
+    figure = blank_figure(barmode=mode, xaxis=axis, yaxis=names_axis(names), height=height)
     for number, (label, values) in enumerate(series.items()):
         amounts = [None if value is None else engineering(value, unit) for value in values.values()]
         texts = [f"{escape(name)}, {escape(label)}: {a}" for name, a in zip(values, amounts, strict=True)]
@@ -63,10 +70,6 @@ def bar_figure(
             hovertext=texts if hover is None else [hover(label, name) for name in values],
             hoverinfo="text",
         )
-    names = list(dict.fromkeys(name for values in series.values() for name in values))
-    rows = len(names) * (len(series) if mode == "group" else 1)
-    height = height or (150 + 18 * (rows + len(names)) if mode == "group" else 100 + 34 * rows)
-    figure.update_layout(barmode=mode, xaxis=axis, yaxis=names_axis(names), height=height)
     return figure
 
 
@@ -76,7 +79,7 @@ def amount_bars(
     values: Mapping[str, float | None],
     colours: Mapping[str, str] | None = None,
     linear: bool = False,
-) -> go.Figure | None:
+) -> Figure | None:
     """Return a bar for each name with its amount; None where no name has one.
 
     The axis is logarithmic where it would flatten short bars, unless `linear`.
@@ -88,13 +91,12 @@ def amount_bars(
     far_apart = not linear and len(positive) == len(known) and max(positive) > _FLATTENS * min(positive)
     scale = log_axis(axis, unit, min(positive) / 2, max(positive)) if far_apart else amount_axis(axis, unit)
     figure = bar_figure({"": known}, scale, unit, height=130 + 30 * len(known))
-    figure.update_traces(
+    return figure.update_traces(
         marker={"color": [(colours or {}).get(name, COLOURS[0]) for name in known]},
         text=[engineering(value, unit) for value in known.values()],
         textposition="auto",
         hovertemplate="%{y}: %{text}<extra></extra>",
     )
-    return figure
 
 
 def line_figure(
@@ -105,21 +107,20 @@ def line_figure(
     mode: str = "lines",
     height: int = 420,
     styles: Mapping[str, Mapping[str, Any]] | None = None,
-) -> go.Figure:
+) -> Figure:
     """Return a line or dots through the points of each series, x and y; styles are settings of a series."""
-    figure = blank_figure()
+    figure = blank_figure(xaxis=x_axis, yaxis=y_axis, height=height)
     for number, (name, (x, y)) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
-        drawn = {"line": {"color": colour}} if "lines" in mode else {"marker": {"color": colour, "size": 10}}
+        style = {"line": {"color": colour}} if "lines" in mode else {"marker": {"color": colour, "size": 10}}
         figure.add_scatter(
-            **{"x": x, "y": y, "name": name, "mode": mode, **drawn, **(styles or {}).get(name, {})}
+            **{"x": x, "y": y, "name": name, "mode": mode, **style, **(styles or {}).get(name, {})}
         )
-    figure.update_layout(xaxis=x_axis, yaxis=y_axis, height=height)
     return figure
 
 
 def add_marks(
-    figure: go.Figure,
+    figure: Figure,
     name: str,
     points: Sequence[Any],
     at: Callable[[Any], tuple[Any, Any]],
@@ -130,22 +131,13 @@ def add_marks(
     """Draw a mark for each point; `at` returns where, `hover` what it says when touched."""
     places = [at(point) for point in points]
     draw = figure.add_scattergl if len(points) > _MOST_MARKS else figure.add_scatter
-    draw(
-        x=[x for x, _ in places],
-        y=[y for _, y in places],
-        mode="markers",
-        name=name,
-        marker=marker,
-        text=None if hover is None else [hover(point) for point in points],
-        hoverinfo="skip" if hover is None else "text",
-        **settings,
-    )
+    trace = {"mode": "markers", "name": name, "marker": marker, "hoverinfo": "text" if hover else "skip"}
+    text = None if hover is None else [hover(point) for point in points]
+    draw(x=[x for x, _ in places], y=[y for _, y in places], text=text, **(trace | settings))
 
 
-def add_spans(
-    figure: go.Figure, name: str, colour: str, spans: Sequence[tuple[float, float, str, str]], **place: int
-) -> None:
-    """Draw spans of time as bars: begin, length (s), track and what the bar says when touched."""
+def add_spans(figure: Figure, name: str, colour: str, spans: Sequence[Span], **place: int) -> None:
+    """Draw spans of time as bars; `place` is the row and column of a figure of several."""
     begins, lengths, tracks, stories = (list(column) for column in zip(*spans, strict=True))
     figure.add_bar(
         base=begins,
@@ -160,14 +152,9 @@ def add_spans(
     )
 
 
-def add_guides(figure: go.Figure, ends: tuple[float, float], shares: Iterable[float]) -> None:
+def add_guides(figure: Figure, ends: tuple[float, float], shares: Iterable[float]) -> None:
     """Draw the line of agreement, and dotted ones so many times above or below it."""
     for share in (1.0, *shares):
-        figure.add_scatter(
-            x=list(ends),
-            y=[share * end for end in ends],
-            mode="lines",
-            line={"color": "#999", "width": 1, "dash": "solid" if share == 1.0 else "dot"},
-            hoverinfo="skip",
-            showlegend=False,
-        )
+        line = {"color": "#999", "width": 1, "dash": "solid" if share == 1.0 else "dot"}
+        y = [share * end for end in ends]
+        figure.add_scatter(x=list(ends), y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
-from npusim.engines import Estimate, LanguageFigures
+from npusim.engines import Estimate, OperatorCost
+from npusim.engines.estimate import Mapping as OperatorMapping
 from npusim.graph import Phase
+from npusim.mapping import Mapped
 from npusim.metrics import METRICS, unit_of
-from npusim.reporting.charts import amount_bars, bar_figure
+from npusim.reporting.charts import Figure, amount_bars, bar_figure
 from npusim.reporting.engineering import engineering, last_digit, last_digit_of_rate, percent
 from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, seconds_axis
 from npusim.reporting.machine import block_diagram, forms_section, roofline_figure, sram_section
 from npusim.reporting.page import (
+    CYAN,
     Amount,
     Cell,
     Column,
@@ -30,16 +34,10 @@ from npusim.reporting.page import (
     Table,
     part,
     sections_of,
+    summed,
 )
 from npusim.reporting.terminal import LongName, conditions, counted, share_bar
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.engines import OperatorCost
-    from npusim.engines.estimate import Mapping as OperatorMapping
-    from npusim.mapping import Mapped
-    from npusim.studies.elasticity import Elasticity
+from npusim.studies.elasticity import Elasticity
 
 _MOST_OPERATORS = 15
 """Operators that get a line; the JSON document and HTML hold all."""
@@ -70,6 +68,30 @@ _ENERGIES = {
     "idle_j": "idle devices",
 }
 _HELD = {"weights_held": "weights", "activations_held": "activ.", "outputs_held": "outputs"}
+_BY_TOKEN = {
+    "time of a token": ("token_s", "s"),
+    "tokens": ("tokens_per_s", "/s"),
+    "time to first token": ("time_to_first_token_s", "s"),
+    "energy of a token": ("energy_per_token_j", "J"),
+}
+_OPERATOR_DETAILS = {
+    "macs": "MAC",
+    "grid_utilisation": "grid used",
+    "sram_read_bytes": "SRAM read",
+    "sram_written_bytes": "SRAM written",
+    "energy_j": "energy",
+    "power_w": "power",
+    "mapping.split": "split",
+    "mapping.tiles": "tiles",
+    "mapping.mpe_mode": "MPE mode",
+    "mapping.order": "loop order",
+    "mapping.row_blocks": "row blocks",
+    "mapping.column_blocks": "column blocks",
+    "mapping.depth_blocks": "depth blocks",
+}
+_WIDE = {"min_width": 14}
+_CRITICAL = "critical: its part of the latency; busy: its busiest unit's work; span: first transfer to last."
+_BUSY = "busy: its busiest unit's work, as a share of the time between two inferences of a context."
 
 
 def estimate_page(
@@ -104,8 +126,7 @@ def estimate_page(
             *_operators(estimate),
             *(timeline_sections(estimate.timeline, helpful) if "timeline" in vars(estimate) else ()),
             _energy(estimate),
-            *_tilings_and_traffic(estimate),
-            _roofline(estimate),
+            *_details(estimate),
             None if mapped is None else Later(lambda: _of_machine(estimate, mapped())),
             Later(lambda: _memory_and_provenance(estimate)),
         ],
@@ -122,13 +143,11 @@ def circumstances(estimate: Estimate) -> str:
     """Return the line below the title: machine, formats, how the network runs, engine."""
     machine = estimate.provenance.get("soc_title", estimate.soc)
     on_npu = any("." in op.unit for op in estimate.operators)
-    tiles = estimate.tiles if on_npu else 0
-    how = conditions(estimate.hint, estimate.requests, tiles, estimate.contexts, estimate.npu_tiles)
     wider = estimate.source_precision not in (None, *re.split(r"\W+", estimate.precision))
     precision = estimate.precision + (f" (the file: {estimate.source_precision})" if wider else "")
     form = estimate.provenance.get("form", "")
-    stored = f"form {form}; " if form else ""
-    return f"{machine}; {precision}; {stored}{how}; {estimate.engine} engine"
+    parts = [machine, precision, f"form {form}" if form else "", conditions(estimate, None if on_npu else 0)]
+    return "; ".join(filter(None, [*parts, f"{estimate.engine} engine"]))
 
 
 def _figures(estimate: Estimate) -> Figures:
@@ -136,7 +155,7 @@ def _figures(estimate: Estimate) -> Figures:
         return METRICS[name].title, engineering(getattr(estimate, name), unit_of(name))
 
     pairs = dict(map(figure, _FIRST))
-    interval = estimate.latency_interval_s
+    interval, language = estimate.latency_interval_s, estimate.language
     if interval is not None:
         last = last_digit(interval)
         value, low, high = (engineering(s, "s", last) for s in (estimate.latency_s, *interval))
@@ -149,26 +168,21 @@ def _figures(estimate: Estimate) -> Figures:
     pairs["work"] = engineering(estimate.macs, "MAC")
     if estimate.tiles:  # without work for the NPU its own figures say nothing
         pairs |= dict(map(figure, _OF_NPU))
-    if estimate.language is not None:
-        pairs |= _by_token(estimate.language)
+    if language is not None:
+        pairs |= {name: engineering(getattr(language, key), unit) for name, (key, unit) in _BY_TOKEN.items()}
     known = [name for name in METRICS if getattr(estimate, name, None) is not None]
     more = [figure(name) for name in known if name not in (*_FIRST, *_OF_NPU)]
     return Figures(list(pairs.items()), more)
 
 
-def _by_token(language: LanguageFigures) -> dict[str, str]:
-    """Return what a user of a language model sees."""
-    return {
-        "time of a token": engineering(language.token_s, "s"),
-        "tokens": engineering(language.tokens_per_s, "/s"),
-        "time to first token": engineering(language.time_to_first_token_s, "s"),
-        "energy of a token": engineering(language.energy_per_token_j, "J"),
-    }
-
-
 def part_s(op: OperatorCost) -> float:
     """Return what an operator adds to the latency; with several requests in flight how long it works (s)."""
     return op.busy_s if op.critical_s is None else op.critical_s
+
+
+def _whole_s(estimate: Estimate) -> float:
+    """Return the latency, or with several requests the time between two inferences of a context (s)."""
+    return estimate.latency_s if estimate.requests == 1 else estimate.contexts / estimate.throughput_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +195,11 @@ class TimeByRegion:
     """Calls of runtimes, outside of the operators; 0 with several requests in flight."""
     units: Sequence[str]
     """Units that work, the busiest first."""
-    by_phase: dict[Phase, dict[str, float]]
+    by_phase: Mapping[Phase, Mapping[str, float]]
     """Phase, then unit; phases in the order of the enumeration."""
-    by_block: dict[str, dict[Phase, float]]
+    by_block: Mapping[str, Mapping[Phase, float]]
     """Block, in order of execution, then phase."""
-    control: dict[str, tuple[int, float]]
+    control: Mapping[str, tuple[int, float]]
     """Types of control-flow operators: how many, and their time; the longest first."""
 
     @property
@@ -196,29 +210,19 @@ class TimeByRegion:
 
 def time_by_region(estimate: Estimate) -> TimeByRegion:
     """Return where the time of an estimate goes."""
-    single = estimate.requests == 1
-    units: dict[str, float] = {}
-    phases: dict[Phase, dict[str, float]] = {phase: {} for phase in Phase}
-    blocks: dict[str, dict[Phase, float]] = {}
-    control: dict[str, tuple[int, float]] = {}
-    for op in estimate.operators:
-        seconds = part_s(op)
-        if seconds <= 0.0:
-            continue
-        units[op.unit] = units.get(op.unit, 0.0) + seconds
-        in_phase, in_block = phases[op.phase], blocks.setdefault(op.block, {})
-        in_phase[op.unit] = in_phase.get(op.unit, 0.0) + seconds
-        in_block[op.phase] = in_block.get(op.phase, 0.0) + seconds
-        if op.control_flow:
-            count, before = control.get(op.type, (0, 0.0))
-            control[op.type] = count + 1, before + seconds
+    working = [(op, part_s(op)) for op in estimate.operators if part_s(op) > 0.0]
+    units = summed((op.unit, s) for op, s in working)
+    phases = {phase: summed((op.unit, s) for op, s in working if op.phase == phase) for phase in Phase}
+    blocks = dict.fromkeys(op.block for op, _ in working)
+    control = summed((op.type, s) for op, s in working if op.control_flow)
+    counts = Counter(op.type for op, _ in working if op.control_flow)
     return TimeByRegion(
-        whole_s=estimate.latency_s if single else estimate.contexts / estimate.throughput_per_s,
-        launch_s=estimate.launch_s if single else 0.0,
+        whole_s=_whole_s(estimate),
+        launch_s=estimate.launch_s if estimate.requests == 1 else 0.0,
         units=sorted(units, key=lambda unit: -units[unit]),
         by_phase={phase: sums for phase, sums in phases.items() if sums},
-        by_block=blocks,
-        control=dict(sorted(control.items(), key=lambda item: -item[1][1])),
+        by_block={block: summed((op.phase, s) for op, s in working if op.block == block) for block in blocks},
+        control={kind: (counts[kind], control[kind]) for kind in sorted(control, key=lambda k: -control[k])},
     )
 
 
@@ -234,120 +238,91 @@ def _regions(times: TimeByRegion, single: bool) -> list[Section]:
 
     phases = [row(phase.value, sums) for phase, sums in times.by_phase.items()]
     launch = [row(LAUNCH, {"": times.launch_s})] if times.launch_s > 0.0 else []
-    units = (Column(f"{unit}_s", unit) for unit in times.units)
     blocks = [
         row(name, {phase.value: s for phase, s in sums.items()}, mostly=max(sums, key=sums.__getitem__).value)
         for name, sums in times.by_block.items()
     ]
     ranked = sorted(blocks, key=lambda block: -block["total_s"])
-    longest = [block["name"] for block in ranked]
-    shown = [block for block in blocks if block["name"] in longest[:_MOST_BLOCKS]]
     others = ranked[_MOST_BLOCKS:]
+    shown = [block for block in blocks if block not in others]
     rest = row(f"{len(others)} more blocks", {"": sum(block["total_s"] for block in others)})
-    left = f", the {len(shown)} longest of {len(longest)}" if others else ""
-    of_phases = (Column(f"{phase.value}_s", phase.value, only="html") for phase in times.by_phase)
+    left = f", the {len(shown)} longest of {len(blocks)}" if others else ""
     control = [row(name, {"": s}, count=count) for name, (count, s) in times.control.items()]
-    count = sum(each["count"] for each in control)
+    count = sum(count for count, _ in times.control.values())
     whole = [row("all of them", {"": times.control_s}, count=count)] if len(control) > 1 else []
     what = "the latency" if single else "the time between two inferences of a context"
+    names = [phase.value for phase in times.by_phase]
+    units = [Column(f"{unit}_s", unit) for unit in times.units]
+    of_phases = [Column(f"{name}_s", name, only="html") for name in names]
+    by_phase = _shares("time by phase", "phases", units, phases + launch)
+    by_block = _shares("time by block", "blocks", of_phases, blocks, shown + [rest] * bool(others))
+    by_type = _shares("control flow", "control", [Column("count", "operators")], control + whole)
+    share = percent(times.control_s / times.whole_s)
     return [
         Plot(
             f"Where {what} goes: phases by unit",
             lambda: _stacked(phases, times.units, UNIT_COLOURS),
-            _shares("time by phase", "phases", units, phases + launch),
+            by_phase,
         ),
         Plot(
             f"Blocks of the network by phase{left}",
-            lambda: _stacked(shown, [phase.value for phase in times.by_phase], _PHASE_COLOURS),
-            _shares("time by block", "blocks", of_phases, blocks, shown + [rest] * bool(others)),
+            lambda: _stacked(shown, names, _PHASE_COLOURS),
+            by_block,
         ),
-        _shares(
-            "control flow",
-            "control",
-            [Column("count", "operators")],
-            control + whole,
-            title=f"Control flow: {percent(times.control_s / times.whole_s)} of the time",
-        ),
+        replace(by_type, title=f"Control flow: {share} of the time"),
     ]
 
 
 def _shares(
-    heading: str,
-    name: str,
-    between: Iterable[Column],
-    rows: Sequence[Any],
-    terminal: Sequence[Any] | None = None,
-    title: str = "",
+    heading: str, name: str, between: Iterable[Column], rows: Sequence[Any], terminal: Any = None
 ) -> Table:
     """Return a table of times with their shares, as numbers and as bars."""
     columns = (
-        Column("name", heading, layout={"min_width": 14}),
+        Column("name", heading, layout=_WIDE),
         *between,
         Column("total_s", "in all"),
         Column("share"),
         Column("", "", lambda row: share_bar(row["share"]), "terminal"),
         Column("mostly", "mostly", only="terminal"),
     )
-    return Table(columns, rows, title, name, terminal=terminal, detail=True)
+    return Table(columns, rows, "", name, terminal=terminal, detail=True)
 
 
-def _stacked(rows: Sequence[Any], parts: Sequence[str], colours: Mapping[str, str]) -> go.Figure:
+def _stacked(rows: Sequence[Any], parts: Sequence[str], colours: Mapping[str, str]) -> Figure:
     """Return a bar for each row, stacked of its parts."""
     series = {name: {row["name"]: row.get(f"{name}_s", 0.0) for row in rows} for name in parts}
     return bar_figure(series, seconds_axis("", log=False), "s", mode="stack", colours=colours)
 
 
 def _units(estimate: Estimate) -> Plot:
-    units = [{"name": name, **use.model_dump()} for name, use in estimate.units.items()]
-    used = {unit["name"]: unit["busy_s"] for unit in units if unit["busy_s"] > 0}
-    busy = sorted((unit for unit in units if unit["busy_s"] > 0), key=lambda unit: -unit["utilisation"])
+    units = [{"name": name, **dict(use)} for name, use in estimate.units.items()]
+    used = {name: use.busy_s for name, use in estimate.units.items() if use.busy_s > 0}
+    busy = sorted((u for u in units if u["busy_s"] > 0), key=lambda unit: -unit["utilisation"])
     if estimate.dispatch_s > 0.0:
         share = estimate.dispatch_s * estimate.throughput_per_s / estimate.contexts
         busy.append({"name": "calls of the NPU", "busy_s": estimate.dispatch_s, "utilisation": share})
     columns = (
-        Column("name", "unit", layout={"style": "cyan", "min_width": 8}),
+        Column("name", "unit", layout={**CYAN, "min_width": 8}),
         Column("busy_s", "busy"),
         Column("utilisation", "of the time"),
         Column("", "", lambda unit: share_bar(unit["utilisation"]), "terminal"),
     )
-    return Plot(
-        "Busy time of the units",
-        lambda: amount_bars("busy", "s", used, UNIT_COLOURS),
-        Table(columns, units, name="units", terminal=busy),
-    )
-
-
-_OPERATOR_DETAILS = {
-    "macs": "MAC",
-    "grid_utilisation": "grid used",
-    "sram_read_bytes": "SRAM read",
-    "sram_written_bytes": "SRAM written",
-    "energy_j": "energy",
-    "power_w": "power",
-    "mapping.split": "split",
-    "mapping.tiles": "tiles",
-    "mapping.mpe_mode": "MPE mode",
-    "mapping.order": "loop order",
-    "mapping.row_blocks": "row blocks",
-    "mapping.column_blocks": "column blocks",
-    "mapping.depth_blocks": "depth blocks",
-}
+    table = Table(columns, units, name="units", terminal=busy)
+    return Plot("Busy time of the units", lambda: amount_bars("busy", "s", used, UNIT_COLOURS), table)
 
 
 def _operators(estimate: Estimate) -> list[Section]:
     """Return the costliest operators as bars, and a table: of the costliest on the terminal, else of all."""
-    single = estimate.requests == 1
+    single, whole_s = estimate.requests == 1, _whole_s(estimate)
     working = sorted((op for op in estimate.operators if op.busy_s > 0), key=lambda op: -part_s(op))
     if not working:
         return [Text("No operator takes time: all are views of their inputs.")]
-    whole_s = estimate.latency_s if single else estimate.contexts / estimate.throughput_per_s
-    launch: dict[str, Any] = dict.fromkeys(("busy_s", "span_s", "dram_bytes"), "")
-    launch["critical_s"] = estimate.launch_s
+    launch = {"busy_s": "", "span_s": "", "dram_bytes": "", "critical_s": estimate.launch_s}
     has_launch = single and estimate.launch_s > _WORTH_A_LINE * whole_s
-    shown = [*working[:_MOST_OPERATORS], *([launch] if has_launch else [])]
+    critical, busy = Column("critical_s", "critical"), Column("busy_s", "busy")
 
     def share(row: Any) -> Cell:
-        return part((row["critical_s"] if row is launch else part_s(row)) / whole_s)
+        return part((estimate.launch_s if row is launch else part_s(row)) / whole_s)
 
     def name(row: Any) -> Cell:
         return Text(LAUNCH, style="dim") if row is launch else LongName(row.name, _JOINTS, below=row.fused)
@@ -359,67 +334,53 @@ def _operators(estimate: Estimate) -> list[Section]:
         Column("name", "operator", name),
         Column("block", only="html"),
         Column("phase", only="html"),
-        Column("unit", layout={"style": "cyan"}),
+        Column("unit", layout=CYAN),
         Column("precision", "format", only="html"),
         Column("latency_s", "latency", only="html"),
-        *([Column("critical_s", "critical")] if single else []),
-        *([] if single else [Column("busy_s", "busy")]),
+        critical if single else busy,
         Column("", "share", share, "terminal"),
-        *([Column("busy_s", "busy")] if single else []),
+        *([busy] if single else []),
         Column("span_s", "span", only="terminal"),
         Column("dram_bytes", "DRAM"),
         *(Column(key, heading, only="html") for key, heading in _OPERATOR_DETAILS.items()),
         Column("bound", "bound", bound),
     )
-    others = [part_s(op) for op in working[_MOST_OPERATORS:]]
-    return [
-        _operator_bars(estimate, working[:_MOST_BARS], len(working) - _MOST_BARS),
-        Table(
-            columns,
-            estimate.operators,
-            "All operators",
-            "operators",
-            _other_operators(others, whole_s, single),
-            terminal=shown,
-            gap=1,
-        ),
-    ]
+    meaning = _CRITICAL if single else _BUSY
+    others = working[_MOST_OPERATORS:]
+    if others:
+        longest, count = part_s(others[0]), counted(len(others), "more operator")
+        share_text = percent(longest / whole_s)
+        meaning = f"{count} of at most {engineering(longest, 's')} each ({share_text}). {meaning}"
+    shown = [*working[:_MOST_OPERATORS], *([launch] if has_launch else [])]
+    table = Table(columns, estimate.operators, "All operators", "operators", meaning, terminal=shown, gap=1)
+    return [_operator_bars(single, working), table]
 
 
-def _other_operators(others_s: Sequence[float], whole_s: float, single: bool) -> str:
-    meaning = (
-        "critical: its part of the latency; busy: its busiest unit's work; span: first transfer to last."
-        if single
-        else "busy: its busiest unit's work, as a share of the time between two inferences of a context."
-    )
-    if not others_s:
-        return meaning
-    longest, count = others_s[0], counted(len(others_s), "more operator")
-    return f"{count} of at most {engineering(longest, 's')} each ({percent(longest / whole_s)}). {meaning}"
+def _operator_bars(single: bool, working: Sequence[OperatorCost]) -> Plot:
+    """Return the costliest operators as bars, coloured by unit."""
+    by_name = {op.name: op for op in working[:_MOST_BARS]}
+    ops = by_name.values()
 
-
-def _operator_bars(estimate: Estimate, ops: Sequence[OperatorCost], left: int) -> Plot:
-    by_name = {op.name: op for op in ops}
-
-    def draw() -> go.Figure:
+    def draw() -> Figure:
         series = {
             unit: {op.name: part_s(op) if op.unit == unit else None for op in ops}
             for unit in dict.fromkeys(op.unit for op in ops)
         }
+        axis = seconds_axis("", log=False)
         figure = bar_figure(
             series,
-            seconds_axis("", log=False),
+            axis,
             "s",
             mode="overlay",
             colours=UNIT_COLOURS,
-            hover=lambda unit, name: _story(by_name[name]),
+            hover=lambda _, name: _story(by_name[name]),
         )
-        figure.update_traces(text=[f"{engineering(part_s(op), 's')}, {op.bound}" for op in ops])
-        return figure
+        return figure.update_traces(text=[f"{engineering(part_s(op), 's')}, {op.bound}" for op in ops])
 
-    title = "Operators: part of the latency, and what bounds each" if estimate.requests == 1 else "Operators"
-    more = f"; {left} more take at most {engineering(part_s(ops[-1]), 's')} each" if left > 0 else ""
-    return Plot(title + more, draw)
+    title = "Operators: part of the latency, and what bounds each" if single else "Operators"
+    left = len(working) - _MOST_BARS
+    least = engineering(min(map(part_s, ops)), "s")
+    return Plot(f"{title}; {left} more take at most {least} each" if left > 0 else title, draw)
 
 
 def _story(op: OperatorCost) -> str:
@@ -436,7 +397,7 @@ def _energy(estimate: Estimate) -> Plot:
     energies = estimate.energy.model_dump().items()
     parts = {_ENERGIES.get(name, name): energy_j for name, energy_j in energies if energy_j > 0.0}
     columns = (
-        Column("", "energy by part", lambda row: row[0], layout={"min_width": 14}),
+        Column("", "energy by part", lambda row: row[0], layout=_WIDE),
         Column("", "", lambda row: Amount(row[1], "J")),
         Column("", "share", lambda row: part(row[1] / estimate.energy_j)),
         Column("", "", lambda row: share_bar(row[1] / estimate.energy_j), "terminal"),
@@ -448,13 +409,13 @@ def _energy(estimate: Estimate) -> Plot:
     )
 
 
-def _tilings_and_traffic(estimate: Estimate) -> list[Section]:
-    """Return the tilings and the traffic of operators for the terminal; HTML has them by operator."""
-    ops = _slowest(estimate)
-    on_npu = [op for op in ops if op.mapping is not None]
-    name = Column("", "traffic", lambda op: LongName(op.name, _JOINTS))
+def _details(estimate: Estimate) -> list[Section]:
+    """Return tilings and traffic of operators for the terminal, and the roofline: the slowest first."""
+    slowest = sorted((op for op in estimate.operators if op.latency_s > 0), key=lambda op: -op.latency_s)
+    points = {point.operator: point for point in estimate.roofline.points}
+    levels = dict.fromkeys(level for point in points.values() for level in point.intensity)
     tilings = (
-        Column("", "mapping", name.show),
+        Column("", "mapping", _operator_name),
         *(
             Column("", heading, lambda op, i=i: _tiling(op.mapping)[i], words=i < 3)
             for i, heading in enumerate(("split", "mode", "stays", "a tile", "in blocks"))
@@ -462,7 +423,7 @@ def _tilings_and_traffic(estimate: Estimate) -> list[Section]:
         Column("grid_utilisation", "grid"),
     )
     traffic = (
-        name,
+        Column("", "traffic", _operator_name),
         Column("dram_read_bytes", "DRAM read"),
         Column("", "written", lambda op: Amount(op.dram_bytes - op.dram_read_bytes, "B")),
         Column("sram_read_bytes", "SRAM read"),
@@ -470,34 +431,7 @@ def _tilings_and_traffic(estimate: Estimate) -> list[Section]:
         Column("energy_j", "energy"),
         Column("power_w", "power"),
     )
-    return [
-        Table(tilings, on_npu, most=_MOST_DETAILED, only="terminal", detail=True),
-        Table(traffic, ops, most=_MOST_DETAILED, only="terminal", detail=True),
-    ]
-
-
-def _slowest(estimate: Estimate) -> list[OperatorCost]:
-    return sorted((op for op in estimate.operators if op.latency_s > 0), key=lambda op: -op.latency_s)
-
-
-def _tiling(m: OperatorMapping) -> tuple[str, ...]:
-    """Return split, MPE mode, stationary operand, size of a tile and number of blocks."""
-    size = f"{m.rows}x{m.columns}" + (f"x{m.depth}" if m.order else "")
-    blocks = f"{m.row_blocks}x{m.column_blocks}" + (f"x{m.depth_blocks}" if m.order else "")
-    if m.strips > 1:
-        blocks = f"{m.strips}x {blocks}"
-    split = "1 tile" if m.split == "single" else f"{m.split} / {m.tiles}"
-    return split, m.mpe_mode or "", _HELD.get(m.order or "", ""), size, blocks
-
-
-def _roofline(estimate: Estimate) -> Section:
-    """Return each operator's rate, its operations for a byte of DRAM, and its lowest ceiling."""
-    points = estimate.roofline.points
-    by_name = {point.operator: point for point in points}
-    shown = [by_name[op.name] for op in _slowest(estimate) if op.name in by_name]
-    levels = dict.fromkeys(level for point in points for level in point.intensity)
-
-    columns = (
+    roofline = (
         Column("operator", "roofline", lambda point: LongName(point.operator, _JOINTS)),
         Column("ops_per_s", "rate", lambda point: Amount(point.ops_per_s, "OP/s")),
         Column("intensity.dram", "OP/B DRAM", text="{:,.3g}"),
@@ -509,9 +443,30 @@ def _roofline(estimate: Estimate) -> Section:
         Column("ops", "operations", only="html"),
         *(Column(f"intensity.{level}", only="html") for level in levels if level != "dram"),
     )
-    table = Table(columns, points, name="roofline.points", terminal=shown, most=_MOST_DETAILED, detail=True)
+    most: Any = {"most": _MOST_DETAILED, "detail": True}
+    on_npu = [op for op in slowest if op.mapping is not None]
+    shown = [points[op.name] for op in slowest if op.name in points]
+    rates = Table(roofline, estimate.roofline.points, name="roofline.points", terminal=shown, **most)
     title = "Roofline: each operator below the ceilings of its unit"
-    return Plot(title, lambda: roofline_figure(estimate), table)
+    return [
+        Table(tilings, on_npu, only="terminal", **most),
+        Table(traffic, slowest, only="terminal", **most),
+        Plot(title, lambda: roofline_figure(estimate), rates),
+    ]
+
+
+def _operator_name(op: OperatorCost) -> Cell:
+    return LongName(op.name, _JOINTS)
+
+
+def _tiling(m: OperatorMapping) -> tuple[str, ...]:
+    """Return split, MPE mode, stationary operand, size of a tile and number of blocks."""
+    size = f"{m.rows}x{m.columns}" + (f"x{m.depth}" if m.order else "")
+    blocks = f"{m.row_blocks}x{m.column_blocks}" + (f"x{m.depth_blocks}" if m.order else "")
+    if m.strips > 1:
+        blocks = f"{m.strips}x {blocks}"
+    split = "1 tile" if m.split == "single" else f"{m.split} / {m.tiles}"
+    return split, m.mpe_mode or "", _HELD.get(m.order or "", ""), size, blocks
 
 
 def _of_machine(estimate: Estimate, mapped: Mapped) -> list[Plot]:

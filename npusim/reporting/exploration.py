@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
+from npusim.explore import SweepResult
+from npusim.explore.fronts import Front
+from npusim.explore.search import SearchResult
+from npusim.explore.sensitivity import Influence
 from npusim.metrics import METRICS, unit_of
-from npusim.reporting.charts import add_marks, blank_figure, line_figure
+from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, GREY, log_axis
-from npusim.reporting.page import Amount, Cell, Column, Lines, Page, Plot, Remark, Table, remarks_of
+from npusim.reporting.page import FOLD, Amount, Cell, Column, Lines, Page, Plot, Remark, Table, remarks_of
 from npusim.reporting.terminal import drawn_table, grid
 from npusim.units import format_quantity
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.explore import SweepResult
-    from npusim.explore.fronts import Front
-    from npusim.explore.search import SearchResult
-    from npusim.explore.sensitivity import Influence
 
 _MOST_ROWS = 1000
 _MOST_LINES = 2000
@@ -91,8 +87,9 @@ class _Rows:
         self.names, self.cells = names, cells
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        layout = {"overflow": None, "no_wrap": True}
         columns = [
-            Column("", name, lambda row, i=i: row[i], words=not i, layout={"overflow": None, "no_wrap": True})
+            Column("", name, lambda row, i=i: row[i], words=not i, layout=layout)
             for i, name in enumerate(self.names)
         ]
         table = drawn_table(Table(columns, self.cells))
@@ -141,27 +138,22 @@ def pareto_page(front: Front) -> Page:
 
 def _best_points(front: Front) -> Table:
     """Return the best point in each metric and the knee, a column each."""
-
-    def worth(name: str) -> Callable[[Mapping[str, Any]], float]:
-        return lambda row: METRICS[name].sign * float(row[name])
-
-    chosen = {f"best {name}": min(front.rows, key=worth(name)) for name in front.minimise}
+    chosen = {f"best {name}": _best(front, name) for name in front.minimise}
     chosen["knee"] = front.knee
-    bounds = [name for name in _BOUNDS if name in front.knee]
+
+    def shown(row: Mapping[str, Any]) -> Callable[[str], str]:
+        return lambda name: shown_value(name, row[name], front.units)
+
     columns = [
         Column("", "", lambda name: Text(name, style="bold" if name in front.minimise else "")),
-        *(
-            Column(
-                "",
-                heading,
-                lambda name, row=row: shown_value(name, row[name], front.units),
-                words=False,
-                layout={"overflow": "fold"},
-            )
-            for heading, row in chosen.items()
-        ),
+        *(Column("", name, shown(row), words=False, layout=FOLD) for name, row in chosen.items()),
     ]
+    bounds = [name for name in _BOUNDS if name in front.knee]
     return Table(columns, [_POINT, *front.minimise, *bounds, *front.axes], "Best points")
+
+
+def _best(front: Front, name: str) -> dict[str, Any]:
+    return min(front.rows, key=lambda row: METRICS[name].sign * float(row[name]))
 
 
 def _points(front: Front) -> Table:
@@ -187,50 +179,46 @@ def _cell(front: Front, name: str, value: Any) -> Cell:
     return shown if isinstance(value, str) else Amount(value, _unit(front, name), shown)
 
 
-def _described(front: Front, row: dict[str, Any], separator: str = ", ") -> str:
-    metrics = [
-        f"{METRICS[name].title} {shown_value(name, row[name], front.units)}" for name in front.minimise
-    ]
-    knobs = [f"{name} {shown_value(name, row[name], front.units)}" for name in front.axes if name in row]
-    return separator.join(metrics + knobs)
+def _described(front: Front, row: Mapping[str, Any], separator: str = ", ") -> str:
+    named = [(METRICS[name].title, name) for name in front.minimise]
+    named += [(name, name) for name in front.axes if name in row]
+    return separator.join(f"{title} {shown_value(name, row[name], front.units)}" for title, name in named)
 
 
-def _scatter(front: Front) -> go.Figure:
+def _scatter(front: Front) -> Figure:
     """Return the front over its first two metrics; the colour is the third one."""
     rows, names = front.rows, front.minimise
-    x, y = names[0], names[-1] if len(names) < 2 else names[1]
+    x, y, colour = names[0], names[-1] if len(names) < 2 else names[1], names[2] if len(names) > 2 else None
+    drawn = [*rows, *front.beaten, front.knee]
+    figure = blank_figure(xaxis=_scale(x, drawn), yaxis=_scale(y, drawn), height=560)
     marker: dict[str, Any] = {"size": 7, "color": COLOURS[0], "opacity": 0.85}
-    if len(names) > 2:
-        marker |= {"color": [row[names[2]] for row in rows], "colorscale": "Viridis", "showscale": True}
-        marker["colorbar"] = {
-            "title": {"text": METRICS[names[2]].title, "side": "top"},
+    if colour is not None:
+        scale = {
+            "title": {"text": METRICS[colour].title, "side": "top"},
             "tickformat": "~s",
             "nticks": 5,
-            "ticksuffix": unit_of(names[2]),
+            "ticksuffix": unit_of(colour),
             "orientation": "h",
             "y": 1.02,
             "yanchor": "bottom",
             "thickness": 12,
         }
-    figure = blank_figure()
+        values = [row[colour] for row in rows]
+        marker |= {"color": values, "colorscale": "Viridis", "showscale": True, "colorbar": scale}
+        figure.update_layout(margin={"t": 80})
+
+    def place(row: Mapping[str, Any]) -> tuple[Any, Any]:
+        return row[x], row[y]
+
+    def story(row: Mapping[str, Any]) -> str:
+        return f"point {row[_POINT]}<br>" + _described(front, row, "<br>")
+
     if front.beaten:
         grey = {"size": 4, "color": GREY, "opacity": 0.5}
-        add_marks(figure, "dominated points", front.beaten, lambda row: (row[x], row[y]), grey)
-    add_marks(
-        figure,
-        "front",
-        rows,
-        lambda row: (row[x], row[y]),
-        marker,
-        lambda row: f"point {row[_POINT]}<br>" + _described(front, row, "<br>"),
-    )
+        add_marks(figure, "dominated points", front.beaten, place, grey)
+    add_marks(figure, "front", rows, place, marker, story)
     star = {"size": 16, "color": COLOURS[1], "symbol": "star", "line": {"width": 1, "color": "#000000"}}
-    story = _described(front, front.knee, "<br>")
-    add_marks(figure, "knee", [front.knee], lambda row: (row[x], row[y]), star, lambda row: story)
-    drawn = [*rows, *front.beaten, front.knee]
-    figure.update_layout(xaxis=_scale(x, drawn), yaxis=_scale(y, drawn), height=560)
-    if len(names) > 2:
-        figure.update_layout(margin={"t": 80})
+    add_marks(figure, "knee", [front.knee], place, star, lambda row: _described(front, row, "<br>"))
     return figure
 
 
@@ -242,7 +230,7 @@ def _scale(name: str, rows: list[Any]) -> dict[str, Any]:
     return {"title": title, "tickformat": "~s", "ticksuffix": unit_of(name)}
 
 
-def _parallel(front: Front) -> go.Figure:
+def _parallel(front: Front) -> Figure:
     """Return the front's points as lines across knobs and metrics."""
     rows = front.rows[:: max(1, -(-len(front.rows) // _MOST_LINES))]
     names = [*front.axes, *front.minimise]

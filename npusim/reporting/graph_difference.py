@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from npusim.graph import Graph, GraphDifference
-from npusim.reporting.engineering import engineering
-from npusim.reporting.page import Amount, Column, Page, Plot, Section, Table
+from npusim.graph.difference import OperatorSummary
+from npusim.reporting.charts import Figure, add_marks, blank_figure
+from npusim.reporting.page import Amount, Column, Page, Plot, Table, cells_table
 from npusim.reporting.terminal import counted
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.graph.difference import OperatorSummary
 
 _MOST_OPERATORS = 12
 _COLOURS = {"unchanged": "#bbbbbb", "removed": "#ee6677", "added": "#228833", "changed": "#ccbb44"}
@@ -21,26 +16,30 @@ _COLOURS = {"unchanged": "#bbbbbb", "removed": "#ee6677", "added": "#228833", "c
 
 def difference_page(difference: GraphDifference, graphs: tuple[Graph, Graph] | None = None) -> Page:
     """Return totals before and after, the operators that differ, and in HTML both graphs as pictures."""
-    before, after = difference.before, difference.after
+    both = difference.before, difference.after
     totals = [
-        ("operators", str(before.operators), str(after.operators)),
-        ("MACs", engineering(before.macs, ""), engineering(after.macs, "")),
-        ("bytes read and written", engineering(before.bytes, "B"), engineering(after.bytes, "B")),
+        ("operators", *(Amount(side.operators, "", str(side.operators)) for side in both)),
+        ("MACs", *(Amount(side.macs) for side in both)),
+        ("bytes read and written", *(Amount(side.bytes, "B") for side in both)),
     ]
-    columns = [
-        Column("", heading, lambda row, i=i: row[i], words=not i)
-        for i, heading in enumerate(("total", before.techniques, after.techniques))
-    ]
-    sections: list[Section | None] = [
-        Table(columns, totals, "Totals", "totals"),
+    states = {
+        state: [operator.name for operator in getattr(difference, state)]
+        for state in ("removed", "added", "changed")
+    }
+    count = sum(map(len, states.values()))
+    differ = f"{counted(count, 'operator')} differ." if count else "The two graphs are the same."
+    title = f"{difference.workload}: {both[0].techniques} -> {both[1].techniques}"
+    headings = ("total", *(side.techniques for side in both))
+    sections = [
+        cells_table(headings, totals, "Totals", "totals"),
         _operators("Removed", difference.removed),
         _operators("Added", difference.added),
         _changes(difference),
-        *(_pictures(difference, *graphs) if graphs is not None else ()),
+        *(
+            Plot(f"{when}: {side.techniques}", lambda graph=graph: _drawn(graph, states))
+            for when, side, graph in zip(("Before", "After"), both, graphs or (), strict=False)
+        ),
     ]
-    count = len(difference.removed) + len(difference.added) + len(difference.changed)
-    differ = f"{counted(count, 'operator')} differ." if count else "The two graphs are the same."
-    title = f"{difference.workload}: {before.techniques} -> {after.techniques}"
     return Page(title, subject=title, sections=sections, conclusion=differ)
 
 
@@ -70,21 +69,9 @@ def _changes(difference: GraphDifference) -> Table | None:
     return Table(columns, rows, "Changed", "changed", most=_MOST_OPERATORS) if rows else None
 
 
-def _pictures(difference: GraphDifference, before: Graph, after: Graph) -> list[Plot]:
-    """Return both graphs drawn, operators that differ in colour."""
-    removed = dict.fromkeys((operator.name for operator in difference.removed), "removed")
-    added = dict.fromkeys((operator.name for operator in difference.added), "added")
-    changed = dict.fromkeys((operator.name for operator in difference.changed), "changed")
-    return [
-        Plot(f"Before: {difference.before.techniques}", lambda: _drawn(before, removed | changed)),
-        Plot(f"After: {difference.after.techniques}", lambda: _drawn(after, added | changed)),
-    ]
-
-
-def _drawn(graph: Graph, states: Mapping[str, str]) -> go.Figure:
+def _drawn(graph: Graph, states: Mapping[str, Sequence[str]]) -> Figure:
     """Return one graph as a picture: operators in the layers of their longest path from an input."""
     import networkx as nx
-    import plotly.graph_objects as go
 
     drawn = graph.to_networkx()
     drawn.remove_nodes_from([name for name in list(drawn) if name not in graph.operators])
@@ -94,24 +81,15 @@ def _drawn(graph: Graph, states: Mapping[str, str]) -> go.Figure:
         for row, layer in enumerate(layers)
         for column, name in enumerate(layer)
     }
-    figure = go.Figure()
-    ends = [(place[source], place[target], (None, None)) for source, target in drawn.edges]
-    points = [point for edge in ends for point in edge]
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    figure.add_scatter(x=xs, y=ys, mode="lines", line={"color": "#dddddd"}, hoverinfo="skip", name="tensors")
+    figure = blank_figure(height=max(240, 26 * len(layers)))
+    ends = [at for source, target in drawn.edges for at in (place[source], place[target], (None, None))]
+    add_marks(figure, "tensors", ends, lambda at: at, {}, mode="lines", line={"color": "#dddddd"})
+    state_of = {name: state for state, names in states.items() for name in names}
     for state, colour in _COLOURS.items():
-        names = [name for name in place if states.get(name, "unchanged") == state]
+        names = [name for name in place if state_of.get(name, "unchanged") == state]
+        marker = {"color": colour, "size": 12, "symbol": "square"}
         if names:
-            figure.add_scatter(
-                x=[place[name][0] for name in names],
-                y=[place[name][1] for name in names],
-                mode="markers",
-                marker={"color": colour, "size": 12, "symbol": "square"},
-                text=[f"{name}<br>{graph.operators[name].type}" for name in names],
-                hoverinfo="text",
-                name=state,
+            add_marks(
+                figure, state, names, place.__getitem__, marker, lambda n: f"{n}<br>{graph.operators[n].type}"
             )
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False)
-    figure.update_layout(height=max(240, 26 * len(layers)))
-    return figure
+    return figure.update_xaxes(visible=False).update_yaxes(visible=False)

@@ -74,32 +74,26 @@ _CONFIG = {
 _CLASSES = {"bold green": "kept", "bold red": "missed"}
 """Class of a cell by its style on the terminal."""
 _MOST_ROWS = 1000
+_OWN = ("Note", "Warning")
+"""Headings of remarks that have places of their own."""
 
 
 def rendered(page_: Page, command: str = "") -> str:
     """Return a page as HTML that needs no other file; `command` is the command line behind it."""
-    notes: list[str] = []
-    warnings: list[str] = []
-    headed: list[str] = []
-    for remark in page_.remarks:
-        if remark.heading == "Note":
-            notes += remark.lines
-        elif remark.heading == "Warning":
-            warnings += remark.lines
-        elif remark.lines:
-            headed.append(_heading(remark.title or remark.heading) + bullets(remark.lines))
+    lines = {name: [line for r in page_.remarks if r.heading == name for line in r.lines] for name in _OWN}
+    headed = [r for r in page_.remarks if r.heading not in _OWN and r.lines]
     below = "".join(f"<pre>{escape(as_text(one))}</pre>" for one in page_.supplements)
     return page(
         page_.heading,
         text(page_.subject) if page_.subject else "",
         _links([part.anchor for part in page_.shown if isinstance(part, Lines) and part.anchor]),
-        bullets(warnings, "warning"),
+        bullets(lines["Warning"], "warning"),
         *map(section, page_.shown),
-        *headed,
+        *(_heading(remark.title or remark.heading) + bullets(remark.lines) for remark in headed),
         _further_fields(page_),
         below,
         lead=page_.conclusion or page_.lead,
-        notes=notes,
+        notes=lines["Note"],
         command=command,
     )
 
@@ -282,14 +276,8 @@ def distinguish(figure: go.Figure) -> dict[str, str]:
         known = places.setdefault(kind, [])
         if trace.name not in known:
             known.append(trace.name)
-        number = known.index(trace.name) if several else 0
-        if kind == "bar":
-            swatch = _hatched(trace, number if few else 0)
-        elif kind == "line":
-            swatch = _dashed(trace, number)
-        else:
-            swatch = _marked(trace, number)
-        swatches.setdefault(trace.name, swatch)
+        number = known.index(trace.name) if several and (few or kind != "bar") else 0
+        swatches.setdefault(trace.name, _swatch(trace, kind, number))
     return swatches
 
 
@@ -301,27 +289,26 @@ def _kind(trace: Any) -> str:
     return "line" if "lines" in mode else "dots"
 
 
-def _hatched(trace: Any, number: int) -> str:
-    number %= len(HATCHING)
-    if trace.type == "bar" and not trace.marker.pattern.shape:
-        trace.marker.pattern = {"shape": HATCHING[number], "fgcolor": "#ffffff", "size": 6}
-        return f'<i class="hatch{number}" style="background-color: {_colour(trace)}"></i>'
-    return f'<i style="background-color: {_colour(trace)}"></i>'
-
-
-def _dashed(trace: Any, number: int) -> str:
-    if not trace.line.dash:
-        trace.line.dash = list(DASHES)[number % len(DASHES)]
-    border = DASHES.get(trace.line.dash, "dashed")
-    return f'<i class=line style="border-top: 3px {border} {_colour(trace)}"></i>'
-
-
-def _marked(trace: Any, number: int) -> str:
+def _swatch(trace: Any, kind: str, number: int) -> str:
+    """Set hatching, dashes or symbol by number where none is set, and return the swatch of the legend."""
+    colour = _colour(trace)
+    if kind == "bar":
+        hatch = ""
+        if trace.type == "bar" and not trace.marker.pattern.shape:
+            number %= len(HATCHING)
+            trace.marker.pattern = {"shape": HATCHING[number], "fgcolor": "#ffffff", "size": 6}
+            hatch = f' class="hatch{number}"'
+        return f'<i{hatch} style="background-color: {colour}"></i>'
+    if kind == "line":
+        if not trace.line.dash:
+            trace.line.dash = list(DASHES)[number % len(DASHES)]
+        border = DASHES.get(trace.line.dash, "dashed")
+        return f'<i class=line style="border-top: 3px {border} {colour}"></i>'
     if trace.marker.symbol is None:
         trace.marker.symbol = list(_SYMBOLS)[number % len(_SYMBOLS)]
     symbol = trace.marker.symbol if isinstance(trace.marker.symbol, str) else ""
     glyph = _SYMBOLS.get(symbol.removesuffix("-open"), "●")
-    return f'<i class=mark style="color: {_colour(trace)}">{escape(glyph)}</i>'
+    return f'<i class=mark style="color: {colour}">{escape(glyph)}</i>'
 
 
 def _colour(trace: Any) -> str:
@@ -419,34 +406,32 @@ def table(
     """
     lines = [tuple(row) for row in rows]
     units = [next((c.unit for c in cells if isinstance(c, Amount)), "") for cells in zip(*lines, strict=True)]
-    units = units or [""] * len(heads)
-
-    def drawn(cell: Cell, column: int, tag: str) -> str:
-        shown = str(cell)
-        style = "text" if column in words else ""
-        if isinstance(cell, Text):
-            style = _CLASSES.get(str(cell.style), style)
-        data = ""
-        if isinstance(cell, Amount):
-            data = f' data-value="{"" if cell.value is None else escape(json.dumps(cell.value))}"'
-        elif tag == "th":
-            data = f' data-key="{escape(keys[column])}"' if keys else ""
-            data += f' data-unit="{escape(units[column])}"' if units[column] else ""
-        content = escape(shown)
-        if column in words and len(shown) > _LONGEST_NAME:  # broken where its parts meet
-            content = re.sub(r"([/+])(?=\w)", r"\1<wbr>", content)
-        return f'<{tag} class="{style}"{data}>{content}</{tag}>'
-
-    def line(cells: Sequence[Cell], tag: str) -> str:
-        return f"<tr>{''.join(drawn(cell, i, tag) for i, cell in enumerate(cells))}</tr>"
-
-    body = "".join(line(row, "td") for row in lines)
+    data = [
+        (f' data-key="{escape(key)}"' if keys else "") + (f' data-unit="{escape(unit)}"' if unit else "")
+        for key, unit in zip(keys or heads, units or [""] * len(heads), strict=True)
+    ]
+    head = "".join(_cell("th", name, i in words, data[i]) for i, name in enumerate(heads))
+    body = "".join(
+        f"<tr>{''.join(_cell('td', cell, i in words) for i, cell in enumerate(row))}</tr>" for row in lines
+    )
     wide = "wide many" if len(heads) > _MANY_COLUMNS else "wide"
-    whole = f'<div class="{wide}"><table>{line(heads, "th")}{body}</table></div>'
+    whole = f'<div class="{wide}"><table><tr>{head}</tr>{body}</table></div>'
     if not name:
         return whole
     button = f'<button class=csv data-name="{escape(name)}" onclick="saveCsv(this)">Save as CSV</button>'
     return f'<div class=data id="{escape(name)}">{whole}{button}</div>'
+
+
+def _cell(tag: str, cell: Cell, is_left: bool, data: str = "") -> str:
+    """Return a cell of a table; a long name may be broken where its parts meet."""
+    style = _CLASSES.get(str(cell.style), "") if isinstance(cell, Text) else ""
+    style = style or ("text" if is_left else "")
+    if isinstance(cell, Amount):
+        data = f' data-value="{"" if cell.value is None else escape(json.dumps(cell.value))}"'
+    content = escape(str(cell))
+    if is_left and len(str(cell)) > _LONGEST_NAME:
+        content = re.sub(r"([/+])(?=\w)", r"\1<wbr>", content)
+    return f'<{tag} class="{style}"{data}>{content}</{tag}>'
 
 
 def folded(summary: str, content: str) -> str:

@@ -11,11 +11,13 @@ from rich.text import Text
 
 from npusim.catalogues import Entry, Listing
 from npusim.reporting.engineering import engineering
-from npusim.reporting.page import Column, Table
+from npusim.reporting.page import FOLD, Amount, Column, Table
 from npusim.reporting.terminal import drawn_table, grid
 
 _UNIT_WORDS = {"npu.dpu": "DPU", "npu.dsp": "DSP", "cpu": "CPU", "gpu": "GPU"}
 _NAME = {"style": "bold cyan"}
+_OWN_KEYS = {"name", "kind", "model", "precision", "description", "operators", "macs", "file"}
+"""Keys of a workload that have a column of their own, or none."""
 _OF_OPERATORS = (
     "The DPU runs only the elementwise types that the SoC lists in dpu.eltwise_ops. An operator of another "
     "type is costed by the bytes it moves, with a warning. Free: a view, the same bytes under another shape."
@@ -60,39 +62,37 @@ def _technique_lines(entry: Entry) -> Sequence[str]:
     return entry["summary"], "; ".join(rules)
 
 
+def _input(entry: Entry) -> str:
+    return ", ".join(str(value) for key, value in entry.items() if key not in _OWN_KEYS)
+
+
 def _workloads(entries: Sequence[Entry]) -> RenderableType:
-    own = {"name", "kind", "model", "precision", "description", "operators", "macs", "file"}
     columns = (
         Column("name", layout={**_NAME, "no_wrap": True}),
-        Column("kind", layout={"overflow": "fold"}),
-        Column(
-            "",
-            "input",
-            lambda entry: ", ".join(str(value) for key, value in entry.items() if key not in own),
-            layout={"overflow": "fold"},
-        ),
-        Column("precision", "format", layout={"overflow": "fold"}),
+        Column("kind", layout=FOLD),
+        Column("", "input", _input, layout=FOLD),
+        Column("precision", "format", layout=FOLD),
         Column("operators"),
-        Column("", "MACs", lambda entry: engineering(entry["macs"], ""), words=False),
+        Column("", "MACs", lambda entry: Amount(entry["macs"])),
     )
     return drawn_table(Table(columns, entries))
 
 
 def _ops(entries: Sequence[Entry]) -> RenderableType:
+    columns = (
+        Column("family", layout=_NAME),
+        Column("units", layout=FOLD),
+        Column("types", layout=FOLD),
+    )
     families = groupby(entries, key=lambda entry: (entry["family"], entry["units"]))
     rows = [
-        (
-            family,
-            " ".join(_UNIT_WORDS[unit] for unit in units) or "free",
-            ", ".join(e["name"] for e in members),
-        )
+        {
+            "family": family,
+            "units": " ".join(_UNIT_WORDS[unit] for unit in units) or "free",
+            "types": ", ".join(entry["name"] for entry in members),
+        }
         for (family, units), members in families
     ]
-    columns = (
-        Column("", "family", lambda row: row[0], layout=_NAME),
-        Column("", "units", lambda row: row[1], layout={"overflow": "fold"}),
-        Column("", "types", lambda row: row[2], layout={"overflow": "fold"}),
-    )
     return Group(drawn_table(Table(columns, rows)), Text(), Text(_OF_OPERATORS, style="dim"))
 
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npusim.mapping import sram_contents
+from npusim.engines import Estimate
+from npusim.engines.estimate import RooflinePoint
+from npusim.mapping import Mapped, SramContents, sram_contents
 from npusim.ops import Role, Storage
-from npusim.reporting.charts import add_marks, amount_bars, blank_figure
+from npusim.reporting.charts import Figure, add_marks, amount_bars, blank_figure
 from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, amount_axis, log_axis, seconds_axis
-from npusim.reporting.page import Amount, Column, Plot, Table
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.engines import Estimate
-    from npusim.engines.estimate import RooflinePoint
-    from npusim.mapping import Mapped, SramContents
+from npusim.reporting.page import Amount, Plot, cells_table, grouped
 
 _WIDTH = 360
 """Of a drawing, in pixels: it fits a telephone's screen without being scaled."""
@@ -31,7 +26,7 @@ _GAP = 62
 _OF_GRAPH = (Role.NORM, Role.ADJACENCY, Role.MASK)
 
 
-def roofline_figure(estimate: Estimate) -> go.Figure:
+def roofline_figure(estimate: Estimate) -> Figure:
     """Return each operator's rate over its operations for a byte of DRAM; empty where none uses DRAM."""
     points = [point for point in estimate.roofline.points if point.intensity.get("dram")]
     figure = blank_figure()
@@ -40,9 +35,8 @@ def roofline_figure(estimate: Estimate) -> go.Figure:
     low = min(point.intensity["dram"] for point in points) / 4
     high = max(point.intensity["dram"] for point in points) * 4
     _ceilings(figure, estimate, low, high)
-    units = list(dict.fromkeys(point.unit for point in points))
-    for unit in units:
-        of_unit = [point for point in points if point.unit == unit]
+    units = grouped(points, lambda point: point.unit)
+    for unit, of_unit in units.items():
         marker = {"color": UNIT_COLOURS.get(unit, GREY), "size": 11, "line": {"width": 1, "color": "#fff"}}
         add_marks(figure, unit, of_unit, lambda p: (p.intensity["dram"], p.ops_per_s), marker, _rate_story)
     rates = [point.ops_per_s for point in points]
@@ -61,7 +55,7 @@ def _rate_story(point: RooflinePoint) -> str:
     return f"<b>{escape(point.operator)}</b><br>{rate}, {share} of {escape(point.limit)}"
 
 
-def _ceilings(figure: go.Figure, estimate: Estimate, low: float, high: float) -> None:
+def _ceilings(figure: Figure, estimate: Estimate, low: float, high: float) -> None:
     """Draw the ceilings of the units in use: bandwidths as slopes, peak rates as levels."""
     units = {point.unit for point in estimate.roofline.points}
     formats = {(p.unit, f) for p in estimate.roofline.points for f in p.precision.split(" x ")}
@@ -88,14 +82,11 @@ def sram_section(mapped: Mapped) -> Plot:
     """Return what lies in SRAM while each operator runs, tensor by tensor."""
     contents = sram_contents(mapped)
     layers = _layers(contents)
-    columns = [
-        Column("", "operator", lambda i: contents.operators[i]),
-        *(
-            Column("", name, lambda i, held=held: Amount(float(held[i]), "B"))
-            for name, held in layers.items()
-        ),
+    rows = [
+        (name, *(Amount(float(bytes_held[i]), "B") for bytes_held in layers.values()))
+        for i, name in enumerate(contents.operators)
     ]
-    table = Table(columns, range(len(contents.operators)), name="sram", only="html")
+    table = cells_table(("operator", *layers), rows, "", "sram", only="html")
     return Plot("What lies in SRAM", lambda: sram_figure(mapped), table)
 
 
@@ -106,23 +97,24 @@ def _layers(contents: SramContents) -> dict[str, Any]:
         "other tensors that stay": contents.others,
         "tiles of the operator": contents.working,
     }
-    return {name: held for name, held in layers.items() if held.any()}
+    return {name: bytes_held for name, bytes_held in layers.items() if bytes_held.any()}
 
 
-def sram_figure(mapped: Mapped) -> go.Figure:
+def sram_figure(mapped: Mapped) -> Figure:
     """Return what lies in SRAM over time, tensor by tensor; empty where nothing does."""
     contents = sram_contents(mapped)
-    figure = blank_figure()
     if not contents.operators:
-        return figure
+        return blank_figure()
+    time = seconds_axis("time, operator after operator", log=False)
+    figure = blank_figure(height=420, xaxis=time, yaxis=amount_axis("bytes in SRAM", "B"))
     results = zip(mapped.decisions.groups, mapped.results, strict=True)
     latency_s = {group.main: float(result["latency_s"]) for group, result in results}
     ends_s = np.cumsum([latency_s[name] for name in contents.operators])
-    for number, (name, held) in enumerate(_layers(contents).items()):
+    for number, (name, bytes_held) in enumerate(_layers(contents).items()):
         colour = "#dddddd" if name == "tiles of the operator" else COLOURS[number % len(COLOURS)]
         figure.add_scatter(
             x=np.concatenate(([0.0], np.repeat(ends_s, 2)[:-1])),
-            y=np.repeat(held, 2),
+            y=np.repeat(bytes_held, 2),
             stackgroup="sram",
             name=name,
             mode="lines",
@@ -130,16 +122,10 @@ def sram_figure(mapped: Mapped) -> go.Figure:
             customdata=np.repeat(np.array(contents.operators, object), 2),
             hovertemplate=f"{escape(name)}: %{{y:.3~s}}B<br>at %{{customdata}}<extra></extra>",
         )
-    figure.add_scatter(
-        x=[0.0, float(ends_s[-1])],
-        y=[contents.capacity_bytes] * 2,
-        mode="lines",
-        name=f"capacity {engineering(contents.capacity_bytes, 'B')}",
-        line={"color": "#000000", "dash": "dash", "width": 1.5},
-        hoverinfo="name",
-    )
-    axis = seconds_axis("time, operator after operator", log=False)
-    figure.update_layout(height=420, xaxis=axis, yaxis=amount_axis("bytes in SRAM", "B"))
+    ends = [(s, contents.capacity_bytes) for s in (0.0, float(ends_s[-1]))]
+    line: Any = {"mode": "lines", "line": {"color": "#000000", "dash": "dash", "width": 1.5}}
+    capacity = f"capacity {engineering(contents.capacity_bytes, 'B')}"
+    add_marks(figure, capacity, ends, lambda end: end, {}, hoverinfo="name", **line)
     return figure
 
 
@@ -147,19 +133,22 @@ def forms_section(mapped: Mapped) -> list[Plot]:
     """Return the storage forms of the largest matrix over node pairs; nothing where there is no graph."""
     tensors = mapped.graph.tensors.values()
     matrices = [t for t in tensors if t.role in _OF_GRAPH and len(t.shape) >= 2]
-    edges = [t for t in tensors if t.role is Role.EDGES]
-    if not matrices and not edges:
+    edges = next((t for t in tensors if t.role is Role.EDGES), None)
+    if not matrices and edges is None:
         return []
-    sizes: dict[str, float] = {f"list of edges {list(t.shape)}": t.bytes for t in edges[:1]}
+    sizes: dict[str, float] = {} if edges is None else {f"list of edges {list(edges.shape)}": edges.bytes}
     here = "the graph is read as a list of edges"
     if matrices:
         largest = max(matrices, key=lambda tensor: tensor.elements)
-        kind = largest.dtype.value
-        forms = {f"dense {kind}": Storage.DENSE}
-        forms |= {f"bitmap and non-zeros, {kind}": Storage.ZVC} if largest.density < 1.0 else {}
-        forms |= {f"triangle, {kind}": Storage.TRIANGLE} if largest.symmetric else {}
-        sizes |= {name: largest.with_(storage=form).stored_bytes for name, form in forms.items()}
-        shape = " x ".join(map(str, largest.shape))
+        kind, shape = largest.dtype.value, " x ".join(map(str, largest.shape))
+        forms = {
+            f"dense {kind}": (Storage.DENSE, True),
+            f"bitmap and non-zeros, {kind}": (Storage.ZVC, largest.density < 1.0),
+            f"triangle, {kind}": (Storage.TRIANGLE, largest.symmetric),
+        }
+        for name, (form, applies) in forms.items():
+            if applies:
+                sizes[name] = largest.with_(storage=form).stored_bytes
         here = (
             f"{largest.name}, {shape}, {percent(largest.density)} non-zero; here its storage is "
             f"{largest.storage.value}"

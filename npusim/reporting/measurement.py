@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
+from npusim.measuring import Device, Measurement, Row
 from npusim.measuring.document import UNKNOWN_CHIP, Benchmark
 from npusim.reporting.charts import amount_bars
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table
+from npusim.reporting.page import FOLD, Amount, Cell, Column, Page, Plot, Remark, Table, summed
 from npusim.reporting.terminal import LongName, counted
-
-if TYPE_CHECKING:
-    from npusim.measuring import Device, Measurement, Row
 
 _MOST_TYPES = 3
 _MOST_BARS = 40
@@ -26,11 +24,6 @@ def measurement_page(measurement: Measurement) -> Page:
     """Return the page of a measurement: device, a line per row, warnings."""
     device, rows = measurement.device, measurement.rows
     latencies = {row.id: row.latency_s.median_s for row in rows[:_MOST_BARS] if row.latency_s}
-    notes = [] if measurement.complete else ["the measurement was interrupted: further rows are missing"]
-    notes += [] if any(row.energy_j for row in rows) else ["energy is not available: no meter told it"]
-    notes += _notes_on_predictions(measurement)
-    if measurement.tool != "npusim":
-        notes += _notes_on_calibrating(measurement)
     return Page(
         f"Measurement on {device.name} ({device.kind.upper()})",
         subject=_circumstances(device),
@@ -39,25 +32,28 @@ def measurement_page(measurement: Measurement) -> Page:
             _rows(measurement),
             _longest_operators(measurement),
         ],
-        remarks=[Remark("Warning", measurement.warnings, "bold yellow"), Remark("Note", notes)],
+        remarks=[Remark("Warning", measurement.warnings, "bold yellow"), Remark("Note", _notes(measurement))],
         document=measurement,
     )
 
 
-def _notes_on_calibrating(measurement: Measurement) -> list[str]:
-    """Return what `npusim calibrate` would lack of what another tool measured."""
-    notes = []
-    if measurement.device.name == UNKNOWN_CHIP:
-        notes.append(
-            "the chip is not named, and `npusim calibrate` joins files of one chip: import again with "
-            "--platform NAME (the name that `npusim measure` shows on its first line)"
-        )
-    if not any(isinstance(row.model, Benchmark) for row in measurement.rows):
-        notes.append(
-            "whole networks check a calibration; what is fitted are the operators of "
-            "`npusim measure --suite default` (or add --fit-networks)"
-        )
-    return notes
+def _notes(measurement: Measurement) -> list[str]:
+    """Return what is missing, the errors of estimates, and what `npusim calibrate` would lack."""
+    rows, imported = measurement.rows, measurement.tool != "npusim"
+    notes = {
+        "the measurement was interrupted: further rows are missing": not measurement.complete,
+        "energy is not available: no meter told it": not any(row.energy_j for row in rows),
+        **dict.fromkeys(_notes_on_predictions(measurement), True),
+        "the chip is not named, and `npusim calibrate` joins files of one chip: import again with --platform "
+        "NAME (the name that `npusim measure` shows on its first line)": (
+            imported and measurement.device.name == UNKNOWN_CHIP
+        ),
+        "whole networks check a calibration; what is fitted are the operators of `npusim measure --suite "
+        "default` (or add --fit-networks)": (
+            imported and not any(isinstance(row.model, Benchmark) for row in rows)
+        ),
+    }
+    return [note for note, applies in notes.items() if applies]
 
 
 def _circumstances(device: Device) -> str:
@@ -93,7 +89,7 @@ def _rows(measurement: Measurement) -> Table:
         Column("peak_memory_bytes", "memory", lambda row: _or_unavailable(row.peak_memory_bytes, "B")),
         Column("counted_memory_bytes", "counted", lambda row: _or_unavailable(row.counted_memory_bytes, "B")),
         # The terminal has no room for operators with predictions.
-        Column("", "operators by time", _types, "html" if is_predicted else "", layout={"overflow": "fold"}),
+        Column("", "operators by time", _types, "html" if is_predicted else "", layout=FOLD),
     )
     return Table(columns, rows, "Rows", "measured")
 
@@ -144,9 +140,7 @@ def _spread(row: Row) -> str:
 
 def _types(row: Row) -> Text:
     """Return the types of operators that took longest, with their share of all operators' time."""
-    by_type: dict[str, float] = {}
-    for counter in row.operators:
-        by_type[counter.type] = by_type.get(counter.type, 0.0) + counter.latency_s
+    by_type = summed((counter.type, counter.latency_s) for counter in row.operators)
     total_s = sum(by_type.values())
     longest = sorted(by_type.items(), key=lambda item: -item[1])[:_MOST_TYPES]
     shares = [f"{kind} {percent(time_s / total_s)}" for kind, time_s in longest if time_s > 0]
@@ -154,10 +148,8 @@ def _types(row: Row) -> Text:
 
 
 def _longest_operators(measurement: Measurement) -> Table:
-    operators: list[Any] = [
-        {"row": row.id, "name": counter.name, "type": counter.type, "latency_s": counter.latency_s}
-        for row in measurement.rows
-        for counter in row.operators
+    operators: list[dict[str, Any]] = [
+        {"row": row.id, **dict(counter)} for row in measurement.rows for counter in row.operators
     ]
     operators.sort(key=lambda one: -one["latency_s"])
     columns = (Column("row"), Column("name"), Column("type"), Column("latency_s"))

@@ -6,9 +6,9 @@ A cell of a table, a remark or a conclusion is worked out here once, so both say
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rich.bar import Bar
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -21,12 +21,17 @@ from npusim.reporting.engineering import engineering, factor, factors, last_digi
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 Only = Literal["", "terminal", "html"]
 """The one back end that shows something; empty: both."""
 _UNIT_AT_END = re.compile(r"_(per_s|per_j|js|s|j|w|bytes|mm2)$")
 _SHARES = ("agreement", "utilisation", "share", "change")
 _FACTORS = ("speedup", "gain", "step_")
 """Parts of the keys of factors."""
+FOLD = {"overflow": "fold"}
+"""Layout of a column whose words may be broken anywhere."""
+CYAN = {"style": "cyan"}
 _REMARKS = ("notes", "warnings")
 _MOST_IN_CELL = 3
 
@@ -321,6 +326,30 @@ def records_table(
         if any(record.get(key) not in (None, "") for record in flat)
     ]
     return Table(columns, flat, name=name, **options)
+
+
+def summed(pairs: Iterable[tuple[Key, float]]) -> dict[Key, float]:
+    """Return the sum of the numbers of each key, in the order in which keys come first."""
+    sums: dict[Key, float] = {}
+    for key, number in pairs:
+        sums[key] = sums.get(key, 0.0) + number
+    return sums
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items of each key, in the order in which keys come first."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def cells_table(
+    headings: Sequence[str], rows: Sequence[Any], title: str = "", name: str = "", **options: Any
+) -> Table:
+    """Return a table of cells that are known already: words on the left, amounts on the right."""
+    columns = [Column("", heading, lambda row, i=i: row[i]) for i, heading in enumerate(headings)]
+    return Table(columns, rows, title, name, **options)
 
 
 def _is_empty(cell: Cell) -> bool:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from rich.text import Text
 
-from npusim.reporting.charts import add_marks, amount_bars, bar_figure, blank_figure
+from npusim.reporting.charts import Figure, add_marks, amount_bars, bar_figure, blank_figure
 from npusim.reporting.engineering import engineering, factor
 from npusim.reporting.html import COLOURS, amount_axis, seconds_axis
 from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table
 from npusim.reporting.terminal import LongName, conditions
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.studies.map_front_document import MapFront, PlacedChain
-    from npusim.studies.placement_document import Cut, PlacedGroup, Placement
+from npusim.studies.map_front_document import MapFront, PlacedChain
+from npusim.studies.placement_document import Cut, PlacedGroup, Placement
 
 DEVICE_COLOURS = {"npu": COLOURS[0], "cpu": COLOURS[3], "gpu": COLOURS[2]}
 _JOINTS = "/."
@@ -28,7 +25,7 @@ _MOST_ROWS = 24
 
 def placement_page(result: Placement) -> Page:
     """Return the page of a placement: devices compared, operators and cuts, notes, verdict."""
-    how = conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles)
+    how = conditions(result)
     return Page(
         "Placement",
         (result.workload, result.soc, result.techniques),
@@ -51,17 +48,22 @@ def _aim(result: Placement) -> str:
     return "latency" if result.requests == 1 else "time between two inferences"
 
 
-def _bars(result: Placement) -> go.Figure | None:
-    name, unit = ("energy_j", "J") if result.minimise == "energy" else ("latency_s", "s")
+def _minimised(result: Placement) -> tuple[str, str]:
+    """Return the field that is minimised, and its unit."""
+    return ("energy_j", "J") if result.minimise == "energy" else ("latency_s", "s")
+
+
+def _bars(result: Placement) -> Figure | None:
+    name, unit = _minimised(result)
     values = {"best placement": getattr(result, name)}
     values |= {f"all on {alone.device.upper()}": getattr(alone, name) for alone in result.alone}
     colours = {f"all on {device.upper()}": colour for device, colour in DEVICE_COLOURS.items()}
     return amount_bars(result.minimise, unit, values, colours | {"best placement": COLOURS[1]})
 
 
-def _operator_bars(result: Placement) -> go.Figure:
+def _operator_bars(result: Placement) -> Figure:
     """Return what each group costs on each device; the bar of the device that runs it is filled."""
-    name, unit = ("energy_j", "J") if result.minimise == "energy" else ("latency_s", "s")
+    name, unit = _minimised(result)
     groups = result.groups[:_MOST_BARS]
     series, colours = {}, {}
     for device in result.devices:
@@ -114,7 +116,7 @@ def _operators(result: Placement) -> Table:
     costs = {pair: [figure(cut) for cut in result.cuts if (cut.first, cut.rest) == pair] for pair in pairs}
     least = {pair: min((v for v in values if v is not None), default=None) for pair, values in costs.items()}
 
-    def cut_cost(group: PlacedGroup, pair: tuple[str, str]) -> Cell:
+    def cut_cost(pair: tuple[str, str], group: PlacedGroup) -> Cell:
         if (group.name, *pair) not in cuts:
             return ""
         value = figure(cuts[group.name, *pair])
@@ -125,28 +127,19 @@ def _operators(result: Placement) -> Table:
         cut = cuts.get((group.name, *pairs[0]))
         return Amount(cut.transfer_bytes, "B") if cut else ""
 
-    columns = (
-        Column("", "operator", lambda group: LongName(group.name, _JOINTS)),
-        *(
-            Column("", device, lambda group, device=device: _cost(result, group, device), words=False)
-            for device in result.devices
-        ),
-        Column("device", "on", layout={"style": _CHOSEN}),
-        *(
-            Column(
-                "",
-                f"{pair[0]} up to\nhere, {pair[1]}",
-                lambda group, pair=pair: cut_cost(group, pair),
-                words=False,
-            )
-            for pair in pairs
-        ),
-        *([Column("", "\ntransfers", transfers)] if pairs else []),
-    )
+    columns = [Column("", "operator", lambda group: LongName(group.name, _JOINTS))]
+    for device in result.devices:
+        cost = partial(_cost, result, device)
+        columns.append(Column("", device, cost, words=False))
+    columns.append(Column("device", "on", layout={"style": _CHOSEN}))
+    for pair in pairs:
+        heading = f"{pair[0]} up to\nhere, {pair[1]}"
+        columns.append(Column("", heading, partial(cut_cost, pair), words=False))
+    columns += [Column("", "\ntransfers", transfers)] if pairs else []
     return Table(columns, result.groups, "Operators", gap=1)
 
 
-def _cost(result: Placement, group: PlacedGroup, device: str) -> Text:
+def _cost(result: Placement, device: str, group: PlacedGroup) -> Text:
     cost = group.costs[device]
     value, unit = (cost.latency_s, "s") if result.minimise == "latency" else (cost.energy_j, "J")
     text = "-" if value is None else engineering(value, unit)
@@ -274,23 +267,28 @@ def _front_notes(front: MapFront) -> list[str]:
     return notes
 
 
-def _front_figure(front: MapFront) -> go.Figure:
+def _front_figure(front: MapFront) -> Figure:
     """Return energy over latency, with devices alone and the placement that was asked for."""
-    figure = blank_figure()
-    figure.add_scatter(
-        x=[point.latency_s for point in front.points],
-        y=[point.energy_j for point in front.points],
+    axes = amount_axis("latency", "s"), amount_axis("energy", "J")
+    figure = blank_figure(xaxis=axes[0], yaxis=axes[1], height=420)
+
+    def place(point: Any) -> tuple[float, float]:
+        return point.latency_s, point.energy_j
+
+    add_marks(
+        figure,
+        "front",
+        front.points,
+        place,
+        {},
+        lambda point: point.mapping,
         mode="lines+markers",
         line={"shape": "hv", "color": COLOURS[1]},
-        name="front",
-        text=[point.mapping for point in front.points],
         hovertemplate="%{text}<br>%{x:.3~s}s, %{y:.3~s}J<extra></extra>",
     )
     symbols = ("square", "diamond", "triangle-up", "star")
     for i, (name, point) in enumerate(_others(front)):
         marker = {"size": 12, "symbol": symbols[i % 4], "color": COLOURS[(i + 2) % len(COLOURS)]}
         label = name.replace("\n", " ")
-        place = (point.latency_s, point.energy_j)
-        add_marks(figure, label, [place], lambda at: at, marker, lambda _, label=label: label)
-    figure.update_layout(xaxis=amount_axis("latency", "s"), yaxis=amount_axis("energy", "J"), height=420)
+        add_marks(figure, label, [point], place, marker, lambda _, label=label: label)
     return figure

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npusim.metrics import METRICS, unit_of
-from npusim.reporting.charts import amount_bars, bar_figure
+from npusim.reporting.charts import Figure, amount_bars, bar_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, seconds_axis
 from npusim.reporting.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, records_table, times
 from npusim.reporting.terminal import LongName, conditions, counted
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.studies.side_by_side import ComparedOperator, ComparedRun, Comparison
+from npusim.studies.side_by_side import ComparedOperator, ComparedRun, Comparison
 
 _MOST_OPERATORS = 15
 _MOST_BARS = 40
@@ -35,7 +31,7 @@ def comparison_page(result: Comparison) -> Page:
     about = " ".join(
         f"{joint}{value}" for joint, value in (("", workload), ("on ", soc), ("with ", techniques)) if value
     )
-    ways = (f"{conditions(run.hint, run.requests, 0)}; {run.engine} engine" for run in runs)
+    ways = (f"{conditions(run, 0)}; {run.engine} engine" for run in runs)
     colours = {run.name: COLOURS[i % len(COLOURS)] for i, run in enumerate(runs)}
     named = " | ".join(run.name for run in runs)
     all_figures = {"name": "run"} | {f"figures.{name}": METRICS[name].title for name in METRICS}
@@ -56,12 +52,12 @@ def comparison_page(result: Comparison) -> Page:
     )
 
 
-def _bars(result: Comparison, name: str, colours: dict[str, str]) -> go.Figure | None:
+def _bars(result: Comparison, name: str, colours: dict[str, str]) -> Figure | None:
     values = {run.name: run.figures[name] for run in result.runs}
     return amount_bars(METRICS[name].title, unit_of(name), values, colours)
 
 
-def _operator_bars(result: Comparison, colours: dict[str, str]) -> go.Figure:
+def _operator_bars(result: Comparison, colours: dict[str, str]) -> Figure:
     shown = result.operators[:_MOST_BARS]
     series: dict[str, dict[str, float | None]] = {
         run.name: {op.name: cost.latency_s if (cost := op.runs[i]) else None for op in shown}

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from rich.console import RenderableType
 
-from npusim.reporting.charts import amount_bars, line_figure
+from npusim.reporting.charts import Figure, amount_bars, line_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, log_axis, seconds_axis
 from npusim.reporting.page import Column, Page, Plot, Remark, Section, Table
 from npusim.reporting.terminal import bar, counted
+from npusim.studies.stream import Followed
 from npusim.studies.stream.rates import sustained_per_s
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.studies.stream import Followed
 
 _DASHES = ("solid", "dash", "dot", "longdash", "dashdot")
 _CHOSEN = "bold green"
@@ -111,18 +108,16 @@ def _capacities(result: Followed) -> Table:
     def style(each: Any) -> str:
         return _CHOSEN if each.capacity == result.capacity else ""
 
+    def total_bar(each: Any) -> RenderableType:
+        return bar(each.total_s, longest, "green" if style(each) else "cyan", 24)
+
     columns = (
         Column("capacity", text="{}"),
         Column("compilations", "compiled", text="{}x"),
         Column("latency_s", "latency"),
         Column("total_s", "total"),
         Column("memory_bytes", "memory"),
-        Column(
-            "",
-            "",
-            lambda each: bar(each.total_s, longest, "green" if style(each) else "cyan", 24),
-            "terminal",
-        ),
+        Column("", "", total_bar, "terminal"),
     )
     return Table(columns, result.capacities, "Capacities", "capacities-of-ways", style=style)
 
@@ -192,20 +187,17 @@ def _even(result: Followed) -> list[str]:
     return lines
 
 
-def _time_figure(result: Followed) -> go.Figure:
-    series = {
-        str(way.name): (list(range(len(way.cumulative_s))), way.cumulative_s) for way in result.strategies
-    }
-    styles = {
-        str(way.name): {"line": {"color": COLOURS[i], "shape": "hv", "dash": _DASHES[i % len(_DASHES)]}}
-        for i, way in enumerate(result.strategies)
-    }
-    return line_figure(
-        series, {"title": "updates"}, seconds_axis("time spent so far", log=False), styles=styles
-    )
+def _time_figure(result: Followed) -> Figure:
+    series, styles = {}, {}
+    for i, way in enumerate(result.strategies):
+        line = {"color": COLOURS[i], "shape": "hv", "dash": _DASHES[i % len(_DASHES)]}
+        series[str(way.name)] = (list(range(len(way.cumulative_s))), way.cumulative_s)
+        styles[str(way.name)] = {"line": line}
+    spent = seconds_axis("time spent so far", log=False)
+    return line_figure(series, {"title": "updates"}, spent, styles=styles)
 
 
-def _rate_figure(result: Followed) -> go.Figure | None:
+def _rate_figure(result: Followed) -> Figure | None:
     """Return inferences a second over updates a second, a line for each way; the best way is shaded."""
     ways = [way for way in result.strategies if way.latency_s > 0.0]
     limits = [way.most_updates_per_s for way in ways if way.most_updates_per_s is not None]

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Any
 
 from rich.bar import Bar
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -118,28 +119,29 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'s' if number != 1 else ''}"
 
 
-def conditions(hint: str, requests: int, tiles: int, contexts: int = 1, npu_tiles: int = 0) -> str:
+def conditions(run: Any, tiles: int | None = None) -> str:
     """Return how a network runs: hint, inferences in flight; with an NPU, tiles in use and contexts.
 
     Parameters
     ----------
-    npu_tiles : int
-        Tiles of the NPU, shown where it has more than are in use.
-
-    Examples
-    --------
-    >>> conditions("throughput", 8, 2, 3, 6)
-    'throughput hint, 8 requests in flight, 2 tiles x 3 contexts'
-    >>> conditions("latency", 1, 4, 1, 6), conditions("throughput", 8, 2, 2, 6)[-37:]
-    ('latency hint, 1 request in flight, 4 of 6 tiles', ', 2 tiles x 2 contexts (4 of 6 tiles)')
+    run : Document or Part
+        With `hint` and `requests`; with `tiles`, `contexts` and `npu_tiles` unless `tiles` is 0.
+    tiles : int, optional
+        Tiles of the NPU in use in place of the run's own; 0 leaves the NPU out.
     """
-    used = tiles * contexts
-    idle = used < npu_tiles
-    of_npu = f", {tiles} of {npu_tiles} tiles" if idle else f", {counted(tiles, 'tile')}"
-    if contexts > 1:
-        of_npu = f", {counted(tiles, 'tile')} x {contexts} contexts"
-        of_npu += f" ({used} of {npu_tiles} tiles)" if idle else ""
-    return f"{hint} hint, {counted(requests, 'request')} in flight{of_npu if tiles else ''}"
+    how = f"{run.hint} hint, {counted(run.requests, 'request')} in flight"
+    tiles = run.tiles if tiles is None else tiles
+    if not tiles:
+        return how
+    used = tiles * run.contexts
+    if run.contexts > 1:
+        idle = f" ({used} of {run.npu_tiles} tiles)" if used < run.npu_tiles else ""
+        return f"{how}, {counted(tiles, 'tile')} x {run.contexts} contexts{idle}"
+    return (
+        f"{how}, {tiles} of {run.npu_tiles} tiles"
+        if used < run.npu_tiles
+        else f"{how}, {counted(tiles, 'tile')}"
+    )
 
 
 def grid(gap: int = 2) -> RichTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,15 +22,11 @@ from npusim.engines.timeline import (
     queueing_s,
     sram_in_use,
 )
-from npusim.reporting.charts import add_spans
+from npusim.reporting.charts import Figure, Span, add_spans
 from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import COLOURS, GREY, names_axis
-from npusim.reporting.page import Amount, Column, Lines, Page, Plot, Section, Table
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.studies.elasticity import Elasticity
+from npusim.reporting.page import CYAN, FOLD, Amount, Column, Lines, Page, Plot, Section, Table, summed
+from npusim.studies.elasticity import Elasticity
 
 MOST_BARS = 3000
 """Bars that a page shows one by one; more tasks are joined by operator and unit, so that it stays quick."""
@@ -63,8 +59,6 @@ _WAITS = {
 }
 _LEAST_GAIN = 0.0005
 """Gain below which a resource does not help."""
-Bar = tuple[float, float, str, str]
-"""Begin, length, track and story."""
 
 
 def timeline_page(line: Timeline) -> Page:
@@ -111,7 +105,7 @@ def _stalls(line: Timeline) -> Table:
         for seconds in ({"busy": busy[name], **idle[name], "queue": queue[name]},)
     ]
     columns = (
-        Column("group", "unit", layout={"style": "cyan"}),
+        Column("group", "unit", layout=CYAN),
         Column("busy", text=percent),
         *(Column(cause, _CAUSE_HEADS[cause], text=percent) for cause in CAUSES),
         Column("queue", text="{:.2f}"),
@@ -148,24 +142,22 @@ def _path_lines(line: Timeline, path: list[CriticalTask]) -> list[str]:
 
 def _help_table(helpful: Sequence[Elasticity]) -> Table:
     """Return what a little more of each resource saves, the most helpful first."""
+
+    def gains(e: Elasticity, text: str, none: str) -> str:
+        return text if abs(e.gain) >= _LEAST_GAIN else none
+
     columns = (
-        Column("", "more of", lambda e: f"{e.resource} (+{e.more:.0%})", layout={"style": "cyan"}),
-        Column("", "saves", lambda e: Amount(e.gain, "", f"{e.gain:+.1%}" if _helps(e) else "0 %")),
-        Column("", "each percent", lambda e: Amount(e.elasticity, "", _each_percent(e))),
-        Column("setting", "try", layout={"style": "dim", "overflow": "fold"}),
+        Column("", "more of", lambda e: f"{e.resource} (+{e.more:.0%})", layout=CYAN),
+        Column("", "saves", lambda e: Amount(e.gain, "", gains(e, f"{e.gain:+.1%}", "0 %"))),
+        Column(
+            "", "each percent", lambda e: Amount(e.elasticity, "", gains(e, f"{e.elasticity:.2f} %", "-"))
+        ),
+        Column("setting", "try", layout={**FOLD, "style": "dim"}),
     )
     return Table(columns, helpful, "What would help", titled=True)
 
 
-def _helps(elasticity: Elasticity) -> bool:
-    return abs(elasticity.gain) >= _LEAST_GAIN
-
-
-def _each_percent(elasticity: Elasticity) -> str:
-    return f"{elasticity.elasticity:.2f} %" if _helps(elasticity) else "-"
-
-
-def _chart(line: Timeline) -> go.Figure:
+def _chart(line: Timeline) -> Figure:
     """Return bars by unit above SRAM in use, DRAM bandwidth and power."""
     from plotly.subplots import make_subplots
 
@@ -181,18 +173,10 @@ def _chart(line: Timeline) -> go.Figure:
     )
     for row, (name, unit, steps, limit) in enumerate(curves, 2):
         times, values = _thinned(steps)
-        figure.add_scatter(
-            x=times,
-            y=values,
-            mode="lines",
-            showlegend=False,
-            fill="tozeroy",
-            name=name,
-            line={"shape": "hv", "width": 1, "color": COLOURS[0]},
-            hovertemplate="%{y:.3~s}" + unit + " from %{x:.4~s}s<extra></extra>",
-            row=row,
-            col=1,
-        )
+        steps_line = {"shape": "hv", "width": 1, "color": COLOURS[0]}
+        hover = f"%{{y:.3~s}}{unit} from %{{x:.4~s}}s<extra></extra>"
+        trace = {"mode": "lines", "fill": "tozeroy", "line": steps_line, "hovertemplate": hover}
+        figure.add_scatter(x=times, y=values, name=name, showlegend=False, row=row, col=1, **trace)
         axis = {"title_text": name, "tickformat": "~s", "ticksuffix": unit, "rangemode": "tozero"}
         figure.update_yaxes(row=row, col=1, nticks=4, **axis)
         if limit:
@@ -255,7 +239,7 @@ def _bars(figure: Any, line: Timeline, groups: list[Any]) -> list[str]:
     colours, label = _colours(line)
     tracks = folded_tracks(line)
     leaders = {track: unit for unit, track in reversed(tracks.items())}
-    by_name: dict[str, list[Bar]] = {name: [] for name in colours}
+    by_name: dict[str, list[Span]] = {name: [] for name in colours}
     launches = []
     for rows in groups:
         first = int(rows[0])
@@ -267,8 +251,7 @@ def _bars(figure: Any, line: Timeline, groups: list[Any]) -> list[str]:
         if name == _LAUNCH and line.inferences == 1:
             launches.append((begin, end))
             continue
-        bar = (begin, end - begin, tracks.get(own, own), _story(line, rows, end - begin))
-        by_name[name].append(bar)
+        by_name[name].append((begin, end - begin, tracks.get(own, own), _story(line, rows, end - begin)))
     for task in critical_path(line):
         name = label.get(line.operator_of(task.row), _OTHERS)
         if line.unit[task.row] >= 0 and task.worked_s > 0.0:
@@ -279,6 +262,7 @@ def _bars(figure: Any, line: Timeline, groups: list[Any]) -> list[str]:
         if bars:
             add_spans(figure, name, colours[name], bars, row=1, col=1)
     for begin, end in launches:
+        story = f"launch {engineering(end - begin, 's')}"
         figure.add_vrect(
             begin,
             end,
@@ -288,11 +272,7 @@ def _bars(figure: Any, line: Timeline, groups: list[Any]) -> list[str]:
             opacity=0.5,
             line_width=0,
             layer="below",
-            annotation={
-                "text": f"launch {engineering(end - begin, 's')}",
-                "textangle": -90,
-                "font": {"size": 12},
-            },
+            annotation={"text": story, "textangle": -90, "font": {"size": 12}},
             annotation_position="top left",
         )
     order = {line.units[u].name: u for u in range(len(line.units))}
@@ -308,10 +288,7 @@ def _colours(line: Timeline) -> tuple[dict[str, str], dict[str, str]]:
     label = {name: name for name in working}
     if len(working) > len(COLOURS):
         label = {name: name.rpartition("/")[0] or name for name in working}
-    spent: dict[str, float] = {}
-    for i in np.flatnonzero(busy):
-        name = label[line.operators[i]]
-        spent[name] = spent.get(name, 0.0) + float(busy[i])
+    spent = summed((label[line.operators[i]], float(busy[i])) for i in np.flatnonzero(busy))
     longest = sorted(spent, key=lambda name: -spent[name])[: len(COLOURS)]
     ordered = [name for name in spent if name in longest]
     colours = dict(zip(ordered, COLOURS, strict=False)) | {_OTHERS: GREY, _LAUNCH: _LAUNCH_COLOUR}

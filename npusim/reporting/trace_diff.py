@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
-from npusim.measuring.traces import ENGINES, LAUNCH, Event, layer_key
-from npusim.reporting.charts import add_spans, blank_figure
+from npusim.measuring.traces import ENGINES, LAUNCH, Event, LayerPair, TraceDiff, layer_key
+from npusim.reporting.charts import Figure, add_spans, blank_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, GREY, names_axis, seconds_axis
-from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table, part
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.measuring.traces import LayerPair, TraceDiff
+from npusim.reporting.page import (
+    FOLD,
+    Amount,
+    Cell,
+    Column,
+    Page,
+    Plot,
+    Remark,
+    Section,
+    Table,
+    cells_table,
+    part,
+    summed,
+)
 
 _MOST_ROWS = 30
 _TRACKS = {"launch": "launch", "DMA": "DMA", "DPU": "DPU", "Shave": "DSP", "M2I": "M2I"}
@@ -63,11 +71,7 @@ def _runs(diff: TraceDiff, first_s: float, second_s: float) -> Table:
     ]
     off = second_s / first_s - 1.0 if first_s else None
     rows.append(("second / first - 1", "", "", Amount(off, "", "-" if off is None else f"{off:+.1%}")))
-    headings = ("run", "launch", "layers", "in all")
-    columns = [
-        Column("", heading, lambda row, i=i: row[i], words=not i) for i, heading in enumerate(headings)
-    ]
-    return Table(columns, rows)
+    return cells_table(("run", "launch", "layers", "in all"), rows)
 
 
 def _parting(diff: TraceDiff) -> str:
@@ -98,7 +102,7 @@ def _layers(diff: TraceDiff) -> list[Section]:
     both = (
         Column("measured", "layers of both"),
         Column("simulated", "in the second", only="html"),
-        Column("", "in the second", _other_name, "terminal", layout={"overflow": "fold"}),
+        Column("", "in the second", _other_name, "terminal", layout=FOLD),
         Column("measured_s", "first"),
         Column("simulated_s", "second"),
         Column("", "difference", difference),
@@ -131,7 +135,7 @@ def _other_name(pair: LayerPair) -> str:
     return "" if pair.measured == pair.simulated else pair.simulated
 
 
-def _time_lines(diff: TraceDiff, first: Sequence[Event], second: Sequence[Event]) -> go.Figure:
+def _time_lines(diff: TraceDiff, first: Sequence[Event], second: Sequence[Event]) -> Figure:
     """Return the engines of both runs one above the other, from the begin of each run, coloured by layer."""
     same = {layer_key(pair.simulated): layer_key(pair.measured) for pair in diff.layers}
     names = {layer_key(pair.measured): pair.measured for pair in diff.layers}
@@ -142,9 +146,7 @@ def _time_lines(diff: TraceDiff, first: Sequence[Event], second: Sequence[Event]
         for run, paired, events in runs
         for engine, key, begin_s, length_s in _bars(events)
     ]
-    spent: dict[str, float] = {}
-    for _, key, _, length_s in bars:
-        spent[key] = spent.get(key, 0.0) + length_s
+    spent = summed((key, length_s) for _, key, _, length_s in bars)
     longest = sorted((key for key in spent if key in names), key=lambda key: -spent[key])[: len(COLOURS)]
     colours = {**dict(zip(longest, COLOURS, strict=False)), "": GREY, LAUNCH: _LAUNCH_COLOUR}
     labels = {**names, "": _OTHERS, LAUNCH: "launch"}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from npusim.reporting.charts import add_guides, blank_figure
+from npusim.reporting.charts import Figure, add_guides, blank_figure
 from npusim.reporting.html import COLOURS, GREY, log_axis
 from npusim.reporting.page import (
+    CYAN,
+    FOLD,
     Amount,
     Cell,
     Column,
@@ -23,14 +24,12 @@ from npusim.reporting.page import (
     Plot,
     Section,
     Table,
+    grouped,
     records_table,
 )
 from npusim.validation import Judged
 from npusim.validation.document import Unmeasured
 from npusim.validation.running import GroupErrors
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 _MOST_ROWS = 60
 """The terminal shows of a suite with more groups those with a limit and the worst of the others."""
@@ -111,10 +110,9 @@ def _group_tables(judged: Judged, held_out: Judged | None) -> list[Section]:
     limited = [group for group in judged.groups if group.limit is not None]
     free = [group for group in judged.groups if group.limit is None]
     worst = sorted(free, key=lambda group: -group.mean_error)
-    shown, hidden = judged.groups, worst[:0]
-    if len(shown) > _MOST_ROWS:
-        most = max(_LEAST_FREE, _MOST_ROWS - len(limited))
-        shown, hidden = limited + worst[:most], worst[most:]
+    most = max(_LEAST_FREE, _MOST_ROWS - len(limited))
+    hidden = worst[most:] if len(judged.groups) > _MOST_ROWS else []
+    shown = limited + worst[:most] if len(judged.groups) > _MOST_ROWS else judged.groups
 
     def rows(groups: Sequence[GroupErrors]) -> list[tuple[GroupErrors, bool]]:
         with_others = ([(group, False), (others.get(group.name), True)] for group in groups)
@@ -122,27 +120,19 @@ def _group_tables(judged: Judged, held_out: Judged | None) -> list[Section]:
 
     is_folded = len(free) > _MOST_OPEN and bool(limited)
     open_groups = limited if is_folded else limited + free
-    more = f"{len(hidden)} more groups without a limit"
-    if hidden:
-        more += f", mean at most {_percent(hidden[0].mean_error)} %"
+    more = [
+        f"{len(hidden)} more groups without a limit, mean at most {_percent(g.mean_error)} %" for g in hidden
+    ]
+    folded = f"{len(free)} groups without a limit"
     return [
         Table(_GROUP_COLUMNS, rows(open_groups), terminal=rows(shown)),
-        Lines([more] if hidden else [], style="dim", only="terminal"),
-        Table(
-            _GROUP_COLUMNS,
-            rows(free) if is_folded else [],
-            only="html",
-            folded=f"{len(free)} groups without a limit",
-        ),
+        Lines(more[:1], style="dim", only="terminal"),
+        Table(_GROUP_COLUMNS, rows(free) if is_folded else [], only="html", folded=folded),
     ]
 
 
 def _error(name: str, heading: str) -> Column:
-    def show(row: tuple[GroupErrors, bool]) -> Cell:
-        value = getattr(row[0], name)
-        return Amount(value, "", _percent(value))
-
-    return Column("", heading, show)
+    return Column("", heading, lambda row: Amount(getattr(row[0], name), "", _percent(getattr(row[0], name))))
 
 
 def _limit(row: tuple[GroupErrors, bool]) -> str:
@@ -175,7 +165,7 @@ _GROUP_COLUMNS = (
     Column("", "unit", lambda row: row[0].unit, "html"),
     Column("", "limit", _limit, words=False),
     Column("", "", _verdict),
-    Column("", "Intel's model", _yardstick, layout={"overflow": "fold"}),
+    Column("", "Intel's model", _yardstick, layout=FOLD),
 )
 
 
@@ -187,30 +177,21 @@ def _percent(part: float) -> str:
 def unmeasured_page(unmeasured: Unmeasured) -> Page:
     """Return the page of numbers that rest on no measured row, part by part of each data sheet."""
     tables = []
-    numbers = groupby(unmeasured.parameters, key=lambda number: (number.soc, _part(number.path)))
-    for (soc, part), members in numbers:
+    by_part = grouped(unmeasured.parameters, lambda number: (number.soc, _part(number.path)))
+    for (soc, part), numbers in by_part.items():
+        prefix = f"{part}."
         columns = (
-            Column(
-                "",
-                part,
-                lambda number, part=part: number.path.removeprefix(f"{part}."),
-                layout={"style": "cyan"},
-            ),
+            Column("", part, lambda number, prefix=prefix: number.path.removeprefix(prefix), layout=CYAN),
             Column("value", "value", words=False),
-            Column("uncertainty", "", _uncertainty),
-            Column("source", "source", layout={"overflow": "fold", "style": "dim"}),
+            Column("uncertainty", "", text=lambda share: f"+-{100 * share:.0f} %"),
+            Column("source", "source", layout={**FOLD, "style": "dim"}),
         )
-        tables.append(Table(columns, list(members), soc, titled=True))
+        tables.append(Table(columns, numbers, soc, titled=True))
     note = (
         "Numbers of the units' equations on which no row of measured silicon bears. Every kernel of the DSP "
         "libraries (configs/dsp) rests on a cost model as well."
     )
     return Page("Numbers without a measured row", sections=[*tables, Lines([note], style="dim")])
-
-
-def _uncertainty(number: Any) -> Cell:
-    value = number.uncertainty
-    return "" if value is None else Amount(value, "", f"+-{100 * value:.0f} %")
 
 
 def _part(path: str) -> str:
@@ -236,20 +217,22 @@ def _colours(judged: Judged) -> dict[str, str]:
     return {group.name: colour for group, colour in zip(groups, COLOURS, strict=False)}
 
 
-def _traces(judged: Judged, colours: Mapping[str, str]) -> list[tuple[str, str, NDArray[np.int64]]]:
+def _traces(judged: Judged, colours: Mapping[str, str]) -> list[Trace]:
     """Return (name, colour, rows) of each coloured group, all others first so that they lie below."""
-    names = [name if name in colours else _REST for name in _names(judged)]
-    order = [_REST, *colours]
-    rows = {name: np.array([i for i, own in enumerate(names) if own == name], np.int64) for name in order}
-    return [(name, colours.get(name, GREY), rows[name]) for name in order if len(rows[name])]
+    names = np.array([name if name in colours else _REST for name in _names(judged)], object)
+    rows = {name: np.flatnonzero(names == name) for name in (_REST, *colours)}
+    return [(name, colours.get(name, GREY), members) for name, members in rows.items() if len(members)]
 
 
-def _scatter(judged: Judged, colours: Mapping[str, str]) -> go.Figure:
+def _scatter(judged: Judged, colours: Mapping[str, str]) -> Figure:
     """Return predicted over measured, both logarithmic, with the line of agreement and 10 % to both sides."""
     evidence, stories = judged.evidence, _stories(judged)
-    figure = blank_figure()
     both = np.concatenate([evidence.measured, evidence.predicted])
     ends = (float(both[both > 0].min()) / 1.3, float(both.max()) * 1.3)
+    unit = "s" if evidence.unit == "s" else ""
+    named = f" ({evidence.unit})" if evidence.unit and not unit else ""
+    axes = [log_axis(f"{what}{named}", unit, *ends) for what in ("measured", "predicted")]
+    figure = blank_figure(xaxis=axes[0], yaxis=axes[1], height=600)
     add_guides(figure, ends, (1.1, 1 / 1.1))
     for name, colour, rows in _traces(judged, colours):
         figure.add_scatter(
@@ -261,10 +244,6 @@ def _scatter(judged: Judged, colours: Mapping[str, str]) -> go.Figure:
             text=[stories[row] for row in rows],
             hovertemplate="%{text}<extra></extra>",
         )
-    unit = "s" if evidence.unit == "s" else ""
-    named = f" ({evidence.unit})" if evidence.unit and not unit else ""
-    axes = [log_axis(f"{what}{named}", unit, *ends) for what in ("measured", "predicted")]
-    figure.update_layout(xaxis=axes[0], yaxis=axes[1], height=600)
     return figure
 
 
@@ -287,7 +266,7 @@ def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else escape(str(value))
 
 
-def _residuals(judged: Judged, traces: Sequence[Trace]) -> go.Figure:
+def _residuals(judged: Judged, traces: Sequence[Trace]) -> Figure:
     """Return predicted / measured against each dimension, groups in the order in which they are drawn."""
     from plotly.subplots import make_subplots
 
@@ -314,7 +293,7 @@ def _residuals(judged: Judged, traces: Sequence[Trace]) -> go.Figure:
 
 
 def _boxes(
-    figure: go.Figure, judged: Judged, traces: Sequence[Trace], values: NDArray[Any], at: dict[str, int]
+    figure: Figure, judged: Judged, traces: Sequence[Trace], values: NDArray[Any], at: dict[str, int]
 ) -> None:
     """Draw the spread of each group at each value: quartiles, whiskers and what lies beyond."""
     words = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
@@ -334,7 +313,7 @@ def _boxes(
 
 
 def _points(
-    figure: go.Figure,
+    figure: Figure,
     judged: Judged,
     traces: Sequence[Trace],
     values: NDArray[Any],

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from itertools import product
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from npusim.reporting.charts import blank_figure, line_figure
+from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
 from npusim.reporting.engineering import engineering, factor, factors, last_digit, last_digit_of_rate
 from npusim.reporting.html import COLOURS, log_axis, names_axis, seconds_axis
-from npusim.reporting.page import Cell, Column, Page, Plot, Remark, Section, Table, cell
+from npusim.reporting.page import Cell, Column, Page, Plot, Remark, Section, Table, cell, grouped
 from npusim.reporting.terminal import LongName, conditions, drawn_table
-from npusim.studies.comparison import Untouched, Variant
+from npusim.studies.comparison import Crossover, Untouched, Variant, WhatIf
 from npusim.techniques import NONE
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from npusim.engines.estimate import Compilation
-    from npusim.studies.comparison import Crossover, WhatIf
 
 _JOINTS = "+:"
 """Where the text of a stack may be broken: before a technique and before a setting."""
@@ -44,23 +39,20 @@ _Row = Variant | Untouched
 
 def whatif_page(result: WhatIf) -> Page:
     """Return the page of a comparison, with or without `over`."""
-    how = conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles)
     devices = (Column("device"), *_figure_columns(result.devices), Column("bound"))
-    pictures = _over_sections(result) if result.over else _stack_sections(result)
+    how = f"{conditions(result)}; speed-ups over {result.baseline}"
     if result.over:
         how = (
-            f"{conditions(result.hint, result.requests, tiles=0)}; at each point: {_quantity(result)}, "
+            f"{conditions(result, 0)}; at each point: {_quantity(result)}, "
             f"speed-up over {result.baseline} and its 90 % interval"
         )
-    else:
-        how = f"{how}; speed-ups over {result.baseline}"
     return Page(
         "Technique stacks",
         (result.workload, result.soc, ""),
         how,
         [
-            *pictures,
-            *_compiling(result),
+            *(_over_sections(result) if result.over else _stack_sections(result)),
+            _compiling(result),
             Table(devices, result.devices, "Without techniques, by device", "devices", only="html"),
         ],
         [
@@ -91,11 +83,11 @@ def _best(variants: Sequence[Variant]) -> Variant:
 
 def _dominated(variants: Sequence[Variant]) -> list[str]:
     """Return a line for each stack that is better than others in every respect."""
-    dominated_by: dict[str, list[str]] = {}
-    for variant in variants:
-        if variant.dominated_by:
-            dominated_by.setdefault(variant.dominated_by, []).append(variant.techniques)
-    return [f"{better} is better than {' and '.join(worse)}" for better, worse in dominated_by.items()]
+    worse = grouped((v for v in variants if v.dominated_by), lambda v: v.dominated_by)
+    return [
+        f"{better} is better than {' and '.join(v.techniques for v in stacks)}"
+        for better, stacks in worse.items()
+    ]
 
 
 def _rows(result: WhatIf) -> list[_Row]:
@@ -137,32 +129,25 @@ def _figure_columns(rows: Sequence[_Row], single: bool = True) -> list[Column]:
 
 def _variants(result: WhatIf) -> Table:
     """Return all figures of all stacks; on the terminal the most important, with the untouched network."""
-    best = _best(result.variants)
-    key = "stack" if result.over else "techniques"
-    columns = [
-        *([Column("", "at", lambda v: _at(v.at), "html")] if result.over else []),
-        Column(key, "stack", None if result.over else _name),
+    best, over = _best(result.variants), bool(result.over)
+    columns = (
+        Column("", "at", lambda v: _at(v.at), "html"),
+        Column("stack") if over else Column("techniques", "stack", _name),
         *_figure_columns(result.variants, result.requests == 1),
         Column("step_speedup", "step", only="html", digits="step_interval"),
         Column("step_interval", "90 %", only="html"),
         Column("bound", only="html"),
         Column("", "bound", lambda v: v.bound.removeprefix("npu."), "terminal"),
         Column("accuracy", "accuracy", only="terminal"),
-    ]
-
-    def style(row: _Row) -> str:
-        if row is best:
-            return "bold green"
-        return "dim" if isinstance(row, Variant) and row.dominated_by else ""
-
+    )
     return Table(
-        columns,
+        columns if over else columns[1:],
         result.variants,
         "Figures",
         "variants",
         terminal=_rows(result),
-        style=style,
-        only="html" if result.over else "",
+        style=lambda row: "bold green" if row is best else "dim" if getattr(row, "dominated_by", "") else "",
+        only="html" if over else "",
         gap=1,
     )
 
@@ -228,50 +213,49 @@ def _axis(title: str, unit: str, values: Sequence[float]) -> dict[str, Any]:
     return {"title": title, "ticksuffix": unit, "rangemode": "tozero"}
 
 
-def _waterfall_figure(result: WhatIf) -> go.Figure:
+def _waterfall_figure(result: WhatIf) -> Figure:
     """Return the time of each stack, and what it saves or loses against the stack that it adds to."""
-    variants = result.variants
-    time_s = {v.techniques: _interval_s(v) for v in variants}
-    figure = blank_figure()
-    for name, colour, sign in (("time saved", COLOURS[2], 1.0), ("time lost", COLOURS[1], -1.0)):
-        steps = [v for v in variants if v.step_from in time_s]
-        steps = [v for v in steps if sign * (time_s[v.step_from or ""] - time_s[v.techniques]) > 0.0]
-        pairs = [(time_s[v.step_from or ""], time_s[v.techniques]) for v in steps]
-        if steps:
-            figure.add_bar(
-                base=[min(pair) for pair in pairs],
-                x=[abs(before - after) for before, after in pairs],
-                y=[v.techniques for v in steps],
-                orientation="h",
-                name=f"{name} against the stack that it adds to",
-                marker={"color": colour, "opacity": 0.45},
-                customdata=[f"{factor(v.step_speedup or 1.0)} {escape(v.step_from or '')}" for v in steps],
-                hovertemplate=f"%{{y}}<br>{name}: %{{customdata}}<extra></extra>",
-            )
-    latency = _figure_columns(variants)[0]
-    labels = (
-        str(latency.cell(v)) if result.requests == 1 else engineering(_interval_s(v), "s") for v in variants
-    )
-    figure.add_scatter(
-        x=list(time_s.values()),
-        y=list(time_s),
-        mode="markers+text",
-        name=_quantity(result),
-        marker={"color": COLOURS[0], "size": 11, "symbol": "diamond"},
-        text=[f" {label}" for label in labels],
-        textposition="middle right",
-        cliponaxis=False,
-        hovertemplate="%{y}: %{text}<extra></extra>",
-    )
+    time_s = {v.techniques: _interval_s(v) for v in result.variants}
     axis = _axis(_quantity(result), "s", list(time_s.values()))
     scale = "; logarithmic axis" if axis.get("type") == "log" else ""
-    figure.update_layout(
+    figure = blank_figure(
         title=f"Waterfall: {_quantity(result)} of each stack{scale}",
         barmode="overlay",
         xaxis=axis,
         yaxis=names_axis(list(time_s)),
         height=150 + 34 * len(time_s),
         margin={"r": 60},
+    )
+    steps = [(v, time_s[v.step_from], time_s[v.techniques]) for v in result.variants if v.step_from in time_s]
+    for name, colour, sign in (("time saved", COLOURS[2], 1.0), ("time lost", COLOURS[1], -1.0)):
+        bars = [step for step in steps if sign * (step[1] - step[2]) > 0.0]
+        if bars:
+            figure.add_bar(
+                base=[min(before, after) for _, before, after in bars],
+                x=[abs(before - after) for _, before, after in bars],
+                y=[v.techniques for v, *_ in bars],
+                orientation="h",
+                name=f"{name} against the stack that it adds to",
+                marker={"color": colour, "opacity": 0.45},
+                customdata=[f"{factor(v.step_speedup or 1.0)} {escape(v.step_from or '')}" for v, *_ in bars],
+                hovertemplate=f"%{{y}}<br>{name}: %{{customdata}}<extra></extra>",
+            )
+    latency = _figure_columns(result.variants)[0]
+
+    def label(v: Variant) -> str:
+        return f" {latency.cell(v) if result.requests == 1 else engineering(_interval_s(v), 's')}"
+
+    add_marks(
+        figure,
+        _quantity(result),
+        result.variants,
+        lambda v: (time_s[v.techniques], v.techniques),
+        {"color": COLOURS[0], "size": 11, "symbol": "diamond"},
+        label,
+        mode="markers+text",
+        hovertemplate="%{y}: %{text}<extra></extra>",
+        textposition="middle right",
+        cliponaxis=False,
     )
     return figure
 
@@ -300,69 +284,57 @@ def _speedup_axis(variants: Sequence[Variant]) -> dict[str, Any]:
     return _axis("speed-up", "x", [*ends, *(v.speedup_throughput for v in variants)])
 
 
-def _speedup_figure(result: WhatIf) -> go.Figure:
+def _speedup_figure(result: WhatIf) -> Figure:
     variants = result.variants
-    names = [v.techniques for v in variants]
-    figure = blank_figure()
-    figure.add_scatter(
-        x=[v.speedup_throughput for v in variants],
-        y=names,
-        mode="markers",
-        marker={"color": COLOURS[0], "size": 10},
-        error_x=_error(variants),
-        customdata=[factor(v.speedup_throughput) for v in variants],
-        hovertemplate="%{y}: %{customdata}<extra></extra>",
-    )
+    names = names_axis([v.techniques for v in variants])
+    figure = blank_figure(xaxis=_speedup_axis(variants), yaxis=names, height=150 + 34 * len(variants))
     figure.add_vline(x=1.0, line={"dash": "dot", "color": "#777"})
-    axis = _speedup_axis(variants)
-    figure.update_layout(xaxis=axis, yaxis=names_axis(names), height=150 + 34 * len(names))
+    add_marks(
+        figure,
+        "",
+        variants,
+        lambda v: (v.speedup_throughput, v.techniques),
+        {"color": COLOURS[0], "size": 10},
+        lambda v: f"{v.techniques}: {factor(v.speedup_throughput)}",
+        error_x=_error(variants),
+    )
     return figure
 
 
 def _over_sections(result: WhatIf) -> list[Section]:
     """Return times and speed-ups along the first setting, for each combination of the others."""
-    axis = next(iter(result.over))
-    others = {path: values for path, values in result.over.items() if path != axis}
+    axis, *others = result.over
     sections: list[Section] = []
-    for combination in product(*others.values()):
+    for combination in product(*(result.over[path] for path in others)):
         fixed = dict(zip(others, combination, strict=True))
+        variants = [variant for variant in result.variants if fixed.items() <= variant.at.items()]
         where = f" at {_at(fixed)}" if fixed else ""
-        sections += [
-            Plot(
-                f"{_quantity(result).capitalize()}{where}",
-                lambda fixed=fixed: _along(result, axis, fixed, speedups=False),
-            ),
-            Plot(
-                f"{_speedup_title(result)}{where}",
-                lambda fixed=fixed: _along(result, axis, fixed, speedups=True),
-            ),
-            _Chart(result, axis, fixed),
-        ]
+        for title, speedups in ((_quantity(result).capitalize(), False), (_speedup_title(result), True)):
+            sections.append(Plot(f"{title}{where}", partial(_along, result, axis, variants, speedups)))
+        sections.append(_Chart(variants, axis, ", ".join(filter(None, (axis, _at(fixed))))))
     return [*sections, _variants(result)]
 
 
-def _along(result: WhatIf, axis: str, fixed: Mapping[str, str], speedups: bool) -> go.Figure:
+def _along(result: WhatIf, axis: str, variants: Sequence[Variant], speedups: bool) -> Figure:
     """Return times as lines along an axis, or speed-ups as marks with their intervals."""
     series, styles = {}, {}
-    for i, stack in enumerate(dict.fromkeys(v.stack for v in result.variants)):
-        variants = [v for v in result.variants if v.stack == stack and fixed.items() <= v.at.items()]
-        values = [v.speedup_throughput if speedups else _interval_s(v) for v in variants]
-        series[stack] = ([v.at[axis] for v in variants], values)
+    for i, (stack, points) in enumerate(grouped(variants, lambda v: v.stack).items()):
+        values = [v.speedup_throughput if speedups else _interval_s(v) for v in points]
+        series[stack] = ([v.at[axis] for v in points], values)
         colour = COLOURS[i % len(COLOURS)]
-        shown = [factor(value) if speedups else engineering(value, "s") for value in values]
         styles[stack] = {
             "line": {"color": colour, "dash": "solid" if i < len(COLOURS) else "dot"},
             "marker": {"size": 9 if speedups else 6, "color": colour},
-            "error_y": _error(variants) if speedups else None,
-            "customdata": shown,
+            "error_y": _error(points) if speedups else None,
+            "customdata": [factor(value) if speedups else engineering(value, "s") for value in values],
             "hovertemplate": f"{escape(stack)}<br>%{{x}}: %{{customdata}}<extra></extra>",
         }
-    values_axis = _speedup_axis(result.variants)
-    if not speedups:
-        values_axis = _axis(_quantity(result), "s", [_interval_s(v) for v in result.variants])
     along = {"title": axis, "type": "category", "categoryarray": result.over[axis]}
-    mode = "markers" if speedups else "lines+markers"
-    figure = line_figure(series, along, values_axis, mode=mode, styles=styles)
+    times_s = [_interval_s(v) for v in result.variants]
+    y_axis = _speedup_axis(result.variants) if speedups else _axis(_quantity(result), "s", times_s)
+    figure = line_figure(
+        series, along, y_axis, mode="markers" if speedups else "lines+markers", styles=styles
+    )
     if speedups:  # intervals of several stacks at one value stand side by side
         figure.update_layout(scattermode="group")
     return figure
@@ -371,48 +343,39 @@ def _along(result: WhatIf, axis: str, fixed: Mapping[str, str], speedups: bool) 
 class _Chart:
     """Stacks down the side, values of a setting across the top; more tables where these do not fit."""
 
-    def __init__(self, result: WhatIf, axis: str, fixed: dict[str, str]) -> None:
-        self._axis, self._fixed, self._values = axis, fixed, result.over[axis]
-        variants = [variant for variant in result.variants if fixed.items() <= variant.at.items()]
-        self._at = {(variant.stack, variant.at[axis]): variant for variant in variants}
-        self._stacks = list(dict.fromkeys(stack for stack, _ in self._at))
-        self._lines = {place: _point_lines(variant) for place, variant in self._at.items()}
+    def __init__(self, variants: Sequence[Variant], axis: str, title: str) -> None:
+        self._title = title
+        self._by_value = grouped(variants, lambda v: v.at[axis])
+        self._stacks = list(dict.fromkeys(variant.stack for variant in variants))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield as many tables as the values take in this width, each headed by the setting's name."""
-        width = max(map(len, (*self._values, *(line for lines in self._lines.values() for line in lines))))
+        variants = [variant for members in self._by_value.values() for variant in members]
+        lines = [line for variant in variants for line in _point_lines(variant)]
+        width = max(map(len, (*self._by_value, *lines)))
         names = max((len(stack) for stack in self._stacks), default=0)
         names = min(names, max(_NARROWEST, options.max_width // 3))
+        layout = {"min_width": names, "max_width": names}
         fit = max(1, (options.max_width - names) // (width + 1))
-        for start in range(0, len(self._values), fit):
+        columns = [
+            Column("", value, lambda stack, members=members: self._shown(stack, members), words=False)
+            for value, members in self._by_value.items()
+        ]
+        stacks = Column("", "", lambda stack: LongName(stack, _JOINTS), layout=layout)
+        for start in range(0, len(columns), fit):
             if start:
                 yield Text()
-            yield Text(", ".join(filter(None, (self._axis, _at(self._fixed)))), style="bold")
-            yield self._table(self._values[start : start + fit], names)
+            yield Text(self._title, style="bold")
+            yield drawn_table(Table((stacks, *columns[start : start + fit]), self._stacks, gap=1))
 
-    def _table(self, values: Sequence[str], width: int) -> RenderableType:
-        columns = (
-            Column(
-                "",
-                "",
-                lambda stack: LongName(stack, _JOINTS),
-                layout={"min_width": width, "max_width": width},
-            ),
-            *(
-                Column("", value, lambda stack, value=value: self._shown(stack, value), words=False)
-                for value in values
-            ),
-        )
-        return drawn_table(Table(columns, self._stacks, gap=1))
-
-    def _shown(self, stack: str, value: str) -> Text:
-        variant = self._at.get((stack, value))
+    @staticmethod
+    def _shown(stack: str, members: Sequence[Variant]) -> Text:
+        variant = next((variant for variant in members if variant.stack == stack), None)
         if variant is None:
             return Text("-", style="dim")
-        here = [v for (_, at), v in self._at.items() if at == value]
         style = "" if variant.speedup_throughput > _PAYS else "dim"
-        style = "bold green" if variant is _best(here) else style
-        return Text("\n".join(filter(None, self._lines[stack, value])), style=style, justify="right")
+        style = "bold green" if variant is _best(members) else style
+        return Text("\n".join(filter(None, _point_lines(variant))), style=style, justify="right")
 
 
 def _point_lines(variant: Variant) -> tuple[str, str, str]:
@@ -423,13 +386,12 @@ def _point_lines(variant: Variant) -> tuple[str, str, str]:
     return engineering(_interval_s(variant), "s", digit), gain, factors(variant.speedup_interval)
 
 
-def _compiling(result: WhatIf) -> list[Section]:
+def _compiling(result: WhatIf) -> Table | None:
     """Return launches with time and memory of compiling, where the number of models differs."""
     rows = [v for v in result.variants if v.stack == result.baseline and v.compilation]
-    compilations: list[Compilation] = [v.compilation for v in rows if v.compilation]
+    compilations = [v.compilation for v in rows if v.compilation]
     if len({compilation.models for compilation in compilations}) < 2:
-        return []
-
+        return None
     columns = (
         Column("", "launches and compiling", lambda v: _at(v.at)),
         Column("compilation.models", "models"),
@@ -441,17 +403,15 @@ def _compiling(result: WhatIf) -> list[Section]:
         Column("compilation.memory_peak_interval_bytes", "90 %"),
     )
     caption = f"memory at the peak of compiling: {compilations[0].source}"
-    return [Table(columns, rows, "Launches and compiling", "compiling", caption, gap=1)]
+    return Table(columns, rows, "Launches and compiling", "compiling", caption, gap=1)
 
 
 def _crossing_lines(crossovers: Sequence[Crossover]) -> list[str]:
     """Return one line for each place where the order of stacks changes."""
-    places: dict[tuple[object, ...], list[Crossover]] = {}
-    for crossing in crossovers:
-        where = (crossing.axis, tuple(crossing.at.items()), crossing.between, crossing.near, crossing.first)
-        places.setdefault(where, []).append(crossing)
     lines = []
-    for crossings in places.values():
+    for crossings in grouped(
+        crossovers, lambda c: (c.axis, *c.at.items(), c.between, c.near, c.first)
+    ).values():
         first = crossings[0]
         later = " and ".join(crossing.then for crossing in crossings)
         near = f"near {first.axis}={first.near}"
@@ -464,21 +424,16 @@ def _crossing_lines(crossovers: Sequence[Crossover]) -> list[str]:
 
 def _left_out(result: WhatIf) -> list[str]:
     """Return the stacks that were left out, joined by reason and points."""
-    points: dict[tuple[str, str], list[str]] = {}
-    for skipped in result.skipped:
-        points.setdefault((skipped.techniques, skipped.reason), []).append(_at(skipped.at))
-    stacks: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (techniques, reason), at_points in points.items():
-        stacks.setdefault((reason, tuple(at_points)), []).append(techniques)
+    skipped = grouped(result.skipped, lambda s: (s.techniques, s.reason))
+    places = {key: tuple(_at(s.at) for s in points) for key, points in skipped.items()}
+    stacks = grouped(places, lambda key: (key[1], places[key]))
     everywhere = len({tuple(variant.at.items()) for variant in result.variants})
     compared = len({variant.stack for variant in result.variants})
     lines = [result.left_out] if result.left_out else []
-    for (reason, places), names in stacks.items():
-        who = "every stack" if len(names) >= compared and len(names) > 1 else ", ".join(names)
-        where = (
-            ""
-            if not places[0] or (len(places) == everywhere and who != "every stack")
-            else f" at {'; '.join(places)}"
-        )
+    for (reason, points), keys in stacks.items():
+        is_every_stack = len(keys) >= compared and len(keys) > 1
+        who = "every stack" if is_every_stack else ", ".join(techniques for techniques, _ in keys)
+        is_everywhere = not points[0] or (len(points) == everywhere and not is_every_stack)
+        where = "" if is_everywhere else f" at {'; '.join(points)}"
         lines.append(f"{who}{where}: {reason}")
     return lines

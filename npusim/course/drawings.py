@@ -1,0 +1,290 @@
+"""Pictures of the lessons as plotly figures: curves, bars, tasks, the MAC grid, matrices, rooflines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import ceil, prod
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from npusim.arch import Soc
+from npusim.engines import Estimate
+from npusim.engines.timeline import TaskKind, Timeline
+from npusim.errors import FileError
+from npusim.gnn_models.planetoid import read_planetoid
+from npusim.reporting.html import COLOURS, DASHES, GREY, HATCHING, amount_axis, log_axis
+
+UNIT_NAMES = {"npu.dpu": "MAC grid", "npu.dsp": "DSPs", "npu.dma": "DMA", "cpu": "CPU", "gpu": "GPU"}
+_BAR = 0.5
+"""Height of a bar in rows; its name stands in the rest."""
+_TASKS = {
+    TaskKind.DMA_IN: ("DMA in", COLOURS[3]),
+    TaskKind.DPU: ("MAC grid", COLOURS[0]),
+    TaskKind.DSP: ("DSP", COLOURS[5]),
+    TaskKind.DMA_OUT: ("DMA out", COLOURS[1]),
+}
+_MOST_TASKS = 1500
+_MOST_FRAMES = 36
+_FRAME_MS = 120
+_LANES = {"outputs": "#a9c1dd", "last block": COLOURS[0], "idle lanes": COLOURS[1]}
+
+
+def curves(
+    x: Sequence[float],
+    lines: Mapping[str, Sequence[float]],
+    at: float,
+    x_axis: Mapping[str, Any],
+    y_axis: Mapping[str, Any],
+) -> go.Figure:
+    """Return curves over one axis, and a line where the slider stands (`at`).
+
+    `lines` has a value for each `x` by name; the axes are settings as from `npusim.reporting.html`.
+    """
+    figure = go.Figure()
+    for number, (name, values) in enumerate(lines.items()):
+        colour, dash = COLOURS[number % len(COLOURS)], list(DASHES)[number % len(DASHES)]
+        line = {"color": colour, "dash": dash, "width": 2}
+        figure.add_scatter(x=list(x), y=list(values), mode="lines", name=name, line=line)
+    figure.add_vline(x=at, line={"color": "#222222", "width": 1})
+    return figure.update_layout(xaxis=dict(x_axis), yaxis=dict(y_axis))
+
+
+def stacked(
+    parts: Mapping[str, Mapping[str, float | None]],
+    axis: Mapping[str, Any],
+    colours: Mapping[str, str],
+    base: Sequence[float] | None = None,
+) -> go.Figure:
+    """Return horizontal bars below their names, each cut into the same parts.
+
+    Parameters
+    ----------
+    parts : mapping of str to mapping of str to float or None
+        An amount for each bar by name, of each part; the first bar is on top.
+    axis : mapping
+        Settings of the axis of amounts.
+    colours : mapping of str to str
+        Colour of a part; the others take the next colour. Hatching tells parts apart, too.
+    base : sequence of float, optional
+        Where each bar begins, as in a waterfall; None: at 0, the parts of a bar one after the other.
+    """
+    figure = go.Figure()
+    rows = list(dict.fromkeys(row for values in parts.values() for row in values))
+    for number, (name, values) in enumerate(parts.items()):
+        pattern = {"shape": HATCHING[number % len(HATCHING)], "fgcolor": "#ffffff", "size": 6}
+        figure.add_bar(
+            y=list(range(len(rows))),
+            x=list(values.values()),
+            base=None if base is None else list(base),
+            name=UNIT_NAMES.get(name, name),
+            orientation="h",
+            marker={"color": colours.get(name, COLOURS[number % len(COLOURS)]), "pattern": pattern},
+            width=_BAR,
+        )
+    place = {"x": 0, "xref": "x", "xanchor": "left", "yanchor": "bottom", "showarrow": False}
+    for number, row in enumerate(rows):
+        figure.add_annotation(text=escape(row), y=number - _BAR / 2, **place)
+    return figure.update_layout(
+        barmode="stack" if base is None else "overlay",
+        xaxis=dict(axis),
+        yaxis={"range": [len(rows) - 0.5, -0.9], "visible": False},
+        legend={"traceorder": "normal"},
+    )
+
+
+def busy_bars(
+    estimates: Mapping[str, Estimate], units: Sequence[str], colours: Mapping[str, str]
+) -> go.Figure:
+    """Return how long each unit works in each of several estimates."""
+    parts = {
+        unit: {name: getattr(each.units.get(unit), "busy_s", 0.0) for name, each in estimates.items()}
+        for unit in units
+    }
+    return stacked(parts, amount_axis("time that each unit works", "s"), colours)
+
+
+def _track_name(track: str) -> str:
+    """Return the words for a track such as npu.tile0.dpu or npu.dma1."""
+    tile = re.fullmatch(r"\w+\.tile(\d+)\.(dpu|dsp)(\d*)", track)
+    if tile:
+        return f"{'grid' if tile[2] == 'dpu' else f'DSP {tile[3]}'} of tile {tile[1]}".replace("  ", " ")
+    dma = re.fullmatch(r"\w+\.dma(\d*)", track)
+    return f"DMA {dma[1]}" if dma else track
+
+
+def gantt(line: Timeline) -> go.Figure:
+    """Return the first tasks of one inference by unit, without the launch; time starts at the first task."""
+    rows = [row for row in range(len(line)) if line.kind[row] in _TASKS][:_MOST_TASKS]
+    begin = min((float(line.start[row]) for row in rows), default=0.0)
+    figure = go.Figure()
+    for kind, (name, colour) in _TASKS.items():
+        members = [row for row in rows if line.kind[row] == kind]
+        if members:
+            figure.add_bar(
+                base=[float(line.start[row]) - begin for row in members],
+                x=[float(line.end[row] - line.start[row]) for row in members],
+                y=[_track_name(line.track(row)) for row in members],
+                orientation="h",
+                name=name,
+                marker={"color": colour, "line": {"color": "#ffffff", "width": 0.5}},
+            )
+    tracks = {"type": "category", "autorange": "reversed", "categoryorder": "category ascending"}
+    return figure.update_layout(barmode="overlay", xaxis=amount_axis("time", "s"), yaxis=tracks)
+
+
+class Grid(NamedTuple):
+    """The grid of one tile: lanes that each hold an output, and multiplications of a lane in a cycle."""
+
+    pixels: int
+    """Rows of a product that it works on at once."""
+    channels: int
+    """Columns of a product that it works on at once."""
+    depth: int
+    """Terms of each sum."""
+
+
+def grid_of(soc: Soc, dtype: Literal["int8", "fp16"] = "fp16") -> Grid:
+    """Return the grid of a machine's NPU for a format."""
+    dpu = soc.npu.dpu
+    return Grid(int(dpu.grid.vpe) ** 2, int(dpu.grid.mpe) ** 2, int(dpu.macs_per_mpe[dtype]))
+
+
+def steps(grid: Grid, rows: int, depth: int, columns: int) -> tuple[int, int, int]:
+    """Return how often the grid is laid along rows, sums and columns of a product."""
+    return ceil(rows / grid.pixels), ceil(depth / grid.depth), ceil(columns / grid.channels)
+
+
+def busy_share(grid: Grid, rows: int, depth: int, columns: int) -> float:
+    """Return the share of multiplications of the grid's steps that a product needs."""
+    return rows * depth * columns / (prod(steps(grid, rows, depth, columns)) * prod(grid))
+
+
+def outputs_filling(grid: Grid, rows: int, columns: int) -> go.Figure:
+    """Return the outputs of a product as the grid fills them, block by block, with a button that plays it.
+
+    Squares beyond `rows` and `columns` of the result are lanes with nothing to do.
+    """
+    down, _, across = steps(grid, rows, 1, columns)
+    at_row, at_column = np.indices((down * grid.pixels, across * grid.channels))
+    block = at_row // grid.pixels * across + at_column // grid.channels
+    idle = (at_row >= rows) | (at_column >= columns)
+    blocks = down * across
+    shown = sorted({round(k) for k in np.linspace(1, blocks, min(blocks, _MOST_FRAMES))})
+    scale = [
+        (edge / 4, colour) for k, colour in enumerate(("#f4f4f4", *_LANES.values())) for edge in (k, k + 1)
+    ]
+
+    def picture(done: int) -> go.Heatmap:
+        # 0 not yet, 1 done before, 2 at work, 3 idle
+        state = np.where(block >= done, 0, np.where(block == done - 1, 2, 1))
+        state = np.where(idle & (block < done), 3, state)
+        cells = {"zmin": -0.5, "zmax": 3.5, "xgap": 1, "ygap": 1, "showscale": False, "colorscale": scale}
+        return go.Heatmap(z=state.tolist(), hovertemplate="row %{y}, column %{x}<extra></extra>", **cells)
+
+    frames = [go.Frame(data=[picture(done)], name=str(done)) for done in shown]
+    figure = go.Figure(picture(blocks), frames=frames)
+    for name, colour in _LANES.items():
+        marker = {"color": colour, "symbol": "square", "size": 11}
+        figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=marker)
+    frame = {"duration": _FRAME_MS, "redraw": True}
+    timing = {"frame": frame, "transition": {"duration": 0}, "mode": "immediate", "fromcurrent": False}
+    play = {"label": "Play", "method": "animate", "args": [None, timing]}
+    corner = {"x": 1, "xanchor": "right", "y": -0.1, "yanchor": "top", "pad": {"t": 0, "b": 4}}
+    plain = {"constrain": "domain", "showgrid": False, "zeroline": False}
+    return figure.update_layout(
+        xaxis={"title": "columns N of the result", **plain},
+        yaxis={"title": "rows M", "autorange": "reversed", "scaleanchor": "x", **plain},
+        updatemenus=[{"type": "buttons", "buttons": [play], "bordercolor": GREY, **corner}],
+    )
+
+
+Edges = NDArray[np.int64]
+"""Rows and columns of the non-zeros of a graph's matrix, [2, n]."""
+
+
+def random_edges(nodes: int, degree: float, seed: int = 0) -> Edges:
+    """Return a random graph with some hubs, as citation graphs have, its self-loops included."""
+    draw = np.random.default_rng(seed)
+    weight = 1.0 / np.arange(1, nodes + 1) ** 0.6
+    order = draw.permutation(nodes)
+    ends = draw.choice(order, size=(2, round(nodes * degree / 2)), p=weight / weight.sum())
+    both = np.concatenate([ends, ends[::-1], np.tile(np.arange(nodes), (2, 1))], axis=1)
+    return np.unique(both, axis=1)
+
+
+def cora_edges() -> Edges | None:
+    """Return Cora's graph with self-loops from the raw files in NPUSIM_DATA; None without the files."""
+    try:
+        data = read_planetoid("cora")
+    except FileError:
+        return None
+    loops = np.tile(np.arange(data.nodes), (2, 1))
+    return np.concatenate([data.edge_index, loops], axis=1)
+
+
+def filled_blocks(edges: Edges, nodes: int, block: int) -> NDArray[np.float64]:
+    """Return 1 for each block of `block` x `block` entries that holds a non-zero, else 0."""
+    across = -(-nodes // block)
+    filled = np.zeros((across, across))
+    filled[edges[0] // block, edges[1] // block] = 1
+    return filled
+
+
+def dots(edges: Edges, nodes: int, block: int) -> go.Figure:
+    """Return the matrix with its non-zeros as dots, above the blocks that hold one."""
+    filled = filled_blocks(edges, nodes, block)
+    centre = (np.arange(len(filled)) + 0.5) * block
+    colours = {"colorscale": [(0, "#ffffff"), (1, "#f3c9cf")], "zmin": 0, "zmax": 1}
+    figure = go.Figure(go.Heatmap(z=filled, x=centre, y=centre, showscale=False, hoverinfo="skip", **colours))
+    figure.add_scattergl(
+        x=edges[1] + 0.5,
+        y=edges[0] + 0.5,
+        mode="markers",
+        marker={"size": 2, "color": COLOURS[0]},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    side = {"range": [0, nodes], "constrain": "domain", "showgrid": False, "title": "node"}
+    return figure.update_layout(xaxis=side, yaxis={**side, "range": [nodes, 0], "scaleanchor": "x"})
+
+
+def ceilings(estimate: Estimate) -> tuple[dict[str, float], float]:
+    """Return the peak rates of the MAC grid in op/s by format, and the bandwidth of DRAM in B/s."""
+    roofs = estimate.roofline.ceilings
+    peaks = {str(c.precision): c.ops_per_s for c in roofs if c.unit == "npu.dpu" and c.ops_per_s is not None}
+    return peaks, next(c.bytes_per_s for c in roofs if c.name == "npu DRAM" and c.bytes_per_s)
+
+
+def roofline(peak: float, bandwidth: float, name: str, intensity: float, rate: float) -> go.Figure:
+    """Return a roof and a named point below it.
+
+    Parameters
+    ----------
+    peak, rate : float
+        In op/s.
+    bandwidth : float
+        In B/s.
+    intensity : float
+        Operations for each byte.
+    """
+    ridge = peak / bandwidth
+    low, high = min(ridge, intensity) / 4, max(ridge, intensity) * 4
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[low, ridge, high],
+        y=[low * bandwidth, peak, peak],
+        mode="lines",
+        name="roof",
+        line={"color": "#444444"},
+    )
+    marker = {"size": 13, "color": COLOURS[0], "symbol": 0, "line": {"width": 1, "color": "#fff"}}
+    figure.add_scatter(x=[intensity], y=[rate], mode="markers", name=name, marker=marker)
+    return figure.update_layout(
+        xaxis=log_axis("operations for each byte of DRAM", "", low, high),
+        yaxis=log_axis("operations a second", "op/s", min(rate, peak) / 4, peak * 1.5),
+    )

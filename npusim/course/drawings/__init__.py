@@ -1,1 +1,0 @@
-"""Pictures of the lessons as plotly figures: a file per subject."""

@@ -1,0 +1,253 @@
+"""Lessons as declarations, and the notebook that shows a lesson."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isclose
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import marimo as mo
+import plotly.graph_objects as go
+import traitlets
+
+from npusim.course.catalogue import LessonPage, lessons
+from npusim.reporting.html import FONT
+
+Shown = tuple[go.Figure, str]
+"""A figure, and the Markdown below it."""
+STYLE = Path(__file__).with_name("lesson.css")
+_EMPTY = {"data": [], "layout": {"height": 1}, "config": {}}
+_CONFIG = {"displayModeBar": False, "responsive": True}
+
+
+class _Widget(anywidget.AnyWidget):
+    """A figure as JSON; `figure.js` draws it and follows its changes."""
+
+    _esm = Path(__file__).with_name("figure.js")
+    spec = traitlets.Unicode(json.dumps(_EMPTY)).tag(sync=True)
+
+
+class Figure:
+    """A place on a page that shows a plotly figure, and another one after a slider has moved.
+
+    One cell creates it and ends in `figure.place`; the cell that reads the slider calls `show`.
+    """
+
+    def __init__(self, height: int = 360) -> None:
+        """Take the height in pixels."""
+        self._widget = _Widget()
+        self._height = height
+        self.place = mo.ui.anywidget(self._widget)
+
+    def show(self, figure: go.Figure, height: int = 0) -> None:
+        """Show a figure in place of the last one; `height` (pixels) replaces the own height."""
+        figure.update_layout(
+            height=height or self._height,
+            font={"family": FONT, "size": 13},
+            template="plotly_white",
+            margin={"l": 10, "r": 10, "t": 30, "b": 40},
+            legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+            separators=". ",
+        )
+        figure.update_xaxes(automargin=True, ticklabelstandoff=4)
+        figure.update_yaxes(automargin=True, ticklabelstandoff=4)
+        self._widget.spec = json.dumps({**json.loads(figure.to_json()), "config": _CONFIG})
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to guess at before a slider moves."""
+
+    words: str
+    options: Sequence[str]
+    right: str
+    """The right option."""
+    because: str
+    """Why it is right, in Markdown."""
+
+    def ask(self) -> Any:
+        """Return an element whose value is one of the options, or None at first."""
+        return mo.ui.radio(list(self.options), label=f"**First a guess.** {self.words}")
+
+    def reply(self, guess: str | None) -> Any:
+        """Return whether a guess is right and why; before the guess, an invitation."""
+        if guess is None:
+            return mo.md("*Choose, and the slider below wakes up.*")
+        is_right = guess == self.right
+        verdict = "Yes." if is_right else f"Not quite: **{self.right}**."
+        return mo.callout(mo.md(f"{verdict} {self.because}"), kind="success" if is_right else "info")
+
+
+@dataclass(frozen=True)
+class Slider:
+    """A number that a visitor sets; with names as values, a list to choose from."""
+
+    label: str
+    values: Sequence[float] | Sequence[str]
+    value: float | str | tuple[float, float]
+    """Value at first; a pair makes a slider with two ends."""
+
+    def element(self, is_disabled: bool = False) -> Any:
+        """Return the element of the page."""
+        if isinstance(self.value, str):
+            return mo.ui.dropdown(list(self.values), value=self.value, label=self.label)
+        create = mo.ui.range_slider if isinstance(self.value, tuple) else mo.ui.slider
+        return create(
+            steps=list(self.values),
+            value=self.value,
+            label=self.label,
+            show_value=True,
+            disabled=is_disabled,
+        )
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with the text below it, both drawn again when a slider moves."""
+
+    sliders: Mapping[str, Slider]
+    show: Callable[..., Shown]
+    """Takes the value of each slider by name."""
+    height: int = 360
+    """In pixels."""
+
+    def elements(self, is_disabled: bool) -> Any:
+        """Return the sliders of the page."""
+        return mo.ui.dictionary({name: each.element(is_disabled) for name, each in self.sliders.items()})
+
+    def draw(self, figure: Figure, values: Mapping[str, Any]) -> Any:
+        """Draw the figure for the values of the sliders, and return the text below it."""
+        drawing, text = self.show(**values)
+        figure.show(drawing)
+        return mo.md(text)
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """An exercise whose answer is a number."""
+
+    words: str
+    right: float
+    because: str
+    """How to find the number, in Markdown: the first sentence says the way, not the number."""
+    unit: str = ""
+    within: float = 0.02
+    """Relative error that counts as right."""
+    hints: Mapping[str, float] = field(default_factory=dict)
+    """Likely mistakes, each with the number that it leads to."""
+
+    def ask(self) -> Any:
+        """Return an element whose value is the text that was typed."""
+        unit = f" (in {self.unit})" if self.unit else ""
+        label = f"**Exercise.** {self.words}{unit}"
+        return mo.ui.text(label=label, placeholder="a number", full_width=True)
+
+    def check(self, typed: str | None) -> Any:
+        """Return whether what was typed is the right number; it is read as a number and as nothing else."""
+        if not typed:
+            return mo.md("")
+        try:
+            value = float(typed.replace(",", ".").rstrip("%x× "))
+        except ValueError:
+            return mo.callout(mo.md("That is not a number; `0.25`, `12` and `3e6` are."), kind="warn")
+        if isclose(value, self.right, rel_tol=self.within):
+            return mo.callout(mo.md(f"Right. {self.because}"), kind="success")
+        hints = (hint for hint, wrong in self.hints.items() if isclose(value, wrong, rel_tol=self.within))
+        side = "large" if value > self.right else "small"
+        default = f"too {side}. {self.because.partition('. ')[0]}."
+        return mo.callout(mo.md(f"Not yet: {next(hints, default)}"), kind="warn")
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A lesson; its module's docstring holds number, title, what it answers, and an introduction."""
+
+    question: Question
+    pictures: Sequence[Picture]
+    exercise: Exercise
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """What `{name}` stands for in the introduction."""
+    closing: Callable[[], str] | None = None
+    """Returns Markdown that stands before the exercise and follows no slider."""
+
+    def introduction(self, page: LessonPage) -> Any:
+        """Return the introduction with its numbers."""
+        return mo.md(re.sub(r"\{(\w+)\}", lambda at: str(self.numbers.get(at[1], at[0])), page.introduction))
+
+
+def page_of(name: str) -> LessonPage:
+    """Return the page of a lesson."""
+    return next(page for page in lessons() if page.name == name)
+
+
+def heading(page: LessonPage) -> Any:
+    """Return the title of a lesson and what it answers."""
+    return mo.md(f"[All lessons](/) \n\n# {page.number}. {page.title}\n\n{page.about}")
+
+
+def links(page: LessonPage) -> Any:
+    """Return links to the lessons before and after one."""
+    by_number = {each.number: each for each in lessons()}
+    before, after = by_number.get(page.number - 1), by_number.get(page.number + 1)
+    shown = [
+        f"[← {before.title}](/lessons/{before.name}/)" if before else "",
+        "[All lessons](/)",
+        f"[{after.title} →](/lessons/{after.name}/)" if after else "",
+    ]
+    return mo.md(" &nbsp; ".join(filter(None, shown)))
+
+
+_SETUP = """\
+import marimo
+
+app = marimo.App(app_title={title!r}, css_file={style!r})
+
+with app.setup:
+    import marimo as mo
+    from npusim.course.lesson import Figure, heading, links, page_of
+    from {module} import LESSON
+
+    PAGE = page_of({name!r})
+"""
+
+
+def _cell(*lines: str, reads: str = "", defines: str = "") -> str:
+    body = "".join(f"    {line}\n" for line in lines)
+    returned = f" ({defines},)" if defines else ""
+    return f"@app.cell\ndef _({reads}):\n{body}    return{returned}\n"
+
+
+def _picture_cells(number: int) -> list[str]:
+    """Return the cells of a picture: its sliders, its place, and what follows the sliders."""
+    picture, sliders, figure = f"LESSON.pictures[{number}]", f"sliders_{number}", f"figure_{number}"
+    row = f'mo.hstack(list({sliders}.elements.values()), justify="start", gap=2, wrap=True)'
+    return [
+        _cell(f"{sliders} = {picture}.elements(guess.value is None)", row, reads="guess", defines=sliders),
+        _cell(f"{figure} = Figure({picture}.height)", f"{figure}.place", defines=figure),
+        _cell(f"{picture}.draw({figure}, {sliders}.value)", reads=f"{figure}, {sliders}"),
+    ]
+
+
+def write_notebook(page: LessonPage, lesson: Lesson, folder: Path) -> Path:
+    """Write the marimo notebook that shows a lesson into a folder, and return its path."""
+    title = f"{page.number}. {page.title}"
+    cells = [
+        _cell("heading(PAGE)"),
+        _cell("LESSON.introduction(PAGE)"),
+        _cell("guess = LESSON.question.ask()", "guess", defines="guess"),
+        _cell("LESSON.question.reply(guess.value)", reads="guess"),
+        *(cell for number in range(len(lesson.pictures)) for cell in _picture_cells(number)),
+        *([_cell("mo.md(LESSON.closing())")] if lesson.closing else []),
+        _cell("answer = LESSON.exercise.ask()", "answer", defines="answer"),
+        _cell("LESSON.exercise.check(answer.value)", reads="answer"),
+        _cell("links(PAGE)"),
+    ]
+    path = folder / f"{page.name}.py"
+    setup = _SETUP.format(title=title, style=str(STYLE), module=page.module, name=page.name)
+    path.write_text("\n\n".join([setup, *cells]), encoding="utf-8")
+    return path
