@@ -87,8 +87,8 @@ def forget_odd_width() -> None:
 
 COMMAND_LINE = ContextVar("COMMAND_LINE", default="npusim")
 """The command line that is run, for pages to name."""
-TAKEN: ContextVar[list[tuple[Document, Callable[[], RenderableType] | None]] | None]
-TAKEN = ContextVar("TAKEN", default=None)
+RESULTS: ContextVar[list[tuple[Document, Callable[[], RenderableType] | None]] | None]
+RESULTS = ContextVar("RESULTS", default=None)
 """Where results go, with what makes their HTML page, while `npusim report` runs a command; None: as asked."""
 HTML_ENDINGS = (".html", ".htm")
 _FILE_COLUMNS = 100
@@ -140,7 +140,7 @@ class Destination:
         page : callable, optional
             Returns the page; default: the registered one of the document's kind.
         """
-        results = TAKEN.get()
+        results = RESULTS.get()
         if results is not None:
             results.append((document, page))
             if self.path is None:

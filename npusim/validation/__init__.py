@@ -1,7 +1,7 @@
 """Validation: predictions beside measured and published figures, suite by suite."""
 
 from npusim.validation.document import GroupResult, RowResult, SuiteResult, Validation
-from npusim.validation.running import Judged, run_suite, validate
+from npusim.validation.running import Judged, run_suite
 from npusim.validation.suite import Suite, load_suite, suite_names
 
 __all__ = [
@@ -14,5 +14,4 @@ __all__ = [
     "load_suite",
     "run_suite",
     "suite_names",
-    "validate",
 ]
