@@ -173,10 +173,9 @@ def estimate(
     """
     if engine not in _ENGINES:
         raise UnknownNameError("engine", engine, _ENGINES)
-    if every_tile and engine != "event":
-        raise ConfigError(f"the {engine} engine", file="every_tile", allowed='engine="event"')
-    if interval and engine != "analytical":
-        raise ConfigError(f"the {engine} engine", file="interval", allowed='engine="analytical"')
+    for option, is_set, needed in (("every-tile", every_tile, "event"), ("interval", interval, "analytical")):
+        if is_set and engine != needed:
+            raise ConfigError(f"the {engine} engine", file=f"--{option}", allowed=f"--engine {needed}")
     scenario = scenario_of(network, soc, how)
     with _rare_garbage_collection():
         if engine == "event":

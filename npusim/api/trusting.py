@@ -205,8 +205,9 @@ def _imported(
     from npusim.measuring.devices import kind_of
 
     if path is None:
-        allowed = f"npusim measure FILE --from {tool}"
-        raise ConfigError("no file to read", file=f"--from {tool}", allowed=allowed)
+        raise ConfigError(
+            "no file to read", file=f"--from {tool}", allowed=f"npusim measure FILE --from {tool}"
+        )
     if tool == "benchmark_app":
         return from_benchmark_app(path, kind=kind_of(device) if device else None, name=platform)
     if tool == "npu-profiling":
@@ -294,14 +295,11 @@ def calibrate(
         keep_unsteady=keep_unsteady,
         name=name,
     )
-    sources = {name: _source(network) for name, network in (networks or {}).items()}
+    sources: dict[str, Path | Scenario] = {}
+    for model, network in (networks or {}).items():
+        source = Path(network) if isinstance(network, str | Path) else network
+        sources[model] = source if isinstance(source, Path | Scenario) else Scenario(source)
     return fit(soc, files, options, files=sources, progress=progress)
-
-
-def _source(network: Network | Scenario) -> Path | Scenario:
-    if isinstance(network, Scenario):
-        return network
-    return Path(network) if isinstance(network, str | Path) else Scenario(network)
 
 
 def validate(

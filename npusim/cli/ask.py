@@ -21,6 +21,7 @@ from npusim.cli.options import (
     argument,
     complete_stack,
     complete_stacks,
+    file_option,
     option,
     scenario_from,
 )
@@ -36,24 +37,14 @@ _MOST_COMBINATIONS = 1_000
 _PLACED = ("soc", "techniques", "settings", "shapes", "hint", "requests", "tiles")
 
 
-_ENGINE_OF = {
-    "trace": "event, which has a time line",
-    "interval": "analytical",
-    "advice": "event",
-    "every_tile": "event",
-}
-"""Engine that each of these options needs."""
-
-
 def _estimate(values: dict[str, Any]) -> None:
     """Estimate, and show what the event engine's time line says."""
     destination = Destination(values["output"], values["form"])
     scenario = scenario_from(values, HOW).load()
     engine, details, advice = values["engine"], values["details"], values["advice"]
-    for name, needed in _ENGINE_OF.items():
-        if values[name] and engine != needed.partition(",")[0]:
-            option_name = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"the {engine} engine", file=option_name, allowed=f"--engine {needed}")
+    for name, reason in {"trace": ", which has a time line", "advice": ""}.items():
+        if values[name] and engine != "event":
+            raise ConfigError(f"the {engine} engine", file=f"--{name}", allowed=f"--engine event{reason}")
     trace = file_target(values["trace"], "--trace", (".json", ".html"))
     every_tile, interval = values["every_tile"] or trace is not None, values["interval"] or None
     result = npusim.estimate(scenario, engine=engine, interval=interval, every_tile=every_tile)
@@ -94,12 +85,8 @@ ESTIMATE = Command(
             default=False,
             panel=OUTPUT,
         ),
-        "trace": option(
-            "FILE",
-            Path,
-            help="Write the event engine's time line: .json for Perfetto, .html for a Gantt chart.",
-            default=None,
-            panel=OUTPUT,
+        "trace": file_option(
+            "Write the event engine's time line: .json for Perfetto, .html for a Gantt chart."
         ),
         "advice": option(
             help="Event engine: also show the sensitivity to each resource (about nine more simulations).",
@@ -156,13 +143,7 @@ WHATIF = Command(
         "stacks": option("--stack LIST", autocompletion=complete_stacks),
         "over": option("PATH=V1,V2,...", many=True),
         **SEED,
-        "html": option(
-            "FILE",
-            Path,
-            help="Also write the waterfall, or the charts of --over, as one HTML file.",
-            default=None,
-            panel=OUTPUT,
-        ),
+        "html": file_option("Also write the waterfall, or the charts of --over, as one HTML file."),
         "accuracy": option(),
         **DATA,
         **WRITTEN,
@@ -240,9 +221,7 @@ STREAM = Command(
         "updates": option("N", min=1, max=100_000),
         "seed": option("N", min=0),
         "mix": option("EVENT=W,..."),
-        "events": option(
-            "FILE", Path, help="CSV with update, event, count instead of a generated stream.", default=None
-        ),
+        "events": file_option("CSV with update, event, count instead of a generated stream.", panel=None),
         "capacity": option("N", int, min=1, max=10**9),
         "kept": option("N,N,..."),
         "batch": option("N", int, min=1),

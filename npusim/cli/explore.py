@@ -16,6 +16,7 @@ from npusim.cli.options import (
     Command,
     argument,
     completion,
+    file_option,
     option,
 )
 from npusim.cli.output import Destination
@@ -65,11 +66,10 @@ PARETO = Command(
         **_OBJECTIVES,
         "where": option("SQL"),
         **FORM,
-        "output": option(
+        "output": file_option(
+            "An .html file gets the interactive page, a .json file the front as JSON.",
             "--output -o FILE",
-            Path,
-            help="An .html file gets the interactive page, a .json file the front as JSON.",
-            default=None,
+            panel=None,
         ),
     },
     run=_pareto,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from npusim.cli.output import HTML_ENDINGS, Destination, Progress, Stopper, file_target, write_page
 from npusim.errors import ConfigError, UnknownNameError, shown
 from npusim.locate import DEFAULT_SOC
 
@@ -118,6 +119,11 @@ def option(flags: str = "", kind: Any = None, **settings: Any) -> Row:
     return _row(flags=flags, kind=kind, **settings)
 
 
+def file_option(help: str, flags: str = "FILE", **settings: Any) -> Row:
+    """Return the row of an option that names a file and is no argument of the call."""
+    return option(flags, Path, help=help, default=None, **{"panel": OUTPUT} | settings)
+
+
 def argument(metavar: str, kind: Any = None, **settings: Any) -> Row:
     """Return the row of an argument that the help calls `metavar`."""
     return _row(flags=metavar, kind=kind, is_argument=True, **settings)
@@ -204,10 +210,8 @@ class Command:
 
     def _run(self, values: dict[str, Any]) -> None:
         """Call, and write the result where the options say."""
-        from npusim.cli.output import Destination, page_target
-
         destination = Destination(values.pop("output", None), values.pop("form", None))
-        page_file = page_target(values.pop("html", None))
+        page_file = file_target(values.pop("html", None), "--html", HTML_ENDINGS)
         quiet = values.pop("quiet", False)
         use_cores(values.pop("cores", None))
         arguments = self.arguments(values)
@@ -216,13 +220,11 @@ class Command:
         with self.watched(quiet) as watching:
             document = loaded(self.call)(*positional, **arguments, **watching)
         destination.write(document, (lambda: loaded(self.page)(document, *more)) if self.page else None)
-        page_file(document, None)
+        write_page(page_file, document)
 
     @contextmanager
     def watched(self, quiet: bool = False) -> Iterator[dict[str, Any]]:
         """Lend `progress` and `stop` to the call, where it takes them."""
-        from npusim.cli.output import Progress, Stopper
-
         if self.counted is None:
             yield {}
             return
@@ -473,12 +475,8 @@ FORM = {
     )
 }
 WRITTEN = FORM | {
-    "output": option(
-        "--output -o FILE",
-        Path,
-        help="Write to a file instead of the terminal; .html makes a page with pictures.",
-        default=None,
-        panel=OUTPUT,
+    "output": file_option(
+        "Write to a file instead of the terminal; .html makes a page with pictures.", "--output -o FILE"
     )
 }
 """Where every result can go."""

@@ -148,12 +148,12 @@ class Destination:
         if self.is_json:
             self.write_document(document.to_json)
             return
-        from npusim.reporting.page import document_page
-        from npusim.reporting.pages import html_of, own_page, with_pages
-
         if self.is_html:
-            write_html(self.path, lambda command: html_of(document, command, page() if page else None))
+            write_page(self.path, document, page() if page else None)
             return
+        from npusim.reporting.page import document_page
+        from npusim.reporting.pages import own_page, with_pages
+
         own = page() if page is not None else own_page(document) or document_page(document)
         whole = with_pages(own, document)
         if self.path is None:
@@ -198,16 +198,11 @@ def write_html(path: Path | None, html: Callable[[str], str]) -> None:
         write_whole(path, html(COMMAND_LINE.get()).encode())
 
 
-def page_target(path: Path | None) -> Callable[[Document, RenderableType | None], None]:
-    """Return what writes the HTML page of a result to the file of ``--html``; refuse a wrong file at once."""
-    target = file_target(path, "--html", HTML_ENDINGS)
+def write_page(path: Path | None, document: Document, page: RenderableType | None = None) -> None:
+    """Write the HTML page of a result; nothing without a path."""
+    from npusim.reporting.pages import html_of
 
-    def write(document: Document, page: RenderableType | None = None) -> None:
-        from npusim.reporting.pages import html_of
-
-        write_html(target, lambda command: html_of(document, command, page))
-
-    return write
+    write_html(path, lambda command: html_of(document, command, page))
 
 
 @contextmanager
@@ -322,10 +317,6 @@ class Progress:
             self._said = now
             left = f", {(now - self._began) * (total / done - 1.0):.0f} s left" if done else ""
             print(f"{count}{left}{f': {what}' if what else ''}", file=sys.stderr, flush=True)
-
-    def share(self, what: str, share: float) -> None:
-        """Show the present step and the share of the whole work that is done."""
-        self(share, 1.0, what)
 
 
 def _bar() -> Any:

@@ -24,6 +24,7 @@ from npusim.cli.options import (
     complete_stacks,
     complete_workload,
     completion,
+    file_option,
     option,
     scenario_changes,
 )
@@ -33,8 +34,8 @@ from npusim.cli.output import (
     Progress,
     Stopper,
     file_target,
-    page_target,
     write_html,
+    write_page,
 )
 from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError, shown
 from npusim.files import write_whole
@@ -113,13 +114,10 @@ MEASURE = Command(
         "tool": option("--from", panel=_FROM),
         "platform": option("NAME", panel=_FROM),
         "model": option("FILE", panel=_FROM),
-        "output": option(
-            "--output -o FILE",
-            Path,
-            help="Write the measurement as JSON (`npusim schema measurement`), or as a page where it ends in "
+        "output": file_option(
+            "Write the measurement as JSON (`npusim schema measurement`), or as a page where it ends in "
             ".html; the table is shown as well.",
-            default=None,
-            panel=OUTPUT,
+            "--output -o FILE",
         ),
         **QUIET,
         "form": option(
@@ -186,19 +184,11 @@ CALIBRATE = Command(
         "soc": argument("SOC", autocompletion=complete_soc),
         "more": argument("[FILE]...", Path, many=True, help="Further files of measurements.", default=None),
         "measurements": option("--measurements -m FILE", Path, many=True, default=None, show_default=False),
-        "output": option(
-            "--output -o FILE.yaml",
-            Path,
-            help="Write the fitted SoC: the file of SOC with other numbers.",
-            default=None,
-            panel=OUTPUT,
+        "output": file_option(
+            "Write the fitted SoC: the file of SOC with other numbers.", "--output -o FILE.yaml"
         ),
-        "report": option(
-            "FILE.html",
-            Path,
-            help="Write a page with the fit before and after, what is left, and every number.",
-            default=None,
-            panel=OUTPUT,
+        "report": file_option(
+            "Write a page with the fit before and after, what is left, and every number.", "FILE.html"
         ),
         "name": option("NAME", panel=OUTPUT),
         "free": option("PATH", many=True, panel=_WHAT),
@@ -226,12 +216,12 @@ def _validate(values: dict[str, Any]) -> None:
         unmeasured: Any = npusim.validate(names, figures=figures, parameters=True)
         destination.write(unmeasured, lambda: unmeasured_page(unmeasured))
         return
-    page_file = page_target(values["html"])
+    page_file = file_target(values["html"], "--html", HTML_ENDINGS)
     with Progress("fits", lines=False) as progress:
         suites, held_out = judged(names, figures, values["cross_validate"], values["data"], progress)
     document, page = validation_of(suites, held_out), validation_page(suites, held_out)
     destination.write(document, lambda: page)
-    page_file(document, page)
+    write_page(page_file, document, page)
     if not document.ok:
         raise typer.Exit(1)
 
@@ -241,9 +231,7 @@ VALIDATE = Command(
     {
         "suites": argument("[SUITE]...", many=True, autocompletion=_SUITE_NAMES),
         "figures": option("FILE", Path),
-        "html": option(
-            "FILE", Path, help="Also write scatter plots and residuals as one HTML file.", default=None
-        ),
+        "html": file_option("Also write scatter plots and residuals as one HTML file.", panel=None),
         "cross_validate": option(),
         "parameters": option(),
         **DATA,

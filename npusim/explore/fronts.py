@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow.dataset import dataset, field
 from pydantic import Field
 
 from npusim.cost import TOTAL_DTYPE, compiled_parallel_or_plain
@@ -45,25 +46,17 @@ _MOST_WAITING = 1 << 18
 
 @compiled_parallel_or_plain(lambda figures, *_: _POINT_MS * len(figures))
 def _select_objectives(
-    figures: Any,
-    wanted: Any,
-    signs: Any,
-    bounded: Any,
-    low: Any,
-    high: Any,
-    worst: float,
-    values: Any,
-    good: Any,
+    figures: Any, wanted: Any, signs: Any, bounded: Any, ends: Any, values: Any, good: Any
 ) -> None:
     for block in numba.prange((figures.shape[0] + _BLOCK - 1) // _BLOCK):
         for p in range(block * _BLOCK, min((block + 1) * _BLOCK, figures.shape[0])):
             admitted = figures[p, _LATENCY] < np.inf
             for b in range(bounded.shape[0]):
                 figure = figures[p, bounded[b]]
-                admitted = admitted and low[b] <= figure <= high[b]
+                admitted = admitted and ends[b, 0] <= figure <= ends[b, 1]
             good[p] = admitted
             for w in range(wanted.shape[0]):
-                values[w, p] = signs[w] * figures[p, wanted[w]] if admitted else worst
+                values[w, p] = signs[w] * figures[p, wanted[w]] if admitted else WORST
 
 
 def select_objectives(
@@ -90,9 +83,9 @@ def select_objectives(
     wanted = np.array([columns.index(name) for name in minimise], np.int64)
     signs = np.array([METRICS[name].sign for name in minimise])
     bounded = np.array([columns.index(name) for name in constraints], np.int64)
-    low, high = (np.array([bound.ends[i] for bound in constraints.values()], np.float64) for i in (0, 1))
+    ends = np.array([bound.ends for bound in constraints.values()], np.float64).reshape(-1, 2)
     values, good = np.empty((len(wanted), len(totals))), np.empty(len(totals), np.bool_)
-    _select_objectives(figures, wanted, signs, bounded, low, high, WORST, values, good)
+    _select_objectives(figures, wanted, signs, bounded, ends, values, good)
     return values, good
 
 
@@ -164,8 +157,8 @@ class KeptPoints:
         self._files = Store(directory).files(chunks)
         if not self._files:
             raise NpusimError(f"{directory}: no chunk is finished yet")
-        schema = pq.read_schema(self._files[0])
-        self.metrics = [name for name in schema.names if name in METRICS]
+        self._points = dataset(self._files)
+        self.metrics = [name for name in self._points.schema.names if name in METRICS]
         """Metrics that have a column."""
 
     def columns_for(self, metric: str) -> list[str]:
@@ -199,17 +192,9 @@ class KeptPoints:
         statement = f"SELECT {listed} FROM {TABLE} WHERE (\n{self._where}\n) ORDER BY {POINT}"
         yield from query(self._directory, statement).to_batches(_ROWS)
 
-    def rows(self, numbers: Any) -> Any:
+    def rows(self, numbers: IntVector) -> Any:
         """Return the points of some numbers with all their columns, in order, as an Arrow table."""
-        wanted, tables = np.sort(np.asarray(numbers, np.int64)), []
-        for path in self._files:
-            with pq.ParquetFile(path) as file:
-                for group in range(file.num_row_groups):
-                    here = np.asarray(file.read_row_group(group, columns=[POINT])[POINT])
-                    mask = wanted[np.searchsorted(wanted, here).clip(max=len(wanted) - 1)] == here
-                    if mask.any():
-                        tables.append(file.read_row_group(group).filter(pa.array(mask)))
-        return pa.concat_tables(tables)
+        return self._points.to_table(filter=field(POINT).isin(pa.array(numbers)))
 
 
 class Front(Document):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -53,17 +52,7 @@ class Answer(Document):
 
     def to_json(self) -> str:
         """Return the document as JSON; values that JSON lacks, such as intervals of time, as text."""
-        finite = self.model_copy(update={"rows": _finite(self.rows)})
-        return finite.model_dump_json(by_alias=True, indent=2, fallback=str)
-
-
-def _finite(value: Any) -> Any:
-    """Return a value with null for every number within that is not finite."""
-    if isinstance(value, dict):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return self.model_dump_json(by_alias=True, indent=2, fallback=str)
 
 
 def query(directory: str | Path | SweepResult, sql: str, most: int | None = None) -> Any:

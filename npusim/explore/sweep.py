@@ -178,8 +178,21 @@ def sweep(
     target = Path(directory) if directory is not None else Path(str(temporary)) / "points"
     try:
         with _opened(target, design, resume, chunk) as (store, manifest):
-            damaged = _evaluate(design, store, manifest, runner, progress, stop)
-            wanted = has_calibration(design) if intervals is None else intervals
+            done, size = store.done(manifest.chunks), manifest.chunk
+            damaged = store.damaged(done)
+            spans = [(i, i * size, min((i + 1) * size, manifest.points)) for i in range(manifest.chunks)]
+            finished = sum(end - start for index, start, end in spans if done[index])
+            for index, content in runner(design, (span for span in spans if not done[span[0]])):
+                store.write_chunk(index, content)
+                finished += spans[index][2] - spans[index][1]
+                if progress is not None:
+                    progress(finished, manifest.points)
+                if stop is not None and finished < manifest.points and stop():
+                    raise Interrupted(
+                        f"stopped after {finished:,} of {manifest.points:,} points; "
+                        "the same command with --resume goes on"
+                    )
+            wanted = base_soc(design).calibration is not None if intervals is None else intervals
             kept = _merge(store, manifest, design, wanted)
     except BaseException:
         if temporary is not None:
@@ -208,34 +221,6 @@ def _runner(scheduler: str | None) -> Runner:
         problem = f"no Dask scheduler answers at {shown(scheduler)} ({error})"
         raise ConfigError(problem, file="--scheduler", allowed="one that runs: dask scheduler") from None
     return on_cluster(scheduler)
-
-
-def _evaluate(
-    space: Space,
-    store: Store,
-    manifest: Manifest,
-    runner: Runner,
-    progress: Progress | None,
-    stop: Callable[[], bool] | None,
-) -> int:
-    """Evaluate and write the chunks that are missing, until `stop` says so; return how many were damaged."""
-    starts = range(0, manifest.points, manifest.chunk)
-    chunks = [(i, start, min(start + manifest.chunk, manifest.points)) for i, start in enumerate(starts)]
-    done = store.done(manifest.chunks)
-    damaged = store.damaged(done)
-    finished = sum(end - start for index, start, end in chunks if done[index])
-    for index, content in runner(space, (chunk for chunk in chunks if not done[chunk[0]])):
-        store.write_chunk(index, content)
-        _, start, end = chunks[index]
-        finished += end - start
-        if progress is not None:
-            progress(finished, manifest.points)
-        if stop is not None and finished < manifest.points and stop():
-            raise Interrupted(
-                f"stopped after {finished:,} of {manifest.points:,} points; "
-                "the same command with --resume goes on"
-            )
-    return damaged
 
 
 def chunk_bytes(campaign: Campaign, start: int, stop: int, scratch: Any = None) -> bytes:
@@ -321,11 +306,6 @@ def _merge(store: Store, manifest: Manifest, space: Space, intervals: bool) -> i
     write_whole(store.result, to_bytes(merged))
     store.finish(*paths, store.result)
     return int(merged.num_rows)
-
-
-def has_calibration(space: Space) -> bool:
-    """Tell whether the machine of a space was fitted to measurements."""
-    return base_soc(space).calibration is not None
 
 
 def _with_intervals(table: Any, space: Space) -> Any:
