@@ -25,15 +25,7 @@ if TYPE_CHECKING:
 
     from npusim.documents import Document
 
-_STAND_INS = {
-    **dict.fromkeys("█▉▊▋▌", "#"),
-    **dict.fromkeys("▍▎▏", "|"),
-    **dict.fromkeys("─━╭╮╰╯", "-"),
-    **dict.fromkeys("░▒", "."),
-    "▓": "%",
-    **dict.fromkeys("│┃", "|"),
-    "µ": "u", "×": "x", "²": "2", "↓": "v", "↑": "^", "…": "~", "→": ">", "–": "-",
-}  # fmt: skip
+_STAND_INS = dict(zip("█▉▊▋▌▍▎▏─━╭╮╰╯░▒▓│┃µ×²↓↑…→–", "#####|||------..%||ux2v^~>-", strict=True))
 _HANDLER = "npusim.stand_in"
 _LATE_CONTROL = re.compile(r"[\x7f-\x9f]")
 

@@ -209,24 +209,14 @@ SPARSE_PRODUCTS = TablePredictor(
 CHANNELWISE = TablePredictor(cycles_by(channelwise_table))
 """Pooling, depthwise convolution and elementwise operators on one tile."""
 
-_ROWS_OF = {
-    "gather": "h*c",
-    "gptq": "h*c",
-    "interpolatewh_1": "w*h",
-    "mvn": "c",
-    "mvn6": "c",
-    "mvn6_fourax": "c",
-    "mvn6_oneax": "h*c",
-    "mvn6_onlyoneax": "h*c",
-    "mvn6_threeax": "h*c",
-    "mvn6_twoax": "c",
-    "mvn_2ax": "c",
-    "mvn_fused": "w*h",
-    "normalizel2onlyc": "w*h",
-    "softmax_x": "w*h",
+_KERNELS_ALONG = {
+    "h*c": "gather gptq mvn6_oneax mvn6_onlyoneax mvn6_threeax",
+    "w*h": "interpolatewh_1 mvn_fused normalizel2onlyc softmax_x",
+    "c": "mvn mvn6 mvn6_fourax mvn6_twoax mvn_2ax",
 }
-"""Rows of kernels that work along an axis which their parameters do not name. Found by trying: the table does
-not say."""
+"""Kernels by their number of rows, where they work along an axis that their parameters do not name. Found by
+trying: the table does not say."""
+_ROWS_OF = {kernel: rows for rows, kernels in _KERNELS_ALONG.items() for kernel in kernels.split()}
 
 
 def row_counts(figures: Figures) -> Floats:
