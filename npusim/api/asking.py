@@ -102,7 +102,7 @@ def without_techniques(
 
 
 def of_workload(settings: Settings, why: str) -> list[Any]:
-    """Return settings of a workload; refuse those of a SoC, and say why."""
+    """Return settings of a workload; refuse settings of a SoC, and say why."""
     own, others = split_settings(settings)
     if others:
         raise ConfigError(

@@ -200,7 +200,7 @@ class Command:
         return group("", {name: self}, is_single=True)
 
     def arguments(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of the call: values of options, those of fields as a scenario."""
+        """Return the arguments of the call: values of options, and the fields of a scenario as one."""
         if self.network is not None:
             values["network"] = scenario_from(values, self.fields)
         else:
@@ -326,10 +326,10 @@ def scenario_changes(values: dict[str, Any], fields: Sequence[str]) -> dict[str,
     """Take fields of a scenario out of the values of options, and return those that say something."""
     described = documented("npusim.scenario:Scenario").parameters
     unset: tuple[Any, ...] = (None, (), [], {}, "none", DEFAULT_SOC)
-    given = {name: values.pop(name) for name in fields}
+    chosen = {name: values.pop(name) for name in fields}
     changes = {
         name: value
-        for name, value in given.items()
+        for name, value in chosen.items()
         if value != described[name].default and value not in unset
     }
     if "shapes" in changes:

@@ -156,7 +156,7 @@ class Destination:
     def write_document(self, document: Callable[[], str]) -> None:
         """Write a result that has no form but JSON."""
         # Beyond ASCII's, which JSON escapes, there are control characters that some terminals obey.
-        self._write_text(_LATE_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", document()) + "\n")
+        self._write_text(_LATE_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", document()) + "\n")
 
     def _write_text(self, text: str) -> None:
         if self.path is not None:
@@ -227,7 +227,7 @@ def forget_output() -> None:
 
 
 class _Printable:
-    """A page of which a terminal obeys the colours alone, whatever names and texts of others hold."""
+    """A page whose names and texts cannot send a terminal anything but colours."""
 
     def __init__(self, page: RenderableType) -> None:
         self.page = page

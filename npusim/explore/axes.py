@@ -1,7 +1,7 @@
 """The axes of a design space: their values, and the columns of the architecture table they set.
 
-An axis of which every value changes columns of the architecture table alone is a *machine axis*; a point
-costs no more than writing its numbers into the row. Any other axis (technique stacks, the network,
+A *machine axis* changes columns of the architecture table alone; a point costs no more than writing its
+numbers into the row. Any other axis (technique stacks, the network,
 kernels of the DSP, switches of the sparsity logic) makes another operator table, and is a *lowering axis*.
 """
 
@@ -56,7 +56,7 @@ class Axis:
     is_sram: bool = False
     """Whether it sets the size of SRAM and nothing else, so that its values share one search."""
     is_rated: bool = False
-    """Whether rates of operators depend on it, those of DSPs apart (`npusim.cost.ArchRow.rated`)."""
+    """Whether rates of operators depend on it, except rates of DSPs (`npusim.cost.ArchRow.rated`)."""
     socs: tuple[Soc, ...] = field(default=(), compare=False, repr=False)
     """The machine with each value, where a value makes another operator table."""
     column_values: Any = field(default=None, compare=False)
@@ -278,5 +278,5 @@ def _refuse_shared_columns(axes: list[Axis]) -> None:
                 raise _wrong(axis.path, f"it beside `{other.path}`", "one of them: both set the same number")
 
 
-def _wrong(path: str, found: str, allowed: str) -> NpusimError:
-    return ConfigError(found, key=f"axes.{path}", allowed=allowed)
+def _wrong(path: str, problem: str, allowed: str) -> NpusimError:
+    return ConfigError(problem, key=f"axes.{path}", allowed=allowed)

@@ -196,7 +196,7 @@ class Campaign:
                     graph_at(self.space, {**usual, axis.path: axis.texts[value]})
 
     def refuse_idle_axes(self) -> None:
-        """Refuse an axis of which no value moves any metric at any point that is tried.
+        """Refuse an axis whose values move no metric at any point that is tried.
 
         Raises
         ------
@@ -232,7 +232,7 @@ class Campaign:
         return any_feasible
 
     def _samples(self) -> Iterator[Any]:
-        """Yield groups of points drawn at random, those of a group alike in their lowering axes."""
+        """Yield groups of points drawn at random; all points of a group share their lowering axes."""
         random = np.random.default_rng(0)
         cube = random.random((_TRIED_NETWORKS, _TRIED_POINTS, len(self.axes)))
         for i, axis in enumerate(self.axes):
@@ -297,7 +297,7 @@ class Campaign:
         return np.flatnonzero(begins)
 
     def _scattered(self, coordinates: Any, totals: Any) -> None:
-        """Evaluate any points: those of a network together, sorted by what the search looks at."""
+        """Evaluate any points: network by network, sorted by what the search looks at."""
         lowered = [i for i, axis in enumerate(self.axes) if axis.is_lowered]
         which, values = np.zeros(len(coordinates), np.int64), self._values(coordinates)
         if lowered:

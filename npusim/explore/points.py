@@ -185,7 +185,7 @@ class Traversal:
 
     def __init__(self, searched: Sequence[Axis], others: Sequence[Axis]) -> None:
         sizes = [axis.size for axis in others]
-        cut = 0  # the first axis of which several values fit into a run
+        cut = 0  # the first axis with several values in a run
         while cut < len(others) - 1 and prod(sizes[cut + 1 :]) > _LONGEST_RUN:
             cut += 1
         self._outer, self._inner = [*searched, *others[:cut]], list(others[cut:])

@@ -283,7 +283,7 @@ class SearchResult(Document):
 
 
 def _evaluated(campaign: Campaign, points: Any) -> tuple[Any, Any]:
-    """Return the objectives of points, shape (points, objectives), and whether they may be taken."""
+    """Return the objectives of points, shape (points, objectives), and whether they are admitted."""
     scores = campaign.scores_at(points)
     space = campaign.space
     return objectives(scores, space.objectives).T, admitted(scores, space.constraints)

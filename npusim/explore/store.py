@@ -142,20 +142,20 @@ def read_manifest(directory: Path) -> Manifest:
     return manifest
 
 
-def refuse_other(found: Manifest, wanted: Manifest, directory: Path) -> None:
-    """Refuse to resume where what is there was made of something else; the message says of what."""
+def refuse_other(stored: Manifest, wanted: Manifest, directory: Path) -> None:
+    """Refuse to resume results of another space, npusim or input; the message names what has changed."""
     reasons: list[str] = []
-    if found.hash != wanted.hash:
-        old, new = _plain(found.space), _plain(wanted.space)
+    if stored.hash != wanted.hash:
+        old, new = _plain(stored.space), _plain(wanted.space)
         changed = ", ".join(key for key in old if old[key] != new.get(key))
         reasons.append(f"the space has changed ({changed or 'the order of its keys'})")
-    if found.npusim != wanted.npusim or found.equations != wanted.equations:
-        reasons.append(f"npusim has changed (it was {found.npusim}, equations {found.equations})")
-    others = [name for name in changed_inputs(found.inputs, wanted.inputs) if name != "equations"]
-    if others and found.hash == wanted.hash:
+    if stored.npusim != wanted.npusim or stored.equations != wanted.equations:
+        reasons.append(f"npusim has changed (it was {stored.npusim}, equations {stored.equations})")
+    others = [name for name in changed_inputs(stored.inputs, wanted.inputs) if name != "equations"]
+    if others and stored.hash == wanted.hash:
         reasons.append(f"what it reads has changed ({', '.join(others)})")
-    if not reasons and found.points != wanted.points:
-        reasons.append(f"its manifest says {found.points:,} points where there are {wanted.points:,}")
+    if not reasons and stored.points != wanted.points:
+        reasons.append(f"its manifest says {stored.points:,} points where there are {wanted.points:,}")
     if reasons:
         raise NpusimError(
             f"{directory}: cannot be resumed: {' and '.join(reasons)}; sweep into another directory"
@@ -211,7 +211,7 @@ class Store:
         return self.chunks / f"{index:08d}.parquet"
 
     def done(self, total: int) -> list[bool]:
-        """Tell of each chunk whether its file is there, and is what was written."""
+        """Return for each chunk whether its file is there, and is what was written."""
         listed = self._listed()
         return [self._is_whole(self.chunk(i), listed) for i in range(total)]
 
@@ -259,7 +259,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other sweeps and searches out of the directory, as far as the system can.
+        """Keep other sweeps and searches out of the directory, where the system knows locks.
 
         Raises
         ------
