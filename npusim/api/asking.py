@@ -162,14 +162,14 @@ def estimate(
 
     Command lines
     -------------
-    npusim estimate gcn-cora
-    npusim estimate gat-cora --techniques stagr+effop+quantgr --hint throughput
-    npusim estimate gcn-cora --set npu.tiles=4 --set workload.hidden=128
-    npusim estimate gcn-cora --techniques stagr --engine event --trace run.json --advice
-    npusim estimate my_model.xml --soc core-ultra-series1 --format json
-    npusim estimate my_model.onnx --shape 'input=[1,3,224,224]' -o result.json
-    npusim estimate gcn-cora --techniques stagr --details
-    npusim estimate gcn-cora --techniques stagr -o page.html
+        npusim estimate gcn-cora
+        npusim estimate gat-cora --techniques stagr+effop+quantgr --hint throughput
+        npusim estimate gcn-cora --set npu.tiles=4 --set workload.hidden=128
+        npusim estimate gcn-cora --techniques stagr --engine event --trace run.json --advice
+        npusim estimate my_model.xml --soc core-ultra-series1 --format json
+        npusim estimate my_model.onnx --shape 'input=[1,3,224,224]' -o result.json
+        npusim estimate gcn-cora --techniques stagr --details
+        npusim estimate gcn-cora --techniques stagr -o page.html
     """
     if engine not in _ENGINES:
         raise UnknownNameError("engine", engine, _ENGINES)
@@ -229,11 +229,11 @@ def compare(
 
     Command lines
     -------------
-    npusim compare gcn-cora stagr stagr+quantgr
-    npusim compare gcn-cora core-ultra-series1 core-ultra-series2 --techniques stagr
-    npusim compare gcn-cora gat-cora --hint throughput
-    npusim compare before.onnx after.onnx -o comparison.html
-    npusim compare monday.json today.json      (written by npusim estimate -o)
+        npusim compare gcn-cora stagr stagr+quantgr
+        npusim compare gcn-cora core-ultra-series1 core-ultra-series2 --techniques stagr
+        npusim compare gcn-cora gat-cora --hint throughput
+        npusim compare before.onnx after.onnx -o comparison.html
+        npusim compare monday.json today.json      (written by npusim estimate -o)
     """
     from npusim.studies.side_by_side import compare as side_by_side
     from npusim.studies.side_by_side import kind_of
@@ -296,11 +296,11 @@ def whatif(
 
     Command lines
     -------------
-    npusim whatif gcn-cora
-    npusim whatif gcn-cora --hint throughput --tiles 4 --stack paper --html waterfall.html
-    npusim whatif gat-cora --stack stagr,stagr+quantgr,stagr+effop+quantgr
-    npusim whatif gcn-cora --set npu.sparsity.decompress_activations=true
-    npusim whatif gcn-cora --stack symg,cacheg,symg+cacheg --over npu.sram.per_tile=1MiB,2MiB,4MiB
+        npusim whatif gcn-cora
+        npusim whatif gcn-cora --hint throughput --tiles 4 --stack paper --html waterfall.html
+        npusim whatif gat-cora --stack stagr,stagr+quantgr,stagr+effop+quantgr
+        npusim whatif gcn-cora --set npu.sparsity.decompress_activations=true
+        npusim whatif gcn-cora --stack symg,cacheg,symg+cacheg --over npu.sram.per_tile=1MiB,2MiB,4MiB
     """
     from npusim.studies.fitting_stacks import fitting_stacks
     from npusim.studies.over import whatif_over
@@ -421,11 +421,11 @@ def advise(
 
     Command lines
     -------------
-    npusim advise gat-cora
-    npusim advise gcn-cora --data planetoid               # train it, and say what the stacks cost in accuracy
-    npusim advise model.py:net --soc core-ultra-series1   # net: (torch module, example inputs), or a function
-    npusim advise model.py:net --export rewritten.xml     # the stack to try, with the module's own numbers
-    npusim advise model.onnx --values inputs.npz --export rewritten.xml
+        npusim advise gat-cora
+        npusim advise gcn-cora --data planetoid               # train it, and say what the stacks cost in accuracy
+        npusim advise model.py:net --soc core-ultra-series1   # net: (torch module, example inputs), or a function
+        npusim advise model.py:net --export rewritten.xml     # the stack to try, with the module's own numbers
+        npusim advise model.onnx --values inputs.npz --export rewritten.xml
     """
     from npusim.frontends.openvino_write import refuse_target
     from npusim.studies.advice import advise as advice_on
@@ -504,9 +504,9 @@ def show(
 
     Command lines
     -------------
-    npusim show gcn-cora --after stagr
-    npusim show gat-cora --techniques stagr --after stagr+quantgr+grax1
-    npusim show gcn-cora --after stagr+symg -o graphs.html
+        npusim show gcn-cora --after stagr
+        npusim show gat-cora --techniques stagr --after stagr+quantgr+grax1
+        npusim show gcn-cora --after stagr+symg -o graphs.html
     """
     fields = {"techniques": (techniques, None), "settings": (settings, ()), "shapes": (shapes, None)}
     how = changed(fields | {"inputs": (inputs, None)})

@@ -51,8 +51,8 @@ def list(catalogue: str) -> Listing:
 
     Command lines
     -------------
-    npusim list techniques
-    npusim list socs --format json
+        npusim list techniques
+        npusim list socs --format json
     """
     from npusim.catalogues import CATALOGUES, listing
 
@@ -92,8 +92,8 @@ def schema(name: str) -> dict[str, Any]:
 
     Command lines
     -------------
-    npusim schema soc
-    npusim schema estimate -o estimate.schema.json
+        npusim schema soc
+        npusim schema estimate -o estimate.schema.json
     """
     from npusim.config import schema_of
 
@@ -134,9 +134,9 @@ def report(
 
     Command lines
     -------------
-    npusim report "estimate gcn-cora -t stagr" "whatif gcn-cora" -o report.html
-    npusim report before.json after.json results -o report.html
-    npusim report fitted.json "validate granite" --title "Our laptop" -o report.html
+        npusim report "estimate gcn-cora -t stagr" "whatif gcn-cora" -o report.html
+        npusim report before.json after.json results -o report.html
+        npusim report fitted.json "validate granite" --title "Our laptop" -o report.html
     """
     from npusim.files import write_whole
     from npusim.reporting.pages import report_html
@@ -207,10 +207,10 @@ def learn(
 
     Command lines
     -------------
-    npusim learn
-    npusim learn roofline
-    npusim learn explorer
-    npusim learn --port 8080 --no-browser
+        npusim learn
+        npusim learn roofline
+        npusim learn explorer
+        npusim learn --port 8080 --no-browser
     """
     from npusim.course.catalogue import lessons
 

@@ -108,13 +108,13 @@ def map(
 
     Command lines
     -------------
-    npusim map gcn-cora
-    npusim map gat-cora --techniques effop --devices npu,cpu --minimise energy
-    npusim map vig-s --granularity block
-    npusim map sage-max-cora --hint throughput --format json
-    npusim map magnas-vig --minimise latency,energy --devices npu,gpu --max-transitions 4
-    npusim map vit --minimise latency,energy --dvfs --max-power 5W -o front.html
-    npusim measure gcn-cora --device CPU -o cpu.json && npusim map gcn-cora --profile cpu.json
+        npusim map gcn-cora
+        npusim map gat-cora --techniques effop --devices npu,cpu --minimise energy
+        npusim map vig-s --granularity block
+        npusim map sage-max-cora --hint throughput --format json
+        npusim map magnas-vig --minimise latency,energy --devices npu,gpu --max-transitions 4
+        npusim map vit --minimise latency,energy --dvfs --max-power 5W -o front.html
+        npusim measure gcn-cora --device CPU -o cpu.json && npusim map gcn-cora --profile cpu.json
     """
     scenario, names = scenario_of(network, soc, how), [name.lower() for name in as_list(devices)] or None
     if minimise != _BOTH:
@@ -290,13 +290,13 @@ def stream(
 
     Command lines
     -------------
-    npusim stream gcn-cora
-    npusim stream gcn-cora --capacity 3000 --updates 500 --inferences 10
-    npusim stream gat-cora --mix add_node=1,add_edge=9 --techniques effop --format json
-    npusim stream gcn-cora --events changes.csv --set toolchain.compile_fixed=5s
-    npusim stream gcn-cora --kept 2800,2900,3000 --batch 500 -o page.html
-    npusim stream gcn-cora --batch 500 --accuracy --data planetoid
-    npusim stream sage-concat-cora --roots 32,64,128,256,512 --renew 10 --accuracy --data planetoid
+        npusim stream gcn-cora
+        npusim stream gcn-cora --capacity 3000 --updates 500 --inferences 10
+        npusim stream gat-cora --mix add_node=1,add_edge=9 --techniques effop --format json
+        npusim stream gcn-cora --events changes.csv --set toolchain.compile_fixed=5s
+        npusim stream gcn-cora --kept 2800,2900,3000 --batch 500 -o page.html
+        npusim stream gcn-cora --batch 500 --accuracy --data planetoid
+        npusim stream sage-concat-cora --roots 32,64,128,256,512 --renew 10 --accuracy --data planetoid
     """
     from npusim.arch.loading import load_toolchain
     from npusim.studies.stream import follow, stored_features

@@ -108,15 +108,15 @@ def measure(
 
     Command lines
     -------------
-    npusim measure --device NPU -o run.json
-    npusim measure --device CPU -o cpu.json --seconds 1
-    npusim measure --suite aggregation -o aggregation.json
-    npusim measure gcn-cora --techniques stagr+quantgr --device NPU
-    npusim measure my_model.onnx --shape x=5000,128 --device GPU --hint latency -o run.json
-    npusim measure tiny/ --device NPU -o tiny.json
-    npusim measure pruned/ --device CPU --hint latency --soc fitted.yaml
-    npusim measure out/ --from benchmark_app -o run.json
-    npusim measure profiling.json --from npu-profiling --model my_model.xml -o run.json
+        npusim measure --device NPU -o run.json
+        npusim measure --device CPU -o cpu.json --seconds 1
+        npusim measure --suite aggregation -o aggregation.json
+        npusim measure gcn-cora --techniques stagr+quantgr --device NPU
+        npusim measure my_model.onnx --shape x=5000,128 --device GPU --hint latency -o run.json
+        npusim measure tiny/ --device NPU -o tiny.json
+        npusim measure pruned/ --device CPU --hint latency --soc fitted.yaml
+        npusim measure out/ --from benchmark_app -o run.json
+        npusim measure profiling.json --from npu-profiling --model my_model.xml -o run.json
     """
     names = {"settings": "set", "shapes": "shape"}
     of_network = {names.get(name, name): value for name, value in what.items()}
@@ -275,10 +275,10 @@ def calibrate(
 
     Command lines
     -------------
-    npusim measure --suite default --device CPU -o run.json
-    npusim calibrate generic-cpu --measurements run.json -o fitted.yaml --report report.html
-    npusim estimate gcn-cora --soc fitted.yaml --device cpu
-    npusim calibrate core-ultra-series2 --measurements day1.json day2.json -o fitted.yaml --hold npu.dma
+        npusim measure --suite default --device CPU -o run.json
+        npusim calibrate generic-cpu --measurements run.json -o fitted.yaml --report report.html
+        npusim estimate gcn-cora --soc fitted.yaml --device cpu
+        npusim calibrate core-ultra-series2 --measurements day1.json day2.json -o fitted.yaml --hold npu.dma
     """
     from npusim.calibration.device import FitOptions
     from npusim.calibration.device import calibrate as fit
@@ -345,12 +345,12 @@ def validate(
 
     Command lines
     -------------
-    npusim validate
-    npusim validate silicon-dpu silicon-dma --html validation.html
-    npusim validate dsp --figures my_kernels.csv --format json
-    npusim validate accuracy --data planetoid
-    npusim validate silicon-dma --cross-validate
-    npusim validate --parameters
+        npusim validate
+        npusim validate silicon-dpu silicon-dma --html validation.html
+        npusim validate dsp --figures my_kernels.csv --format json
+        npusim validate accuracy --data planetoid
+        npusim validate silicon-dma --cross-validate
+        npusim validate --parameters
     """
     from npusim.validation.document import unmeasured
 
@@ -454,9 +454,9 @@ def accuracy(
 
     Command lines
     -------------
-    npusim accuracy gat-cora --techniques effop+grax1+grax2:form=rank2 --data planetoid
-    npusim accuracy gcn-cora gcn-citeseer -t stagr+quantgr,grad+nodepad --seeds 0-2
-    npusim accuracy sage-max-cora -t accuracy --format json
+        npusim accuracy gat-cora --techniques effop+grax1+grax2:form=rank2 --data planetoid
+        npusim accuracy gcn-cora gcn-citeseer -t stagr+quantgr,grad+nodepad --seeds 0-2
+        npusim accuracy sage-max-cora -t accuracy --format json
     """
     from npusim.techniques.stack import listed
 
@@ -517,9 +517,9 @@ def trace(first: str | Path, second: str | Path) -> TraceDiff:
 
     Command lines
     -------------
-    npusim estimate gcn-cora --engine event --trace simulated.json
-    npusim trace diff profiling.json simulated.json
-    npusim trace diff before.json after.json -o both.html
+        npusim estimate gcn-cora --engine event --trace simulated.json
+        npusim trace diff profiling.json simulated.json
+        npusim trace diff before.json after.json -o both.html
     """
     from npusim.measuring.traces import diff_traces
 
@@ -565,10 +565,10 @@ def export(
 
     Command lines
     -------------
-    npusim export gcn-cora --data planetoid -o gcn.xml
-    npusim export gat-cora --data planetoid -t stagr+effop -o gat.xml
-    npusim export llama-tiny -o tiny
-    npusim export llama3.2-1b --weights model_weights.pth --set workload.weights=int8 -o llama
+        npusim export gcn-cora --data planetoid -o gcn.xml
+        npusim export gat-cora --data planetoid -t stagr+effop -o gat.xml
+        npusim export llama-tiny -o tiny
+        npusim export llama3.2-1b --weights model_weights.pth --set workload.weights=int8 -o llama
     """
     own_settings = tuple(of_workload(settings, ": a model file knows no machine"))
 

@@ -279,7 +279,8 @@ def documented(call: str) -> Documentation:
         name: Described(kind, about, defaults.get(name, inspect.Parameter.empty))
         for name, kind, about in _parameters(sections.get("Parameters", ""))
     }
-    return Documentation(about.strip(), parameters, sections.get("Command lines", "").strip().splitlines())
+    command_lines = [line.strip() for line in sections.get("Command lines", "").strip().splitlines()]
+    return Documentation(about.strip(), parameters, command_lines)
 
 
 @cache

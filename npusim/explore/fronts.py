@@ -275,8 +275,8 @@ def pareto(
 
     Command lines
     -------------
-    npusim pareto results
-    npusim pareto results --minimise latency_s,area_mm2 --where 'energy_j < 0.002' -o front.html
+        npusim pareto results
+        npusim pareto results --minimise latency_s,area_mm2 --where 'energy_j < 0.002' -o front.html
     """
     folder = folder_of(directory)
     manifest = read_manifest(folder)

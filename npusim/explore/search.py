@@ -341,8 +341,8 @@ def search(
 
     Command lines
     -------------
-    npusim search gcn-cora --budget 20000 -o found
-    npusim search my_space.yaml --minimise latency_s,area_mm2 --budget 5000 --seed 7 -o found
+        npusim search gcn-cora --budget 20000 -o found
+        npusim search my_space.yaml --minimise latency_s,area_mm2 --budget 5000 --seed 7 -o found
     """
     began = time.perf_counter()
     space = with_objectives(load_space(space), minimise, maximise)

@@ -299,8 +299,10 @@ def load_space(space: str | Path | Space | Mapping[str, Any]) -> Space:
     if isinstance(space, Space):
         return space
     if isinstance(space, Mapping):
-        axes = {path: _axis(axis) for path, axis in space.get("axes", {}).items()}
-        return validate_data({"schema": "npusim.space/1", **space, "axes": axes}, Space)
+        data, axes = {"schema": "npusim.space/1", **space}, space.get("axes")
+        if isinstance(axes, Mapping):
+            data["axes"] = {path: _axis(axis) for path, axis in axes.items()}
+        return validate_data(data, Space)
     text = str(space)
     if isinstance(space, Path) or text.endswith(_YAML) or "/" in text or "\\" in text:
         return load_model(text, Space)

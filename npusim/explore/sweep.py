@@ -158,10 +158,10 @@ def sweep(
 
     Command lines
     -------------
-    npusim sweep gcn-cora -o results
-    npusim sweep my_space.yaml -o results --keep top:100
-    npusim sweep my_space.yaml -o results --resume
-    npusim sweep my_space.yaml -o results --scheduler tcp://192.168.0.10:8786
+        npusim sweep gcn-cora -o results
+        npusim sweep my_space.yaml -o results --keep top:100
+        npusim sweep my_space.yaml -o results --resume
+        npusim sweep my_space.yaml -o results --scheduler tcp://192.168.0.10:8786
     """
     began = time.perf_counter()
     if directory is None and isinstance(space, Mapping) and keep is None and "keep" not in space:

@@ -151,14 +151,14 @@ class PublishedNetworks:
         graph = cache(
             lambda workload, precision: load_workload(workload, [f"workload.precision={precision}"])
         )
-        totals: dict[tuple[str, ...], Any] = {}
+        predictions: dict[tuple[str, ...], float] = {}
 
         def predict(row: PublishedRow, workload: str, soc: str) -> float:
             key = (soc, row.device, workload, row.precision, row.quantity)
-            if key not in totals:
+            if key not in predictions:
                 scenario = row.scenario(graph(workload, row.precision), machine(soc))
-                totals[key] = scenario.mapped.total
-            return row.predicted(totals[key])
+                predictions[key] = row.predicted(scenario.mapped.total)
+            return predictions[key]
 
         return predict
 
