@@ -421,11 +421,11 @@ def advise(
 
     Command lines
     -------------
-        npusim advise gat-cora
-        npusim advise gcn-cora --data planetoid               # train it, and say what the stacks cost in accuracy
-        npusim advise model.py:net --soc core-ultra-series1   # net: (torch module, example inputs), or a function
-        npusim advise model.py:net --export rewritten.xml     # the stack to try, with the module's own numbers
-        npusim advise model.onnx --values inputs.npz --export rewritten.xml
+    npusim advise gat-cora
+    npusim advise gcn-cora --data planetoid               # train it, and say what the stacks cost in accuracy
+    npusim advise model.py:net --soc core-ultra-series1   # net: (torch module, example inputs), or a function
+    npusim advise model.py:net --export rewritten.xml     # the stack to try, with the module's own numbers
+    npusim advise model.onnx --values inputs.npz --export rewritten.xml
     """
     from npusim.frontends.openvino_write import refuse_target
     from npusim.studies.advice import advise as advice_on

@@ -88,8 +88,8 @@ def query(directory: str | Path | SweepResult, sql: str, most: int | None = None
 
     Command lines
     -------------
-        npusim query results 'SELECT * FROM points ORDER BY latency_s LIMIT 5'
-        npusim query results 'SELECT "npu.tiles", min(latency_s) FROM points GROUP BY 1 ORDER BY 1' --format json
+    npusim query results 'SELECT * FROM points ORDER BY latency_s LIMIT 5'
+    npusim query results 'SELECT "npu.tiles", min(latency_s) FROM points GROUP BY 1 ORDER BY 1' --format json
     """
     folder = folder_of(directory)
     files = [str(path) for path in Store(folder).files(read_manifest(folder).chunks)]
