@@ -199,7 +199,7 @@ def sweep(
             shutil.rmtree(temporary, ignore_errors=True)
         raise
     counts = {"points": manifest.points, "kept": kept, "recomputed": damaged}
-    result = SweepResult(**counts, directory=str(target), seconds=time.perf_counter() - began)
+    result = SweepResult(**counts, directory=str(directory or target), seconds=time.perf_counter() - began)
     if temporary is not None:
         weakref.finalize(result, shutil.rmtree, temporary, ignore_errors=True)
     return result

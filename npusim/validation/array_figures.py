@@ -162,42 +162,35 @@ class PeerMachine(Section):
 
 
 class PeerMachines(Section):
-    """Machines of another tool: `validate/definitions/peers.yaml`."""
+    """Machines of other tools: `validate/definitions/peers.yaml`."""
 
     machines: dict[str, PeerMachine]
-    """By the tool's name."""
+    """Machines of ZigZag by its name."""
+    systolic: dict[str, Any]
+    """Array of SCALE-Sim; its axes and the operand of its registers follow from a row of the table."""
+
+
+@cache
+def _definitions() -> PeerMachines:
+    return load_model(resource("validate", "definitions", "peers.yaml"), PeerMachines)
 
 
 @cache
 def peer_machines() -> Mapping[str, Any]:
-    """Return the records of the machines by name."""
-    machines = load_model(resource("validate", "definitions", "peers.yaml"), PeerMachines).machines
+    """Return the records of ZigZag's machines by name."""
+    machines = _definitions().machines
     return {name: array_record(m.array, m.dataflow, m.dram)[0] for name, m in machines.items()}
 
 
 @cache
 def _systolic(dataflow: str, rows: int, cols: int) -> Any:
-    """Return a systolic array as SCALE-Sim has it: folds one after the other, SRAM that never stalls."""
-    flow = shipped_dataflows()[_DATAFLOWS[dataflow]]
-    level = {"capacity": "1 GB", "width": "100000 B/cycle", "least_access": "1e-6 B", "read_energy": "0 pJ/B"}
-    register = {
-        "capacity": "1 B",
-        "operands": [flow.stationary],
-        "shared_by": [],
-        "width": "1 B/cycle",
-        "ports": "two_of_each",
-        "read_energy": "0 pJ/B",
-    }
-    array = MacArray.model_validate(
-        {
-            "axes": {"rows": rows, "columns": cols},
-            "transfer": "systolic",
-            "folds": "serial",
-            "mac_energy": "0 pJ/MAC",
-            "levels": {"register": register, "sram": level},
-        }
-    )
-    return array_record(array, flow, ArrayLevel.model_validate(level))[0]
+    """Return the record of a systolic array of SCALE-Sim."""
+    flow, template = shipped_dataflows()[_DATAFLOWS[dataflow]], _definitions().systolic
+    register = template["levels"]["register"] | {"operands": [flow.stationary]}
+    levels = template["levels"] | {"register": register}
+    axes = {"rows": rows, "columns": cols}
+    array = MacArray.model_validate(template | {"axes": axes, "levels": levels})
+    return array_record(array, flow, array.levels["sram"])[0]
 
 
 def _product(m: float, n: float, k: float, bits: Any) -> LoopNest:
