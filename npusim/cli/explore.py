@@ -8,17 +8,7 @@ from typing import Any
 import typer
 
 import npusim
-from npusim.cli.options import (
-    CORES,
-    FORM,
-    QUIET,
-    WRITTEN,
-    Command,
-    argument,
-    completion,
-    file_option,
-    option,
-)
+from npusim.cli.options import CORES, FORM, QUIET, WRITTEN, Command, argument, completion, file_option, option
 from npusim.cli.output import Destination
 
 _SPACE = {"space": argument("SPACE", autocompletion=completion("npusim.explore.spaces:space_names"))}

@@ -8,15 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.cost import (
-    CMX2CMX,
-    CMX2DDR,
-    DDR2CMX,
-    DDR2DDR,
-    DSP_KERNEL_DTYPE,
-    DpuOperation,
-    fill_numbers,
-)
+from npusim.cost import CMX2CMX, CMX2DDR, DDR2CMX, DDR2DDR, DSP_KERNEL_DTYPE, DpuOperation, fill_numbers
 from npusim.validation.figures import Figures, Floats, TablePredictor
 from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows, dsp_seconds, transfer_seconds
 
