@@ -9,12 +9,8 @@ from npusim.api.asking import show as show
 from npusim.api.asking import whatif as whatif
 from npusim.api.exploring import learn as learn
 from npusim.api.exploring import list as list
-from npusim.api.exploring import pareto as pareto
-from npusim.api.exploring import query as query
 from npusim.api.exploring import report as report
 from npusim.api.exploring import schema as schema
-from npusim.api.exploring import search as search
-from npusim.api.exploring import sweep as sweep
 from npusim.api.planning import map as map
 from npusim.api.planning import stream as stream
 from npusim.api.trusting import accuracy as accuracy
@@ -31,10 +27,14 @@ from npusim.catalogues import Listing as Listing
 from npusim.engines import Estimate as Estimate
 from npusim.errors import NpusimError as NpusimError
 from npusim.explore.fronts import Front as Front
+from npusim.explore.fronts import pareto as pareto
+from npusim.explore.query import query as query
 from npusim.explore.search import SearchResult as SearchResult
+from npusim.explore.search import search as search
 from npusim.explore.spaces import Space as Space
 from npusim.explore.spaces import load_space as load_space
 from npusim.explore.sweep import SweepResult as SweepResult
+from npusim.explore.sweep import sweep as sweep
 from npusim.frontends.pyg import from_pyg as from_pyg
 from npusim.gnn_models.document import AccuracyReport as AccuracyReport
 from npusim.graph import Editor as Editor

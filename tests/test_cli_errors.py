@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npusim.api import exploring
+import npusim
 from npusim.cli.program import run
 
 Refusal = Callable[..., str]
@@ -213,7 +213,7 @@ def let_learn_end_in(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> N
     def fail(**values: object) -> None:
         raise error
 
-    monkeypatch.setattr(exploring, "learn", fail)
+    monkeypatch.setattr(npusim, "learn", fail)
 
 
 def test_an_interruption_ends_with_130(

@@ -14,9 +14,9 @@ from npusim.cost.design_point import arch_row
 from npusim.cost.rates import RATES, TILE_SRAM, clear_rate_bounds
 from npusim.cost.search import search_rows
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
-from npusim.explore import load_space, parse_keep, space_names
 from npusim.explore.campaign import Campaign
 from npusim.explore.points import decode
+from npusim.explore.spaces import load_space, parse_keep, space_names
 from npusim.mapping.mapped import is_read_by_lowering, plan_tables
 from npusim.techniques import apply
 from npusim.units import Count, Quantity

@@ -11,10 +11,10 @@ from npusim.cost.design_batch import POINTS, points_in_groups
 from npusim.cost.evaluation import SHARED_SEARCH, evaluate_points
 from npusim.cost.rates import BLOCK
 from npusim.cost.tables import TOTAL_DTYPE
-from npusim.explore import load_space
 from npusim.explore.campaign import Campaign
-from npusim.explore.kept import keep
+from npusim.explore.fronts import keep_points
 from npusim.explore.points import in_boxes
+from npusim.explore.spaces import load_space
 
 RELATIVE = 1e-9
 SRAM, LEVEL = "npu.sram.per_tile", "npu.levels.side_cache.capacity"
@@ -101,8 +101,8 @@ def test_points_that_a_front_leaves_out_are_not_on_it(network, structural, front
     space = {"schema": "npusim.space/1", "workload": network, "axes": axes, "keep": "pareto", **front}
     campaign = Campaign(load_space(space))
     every, quick = (campaign.totals(0, campaign.total, for_front=quick) for quick in (False, True))
-    kept, _ = keep(campaign.space, every)
-    assert np.array_equal(kept, keep(campaign.space, quick)[0])
+    kept, _ = keep_points(campaign.space, every)
+    assert np.array_equal(kept, keep_points(campaign.space, quick)[0])
     assert np.array_equal(every[kept], quick[kept])
 
 

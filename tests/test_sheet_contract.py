@@ -14,8 +14,8 @@ from npusim.cli.program import run
 from npusim.config import SET_BY_YOU, schema_of
 from npusim.cost.execution import execution_of, kernel_of
 from npusim.errors import ConfigError, NpusimError
-from npusim.explore import sweep
 from npusim.explore.store import read_manifest
+from npusim.explore.sweep import sweep
 from npusim.ops import OPERATORS
 from npusim.studies.uncertainty import method_of
 from npusim.techniques import apply

@@ -154,7 +154,7 @@ def test_killed_at_twenty_random_instants_the_result_has_the_same_bytes(tmp_path
     script = f"""
 import os, sys
 from npusim.explore.sweep import sweep
-from npusim.explore import load_space
+from npusim.explore.spaces import load_space
 from npusim.explore.campaign import campaign_of
 space = load_space({str(space)!r})
 import numba
@@ -283,7 +283,7 @@ def test_a_front_of_parts_is_the_front_of_all_points(tmp_path, monkeypatch, wher
     behind = np.setdiff1d(np.arange(rows.num_rows), expected)
     step = -(-len(behind) // len(whole.beaten))
     assert [b["area_mm2"] for b in whole.beaten] == list(scores["area_mm2"][behind[::step]])
-    monkeypatch.setattr("npusim.explore.kept._ROWS", 61)
+    monkeypatch.setattr("npusim.explore.fronts._ROWS", 61)
     monkeypatch.setattr("npusim.explore.fronts._MOST_WAITING", 17)
     assert pareto(tmp_path, names, where) == whole
 

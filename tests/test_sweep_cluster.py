@@ -16,7 +16,7 @@ from npusim.explore.sweep import sweep
 
 pytest.importorskip("distributed")
 
-from npusim.explore.cluster import on_cluster, scored_on_cluster
+from npusim.explore.cluster import scored_on_cluster
 
 SPACE = changed(QUICK, keep="all")
 
@@ -89,7 +89,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(cluster, tmp_path):
             workers[0].send_signal(signal.SIGKILL)
 
     sweep(SPACE, tmp_path / "local", chunk=300)
-    sweep(SPACE, tmp_path / "cluster", chunk=300, runner=on_cluster(address), progress=kill_one)
+    sweep(SPACE, tmp_path / "cluster", chunk=300, scheduler=address, progress=kill_one)
     assert killed and workers[0].wait(timeout=300) == -signal.SIGKILL
     assert files(tmp_path / "cluster") == files(tmp_path / "local")
 
@@ -97,4 +97,9 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(cluster, tmp_path):
 def test_a_scheduler_that_is_not_there_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("npusim.explore.cluster._CONNECT_S", 1)
     with pytest.raises(NpusimError, match="no Dask scheduler answers"):
-        sweep(SPACE, tmp_path, runner=on_cluster("tcp://127.0.0.1:9"))
+        sweep(SPACE, tmp_path, scheduler="tcp://127.0.0.1:9")
+    with (
+        pytest.raises(NpusimError, match="no Dask scheduler answers"),
+        scored_on_cluster(len, "tcp://127.0.0.1:9"),
+    ):
+        pass

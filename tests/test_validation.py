@@ -9,6 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+import npusim
 from npusim.arch import load_soc
 from npusim.cli.program import run
 from npusim.config import schema_of
@@ -18,7 +19,7 @@ from npusim.errors import ConfigError, FileError, UnknownNameError
 from npusim.locate import resource
 from npusim.mapping import Run, map_graph
 from npusim.techniques import apply
-from npusim.validation import Validation, load_suite, run_suite, suite_names, validate
+from npusim.validation import Validation, load_suite, run_suite, suite_names
 from npusim.validation.figures import Evidence, key_of, read_csv, read_keyed
 from npusim.validation.running import errors_by_group, group_of_rows
 from npusim.validation.suite import Condition, Group, figures_path
@@ -309,7 +310,7 @@ def test_limits_of_the_dsp_suite_bind_every_operator_of_the_named_workloads_that
 
 class TestDocument:
     def test_it_follows_its_schema_to_the_letter(self):
-        document = json.loads(validate(["silicon-sparsity", "silicon-traces"]).to_json())
+        document = json.loads(npusim.validate(["silicon-sparsity", "silicon-traces"]).to_json())
         jsonschema.validate(document, schema_of(Validation))
         assert list(document) == ["schema", "suites"]
         assert document["schema"] == "npusim.validate/1"
@@ -321,21 +322,21 @@ class TestDocument:
 
     def test_an_unknown_suite_names_the_nearest(self):
         with pytest.raises(UnknownNameError, match="did you mean `silicon-dma`"):
-            validate(["silicon-dna"])
+            npusim.validate(["silicon-dna"])
 
     def test_other_figures_need_exactly_one_suite(self, tmp_path):
         for names in ([], ["silicon-dma", "dsp"]):
             with pytest.raises(ConfigError, match="exactly one suite"):
-                validate(names, tmp_path / "x.csv")
+                npusim.validate(names, figures=tmp_path / "x.csv")
 
     def test_figures_of_another_suite_are_refused_with_what_is_missing(self):
         with pytest.raises(ConfigError, match=r"silicon_dma\.csv:1: found no column `op`"):
-            validate(["silicon-dpu"], resource("validate", "figures", "silicon_dma.csv"))
+            npusim.validate(["silicon-dpu"], figures=resource("validate", "figures", "silicon_dma.csv"))
 
     def test_an_unknown_npu_names_its_line(self, tmp_path):
         path = written(tmp_path, DMA_HEADER, "npu4001,ddr2cmx,4096,1e-6")
         with pytest.raises(ConfigError, match=r":2: npu: found `npu4001`.*did you mean `npu4000`"):
-            validate(["silicon-dma"], path)
+            npusim.validate(["silicon-dma"], figures=path)
 
 
 class TestCommand:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, TypeVar
+
+from npusim.errors import ConfigError
+
+Number = TypeVar("Number", int, float)
 
 
 def as_list(texts: str | Sequence[Any] | None) -> list[str]:
@@ -11,3 +16,16 @@ def as_list(texts: str | Sequence[Any] | None) -> list[str]:
     if texts is None:
         return []
     return [str(text).strip() for text in (texts.split(",") if isinstance(texts, str) else texts)]
+
+
+def as_numbers(
+    texts: str | Sequence[Any], kind: Callable[[str], Number], option: str, allowed: str, most: float = inf
+) -> list[Number]:
+    """Return the numbers of a list, or of a text with commas; refuse numbers beyond 0 to `most`."""
+    try:
+        numbers = [kind(text) for text in as_list(texts)]
+    except ValueError:
+        numbers = [kind("-1")]
+    if not all(0 <= number <= most for number in numbers):
+        raise ConfigError(f"`{texts}`", file=option, allowed=allowed)
+    return numbers

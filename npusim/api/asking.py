@@ -102,7 +102,7 @@ def without_techniques(
 
 
 def of_workload(settings: Settings, why: str) -> list[Any]:
-    """Return settings of a workload; refuse those of a SoC, and say why."""
+    """Return settings of a workload; refuse settings of a SoC, and say why."""
     own, others = split_settings(settings)
     if others:
         raise ConfigError(
@@ -159,13 +159,23 @@ def estimate(
     True
     >>> npusim.estimate("gcn-cora", techniques="stagr", engine="event").engine
     'event'
+
+    Command lines
+    -------------
+        npusim estimate gcn-cora
+        npusim estimate gat-cora --techniques stagr+effop+quantgr --hint throughput
+        npusim estimate gcn-cora --set npu.tiles=4 --set workload.hidden=128
+        npusim estimate gcn-cora --techniques stagr --engine event --trace run.json --advice
+        npusim estimate my_model.xml --soc core-ultra-series1 --format json
+        npusim estimate my_model.onnx --shape 'input=[1,3,224,224]' -o result.json
+        npusim estimate gcn-cora --techniques stagr --details
+        npusim estimate gcn-cora --techniques stagr -o page.html
     """
     if engine not in _ENGINES:
         raise UnknownNameError("engine", engine, _ENGINES)
-    if every_tile and engine != "event":
-        raise ConfigError(f"the {engine} engine", file="every_tile", allowed='engine="event"')
-    if interval and engine != "analytical":
-        raise ConfigError(f"the {engine} engine", file="interval", allowed='engine="analytical"')
+    for option, is_set, needed in (("every-tile", every_tile, "event"), ("interval", interval, "analytical")):
+        if is_set and engine != needed:
+            raise ConfigError(f"the {engine} engine", file=f"--{option}", allowed=f"--engine {needed}")
     scenario = scenario_of(network, soc, how)
     with _rare_garbage_collection():
         if engine == "event":
@@ -216,6 +226,14 @@ def compare(
     >>> comparison = npusim.compare("gcn-cora", "stagr", "stagr+quantgr")
     >>> comparison.differ_in, comparison.runs[1].ratios["dram_bytes"] < 1.0
     ('techniques', True)
+
+    Command lines
+    -------------
+        npusim compare gcn-cora stagr stagr+quantgr
+        npusim compare gcn-cora core-ultra-series1 core-ultra-series2 --techniques stagr
+        npusim compare gcn-cora gat-cora --hint throughput
+        npusim compare before.onnx after.onnx -o comparison.html
+        npusim compare monday.json today.json      (written by npusim estimate -o)
     """
     from npusim.studies.side_by_side import compare as side_by_side
     from npusim.studies.side_by_side import kind_of
@@ -275,6 +293,14 @@ def whatif(
     >>> compared = npusim.whatif(gcn, soc, ["stagr", "stagr+symg"])
     >>> compared.variants[1].step_from
     'stagr'
+
+    Command lines
+    -------------
+        npusim whatif gcn-cora
+        npusim whatif gcn-cora --hint throughput --tiles 4 --stack paper --html waterfall.html
+        npusim whatif gat-cora --stack stagr,stagr+quantgr,stagr+effop+quantgr
+        npusim whatif gcn-cora --set npu.sparsity.decompress_activations=true
+        npusim whatif gcn-cora --stack symg,cacheg,symg+cacheg --over npu.sram.per_tile=1MiB,2MiB,4MiB
     """
     from npusim.studies.fitting_stacks import fitting_stacks
     from npusim.studies.over import whatif_over
@@ -392,6 +418,14 @@ def advise(
     >>> import npusim
     >>> npusim.advise("gcn-cora", samples=0).today.techniques
     'stagr+quantgr'
+
+    Command lines
+    -------------
+    npusim advise gat-cora
+    npusim advise gcn-cora --data planetoid               # train it, and say what the stacks cost in accuracy
+    npusim advise model.py:net --soc core-ultra-series1   # net: (torch module, example inputs), or a function
+    npusim advise model.py:net --export rewritten.xml     # the stack to try, with the module's own numbers
+    npusim advise model.onnx --values inputs.npz --export rewritten.xml
     """
     from npusim.frontends.openvino_write import refuse_target
     from npusim.studies.advice import advise as advice_on
@@ -467,6 +501,12 @@ def show(
     >>> difference = npusim.show("gcn-cora", "stagr")
     >>> [operator.type for operator in difference.added]
     ['MatMul', 'MatMul']
+
+    Command lines
+    -------------
+        npusim show gcn-cora --after stagr
+        npusim show gat-cora --techniques stagr --after stagr+quantgr+grax1
+        npusim show gcn-cora --after stagr+symg -o graphs.html
     """
     fields = {"techniques": (techniques, None), "settings": (settings, ()), "shapes": (shapes, None)}
     how = changed(fields | {"inputs": (inputs, None)})

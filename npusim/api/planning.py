@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from npusim.api import as_list
+from npusim.api import as_list, as_numbers
 from npusim.api.asking import MODEL_FILES, How, Machine, Progress, changed, refuse_ignored, scenario_of
 from npusim.config.overrides import as_overrides
 from npusim.errors import ConfigError
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from npusim.studies.stream import Followed, StorePlan, Update
 
 _BOTH = "latency,energy"
-_LONGEST_COUNT = 10
-"""A number of nodes has fewer digits than this."""
+_MOST_NODES = 10**9 - 1
 
 
 def map(
@@ -106,27 +105,36 @@ def map(
     >>> import npusim
     >>> npusim.map("gcn-cora", devices=["npu", "cpu"]).exact
     True
+
+    Command lines
+    -------------
+        npusim map gcn-cora
+        npusim map gat-cora --techniques effop --devices npu,cpu --minimise energy
+        npusim map vig-s --granularity block
+        npusim map sage-max-cora --hint throughput --format json
+        npusim map magnas-vig --minimise latency,energy --devices npu,gpu --max-transitions 4
+        npusim map vit --minimise latency,energy --dvfs --max-power 5W -o front.html
+        npusim measure gcn-cora --device CPU -o cpu.json && npusim map gcn-cora --profile cpu.json
     """
     scenario, names = scenario_of(network, soc, how), [name.lower() for name in as_list(devices)] or None
     if minimise != _BOTH:
-        limits = {
+        from npusim.measuring.predicting import operator_profiles
+        from npusim.studies.placement import place
+
+        only_fronts = {
             "max-latency": max_latency,
             "max-energy": max_energy,
             "max-power": max_power,
             "max-transitions": max_transitions,
             "max-share": max_share or None,
+            "dvfs": dvfs,
+            "mapping": mapping,
+            "method": method,
         }
         usual = {"exponents": (exponents, "1,1"), "evaluations": (evaluations, 5000), "seed": (seed, 0)}
-        only_fronts = {**limits, "dvfs": dvfs, "mapping": mapping, "method": method, **changed(usual)}
-        _refuse_options(only_fronts, f"--minimise {_BOTH}")
-        from npusim.studies.placement import place
-
+        _refuse_options(only_fronts | changed(usual), f"--minimise {_BOTH}")
         scenario.load()
-        measured = []
-        if profiles:
-            from npusim.measuring.predicting import operator_profiles
-
-            measured = operator_profiles(profiles, scenario)
+        measured = operator_profiles(profiles, scenario) if profiles else []
         size = granularity or "operator"
         objective: Literal["latency", "energy"] = "energy" if minimise == "energy" else "latency"
         return place(scenario, minimise=objective, devices=names, profiles=measured, granularity=size)
@@ -200,14 +208,12 @@ def _share(text: str) -> tuple[str, float]:
 
 
 def _exponents(pair: str | tuple[float, float]) -> tuple[float, float]:
-    """Return two exponents, neither below 0."""
-    try:
-        energy, latency = (float(exponent) for exponent in as_list(pair))
-    except ValueError:
-        energy = latency = -1.0
-    if not (0.0 <= energy < 100.0 and 0.0 <= latency < 100.0):
-        raise ConfigError(f"`{pair}`", file="--exponents", allowed="two numbers from 0 to 100, such as 1,1")
-    return energy, latency
+    """Return the exponents of energy and latency."""
+    allowed = "two numbers from 0 to 100, such as 1,1"
+    exponents = as_numbers(pair, float, "--exponents", allowed, 100.0)
+    if len(exponents) != 2:
+        raise ConfigError(f"`{pair}`", file="--exponents", allowed=allowed)
+    return exponents[0], exponents[1]
 
 
 def stream(
@@ -281,6 +287,16 @@ def stream(
     >>> import npusim
     >>> npusim.stream("gcn-cora", updates=5).strategies[0].name
     'recompile'
+
+    Command lines
+    -------------
+        npusim stream gcn-cora
+        npusim stream gcn-cora --capacity 3000 --updates 500 --inferences 10
+        npusim stream gat-cora --mix add_node=1,add_edge=9 --techniques effop --format json
+        npusim stream gcn-cora --events changes.csv --set toolchain.compile_fixed=5s
+        npusim stream gcn-cora --kept 2800,2900,3000 --batch 500 -o page.html
+        npusim stream gcn-cora --batch 500 --accuracy --data planetoid
+        npusim stream sage-concat-cora --roots 32,64,128,256,512 --renew 10 --accuracy --data planetoid
     """
     from npusim.arch.loading import load_toolchain
     from npusim.studies.stream import follow, stored_features
@@ -296,7 +312,7 @@ def stream(
         scenario = scenario.with_(settings=[one for one in settings if one.path[0] != "toolchain"])
     scenario.load()
     accuracy = accuracy or data is not None
-    plan = _store_plan(roots, stored, age, renew, _store_file(store, accuracy))
+    plan = _store_plan(roots, stored, age, renew, store, accuracy)
     judge = run = None
     if accuracy:
         from npusim.gnn_models.batches import judge_of, runner_of
@@ -310,7 +326,7 @@ def stream(
         _stream_updates(updates, seed, mix),
         toolchain,
         capacity=capacity,
-        kept=_capacities(kept),
+        kept=[] if kept is None else _counts(kept, "--kept", "2800,2900,3000"),
         batch=batch,
         judge=judge,
         inferences=inferences,
@@ -349,47 +365,34 @@ def _weights(mix: str | Mapping[str, float]) -> Mapping[str, float]:
     return weights
 
 
-def _store_file(file: str | Path | None, accuracy: bool) -> Path | None:
-    if file is not None and not accuracy:
-        allowed = "only with --accuracy, which runs on real data"
-        raise ConfigError(f"`{file}`", file="--store", allowed=allowed)
-    return None if file is None else Path(file)
-
-
 def _store_plan(
     roots: str | Sequence[int] | None,
     stored: str | Sequence[float] | None,
     age: int | None,
     renew: int | None,
-    file: Path | None,
+    store: str | Path | None,
+    accuracy: bool,
 ) -> StorePlan | None:
-    """Return what is asked about stored features; None without batch sizes."""
+    """Return how hidden features are stored; None without batch sizes."""
     from npusim.studies.stream import StorePlan
 
+    if store is not None and not accuracy:
+        allowed = "only with --accuracy, which runs on real data"
+        raise ConfigError(f"`{store}`", file="--store", allowed=allowed)
     if roots is None:
-        for name, value in {"--stored": stored, "--age": age, "--renew": renew, "--store": file}.items():
+        for name, value in {"--stored": stored, "--age": age, "--renew": renew, "--store": store}.items():
             if value is not None:
                 raise ConfigError(f"`{value}`", file=name, allowed="only with --roots N,N,...")
         return None
     sizes = _counts(roots, "--roots", "64,128,256,512")
-    try:
-        shares = [float(share) for share in as_list(stored if stored is not None else "1")]
-    except ValueError:
-        allowed = "shares from 0 to 1, such as 0.5,1"
-        raise ConfigError(f"`{stored}`", file="--stored", allowed=allowed) from None
-    if file is not None and len(sizes) * len(shares) > 1:
+    texts = "1" if stored is None else stored
+    shares = as_numbers(texts, float, "--stored", "shares from 0 to 1, such as 0.5,1", 1.0)
+    if store is not None and len(sizes) * len(shares) > 1:
         allowed = "one size of --roots and one share of --stored: a store is one run's"
-        raise ConfigError(f"`{file}`", file="--store", allowed=allowed)
-    return StorePlan(sizes, shares, age, renew, file=file)
-
-
-def _capacities(kept: str | Sequence[int] | None) -> list[int]:
-    return [] if kept is None else _counts(kept, "--kept", "2800,2900,3000")
+        raise ConfigError(f"`{store}`", file="--store", allowed=allowed)
+    return StorePlan(sizes, shares, age, renew, file=None if store is None else Path(store))
 
 
 def _counts(numbers: str | Sequence[int], option: str, example: str) -> list[int]:
     """Return numbers of nodes from a list, or from a text that parts them by commas."""
-    texts = as_list(numbers)
-    if not all(text.isdecimal() and len(text) < _LONGEST_COUNT for text in texts):
-        raise ConfigError(f"`{numbers}`", file=option, allowed=f"numbers of nodes, such as {example}")
-    return [int(text) for text in texts]
+    return as_numbers(numbers, int, option, f"numbers of nodes, such as {example}", _MOST_NODES)

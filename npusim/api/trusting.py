@@ -105,6 +105,18 @@ def measure(
     >>> run = npusim.measure("gcn-cora", "CPU", techniques="stagr", hint="latency", seconds=0.05)
     >>> run.rows[0].id
     'gcn-cora:stagr'
+
+    Command lines
+    -------------
+        npusim measure --device NPU -o run.json
+        npusim measure --device CPU -o cpu.json --seconds 1
+        npusim measure --suite aggregation -o aggregation.json
+        npusim measure gcn-cora --techniques stagr+quantgr --device NPU
+        npusim measure my_model.onnx --shape x=5000,128 --device GPU --hint latency -o run.json
+        npusim measure tiny/ --device NPU -o tiny.json
+        npusim measure pruned/ --device CPU --hint latency --soc fitted.yaml
+        npusim measure out/ --from benchmark_app -o run.json
+        npusim measure profiling.json --from npu-profiling --model my_model.xml -o run.json
     """
     names = {"settings": "set", "shapes": "shape"}
     of_network = {names.get(name, name): value for name, value in what.items()}
@@ -193,8 +205,9 @@ def _imported(
     from npusim.measuring.devices import kind_of
 
     if path is None:
-        allowed = f"npusim measure FILE --from {tool}"
-        raise ConfigError("no file to read", file=f"--from {tool}", allowed=allowed)
+        raise ConfigError(
+            "no file to read", file=f"--from {tool}", allowed=f"npusim measure FILE --from {tool}"
+        )
     if tool == "benchmark_app":
         return from_benchmark_app(path, kind=kind_of(device) if device else None, name=platform)
     if tool == "npu-profiling":
@@ -259,6 +272,13 @@ def calibrate(
     ------
     NpusimError
         Where a file is wrong, or too few rows can be used.
+
+    Command lines
+    -------------
+        npusim measure --suite default --device CPU -o run.json
+        npusim calibrate generic-cpu --measurements run.json -o fitted.yaml --report report.html
+        npusim estimate gcn-cora --soc fitted.yaml --device cpu
+        npusim calibrate core-ultra-series2 --measurements day1.json day2.json -o fitted.yaml --hold npu.dma
     """
     from npusim.calibration.device import FitOptions
     from npusim.calibration.device import calibrate as fit
@@ -275,14 +295,11 @@ def calibrate(
         keep_unsteady=keep_unsteady,
         name=name,
     )
-    sources = {name: _source(network) for name, network in (networks or {}).items()}
+    sources: dict[str, Path | Scenario] = {}
+    for model, network in (networks or {}).items():
+        source = Path(network) if isinstance(network, str | Path) else network
+        sources[model] = source if isinstance(source, Path | Scenario) else Scenario(source)
     return fit(soc, files, options, files=sources, progress=progress)
-
-
-def _source(network: Network | Scenario) -> Path | Scenario:
-    if isinstance(network, Scenario):
-        return network
-    return Path(network) if isinstance(network, str | Path) else Scenario(network)
 
 
 def validate(
@@ -325,6 +342,15 @@ def validate(
     >>> import npusim
     >>> npusim.validate("magnas").ok
     True
+
+    Command lines
+    -------------
+        npusim validate
+        npusim validate silicon-dpu silicon-dma --html validation.html
+        npusim validate dsp --figures my_kernels.csv --format json
+        npusim validate accuracy --data planetoid
+        npusim validate silicon-dma --cross-validate
+        npusim validate --parameters
     """
     from npusim.validation.document import unmeasured
 
@@ -425,6 +451,12 @@ def accuracy(
     -----
     A trained module of one's own comes with `data` that has `x`, `edge_index`, `y` and `test_mask`, as
     `torch_geometric.data.Data` has them.
+
+    Command lines
+    -------------
+        npusim accuracy gat-cora --techniques effop+grax1+grax2:form=rank2 --data planetoid
+        npusim accuracy gcn-cora gcn-citeseer -t stagr+quantgr,grad+nodepad --seeds 0-2
+        npusim accuracy sage-max-cora -t accuracy --format json
     """
     from npusim.techniques.stack import listed
 
@@ -482,6 +514,12 @@ def trace(first: str | Path, second: str | Path) -> TraceDiff:
         A profiling.json of Intel's NPU profiler, or a trace.
     second : str or Path
         A trace of npusim, or a second profiling.json.
+
+    Command lines
+    -------------
+        npusim estimate gcn-cora --engine event --trace simulated.json
+        npusim trace diff profiling.json simulated.json
+        npusim trace diff before.json after.json -o both.html
     """
     from npusim.measuring.traces import diff_traces
 
@@ -524,6 +562,13 @@ def export(
     -------
     Export or Path
         What was trained and saved; of a language model the folder.
+
+    Command lines
+    -------------
+        npusim export gcn-cora --data planetoid -o gcn.xml
+        npusim export gat-cora --data planetoid -t stagr+effop -o gat.xml
+        npusim export llama-tiny -o tiny
+        npusim export llama3.2-1b --weights model_weights.pth --set workload.weights=int8 -o llama
     """
     own_settings = tuple(of_workload(settings, ": a model file knows no machine"))
 

@@ -7,6 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import npusim
 from npusim.cli.options import (
     DATA,
     ENGINE,
@@ -20,15 +21,17 @@ from npusim.cli.options import (
     argument,
     complete_stack,
     complete_stacks,
+    file_option,
     option,
     scenario_from,
 )
+from npusim.cli.output import Destination, file_target, write_html
 from npusim.errors import ConfigError
+from npusim.files import write_whole
 
 if TYPE_CHECKING:
     from npusim.engines import Estimate
     from npusim.reporting.page import Page
-    from npusim.scenario import Scenario
 
 _MOST_COMBINATIONS = 1_000
 _PLACED = ("soc", "techniques", "settings", "shapes", "hint", "requests", "tiles")
@@ -36,74 +39,37 @@ _PLACED = ("soc", "techniques", "settings", "shapes", "hint", "requests", "tiles
 
 def _estimate(values: dict[str, Any]) -> None:
     """Estimate, and show what the event engine's time line says."""
-    from npusim.cli.output import Destination
-
     destination = Destination(values["output"], values["form"])
     scenario = scenario_from(values, HOW).load()
-    engine, details = values["engine"], values["details"]
-    trace_file = _trace_file(values["trace"], engine)
-    _refuse_engine({"--interval": values["interval"]}, engine, "analytical")
-    _refuse_engine({"--advice": values["advice"], "--every-tile": values["every_tile"]}, engine, "event")
-    if engine == "event":
-        from npusim.engines.event import event_estimate
-
-        simulated = event_estimate(scenario, values["every_tile"] or trace_file is not None)
-        if trace_file is not None:
-            _write_trace(trace_file, simulated)
-        destination.write(simulated, lambda: _event_page(simulated, scenario, details, values["advice"]))
-        return
-
-    from npusim.api.asking import estimate
-
-    result = estimate(scenario, interval=values["interval"] or None)
+    engine, details, advice = values["engine"], values["details"], values["advice"]
+    for name, reason in {"trace": ", which has a time line", "advice": ""}.items():
+        if values[name] and engine != "event":
+            raise ConfigError(f"the {engine} engine", file=f"--{name}", allowed=f"--engine event{reason}")
+    trace = file_target(values["trace"], "--trace", (".json", ".html"))
+    every_tile, interval = values["every_tile"] or trace is not None, values["interval"] or None
+    result = npusim.estimate(scenario, engine=engine, interval=interval, every_tile=every_tile)
+    if trace is not None:
+        _write_trace(trace, result)
 
     def page() -> Page:
+        from npusim.engines.event import event_estimate
         from npusim.reporting.estimate import estimate_page
+        from npusim.studies.elasticity import elasticities
 
-        return estimate_page(result, details, lambda: scenario.mapped)
+        sensitivities = elasticities(scenario, event_estimate) if advice else ()
+        return estimate_page(result, details, lambda: scenario.mapped, sensitivities)
 
     destination.write(result, page)
 
 
-def _trace_file(path: Path | None, engine: str) -> Path | None:
-    """Refuse a trace that cannot be made before the work begins."""
-    from npusim.cli.output import file_target
-
-    if path is not None and engine != "event":
-        allowed = "--engine event, which has a time line"
-        raise ConfigError(f"the {engine} engine", file="--trace", allowed=allowed)
-    return file_target(path, "--trace", (".json", ".html"))
-
-
-def _refuse_engine(options: dict[str, bool], engine: str, needed: str) -> None:
-    """Refuse options that the other engine has."""
-    for name, is_set in options.items():
-        if is_set and engine != needed:
-            raise ConfigError(f"the {engine} engine", file=name, allowed=f"--engine {needed}")
-
-
 def _write_trace(path: Path, result: Estimate) -> None:
-    from npusim.files import write_whole
+    from npusim.engines.chrome_trace import chrome_trace
+    from npusim.reporting.timeline import timeline_page
 
     if path.suffix == ".html":
-        from npusim.cli.output import write_html
-        from npusim.reporting.timeline import timeline_page
-
         write_html(path, timeline_page(result.timeline).html)
     else:
-        from npusim.engines.chrome_trace import chrome_trace
-
         write_whole(path, chrome_trace(result.timeline).encode())
-
-
-def _event_page(result: Estimate, scenario: Scenario, details: bool, advice: bool) -> Page:
-    """Return the estimate with its time line, and the sensitivity to each resource."""
-    from npusim.engines.event import event_estimate
-    from npusim.reporting.estimate import estimate_page
-    from npusim.studies.elasticity import elasticities
-
-    sensitivities = elasticities(scenario, event_estimate) if advice else ()
-    return estimate_page(result, details, lambda: scenario.mapped, sensitivities)
 
 
 ESTIMATE = Command(
@@ -119,12 +85,8 @@ ESTIMATE = Command(
             default=False,
             panel=OUTPUT,
         ),
-        "trace": option(
-            "FILE",
-            Path,
-            help="Write the event engine's time line: .json for Perfetto, .html for a Gantt chart.",
-            default=None,
-            panel=OUTPUT,
+        "trace": file_option(
+            "Write the event engine's time line: .json for Perfetto, .html for a Gantt chart."
         ),
         "advice": option(
             help="Event engine: also show the sensitivity to each resource (about nine more simulations).",
@@ -133,16 +95,6 @@ ESTIMATE = Command(
         ),
         **WRITTEN,
     },
-    """
-npusim estimate gcn-cora
-npusim estimate gat-cora --techniques stagr+effop+quantgr --hint throughput
-npusim estimate gcn-cora --set npu.tiles=4 --set workload.hidden=128
-npusim estimate gcn-cora --techniques stagr --engine event --trace run.json --advice
-npusim estimate my_model.xml --soc core-ultra-series1 --format json
-npusim estimate my_model.onnx --shape 'input=[1,3,224,224]' -o result.json
-npusim estimate gcn-cora --techniques stagr --details
-npusim estimate gcn-cora --techniques stagr -o page.html
-""",
     fields=HOW,
     network=WORKLOAD,
     run=_estimate,
@@ -151,13 +103,6 @@ npusim estimate gcn-cora --techniques stagr -o page.html
 COMPARE = Command(
     "npusim.api.asking:compare",
     {"what": argument("A B ...", many=True, default=...), **ENGINE, **WRITTEN},
-    """
-npusim compare gcn-cora stagr stagr+quantgr
-npusim compare gcn-cora core-ultra-series1 core-ultra-series2 --techniques stagr
-npusim compare gcn-cora gat-cora --hint throughput
-npusim compare before.onnx after.onnx -o comparison.html
-npusim compare monday.json today.json      (written by npusim estimate -o)
-""",
     fields=HOW,
     positional="what",
 )
@@ -175,12 +120,15 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:
     for text in texts:
         path, equals, listed = (part.strip() for part in text.partition("="))
         values = [value.strip() for value in listed.split(",")]
+        problem, allowed = "", "each path and each value once"
         if not equals or not path or not all(values):
-            allowed = "PATH=V1,V2,... such as npu.sram.per_tile=1MiB,2MiB"
-            raise ConfigError(f"`{text}`", file="--over", allowed=allowed)
-        if path in axes or len(set(values)) < len(values):
-            what = f"the path `{path}`" if path in axes else f"a value in `{text}`"
-            raise ConfigError(f"{what} a second time", file="--over", allowed="each path and each value once")
+            problem, allowed = f"`{text}`", "PATH=V1,V2,... such as npu.sram.per_tile=1MiB,2MiB"
+        elif path in axes:
+            problem = f"the path `{path}` a second time"
+        elif len(set(values)) < len(values):
+            problem = f"a value in `{text}` a second time"
+        if problem:
+            raise ConfigError(problem, file="--over", allowed=allowed)
         axes[path] = values
     combinations = prod(len(values) for values in axes.values())
     if combinations > _MOST_COMBINATIONS:
@@ -189,38 +137,21 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:
     return axes
 
 
-def _over(values: dict[str, Any]) -> None:
-    values["over"] = parse_over(values["over"] or ())
-
-
 WHATIF = Command(
     "npusim.api.asking:whatif",
     {
         "stacks": option("--stack LIST", autocompletion=complete_stacks),
         "over": option("PATH=V1,V2,...", many=True),
         **SEED,
-        "html": option(
-            "FILE",
-            Path,
-            help="Also write the waterfall, or the charts of --over, as one HTML file.",
-            default=None,
-            panel=OUTPUT,
-        ),
+        "html": file_option("Also write the waterfall, or the charts of --over, as one HTML file."),
         "accuracy": option(),
         **DATA,
         **WRITTEN,
     },
-    """
-npusim whatif gcn-cora
-npusim whatif gcn-cora --hint throughput --tiles 4 --stack paper --html waterfall.html
-npusim whatif gat-cora --stack stagr,stagr+quantgr,stagr+effop+quantgr
-npusim whatif gcn-cora --set npu.sparsity.decompress_activations=true
-npusim whatif gcn-cora --stack symg,cacheg,symg+cacheg --over npu.sram.per_tile=1MiB,2MiB,4MiB
-""",
     fields=("soc", "settings", "shapes", "hint", "requests", "tiles", "device", "swap_operands"),
     network=WORKLOAD,
     counted="",
-    adapt=_over,
+    adapt=lambda values: values.update(over=parse_over(values["over"] or ())),
 )
 
 ADVISE = Command(
@@ -233,19 +164,13 @@ ADVISE = Command(
         **SEED,
         **WRITTEN,
     },
-    """
-npusim advise gat-cora
-npusim advise gcn-cora --data planetoid               # train it, and say what the stacks cost in accuracy
-npusim advise model.py:net --soc core-ultra-series1   # net: (torch module, example inputs), or a function
-npusim advise model.py:net --export rewritten.xml     # the stack to try, with the module's own numbers
-npusim advise model.onnx --values inputs.npz --export rewritten.xml
-""",
     fields=("soc", "settings", "shapes", "hint", "requests", "tiles"),
     network=WORKLOAD,
     page="npusim.reporting.advice:advice_page",
 )
 
-_FRONT: dict[str, Any] = {"panel": "Front of latency,energy", "show_default": False}
+_PANEL = "Front of latency,energy"
+_FRONT: dict[str, Any] = {"panel": _PANEL, "show_default": False}
 DEVICES = {
     "devices": option(
         "LIST",
@@ -262,7 +187,7 @@ LIMITS = {
     "max_share": option("DEVICE=SHARE", many=True, **_FRONT),
 }
 MAPPING = {"mapping": option("STRING", **_FRONT)}
-EXPONENTS = {"exponents": option("E,L", panel=_FRONT["panel"])}
+EXPONENTS = {"exponents": option("E,L", panel=_PANEL)}
 MAP = Command(
     "npusim.api.planning:map",
     {
@@ -274,19 +199,10 @@ MAP = Command(
         **LIMITS,
         **EXPONENTS,
         "method": option(**_FRONT),
-        "evaluations": option("N", min=1, panel=_FRONT["panel"]),
-        "seed": option("N", min=0, panel=_FRONT["panel"]),
+        "evaluations": option("N", min=1, panel=_PANEL),
+        "seed": option("N", min=0, panel=_PANEL),
         **WRITTEN,
     },
-    """
-npusim map gcn-cora
-npusim map gat-cora --techniques effop --devices npu,cpu --minimise energy
-npusim map vig-s --granularity block
-npusim map sage-max-cora --hint throughput --format json
-npusim map magnas-vig --minimise latency,energy --devices npu,gpu --max-transitions 4
-npusim map vit --minimise latency,energy --dvfs --max-power 5W -o front.html
-npusim measure gcn-cora --device CPU -o cpu.json && npusim map gcn-cora --profile cpu.json
-""",
     fields=_PLACED,
     network=WORKLOAD,
     counted="settings",
@@ -296,8 +212,7 @@ _STORED = "Batches with stored hidden features"
 
 
 def _events(values: dict[str, Any]) -> None:
-    events = values.pop("events")
-    values["updates"] = values["updates"] if events is None else events
+    values["updates"] = values.pop("events") or values["updates"]
 
 
 STREAM = Command(
@@ -306,9 +221,7 @@ STREAM = Command(
         "updates": option("N", min=1, max=100_000),
         "seed": option("N", min=0),
         "mix": option("EVENT=W,..."),
-        "events": option(
-            "FILE", Path, help="CSV with update, event, count instead of a generated stream.", default=None
-        ),
+        "events": file_option("CSV with update, event, count instead of a generated stream.", panel=None),
         "capacity": option("N", int, min=1, max=10**9),
         "kept": option("N,N,..."),
         "batch": option("N", int, min=1),
@@ -322,15 +235,6 @@ STREAM = Command(
         "store": option("FILE", Path, panel=_STORED),
         **WRITTEN,
     },
-    """
-npusim stream gcn-cora
-npusim stream gcn-cora --capacity 3000 --updates 500 --inferences 10
-npusim stream gat-cora --mix add_node=1,add_edge=9 --techniques effop --format json
-npusim stream gcn-cora --events changes.csv --set toolchain.compile_fixed=5s
-npusim stream gcn-cora --kept 2800,2900,3000 --batch 500 -o page.html
-npusim stream gcn-cora --batch 500 --accuracy --data planetoid
-npusim stream sage-concat-cora --roots 32,64,128,256,512 --renew 10 --accuracy --data planetoid
-""",
     fields=("soc", "techniques", "settings", "hint", "requests", "tiles"),
     network=GNN,
     adapt=_events,
@@ -339,7 +243,6 @@ npusim stream sage-concat-cora --roots 32,64,128,256,512 --renew 10 --accuracy -
 
 def _show(values: dict[str, Any]) -> None:
     from npusim.api.asking import graphs_of
-    from npusim.cli.output import Destination
     from npusim.graph import graph_difference
     from npusim.reporting.graph_difference import difference_page
 
@@ -352,11 +255,6 @@ def _show(values: dict[str, Any]) -> None:
 SHOW = Command(
     "npusim.api.asking:show",
     {"after": option("STACK", autocompletion=complete_stack), **WRITTEN},
-    """
-npusim show gcn-cora --after stagr
-npusim show gat-cora --techniques stagr --after stagr+quantgr+grax1
-npusim show gcn-cora --after stagr+symg -o graphs.html
-""",
     fields=("techniques", "settings", "shapes"),
     network=WORKLOAD,
     run=_show,

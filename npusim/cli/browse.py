@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+import npusim
 from npusim.api.exploring import READ_FILES, REPORTED, document_names
 from npusim.cli.options import WRITTEN, Command, argument, option
+from npusim.cli.output import RESULTS, Destination, Progress, write_html
 from npusim.errors import ConfigError, NpusimError
 
 if TYPE_CHECKING:
@@ -20,18 +22,14 @@ if TYPE_CHECKING:
 LIST = Command(
     "npusim.api.exploring:list",
     {"catalogue": argument("WHAT", noun="catalogue"), **WRITTEN},
-    "npusim list techniques\nnpusim list socs --format json",
     page="npusim.reporting.listing:listing_page",
 )
 
 
 def _schema(values: dict[str, Any]) -> None:
-    from npusim.api.exploring import schema
-    from npusim.cli.output import Destination
-
     destination = Destination(values["output"], "json")
-    described = schema(values["name"])
-    destination.write_document(lambda: json.dumps(described, indent=2, ensure_ascii=False))
+    schema = npusim.schema(values["name"])
+    destination.write_document(lambda: json.dumps(schema, indent=2, ensure_ascii=False))
 
 
 SCHEMA = Command(
@@ -46,14 +44,12 @@ SCHEMA = Command(
         ),
         "output": WRITTEN["output"],
     },
-    "npusim schema soc\nnpusim schema estimate -o estimate.schema.json",
     run=_schema,
 )
 
 
 def _report(values: dict[str, Any]) -> None:
     from npusim.api.exploring import result_of
-    from npusim.cli.output import Destination, Progress, write_html
     from npusim.reporting.pages import report_html
 
     runs, output = values["runs"], values["output"]
@@ -61,9 +57,9 @@ def _report(values: dict[str, Any]) -> None:
     if not destination.is_html:
         raise ConfigError(f"`{output.name}`", file="--output", allowed="a file that ends in .html")
     results = []
-    with Progress("results") as tell:
+    with Progress("results") as progress:
         for number, run in enumerate(runs):
-            tell(number, len(runs), run)
+            progress(number, len(runs), run)
             is_file = bool(run) and Path(run).expanduser().exists()
             results.append(result_of(run) if is_file else _result_of_command(run))
     write_html(destination.path, lambda command: report_html(values["title"], results, command))
@@ -73,7 +69,6 @@ def _report(values: dict[str, Any]) -> None:
 def _result_of_command(command: str) -> Result:
     """Run a command and return its result."""
     from npusim.api.exploring import result_of
-    from npusim.cli.output import TAKEN
     from npusim.cli.program import command_names, run
     from npusim.explore.sweep import SweepResult
     from npusim.reporting.pages import Result
@@ -85,12 +80,10 @@ def _result_of_command(command: str) -> Result:
     words = words[1:] if words[:1] == ["npusim"] else words
     if not words or words[0] not in command_names():
         raise ConfigError(f"`{command}`, which is no file", file="RUN", allowed=REPORTED)
-    token = TAKEN.set([])
-    try:
-        status = copy_context().run(run, words)
-        results = TAKEN.get()
-    finally:
-        TAKEN.reset(token)
+    results: list[Any] = []
+    context = copy_context()
+    context.run(RESULTS.set, results)
+    status = context.run(run, words)
     if not results:
         raise NpusimError(f"`npusim {shlex.join(words)}` ended with status {status} and gave no result")
     document, page = results[-1]
@@ -106,19 +99,8 @@ REPORT = Command(
         "output": option("--output -o FILE", Path, default=...),
         "title": option("TEXT"),
     },
-    """
-npusim report "estimate gcn-cora -t stagr" "whatif gcn-cora" -o report.html
-npusim report before.json after.json results -o report.html
-npusim report fitted.json "validate granite" --title "Our laptop" -o report.html
-""",
     run=_report,
 )
-
-
-def _learn(values: dict[str, Any]) -> None:
-    from npusim.api.exploring import learn
-
-    learn(**values, tell=typer.echo)
 
 
 LEARN = Command(
@@ -129,11 +111,5 @@ LEARN = Command(
         "data": option("DIR", Path),
         "no_browser": option(),
     },
-    """
-npusim learn
-npusim learn roofline
-npusim learn explorer
-npusim learn --port 8080 --no-browser
-""",
-    run=_learn,
+    run=lambda values: npusim.learn(**values, tell=typer.echo),
 )

@@ -7,32 +7,21 @@ from typing import Any
 
 import typer
 
-from npusim.cli.options import (
-    CORES,
-    FORM,
-    QUIET,
-    WRITTEN,
-    Command,
-    argument,
-    complete_space,
-    option,
-)
+import npusim
+from npusim.cli.options import CORES, FORM, QUIET, WRITTEN, Command, argument, completion, file_option, option
+from npusim.cli.output import Destination
 
-_SPACE = {"space": argument("SPACE", autocompletion=complete_space)}
+_SPACE = {"space": argument("SPACE", autocompletion=completion("npusim.explore.spaces:space_names"))}
 _DIRECTORY = {"directory": argument("DIR", Path)}
+_NEW_DIRECTORY = {"directory": option("--output -o DIR", Path, default=..., show_default=False)}
 _OBJECTIVES = {"minimise": option("METRICS"), "maximise": option("METRICS")}
 _RESUME = {"resume": option()}
 
-
-def _new_directory(about: str) -> dict[str, Any]:
-    return {"directory": option("--output -o DIR", Path, help=about, default=..., show_default=False)}
-
-
 SWEEP = Command(
-    "npusim.api.exploring:sweep",
+    "npusim.explore.sweep:sweep",
     {
         **_SPACE,
-        **_new_directory("New directory for the results."),
+        **_NEW_DIRECTORY,
         "keep": option("all|pareto|top:N"),
         **_RESUME,
         "scheduler": option("tcp://HOST:PORT"),
@@ -42,12 +31,6 @@ SWEEP = Command(
         **QUIET,
         **FORM,
     },
-    """
-npusim sweep gcn-cora -o results
-npusim sweep my_space.yaml -o results --keep top:100
-npusim sweep my_space.yaml -o results --resume
-npusim sweep my_space.yaml -o results --scheduler tcp://192.168.0.10:8786
-""",
     page="npusim.reporting.exploration:sweep_page",
     page_argument="space",
     counted="points",
@@ -57,12 +40,9 @@ npusim sweep my_space.yaml -o results --scheduler tcp://192.168.0.10:8786
 
 
 def _pareto(values: dict[str, Any]) -> None:
-    from npusim.api.exploring import pareto
-    from npusim.cli.output import Destination
-
     output = values.pop("output")
     destination = Destination(output, values.pop("form"))
-    front = pareto(**values)
+    front = npusim.pareto(**values)
     destination.write(front)
     if destination.is_html:
         knee = front.knee["point"]
@@ -70,31 +50,24 @@ def _pareto(values: dict[str, Any]) -> None:
 
 
 PARETO = Command(
-    "npusim.api.exploring:pareto",
+    "npusim.explore.fronts:pareto",
     {
         **_DIRECTORY,
         **_OBJECTIVES,
         "where": option("SQL"),
         **FORM,
-        "output": option(
+        "output": file_option(
+            "An .html file gets the interactive page, a .json file the front as JSON.",
             "--output -o FILE",
-            Path,
-            help="An .html file gets the interactive page, a .json file the front as JSON.",
-            default=None,
+            panel=None,
         ),
     },
-    """
-npusim pareto results
-npusim pareto results --minimise latency_s,area_mm2 --where 'energy_j < 0.002' -o front.html
-""",
     run=_pareto,
 )
 
 
 def _query(values: dict[str, Any]) -> None:
-    from npusim.api.exploring import query
-    from npusim.cli.output import Destination
-    from npusim.explore.query import MOST_ROWS, Answer
+    from npusim.explore.query import MOST_ROWS, Answer, query
     from npusim.explore.store import read_manifest
     from npusim.reporting.exploration import rows_page
 
@@ -105,21 +78,17 @@ def _query(values: dict[str, Any]) -> None:
 
 
 QUERY = Command(
-    "npusim.api.exploring:query",
+    "npusim.explore.query:query",
     {**_DIRECTORY, "sql": argument("SQL"), **WRITTEN},
-    """
-npusim query results 'SELECT * FROM points ORDER BY latency_s LIMIT 5'
-npusim query results 'SELECT "npu.tiles", min(latency_s) FROM points GROUP BY 1 ORDER BY 1' --format json
-""",
     run=_query,
 )
 
 SEARCH = Command(
-    "npusim.api.exploring:search",
+    "npusim.explore.search:search",
     {
         **_SPACE,
         "budget": option("--budget -n N", int, min=1, max=100_000_000, show_default=False),
-        **_new_directory("New directory for front and log."),
+        **_NEW_DIRECTORY,
         **_OBJECTIVES,
         "seed": option("S", min=0),
         "population": option("P", int, min=4, max=100_000),
@@ -128,10 +97,6 @@ SEARCH = Command(
         **QUIET,
         **FORM,
     },
-    """
-npusim search gcn-cora --budget 20000 -o found
-npusim search my_space.yaml --minimise latency_s,area_mm2 --budget 5000 --seed 7 -o found
-""",
     counted="evaluations",
     stops="finishing the chunk",
     rated=True,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from npusim.cli.output import HTML_ENDINGS, Destination, Progress, Stopper, file_target, write_page
 from npusim.errors import ConfigError, UnknownNameError, shown
 from npusim.locate import DEFAULT_SOC
 
@@ -47,6 +48,16 @@ class Described(NamedTuple):
     default: Any = inspect.Parameter.empty
 
 
+class Documentation(NamedTuple):
+    """What a function or class says of itself."""
+
+    about: str
+    """Its docstring down to the first section."""
+    parameters: dict[str, Described]
+    command_lines: Sequence[str]
+    """Lines of the section `Command lines`: examples for the help of a command."""
+
+
 @dataclass(frozen=True)
 class Row:
     """How one parameter of a call is written on the command line."""
@@ -62,8 +73,6 @@ class Row:
     """None: what the docstring of the call says."""
     default: Any = inspect.Parameter.empty
     """Empty: the default of the call; an ellipsis: it must be given."""
-    absent: str = ""
-    """What holds without the option, where neither default nor docstring says it."""
     choices: Sequence[str] = ()
     """Empty: those in the docstring's type, as in ``{"latency", "energy"}``."""
     noun: str = ""
@@ -90,9 +99,8 @@ class Row:
         choices = self.choices or (_CHOICE.findall(described.type) if described.type.startswith("{") else ())
         text = described.help if self.help is None else self.help
         absent = _ABSENT.search(text)
-        note = self.absent or (absent[1] if absent else "")
-        text = text[: absent.start()] if absent else text
-        text = text.replace("[", "\\[") + (f" [dim]\\[default: {note}][/dim]" if note else "")
+        text = (text[: absent.start()] if absent else text).replace("[", "\\[")
+        text += f" [dim]\\[default: {absent[1]}][/dim]" if absent else ""
         words = self.flags.split()
         metavar = " ".join(word for word in words if word[0] != "-") or "|".join(choices) or None
         names = [word for word in words if word[0] == "-"] or [f"--{name.replace('_', '-')}"]
@@ -109,6 +117,11 @@ class Row:
 def option(flags: str = "", kind: Any = None, **settings: Any) -> Row:
     """Return the row of an option; settings that `Row` has no field for go to typer."""
     return _row(flags=flags, kind=kind, **settings)
+
+
+def file_option(help: str, flags: str = "FILE", **settings: Any) -> Row:
+    """Return the row of an option that names a file and is no argument of the call."""
+    return option(flags, Path, help=help, default=None, **{"panel": OUTPUT} | settings)
 
 
 def argument(metavar: str, kind: Any = None, **settings: Any) -> Row:
@@ -139,7 +152,7 @@ class Command:
     rows: Mapping[str, Row]
     """Options and arguments by the name of the parameter, in the order of the help."""
     examples: str = ""
-    """Command lines, one a line."""
+    """Command lines, one a line; empty: those in the docstring of the call."""
     fields: Sequence[str] = ()
     """Options that are fields of `Scenario`, which the call takes as its first argument."""
     described: str = ""
@@ -165,30 +178,29 @@ class Command:
 
     def typer_command(self) -> tuple[Callable[..., None], str, str]:
         """Return the function that typer runs, its help and its epilog."""
-        about, described = documented(self.call)
-        if self.described:
-            described = documented(self.described)[1] | described
-        rows, parameters = dict(self.rows), dict(described)
-        of_scenario = documented("npusim.scenario:Scenario")[1] if self.fields else {}
-        parameters |= {name: of_scenario[name] for name in self.fields}
+        documentation = documented(self.call)
+        described = documented(self.described).parameters if self.described else {}
+        described = described | documentation.parameters
+        of_scenario = documented("npusim.scenario:Scenario").parameters if self.fields else {}
+        described |= {name: of_scenario[name] for name in self.fields}
         network = {} if self.network is None else {"network": self.network}
-        rows = network | {name: SCENARIO[name] for name in self.fields} | rows
-        written = [row.parameter(name, parameters.get(name, Described())) for name, row in rows.items()]
+        rows = network | {name: SCENARIO[name] for name in self.fields} | dict(self.rows)
+        parameters = [row.parameter(name, described.get(name, Described())) for name, row in rows.items()]
 
         def invoke(**values: Any) -> None:
             (self.run or self._run)(values)
 
-        invoke.__signature__ = inspect.Signature(written)  # type: ignore[attr-defined]
-        invoke.__annotations__ = {one.name: one.annotation for one in written}
-        lines = "".join(f"  {line}\n" for line in self.examples.strip().splitlines())
-        return invoke, about, f"\n[dim]Examples[/dim]\n{lines}".replace("=[", "=\\[") if lines else ""
+        invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        examples = self.examples.strip().splitlines() or documentation.command_lines
+        return invoke, documentation.about, _epilog(examples)
 
     def app(self, name: str) -> typer.Typer:
         """Return the typer application of this command alone."""
         return group("", {name: self}, is_single=True)
 
     def arguments(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of the call: values of options, those of fields as a scenario."""
+        """Return the arguments of the call: values of options, and the fields of a scenario as one."""
         if self.network is not None:
             values["network"] = scenario_from(values, self.fields)
         else:
@@ -198,10 +210,8 @@ class Command:
 
     def _run(self, values: dict[str, Any]) -> None:
         """Call, and write the result where the options say."""
-        from npusim.cli.output import Destination, page_target
-
         destination = Destination(values.pop("output", None), values.pop("form", None))
-        page_file = page_target(values.pop("html", None))
+        page_file = file_target(values.pop("html", None), "--html", HTML_ENDINGS)
         quiet = values.pop("quiet", False)
         use_cores(values.pop("cores", None))
         arguments = self.arguments(values)
@@ -210,13 +220,11 @@ class Command:
         with self.watched(quiet) as watching:
             document = loaded(self.call)(*positional, **arguments, **watching)
         destination.write(document, (lambda: loaded(self.page)(document, *more)) if self.page else None)
-        page_file(document, None)
+        write_page(page_file, document)
 
     @contextmanager
     def watched(self, quiet: bool = False) -> Iterator[dict[str, Any]]:
         """Lend `progress` and `stop` to the call, where it takes them."""
-        from npusim.cli.output import Progress, Stopper
-
         if self.counted is None:
             yield {}
             return
@@ -238,9 +246,15 @@ def group(
         function, about, epilog = command.typer_command()
         app.command(name=name, help=about, epilog=epilog)(function)
     if not is_single:
-        lines = "".join(f"  {line}\n" for line in examples.strip().splitlines())
-        app.callback(help=help_text, epilog=f"\n[dim]Examples[/dim]\n{lines}")(lambda: None)
+        lines = examples.strip().splitlines()
+        app.callback(help=help_text, epilog=_epilog(lines) if lines else epilog)(lambda: None)
     return app
+
+
+def _epilog(lines: Sequence[str]) -> str:
+    """Return the end of a help text: examples of command lines."""
+    shown_lines = "".join(f"  {line}\n" for line in lines).replace("=[", "=\\[")
+    return f"\n[dim]Examples[/dim]\n{shown_lines}" if lines else ""
 
 
 def loaded(name: str) -> Any:
@@ -250,7 +264,7 @@ def loaded(name: str) -> Any:
 
 
 @cache
-def documented(call: str) -> tuple[str, dict[str, Described]]:
+def documented(call: str) -> Documentation:
     """Return what a function or class says of itself, and of each of its parameters.
 
     The source text is read, not imported: what a call needs takes long to import, and the help does not wait.
@@ -258,15 +272,15 @@ def documented(call: str) -> tuple[str, dict[str, Described]]:
     module, _, name = call.partition(":")
     definition = _definitions(module)[name]
     text = ast.get_docstring(definition) or ""
-    titles = list(_SECTION.finditer(text))
-    ends = [*(title.start() for title in titles[1:]), len(text)]
-    sections = {title[1]: text[title.end() : end] for title, end in zip(titles, ends, strict=True)}
+    about, *titled = _SECTION.split(text)
+    sections = dict(zip(titled[::2], titled[1::2], strict=True))
     defaults = dict(_defaults(definition))
-    described = {
+    parameters = {
         name: Described(kind, about, defaults.get(name, inspect.Parameter.empty))
         for name, kind, about in _parameters(sections.get("Parameters", ""))
     }
-    return (text[: titles[0].start()] if titles else text).strip(), described
+    command_lines = [line.strip() for line in sections.get("Command lines", "").strip().splitlines()]
+    return Documentation(about.strip(), parameters, command_lines)
 
 
 @cache
@@ -311,13 +325,14 @@ def scenario_from(values: dict[str, Any], fields: Sequence[str]) -> Scenario:
 
 def scenario_changes(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     """Take fields of a scenario out of the values of options, and return those that say something."""
-    usual = {name: row.default for name, row in SCENARIO.items()}
-    usual |= {
-        name: one.default for name, one in documented("npusim.scenario:Scenario")[1].items() if name != "soc"
+    described = documented("npusim.scenario:Scenario").parameters
+    unset: tuple[Any, ...] = (None, (), [], {}, "none", DEFAULT_SOC)
+    chosen = {name: values.pop(name) for name in fields}
+    changes = {
+        name: value
+        for name, value in chosen.items()
+        if value != described[name].default and value not in unset
     }
-    changes = {name: values.pop(name) for name in fields}
-    unset: tuple[Any, ...] = (None, (), [], {}, "none")
-    changes = {name: value for name, value in changes.items() if value != usual[name] and value not in unset}
     if "shapes" in changes:
         changes["shapes"] = parse_shapes(changes["shapes"])
     if "swap_operands" in changes:
@@ -336,19 +351,14 @@ def parse_shapes(shapes: Sequence[str]) -> dict[str, list[int]]:
     parsed: dict[str, list[int]] = {}
     for text in shapes:
         # The last `=`: names of inputs may hold one, shapes cannot.
-        name, _, shape = text.rpartition("=")
-        sizes = [size.strip() for size in shape.strip().strip("[]").split(",")]
-        if not name.strip() or not all(_SIZE.fullmatch(size) and int(size) > 0 for size in sizes):
-            raise ConfigError(
-                f"`{text}`",
-                file="--shape",
-                allowed="INPUT=[N,...] with whole numbers of at least 1, such as 'x=[2708,1433]'",
-            )
-        if name.strip() in parsed:
-            raise ConfigError(
-                f"the input `{name.strip()}` a second time", file="--shape", allowed="each input once"
-            )
-        parsed[name.strip()] = [int(size) for size in sizes]
+        name, _, shape = (part.strip() for part in text.rpartition("="))
+        sizes = [size.strip() for size in shape.strip("[]").split(",")]
+        if not name or not all(_SIZE.fullmatch(size) and int(size) > 0 for size in sizes):
+            allowed = "INPUT=[N,...] with whole numbers of at least 1, such as 'x=[2708,1433]'"
+            raise ConfigError(f"`{text}`", file="--shape", allowed=allowed)
+        if name in parsed:
+            raise ConfigError(f"the input `{name}` a second time", file="--shape", allowed="each input once")
+        parsed[name] = [int(size) for size in sizes]
     return parsed
 
 
@@ -372,25 +382,18 @@ def each_path_once(settings: list[str] | None) -> list[str] | None:
     return settings
 
 
-def complete_soc(incomplete: str) -> list[str]:
-    """Return shipped SoCs and YAML files that begin as written."""
-    from npusim.arch import soc_names
+def completion(names: str, *arguments: str, files: Sequence[str] = ()) -> Callable[[str], list[str]]:
+    """Return what completes the names that a function `module:name` returns, and files of some endings."""
 
-    return [*_matching(soc_names(), incomplete), *_files(incomplete, (".yaml", ".yml"))]
+    def complete(incomplete: str) -> list[str]:
+        return [*_matching(loaded(names)(*arguments), incomplete), *_files(incomplete, files)]
 
-
-def complete_gnn(incomplete: str) -> list[str]:
-    """Return shipped GNNs and YAML files that begin as written."""
-    from npusim.workloads import workload_names
-
-    return [*_matching(workload_names("gnn"), incomplete), *_files(incomplete, (".yaml", ".yml"))]
+    return complete
 
 
-def complete_workload(incomplete: str) -> list[str]:
-    """Return shipped workloads, workload files and model files that begin as written."""
-    from npusim.workloads import workload_names
-
-    return [*_matching(workload_names(), incomplete), *_files(incomplete, MODEL_FILES)]
+complete_soc = completion("npusim.arch:soc_names", files=(".yaml", ".yml"))
+complete_gnn = completion("npusim.workloads:workload_names", "gnn", files=(".yaml", ".yml"))
+complete_workload = completion("npusim.workloads:workload_names", files=MODEL_FILES)
 
 
 def complete_stack(incomplete: str) -> list[tuple[str, str]]:
@@ -414,20 +417,13 @@ def complete_stacks(incomplete: str) -> list[str]:
     return completed if before else [*_matching(("default", *stacks()), incomplete), *completed]
 
 
-def complete_space(incomplete: str) -> list[str]:
-    """Return shipped design spaces that begin as written."""
-    from npusim.explore import space_names
-
-    return _matching(space_names(), incomplete)
-
-
 def _matching(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _files(incomplete: str, suffixes: tuple[str, ...]) -> list[str]:
-    """Return files of those kinds, and folders, that begin as written; none before the first letter."""
-    if not incomplete:
+def _files(incomplete: str, suffixes: Sequence[str]) -> list[str]:
+    """Return files with these endings, and folders, that begin as written; none before the first letter."""
+    if not incomplete or not suffixes:
         return []
     folder = Path(incomplete if incomplete.endswith("/") else str(Path(incomplete).parent))
     try:
@@ -480,12 +476,8 @@ FORM = {
     )
 }
 WRITTEN = FORM | {
-    "output": option(
-        "--output -o FILE",
-        Path,
-        help="Write to a file instead of the terminal; .html makes a page with pictures.",
-        default=None,
-        panel=OUTPUT,
+    "output": file_option(
+        "Write to a file instead of the terminal; .html makes a page with pictures.", "--output -o FILE"
     )
 }
 """Where every result can go."""

@@ -25,15 +25,7 @@ if TYPE_CHECKING:
 
     from npusim.documents import Document
 
-_STAND_INS = {
-    **dict.fromkeys("█▉▊▋▌", "#"),
-    **dict.fromkeys("▍▎▏", "|"),
-    **dict.fromkeys("─━╭╮╰╯", "-"),
-    **dict.fromkeys("░▒", "."),
-    "▓": "%",
-    **dict.fromkeys("│┃", "|"),
-    "µ": "u", "×": "x", "²": "2", "↓": "v", "↑": "^", "…": "~", "→": ">", "–": "-",
-}  # fmt: skip
+_STAND_INS = dict(zip("█▉▊▋▌▍▎▏─━╭╮╰╯░▒▓│┃µ×²↓↑…→–", "#####|||------..%||ux2v^~>-", strict=True))
 _HANDLER = "npusim.stand_in"
 _LATE_CONTROL = re.compile(r"[\x7f-\x9f]")
 
@@ -87,8 +79,8 @@ def forget_odd_width() -> None:
 
 COMMAND_LINE = ContextVar("COMMAND_LINE", default="npusim")
 """The command line that is run, for pages to name."""
-TAKEN: ContextVar[list[tuple[Document, Callable[[], RenderableType] | None]] | None]
-TAKEN = ContextVar("TAKEN", default=None)
+RESULTS: ContextVar[list[tuple[Document, Callable[[], RenderableType] | None]] | None]
+RESULTS = ContextVar("RESULTS", default=None)
 """Where results go, with what makes their HTML page, while `npusim report` runs a command; None: as asked."""
 HTML_ENDINGS = (".html", ".htm")
 _FILE_COLUMNS = 100
@@ -140,7 +132,7 @@ class Destination:
         page : callable, optional
             Returns the page; default: the registered one of the document's kind.
         """
-        results = TAKEN.get()
+        results = RESULTS.get()
         if results is not None:
             results.append((document, page))
             if self.path is None:
@@ -148,12 +140,12 @@ class Destination:
         if self.is_json:
             self.write_document(document.to_json)
             return
-        from npusim.reporting.page import document_page
-        from npusim.reporting.pages import html_of, own_page, with_pages
-
         if self.is_html:
-            write_html(self.path, lambda command: html_of(document, command, page() if page else None))
+            write_page(self.path, document, page() if page else None)
             return
+        from npusim.reporting.page import document_page
+        from npusim.reporting.pages import own_page, with_pages
+
         own = page() if page is not None else own_page(document) or document_page(document)
         whole = with_pages(own, document)
         if self.path is None:
@@ -164,7 +156,7 @@ class Destination:
     def write_document(self, document: Callable[[], str]) -> None:
         """Write a result that has no form but JSON."""
         # Beyond ASCII's, which JSON escapes, there are control characters that some terminals obey.
-        self._write_text(_LATE_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", document()) + "\n")
+        self._write_text(_LATE_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", document()) + "\n")
 
     def _write_text(self, text: str) -> None:
         if self.path is not None:
@@ -198,16 +190,11 @@ def write_html(path: Path | None, html: Callable[[str], str]) -> None:
         write_whole(path, html(COMMAND_LINE.get()).encode())
 
 
-def page_target(path: Path | None) -> Callable[[Document, RenderableType | None], None]:
-    """Return what writes the HTML page of a result to the file of ``--html``; refuse a wrong file at once."""
-    target = file_target(path, "--html", HTML_ENDINGS)
+def write_page(path: Path | None, document: Document, page: RenderableType | None = None) -> None:
+    """Write the HTML page of a result; nothing without a path."""
+    from npusim.reporting.pages import html_of
 
-    def write(document: Document, page: RenderableType | None = None) -> None:
-        from npusim.reporting.pages import html_of
-
-        write_html(target, lambda command: html_of(document, command, page))
-
-    return write
+    write_html(path, lambda command: html_of(document, command, page))
 
 
 @contextmanager
@@ -240,7 +227,7 @@ def forget_output() -> None:
 
 
 class _Printable:
-    """A page of which a terminal obeys the colours alone, whatever names and texts of others hold."""
+    """A page whose names and texts cannot send a terminal anything but colours."""
 
     def __init__(self, page: RenderableType) -> None:
         self.page = page
@@ -322,10 +309,6 @@ class Progress:
             self._said = now
             left = f", {(now - self._began) * (total / done - 1.0):.0f} s left" if done else ""
             print(f"{count}{left}{f': {what}' if what else ''}", file=sys.stderr, flush=True)
-
-    def share(self, what: str, share: float) -> None:
-        """Show the present step and the share of the whole work that is done."""
-        self(share, 1.0, what)
 
 
 def _bar() -> Any:

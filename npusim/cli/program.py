@@ -40,74 +40,43 @@ from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest, p
 from npusim.plugins import announced
 
 _PANELS = {
-    "Ask": {
-        "estimate": "npusim.cli.ask:ESTIMATE",
-        "compare": "npusim.cli.ask:COMPARE",
-        "whatif": "npusim.cli.ask:WHATIF",
-        "advise": "npusim.cli.ask:ADVISE",
-        "map": "npusim.cli.ask:MAP",
-        "stream": "npusim.cli.ask:STREAM",
-        "show": "npusim.cli.ask:SHOW",
-    },
-    "Explore": {
-        "sweep": "npusim.cli.explore:SWEEP",
-        "pareto": "npusim.cli.explore:PARETO",
-        "query": "npusim.cli.explore:QUERY",
-        "search": "npusim.cli.explore:SEARCH",
-    },
-    "Measure and trust": {
-        "measure": "npusim.cli.trust:MEASURE",
-        "calibrate": "npusim.cli.trust:CALIBRATE",
-        "validate": "npusim.cli.trust:VALIDATE",
-        "accuracy": "npusim.cli.trust:ACCURACY",
-        "trace": "npusim.cli.trust:TRACE",
-        "export": "npusim.cli.trust:EXPORT",
-    },
-    "Papers": {},
-    "Learn": {
-        "learn": "npusim.cli.browse:LEARN",
-        "list": "npusim.cli.browse:LIST",
-        "schema": "npusim.cli.browse:SCHEMA",
-        "report": "npusim.cli.browse:REPORT",
-    },
+    "Ask": ("ask", "estimate compare whatif advise map stream show"),
+    "Explore": ("explore", "sweep pareto query search"),
+    "Measure and trust": ("trust", "measure calibrate validate accuracy trace export"),
+    "Papers": ("", ""),
+    "Learn": ("browse", "learn list schema report"),
 }
-"""Module and declaration of each command of the core, by panel; packages announce those of papers."""
-_COMMANDS = {name: place for panel in _PANELS.values() for name, place in panel.items()}
+"""Module and commands of the core, by panel; packages announce the commands of papers."""
+_MODULE_OF = {name: module for module, names in _PANELS.values() for name in names.split()}
 BAD_INPUT, INTERRUPTED, PIPE_CLOSED, BUG = 2, 130, 141, 70
 _LONGEST_LINE = 10_000
 """Characters of a message's line that are shown."""
-_EXTRA_OF = {
-    "dask": "cluster",
-    "distributed": "cluster",
-    "anywidget": "learn",
-    "marimo": "learn",
-    "moocore": "search",
-    "nncf": "gnn",
-    "openvino": "openvino",
-    "PIL": "gnn",
-    "pymoo": "search",
-    "sklearn": "gnn",
-    "torch": "gnn",
-    "torch_geometric": "gnn",
+_EXTRAS = {
+    "cluster": ("dask", "distributed"),
+    "gnn": ("PIL", "nncf", "sklearn", "torch", "torch_geometric"),
+    "learn": ("anywidget", "marimo"),
+    "openvino": ("openvino",),
+    "search": ("moocore", "pymoo"),
 }
-"""Which extra of the package brings an optional library."""
+"""Optional libraries that each extra of the package brings."""
 
 
 def command_names() -> list[str]:
     """Return the names of all commands, in the order in which `npusim --help` shows them."""
-    added = [name for name in announced("npusim.commands") if name not in _COMMANDS]
-    return [name for panel, names in _PANELS.items() for name in (added if panel == "Papers" else names)]
+    added = [name for name in announced("npusim.commands") if name not in _MODULE_OF]
+    panels = _PANELS | {"Papers": ("", " ".join(added))}
+    return [name for _, names in panels.values() for name in names.split()]
 
 
 def command_app(name: str) -> typer.Typer:
     """Return the typer application of a command; an `UnknownNameError` names the nearest command."""
-    if name in _COMMANDS:
-        declared = loaded(_COMMANDS[name])
-    else:
-        added = announced("npusim.commands")
-        if name not in added:
-            raise UnknownNameError("command", name, command_names())
+    added = announced("npusim.commands")
+    if name in _MODULE_OF:
+        declared = loaded(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}")
+    elif name in added:
         declared = added[name].load()
+    else:
+        raise UnknownNameError("command", name, command_names())
     if isinstance(declared, Command):
         return declared.app(name)
     return declared if isinstance(declared, typer.Typer) else group(*declared)
@@ -124,8 +93,8 @@ class LazyGroup(TyperGroup):
         """Return a command; refuse an unknown name with the nearest that there is."""
         command: Any = get_command(command_app(cmd_name))
         command.name = cmd_name
-        panels = [panel for panel, names in _PANELS.items() if cmd_name in names]
-        command.rich_help_panel = panels[0] if panels else "Papers"
+        panels = (panel for panel, (_, names) in _PANELS.items() if cmd_name in names.split())
+        command.rich_help_panel = next(panels, "Papers")
         _refuse_repetitions(command)
         return command
 
@@ -212,9 +181,13 @@ def _say_that_it_compiles() -> None:
 def _run_guarded(arguments: Sequence[str]) -> int:
     """Run and turn every way to end into a status."""
     try:
-        status = _run(arguments)
+        command = get_command(program())
+        words = [*arguments] or ["--help"]
+        status = command.main(args=words, prog_name="npusim", standalone_mode=False)
+        if status == INTERRUPTED:
+            return _complain("interrupted", INTERRUPTED)
         with standard_output():
-            return status
+            return BAD_INPUT if not arguments else status if isinstance(status, int) else 0
     except NpusimError as error:
         return _complain(str(error), error.exit_status)
     except typer.TyperException as error:
@@ -239,20 +212,6 @@ def _run_guarded(arguments: Sequence[str]) -> int:
         return _complain("not enough memory for this; ask for less, or give it more", BAD_INPUT)
     except Exception:
         return _complain_of_bug()
-
-
-def _run(arguments: Sequence[str]) -> int:
-    if not arguments:
-        _invoke(["--help"])
-        return BAD_INPUT
-    return _invoke(arguments)
-
-
-def _invoke(arguments: Sequence[str]) -> int:
-    status = get_command(program()).main(args=list(arguments), prog_name="npusim", standalone_mode=False)
-    if status == INTERRUPTED:
-        raise KeyboardInterrupt
-    return status if isinstance(status, int) else 0
 
 
 def _status_of(stop: SystemExit) -> int:
@@ -280,10 +239,11 @@ def _usage_message(error: typer.TyperException) -> str:
 def _complain_of_import(error: ModuleNotFoundError) -> int:
     """Say how to install what an optional part of npusim needs; anything else that is missing is a bug."""
     library = (error.name or "").partition(".")[0]
-    if library not in _EXTRA_OF:
-        return _complain_of_bug()
-    extra = f'pip install "npusim[{_EXTRA_OF[library]}]"'
-    return _complain(f"this needs {library}, which is not installed; install it: {extra}", BAD_INPUT)
+    for extra, libraries in _EXTRAS.items():
+        if library in libraries:
+            remedy = f'install it: pip install "npusim[{extra}]"'
+            return _complain(f"this needs {library}, which is not installed; {remedy}", BAD_INPUT)
+    return _complain_of_bug()
 
 
 def _complain_of_bug() -> int:

@@ -1,14 +1,14 @@
 """The axes of a design space: their values, and the columns of the architecture table they set.
 
-An axis of which every value changes columns of the architecture table alone is a *machine axis*; a point
-costs no more than writing its numbers into the row. Any other axis (technique stacks, the network,
+A *machine axis* changes columns of the architecture table alone; a point costs no more than writing its
+numbers into the row. Any other axis (technique stacks, the network,
 kernels of the DSP, switches of the sparsity logic) makes another operator table, and is a *lowering axis*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class Axis:
     is_sram: bool = False
     """Whether it sets the size of SRAM and nothing else, so that its values share one search."""
     is_rated: bool = False
-    """Whether rates of operators depend on it, those of DSPs apart (`npusim.cost.ArchRow.rated`)."""
+    """Whether rates of operators depend on it, except rates of DSPs (`npusim.cost.ArchRow.rated`)."""
     socs: tuple[Soc, ...] = field(default=(), compare=False, repr=False)
     """The machine with each value, where a value makes another operator table."""
     column_values: Any = field(default=None, compare=False)
@@ -102,11 +102,16 @@ def is_of_network(path: str) -> bool:
 def machine_row(soc: Soc, run: RunSpec) -> ArchRow:
     """Return a machine as a design point, run as the space says."""
     definite = run_on(soc, run)
-    tiles = {
-        name: float("inf") if run.tiles == "all" else run.tiles or _tiles_for(npu, run.hint)
-        for name, npu in soc.array_devices.items()
-    }
+    tiles = {name: _tiles(npu, run) for name, npu in soc.array_devices.items()}
     return arch_row(soc, tiles, definite.requests, definite.hint)
+
+
+def _tiles(npu: Npu, run: RunSpec) -> float:
+    """Return the tiles that an inference uses; infinite for all, however many there are."""
+    if run.tiles is not None:
+        return float("inf") if run.tiles == "all" else run.tiles
+    wanted = float(getattr(npu.tiles_for, run.hint))
+    return float("inf") if wanted >= npu.tiles else wanted
 
 
 def run_on(soc: Soc, run: RunSpec) -> Run:
@@ -117,12 +122,6 @@ def run_on(soc: Soc, run: RunSpec) -> Run:
             raise ConfigError(f"{tiles}", key="run.tiles", allowed=f"none: {soc.name} has no NPU")
         tiles = min(tiles, *(int(npu.tiles) for npu in soc.array_devices.values()))
     return resolve_run(soc, run.hint, run.requests, tiles, run.device, run.swap_operands)
-
-
-def _tiles_for(npu: Npu, hint: str) -> float:
-    """Return the tiles that the data sheet asks for; infinite for all, however many there are."""
-    wanted = float(getattr(npu.tiles_for, hint))
-    return float("inf") if wanted >= npu.tiles else wanted
 
 
 def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
@@ -143,15 +142,7 @@ def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
         for axis in axes:
             if axis.is_continuous:
                 raise _wrong(axis.path, "a range without `step` or `count`", "that in a sampled design only")
-    return sorted(axes, key=_rank)
-
-
-def _rank(axis: Axis) -> int:
-    if axis.is_lowered:
-        return 0
-    if axis.is_sram:
-        return 2
-    return 1 if axis.is_searched else 3
+    return sorted(axes, key=lambda axis: (not axis.is_lowered, not axis.is_searched, axis.is_sram))
 
 
 def _resolve(path: str, spec: AxisSpec, soc: Soc, run: RunSpec) -> Axis:
@@ -159,11 +150,12 @@ def _resolve(path: str, spec: AxisSpec, soc: Soc, run: RunSpec) -> Axis:
         return _of_network(path, spec)
     if spec.values is not None:
         socs = [_set(soc, path, value) for value in spec.values]
-        found = [valid_paths(one).get(path) for one in socs]
-        kind = found[0]
-        are_numbers = all(isinstance(n, Quantity | Count) for n in found)
-        numbers = np.array([float(n) for n in found if n is not None]) if are_numbers else None
-        axis = Axis(path, tuple(spec.values), numbers, isinstance(kind, Count), getattr(kind, "unit", ""))
+        settings = [valid_paths(own).get(path) for own in socs]
+        numbers = None
+        if all(isinstance(setting, Quantity | Count) for setting in settings):
+            numbers = np.array([float(setting) for setting in settings if setting is not None])
+        unit = getattr(settings[0], "unit", "")
+        axis = Axis(path, tuple(spec.values), numbers, isinstance(settings[0], Count), unit)
         return _with_columns(axis, soc, socs, run)
     kind = valid_paths(_set(soc, path, spec.start)).get(path)
     if not isinstance(kind, Quantity | Count):
@@ -198,40 +190,29 @@ def _of_network(path: str, spec: AxisSpec) -> Axis:
 def _range(path: str, spec: AxisSpec, soc: Soc, kind: Quantity | Count, run: RunSpec) -> Axis:
     ends = [_set(soc, path, value) for value in (spec.start, spec.stop)]
     low, high = (_number(end, path) for end in ends)
-    whole, unit = isinstance(kind, Count), getattr(kind, "unit", "")
     if not low < high:
         raise _wrong(path, f"a range from {spec.start} to {spec.stop}", "`to` above `from`")
     if spec.scale == "log" and low <= 0.0:
         raise _wrong(path, f"a logarithmic range from {spec.start}", "`from` above zero")
-    if spec.step is None and spec.count is None:
-        axis = Axis(
-            path, (spec.start, spec.stop), np.array([low, high]), whole, unit, True, spec.scale == "log"
-        )
-        return _with_columns(axis, soc, ends, run)
-    numbers = _steps(path, spec, soc, low, high)
-    if whole:
-        numbers = np.unique(np.round(numbers))
-    texts = tuple(int(n) if whole else format_quantity(float(n), unit) for n in numbers)
+    is_drawn, is_whole = spec.step is None and spec.count is None, isinstance(kind, Count)
+    unit = getattr(kind, "unit", "")
+    texts: tuple[Any, ...] = (spec.start, spec.stop)
+    numbers = np.array([low, high]) if is_drawn else _steps(path, spec, soc, low, high)
+    if not is_drawn:
+        numbers = np.unique(np.round(numbers)) if is_whole else numbers
+        texts = tuple(int(n) if is_whole else format_quantity(float(n), unit) for n in numbers)
+    axis = Axis(path, texts, numbers, is_whole, unit, is_drawn, spec.scale == "log")
     ends_alone = _with_columns(
-        Axis(path, (texts[0], texts[-1]), numbers[[0, -1]], whole, unit), soc, ends, run
+        replace(axis, texts=(texts[0], texts[-1]), numbers=numbers[[0, -1]]), soc, ends, run
     )
+    if is_drawn:
+        return ends_alone
     if len(ends_alone.columns) == 1 and np.array_equal(ends_alone.column_values[:, 0], ends_alone.numbers):
         # The column is the number itself, so what lies between valid ends need not be set one by one.
-        return Axis(
-            path,
-            texts,
-            numbers,
-            whole,
-            unit,
-            columns=ends_alone.columns,
-            is_searched=ends_alone.is_searched,
-            is_sram=ends_alone.is_sram,
-            is_rated=ends_alone.is_rated,
-            column_values=numbers[:, np.newaxis],
+        return replace(
+            ends_alone, texts=texts, numbers=numbers, column_values=numbers[:, np.newaxis], socs=()
         )
-    return _with_columns(
-        Axis(path, texts, numbers, whole, unit), soc, [_set(soc, path, text) for text in texts], run
-    )
+    return _with_columns(axis, soc, [_set(soc, path, text) for text in texts], run)
 
 
 def _steps(path: str, spec: AxisSpec, soc: Soc, low: float, high: float) -> Any:
@@ -257,31 +238,35 @@ def _number(soc: Soc, path: str) -> float:
     return float(valid_paths(soc)[path])
 
 
+def study_override(path: str, value: Any, prefix: str = "") -> Override:
+    """Return the setting of a point; an error names the path after a prefix."""
+    return Override(tuple(path.split(".")), value, f"{prefix}{path}: {value}", source=SET_BY_STUDY)
+
+
 def _set(soc: Soc, path: str, value: Any) -> Soc:
     """Return the machine with one value of an axis; an error names the axis."""
-    override = Override(tuple(path.split(".")), value, f"axes.{path}: {value}", source=SET_BY_STUDY)
-    return with_overrides(soc, [override])
+    return with_overrides(soc, [study_override(path, value, "axes.")])
 
 
 def _with_columns(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
-    """Find which columns of the architecture table an axis sets, and to what."""
+    """Return an axis with the columns of the architecture table that its values set, and to what."""
     base = machine_row(soc, run)
-    rows = np.array([machine_row(one, run).numbers for one in socs])
+    rows = np.array([machine_row(own, run).numbers for own in socs])
     changed = [c for c in base.primitives if np.any(rows[:, c] != base.numbers[c])]
     if is_read_by_lowering(axis.path):
         changed = []  # it makes another operator table, and the whole machine is set with it
     if axis.is_continuous and (len(changed) != 1 or not np.array_equal(rows[:, changed[0]], axis.numbers)):
-        raise _wrong(
-            axis.path, "a range to draw from", "`values`, `step` or `count`: it changes more than one number"
-        )
-    found = {
-        "columns": tuple(changed),
-        "is_searched": not base.searched.isdisjoint(changed),
-        "is_sram": bool(changed) and base.sram.issuperset(changed),
-        "is_rated": not base.rated.isdisjoint(changed),
-        "socs": () if changed or len(socs) > _KEPT_SOCS else tuple(socs),
-    }
-    return Axis(**{**axis.__dict__, **found, "column_values": rows[:, changed]})
+        allowed = "`values`, `step` or `count`: it changes more than one number"
+        raise _wrong(axis.path, "a range to draw from", allowed)
+    return replace(
+        axis,
+        columns=tuple(changed),
+        is_searched=not base.searched.isdisjoint(changed),
+        is_sram=bool(changed) and base.sram.issuperset(changed),
+        is_rated=not base.rated.isdisjoint(changed),
+        socs=() if changed or len(socs) > _KEPT_SOCS else tuple(socs),
+        column_values=rows[:, changed],
+    )
 
 
 def _refuse_shared_columns(axes: list[Axis]) -> None:
@@ -293,5 +278,5 @@ def _refuse_shared_columns(axes: list[Axis]) -> None:
                 raise _wrong(axis.path, f"it beside `{other.path}`", "one of them: both set the same number")
 
 
-def _wrong(path: str, found: str, allowed: str) -> NpusimError:
-    return ConfigError(found, key=f"axes.{path}", allowed=allowed)
+def _wrong(path: str, problem: str, allowed: str) -> NpusimError:
+    return ConfigError(problem, key=f"axes.{path}", allowed=allowed)

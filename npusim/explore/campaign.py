@@ -1,16 +1,24 @@
-"""A design space made ready to be evaluated: any range of its points, in any order."""
+"""A design space made ready to be evaluated: any range of its points, in any order.
+
+A network has one operator table for each combination of the lowering axes. Making one is slow (rewriting,
+mapping, lowering), evaluating points on it is quick: it is made when its first point is due, and the latest
+few are kept. Where placement depends on the speed of devices (a stack with graphsplit), each point is mapped
+alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from npusim.arch import Soc
+from npusim.arch import Soc, load_soc, with_overrides
+from npusim.config import Override
 from npusim.cost import (
     BLOCK,
     SHARED_SEARCH,
@@ -23,13 +31,15 @@ from npusim.cost import (
     points_in_groups,
     thread_count,
 )
-from npusim.errors import ConfigError, IllegalTechniqueError
-from npusim.explore.axes import is_of_network, machine_row, resolve_axes
-from npusim.explore.networks import LoweredNetwork, base_soc, graph_at, lower_on, machine_at, place_each
+from npusim.errors import ConfigError, IllegalTechniqueError, InfeasibleError
+from npusim.explore.axes import is_of_network, machine_row, resolve_axes, run_on, study_override
 from npusim.explore.points import Points, Traversal, decode, positions_in_unit_cube
-from npusim.explore.spaces import Space, networks_of, space_of
+from npusim.explore.spaces import Scalar, Space, networks_of, space_of
+from npusim.graph import Graph
+from npusim.mapping import map_graph, plan_tables, wished
 from npusim.metrics import METRICS
-from npusim.scenario import Network
+from npusim.scenario import Network, load_network
+from npusim.techniques import apply
 
 _TRIED_NETWORKS, _TRIED_POINTS, _TRIED_VALUES = 4, 32, 5
 """Choices of the lowering axes, points with each, and values of a continuous axis that judge an axis."""
@@ -39,6 +49,80 @@ _TOGETHER = 8
 """Points that a search is shared by, at least: for one point it ends so much earlier."""
 _SIMILAR = 1.25
 """Ratio of the sizes of SRAM that share a search where rates vary."""
+_MOST_NETWORKS = 64
+
+
+@dataclass(frozen=True)
+class LoweredNetwork:
+    """One network on one kind of machine."""
+
+    ops: Any
+    """Its `npusim.cost.plans.PlanTable`; None where the stack is not legal, or each point is mapped alone."""
+    row: ArchRow
+    """The machine as a design point before machine axes set their columns."""
+    mapped_alone: tuple[Graph, Soc] | None = None
+    """Network and machine before machine axes, where the placement depends on the speed of devices."""
+
+
+def overrides_of(space: Space, chosen: Mapping[str, Scalar], of_workload: bool) -> list[Override]:
+    """Return the settings of the workload, or of the SoC, at a choice of the lowering axes."""
+    settings = {**space.settings, **{path: value for path, value in chosen.items() if "." in path}}
+    return [
+        study_override(path, value)
+        for path, value in settings.items()
+        if (path.split(".")[0] == "workload") == of_workload
+    ]
+
+
+def base_soc(space: Space) -> Soc:
+    """Return the machine of a space with the settings that hold at every point."""
+    return machine_at(space, {}, {})
+
+
+def machine_at(space: Space, chosen: Mapping[str, Scalar], read: dict[str, Soc]) -> Soc:
+    """Return the machine at a choice of the lowering axes; where tiles vary, a point uses all that it has.
+
+    Parameters
+    ----------
+    read : dict of str to Soc
+        Machines with the settings that hold at every point, by name; one that is not among them is added.
+    """
+    name = str(chosen.get("soc", space.soc))
+    if name not in read:
+        soc = load_soc(name, overrides_of(space, {}, of_workload=False))
+        same = [
+            study_override(f"{name}.tiles", int(npu.tiles))
+            for name, npu in soc.array_devices.items()
+            if f"{name}.tiles" in space.axes
+        ]
+        read[name] = with_overrides(soc, same) if same else soc
+    changed = [o for o in overrides_of(space, chosen, of_workload=False) if ".".join(o.path) in chosen]
+    return with_overrides(read[name], changed) if changed else read[name]
+
+
+def _lower_on(soc: Soc, space: Space, chosen: Mapping[str, Scalar]) -> LoweredNetwork:
+    """Make the tables of a combination of the lowering axes for its machine."""
+    row = machine_row(soc, space.run)
+    try:
+        graph = graph_at(space, chosen)
+    except IllegalTechniqueError:
+        return LoweredNetwork(None, row)
+    is_placed = space.run.device == "auto" and soc.has("cpu") and wished(graph)
+    if is_placed or space.run.swap_operands == "search":
+        return LoweredNetwork(None, row, (graph, soc))
+    return LoweredNetwork(plan_tables(graph, soc, space.run.device, space.run.swap_operands).table, row)
+
+
+def graph_at(space: Space, chosen: Mapping[str, Scalar]) -> Graph:
+    """Return the network at a choice of axes, techniques applied; errors as for `npusim.techniques.apply`."""
+    settings = tuple((".".join(o.path), o.value) for o in overrides_of(space, chosen, of_workload=True))
+    network = chosen.get("workload", space.workload)
+    return apply(_loaded(network, settings), str(chosen.get("techniques", space.techniques)))
+
+
+@lru_cache(maxsize=8)
+def _loaded(network: Network, settings: tuple[tuple[str, Scalar], ...]) -> Graph:
+    return load_network(network, [Override(tuple(p.split(".")), v, f"{p}: {v}") for p, v in settings])
 
 
 class Campaign:
@@ -71,17 +155,17 @@ class Campaign:
         totals = self.totals(start, stop)
         return {name: metric.values(totals) for name, metric in METRICS.items()}
 
-    def totals(self, start: int, stop: int, room: Any = None, for_front: bool = False) -> Any:
-        """Return the same as an array of TOTAL_DTYPE, shape (points,).
+    def totals(self, start: int, stop: int, scratch: Any = None, for_front: bool = False) -> Any:
+        """Return the totals of points `start` to `stop`: array of TOTAL_DTYPE, shape (points,).
 
         Parameters
         ----------
-        room : array of TOTAL_DTYPE, optional
+        scratch : array of TOTAL_DTYPE, optional
             Where to write them, for at least so many points: fresh memory takes its time.
         for_front : bool
-            Whether points that cannot be on the space's front may be left out, with infinite latency.
+            Whether dominated points may be pruned: their latency is infinite then.
         """
-        totals = np.empty(stop - start, TOTAL_DTYPE) if room is None else room[: stop - start]
+        totals = np.empty(stop - start, TOTAL_DTYPE) if scratch is None else scratch[: stop - start]
         if self.points.is_full:
             self._full(start, stop, totals, self._incumbents() if for_front else None)
         else:
@@ -112,7 +196,7 @@ class Campaign:
                     graph_at(self.space, {**usual, axis.path: axis.texts[value]})
 
     def refuse_idle_axes(self) -> None:
-        """Refuse an axis of which no value moves any metric at any point that is tried.
+        """Refuse an axis whose values move no metric at any point that is tried.
 
         Raises
         ------
@@ -130,11 +214,9 @@ class Campaign:
 
     def _is_idle(self, i: int) -> bool:
         axis = self.axes[i]
-        values = (
-            np.linspace(axis.numbers[0], axis.numbers[-1], _TRIED_VALUES)
-            if axis.is_continuous
-            else np.arange(axis.size)
-        )
+        values = np.arange(axis.size)
+        if axis.is_continuous:
+            values = np.linspace(axis.numbers[0], axis.numbers[-1], _TRIED_VALUES)
         values = np.roll(values, 1)  # the last value first: the ends differ where any do
         any_feasible = False
         for points in self._samples():
@@ -150,7 +232,7 @@ class Campaign:
         return any_feasible
 
     def _samples(self) -> Iterator[Any]:
-        """Yield groups of points drawn at random, those of a group alike in their lowering axes."""
+        """Yield groups of points drawn at random; all points of a group share their lowering axes."""
         random = np.random.default_rng(0)
         cube = random.random((_TRIED_NETWORKS, _TRIED_POINTS, len(self.axes)))
         for i, axis in enumerate(self.axes):
@@ -162,10 +244,7 @@ class Campaign:
 
     def _incumbents(self) -> Incumbents:
         """Return empty storage for the best points of the space's front."""
-        bounds = {
-            str(name): (-np.inf if b.min is None else b.min, np.inf if b.max is None else b.max)
-            for name, b in self.space.constraints.items()
-        }
+        bounds = {str(name): bound.ends for name, bound in self.space.constraints.items()}
         return incumbents_of([str(name) for name in self.space.objectives], bounds, thread_count())
 
     def _full(self, start: int, stop: int, totals: Any, incumbents: Incumbents | None) -> None:
@@ -183,11 +262,10 @@ class Campaign:
                 )
                 points = points_in_groups(self._columns, values, self._groups(values))
             network = self._network(self.points.coordinates([origin])[0])
-            here = np.arange(origin + first, origin + last) if network.ops is None else None
-            self._evaluate(
-                network, points, totals[origin + first - start :][: last - first],
-                partial(self.points.coordinates, here), incumbents if self._traversal is not None else None,
-            )  # fmt: skip
+            numbers = np.arange(origin + first, origin + last) if network.ops is None else None
+            coordinates = partial(self.points.coordinates, numbers)
+            own = totals[origin + first - start :][: last - first]
+            self._evaluate(network, points, own, coordinates, None if self._traversal is None else incumbents)
 
     @cached_property
     def _traversal(self) -> Traversal | None:
@@ -212,13 +290,14 @@ class Campaign:
         together = np.concatenate(keys, axis=1)
         begins = np.ones(count + 1, np.bool_)
         begins[1:-1] = np.any(together[1:] != together[:-1], axis=1)
-        begins[: -1 : _evenly(count, SHARED_SEARCH)] = True
+        least = min(BLOCK, SHARED_SEARCH)  # a group has few enough points for all cores to have work
+        begins[: -1 : int(np.clip(count // (4 * thread_count()), least, SHARED_SEARCH))] = True
         lengths = np.diff(np.flatnonzero(begins))
         begins[:-1] |= np.repeat(lengths < _TOGETHER, lengths)
         return np.flatnonzero(begins)
 
     def _scattered(self, coordinates: Any, totals: Any) -> None:
-        """Evaluate any points: those of a network together, sorted by what the search looks at."""
+        """Evaluate any points: network by network, sorted by what the search looks at."""
         lowered = [i for i, axis in enumerate(self.axes) if axis.is_lowered]
         which, values = np.zeros(len(coordinates), np.int64), self._values(coordinates)
         if lowered:
@@ -230,38 +309,44 @@ class Campaign:
             searched, sram = (values[rows][:, self._searched == rank] for rank in (2, 1))
             if searched.shape[1] + sram.shape[1]:
                 rows = rows[np.lexsort([*sram.T[::-1], *searched.T[::-1]])]
-            picked, own = coordinates[rows], np.ascontiguousarray(values[rows])
-            found = np.zeros(len(rows), TOTAL_DTYPE)
+            members, own = coordinates[rows], np.ascontiguousarray(values[rows])
+            group_totals = np.zeros(len(rows), TOTAL_DTYPE)
             points = points_in_groups(self._columns, own, self._groups(own))
-            self._evaluate(self._network(picked[0]), points, found, partial(np.asarray, picked))
-            totals[rows] = found
+            self._evaluate(self._network(members[0]), points, group_totals, partial(np.asarray, members))
+            totals[rows] = group_totals
 
     def _values(self, coordinates: Any) -> Any:
         """Return what points set the machine's columns to, shape (points, columns)."""
-        parts = []
+        parts = [np.empty((len(coordinates), 0))]
         for i in self._machine:
-            axis = self.axes[i]
-            parts.append(
-                coordinates[:, i, None]
-                if axis.is_continuous
-                else axis.column_values[coordinates[:, i].astype(int)]
-            )
-        return np.concatenate(parts, axis=1) if parts else np.empty((len(coordinates), 0))
+            column, table = coordinates[:, i, None], self.axes[i].column_values
+            parts.append(column if self.axes[i].is_continuous else table[column[:, 0].astype(int)])
+        return np.concatenate(parts, axis=1)
 
     def _evaluate(
-        self, network: LoweredNetwork, points: PointGroups, totals: Any, coordinates: Callable[[], Any],
+        self,
+        network: LoweredNetwork,
+        points: PointGroups,
+        totals: Any,
+        coordinates: Callable[[], Any],
         incumbents: Incumbents | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
+        """Write the totals of points of one network; `coordinates` is called where each is mapped alone."""
         if network.ops is not None:
             plans = np.empty(len(totals), np.int64)
             known = self._known(points, network.row)
             evaluate_points(network.row, known, network.ops, totals, plans, incumbents)
             return
         totals[:] = np.zeros(1, TOTAL_DTYPE)
-        if network.open_graph is not None:
-            place_each(network, self.axes, coordinates(), self.space.run, totals)
-        else:
-            totals["latency_s"] = totals["energy_j"] = np.inf
+        totals["latency_s"] = totals["energy_j"] = np.inf
+        if network.mapped_alone is None:
+            return
+        graph, soc = network.mapped_alone
+        for number, point in enumerate(coordinates()):
+            settings = [(self.axes[i].path, self.axes[i].text_at(point[i])) for i in self._machine]
+            own = with_overrides(soc, [study_override(path, value, "axes.") for path, value in settings])
+            with suppress(InfeasibleError):
+                totals[number] = map_graph(graph, own, run_on(own, self.space.run)).total
 
     def _known(self, points: PointGroups, row: ArchRow) -> PointGroups:
         """Return points without the columns of devices that a machine lacks and the space's own has."""
@@ -285,7 +370,7 @@ class Campaign:
             while len(self._networks) >= _MOST_NETWORKS:
                 self._networks.pop(next(iter(self._networks)))
             named = {self.axes[i].path: self.axes[i].texts[c] for i, c in chosen.items()}
-            self._networks[key] = lower_on(self._machine_at(chosen, named), self.space, named)
+            self._networks[key] = _lower_on(self._machine_at(chosen, named), self.space, named)
         return self._networks[key]
 
     def _machine_at(self, chosen: Mapping[int, int], named: Mapping[str, Any]) -> Soc:
@@ -294,14 +379,6 @@ class Campaign:
         if len(of_machine) == 1 and "soc" not in named and self.axes[of_machine[0]].socs:
             return self.axes[of_machine[0]].socs[chosen[of_machine[0]]]
         return machine_at(self.space, named, self._socs)
-
-
-def _evenly(points: int, most: int) -> int:
-    """Return how many of some points a group may have for all cores to have work."""
-    return int(np.clip(points // (4 * thread_count()), min(BLOCK, most), most))
-
-
-_MOST_NETWORKS = 64
 
 
 @lru_cache(maxsize=4)

@@ -5,9 +5,10 @@ Workers need npusim and no common disk; chunks come back as the bytes of their f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import islice
 from threading import Lock
 from typing import Any
 
@@ -22,8 +23,6 @@ from npusim.explore.store import changed_inputs, inputs_of
 from npusim.explore.sweep import Runner, chunk_bytes
 from npusim.scenario import Network
 
-Networks = tuple[Network, ...]
-
 _RETRIES = 10
 """Times that a chunk is tried again when its worker is lost."""
 _CONNECT_S = 20
@@ -34,18 +33,26 @@ _AHEAD = 2
 
 
 def on_cluster(address: str) -> Runner:
-    """Return a runner that evaluates chunks on the workers of a Dask scheduler.
-
-    Raises
-    ------
-    NpusimError
-        Where nobody answers there.
-    """
+    """Return a runner that evaluates chunks on the workers of a Dask scheduler; NpusimError without one."""
 
     def run(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
-        text = space.model_dump_json(by_alias=True)
+        text, networks, waiting = space.model_dump_json(by_alias=True), networks_of(space), iter(chunks)
+        inputs = inputs_of(space)
         with _client(address) as client:
-            yield from _collect(client, text, networks_of(space), iter(chunks))
+
+            def submit(count: int) -> list[Any]:
+                return [
+                    client.submit(_compute, text, networks, inputs, *chunk, pure=False, retries=_RETRIES)
+                    for chunk in islice(waiting, count)
+                ]
+
+            workers = max(1, len(client.scheduler_info()["workers"]))
+            running = as_completed(submit(_AHEAD * workers), loop=client.loop)
+            for future in running:
+                yield future.result()
+                future.release()
+                for further in submit(1):
+                    running.add(further)
 
     return run
 
@@ -63,28 +70,16 @@ def _client(address: str) -> Any:
 def scored_on_cluster(score: Score, address: str) -> Iterator[Score]:
     """Lend a scorer of architectures that works on the workers of a Dask scheduler.
 
-    Parameters
-    ----------
-    score : callable
-        Can be pickled; it is sent to every worker once.
-
-    Raises
-    ------
-    NpusimError
-        Where nobody answers there.
+    `score` can be pickled, and is sent to every worker once; NpusimError where no scheduler answers.
     """
     with _client(address) as client:
         held = client.scatter(score, broadcast=True, hash=False)
 
-        def spread(texts: Sequence[str]) -> list[float]:
-            return in_portions(
-                texts,
-                lambda portions: iter(
-                    client.gather([client.submit(_scored, held, one, retries=_RETRIES) for one in portions])
-                ),
-            )
+        def run(portions: list[list[str]]) -> Iterator[list[float]]:
+            tasks = [client.submit(_scored, held, portion, retries=_RETRIES) for portion in portions]
+            return iter(client.gather(tasks))
 
-        yield spread
+        yield lambda texts: in_portions(texts, run)
 
 
 def _scored(score: Score, texts: list[str]) -> list[float]:
@@ -92,35 +87,13 @@ def _scored(score: Score, texts: list[str]) -> list[float]:
         return score(texts)
 
 
-def _collect(
-    client: Any, text: str, networks: Networks, chunks: Iterator[tuple[int, int, int]]
-) -> Iterator[tuple[int, bytes]]:
-    """Keep the workers busy and yield chunks as they are finished."""
-    mine = inputs_of(space_of(text, networks))
-
-    def submit(count: int) -> list[Any]:
-        todo = [chunk for _, chunk in zip(range(count), chunks, strict=False)]
-        return [
-            client.submit(_compute, text, networks, mine, *chunk, pure=False, retries=_RETRIES)
-            for chunk in todo
-        ]
-
-    workers = max(1, len(client.scheduler_info()["workers"]))
-    running = as_completed(submit(_AHEAD * workers), loop=client.loop)
-    for future in running:
-        yield future.result()
-        future.release()
-        for further in submit(1):
-            running.add(further)
-
-
 @lru_cache(maxsize=8)
-def _inputs(text: str, networks: Networks) -> dict[str, str]:
+def _inputs(text: str, networks: tuple[Network, ...]) -> dict[str, str]:
     return inputs_of(space_of(text, networks))
 
 
 def _compute(
-    text: str, networks: Networks, wanted: dict[str, str], index: int, start: int, stop: int
+    text: str, networks: tuple[Network, ...], wanted: dict[str, str], index: int, start: int, stop: int
 ) -> tuple[int, bytes]:
     """Evaluate one chunk on a worker, on as many cores as it has threads."""
     import numba

@@ -1,33 +1,204 @@
-"""The front of a sweep as a document: the points on it, and its knee."""
+"""Kept points of a sweep: which points of a chunk are kept, reading them in batches, and their front.
+
+The best points of all chunks are among the best of each chunk, so a chunk keeps its own best alone. Reading
+holds only the columns and rows in use in memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numba
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow.dataset import dataset, field
 from pydantic import Field
 
+from npusim.cost import TOTAL_DTYPE, compiled_parallel_or_plain
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
-from npusim.explore.kept import KeptPoints
-from npusim.explore.pareto import front
-from npusim.explore.spaces import Space, wrong_sense
+from npusim.explore.pareto import WORST, finite_front, front
+from npusim.explore.query import TABLE, folder_of, query
+from npusim.explore.spaces import Space, parse_keep, wrong_sense
 from npusim.explore.store import POINT, Manifest, Store, read_manifest
 from npusim.metrics import METRICS, column_of, objectives
 from npusim.scenario import name_of
 
+if TYPE_CHECKING:
+    from npusim.explore.sweep import SweepResult
+
 IntVector = NDArray[np.int64]
 Matrix = NDArray[np.float64]
-_MOST_BEATEN = 2000
+_BLOCK, _POINT_MS = 4096, 0.01
+"""Points that a core reads in turn, and the time of one as plain Python."""
+_COLUMNS = list(TOTAL_DTYPE.names or ())
+_LATENCY = _COLUMNS.index("latency_s")
+_ROWS = 1 << 18
+"""Rows that are read at a time."""
+_MOST_DOMINATED = 2000
 _MOST_WAITING = 1 << 18
-"""Points of fronts of parts that wait to be compared with each other, beyond those that are left."""
+"""Points of the fronts of batches that wait to be merged, beyond those of the merged front."""
+
+
+@compiled_parallel_or_plain(lambda figures, *_: _POINT_MS * len(figures))
+def _select_objectives(
+    figures: Any, wanted: Any, signs: Any, bounded: Any, ends: Any, values: Any, good: Any
+) -> None:
+    for block in numba.prange((figures.shape[0] + _BLOCK - 1) // _BLOCK):
+        for p in range(block * _BLOCK, min((block + 1) * _BLOCK, figures.shape[0])):
+            admitted = figures[p, _LATENCY] < np.inf
+            for b in range(bounded.shape[0]):
+                figure = figures[p, bounded[b]]
+                admitted = admitted and ends[b, 0] <= figure <= ends[b, 1]
+            good[p] = admitted
+            for w in range(wanted.shape[0]):
+                values[w, p] = signs[w] * figures[p, wanted[w]] if admitted else WORST
+
+
+def select_objectives(
+    totals: Any, minimise: Sequence[str], constraints: Mapping[Any, Any]
+) -> tuple[Any, Any]:
+    """Return the objectives of points, and which points keep to the constraints.
+
+    Parameters
+    ----------
+    totals : array of TOTAL_DTYPE, shape (points,)
+        The latency of a point that cannot run the network is infinite.
+
+    Returns
+    -------
+    values : array of float64, shape (metrics, points)
+        Less is better; as bad as can be where a point is not admitted.
+    good : array of bool, shape (points,)
+    """
+    figures = totals.view(np.float64).reshape(len(totals), len(_COLUMNS))
+    columns, derived = _COLUMNS, {*minimise, *constraints} - set(_COLUMNS)
+    if derived:
+        columns = [*_COLUMNS, *derived]
+        figures = np.column_stack([figures, *(METRICS[name].values(totals) for name in derived)])
+    wanted = np.array([columns.index(name) for name in minimise], np.int64)
+    signs = np.array([METRICS[name].sign for name in minimise])
+    bounded = np.array([columns.index(name) for name in constraints], np.int64)
+    ends = np.array([bound.ends for bound in constraints.values()], np.float64).reshape(-1, 2)
+    values, good = np.empty((len(wanted), len(totals))), np.empty(len(totals), np.bool_)
+    _select_objectives(figures, wanted, signs, bounded, ends, values, good)
+    return values, good
+
+
+def keep_points(space: Space, totals: Any) -> tuple[Any, int]:
+    """Return the points of a range that are kept, and how many are admitted; of a front those kept.
+
+    Parameters
+    ----------
+    totals : array of TOTAL_DTYPE, shape (points,)
+
+    Returns
+    -------
+    kept : array of int64
+        Positions in the range, ascending.
+    count : int
+    """
+    values, good = select_objectives(totals, space.objectives, space.constraints)
+    places = np.flatnonzero(good)
+    rule, _ = parse_keep(space.keep)
+    if rule == "all" or not len(places):
+        return places, len(places)
+    if rule == "pareto":
+        kept = places[finite_front(np.ascontiguousarray(values[:, places]))]
+        return kept, len(kept)
+    return places[_best(space, values[:, places])], len(places)
+
+
+def best_of(space: Space, scores: Mapping[str, Any]) -> Any:
+    """Return the positions, ascending, of the points that `space.keep` asks for among some."""
+    values = objectives(scores, space.objectives)
+    return front(values) if parse_keep(space.keep)[0] == "pareto" else _best(space, values)
+
+
+def _best(space: Space, values: Any) -> Any:
+    """Return the positions of the best points in the first objective; of equal ones the first stay."""
+    return np.sort(np.argsort(values[0], kind="stable")[: parse_keep(space.keep)[1]])
+
+
+class _UsedColumns(dict[str, Any]):
+    """Columns of ones that records which of them are read."""
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = np.ones(1)
+        return self[name]
+
+
+class KeptPoints:
+    """The kept points of a sweep that fulfil a condition, in order.
+
+    Parameters
+    ----------
+    directory : Path
+        Where a sweep wrote its results.
+    chunks : int
+        Chunks of the sweep.
+    where : str, optional
+        A condition in SQL on axes and metrics.
+
+    Raises
+    ------
+    FileError
+        Where files are damaged.
+    NpusimError
+        Where there is none yet.
+    """
+
+    def __init__(self, directory: Path, chunks: int, where: str | None = None) -> None:
+        self._directory, self._where = directory, where
+        self._files = Store(directory).files(chunks)
+        if not self._files:
+            raise NpusimError(f"{directory}: no chunk is finished yet")
+        self._points = dataset(self._files)
+        self.metrics = [name for name in self._points.schema.names if name in METRICS]
+        """Metrics that have a column."""
+
+    def columns_for(self, metric: str) -> list[str]:
+        """Return the columns that a metric is read from or follows from; ConfigError where one is missing."""
+        if metric in self.metrics:
+            return [metric]
+        of, used = METRICS[metric].of, _UsedColumns()
+        if of is not None:
+            of(used)
+            if set(self.metrics).issuperset(used):
+                return list(used)
+        allowed = (
+            f"a metric that the sweep kept ({', '.join(self.metrics)}); "
+            f"a space that names {metric} as an objective or under `constraints` keeps it too"
+        )
+        raise ConfigError(f"the metric {metric}", file=str(self._directory), allowed=allowed)
+
+    def batches(self, columns: Collection[str]) -> Iterator[dict[str, Any]]:
+        """Yield some columns and the points' numbers, batch by batch, as arrays by name."""
+        names = list(dict.fromkeys([POINT, *columns]))
+        for batch in self._filtered(names) if self._where else self._all(names):
+            yield {name: np.from_dlpack(batch[name]) for name in names}  # without pandas
+
+    def _all(self, names: list[str]) -> Iterator[Any]:
+        for path in self._files:
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(_ROWS, columns=names)
+
+    def _filtered(self, names: list[str]) -> Iterator[Any]:
+        listed = ", ".join(f'"{name}"' for name in names)
+        statement = f"SELECT {listed} FROM {TABLE} WHERE (\n{self._where}\n) ORDER BY {POINT}"
+        yield from query(self._directory, statement).to_batches(_ROWS)
+
+    def rows(self, numbers: IntVector) -> Any:
+        """Return the points of some numbers with all their columns, in order, as an Arrow table."""
+        return self._points.to_table(filter=field(POINT).isin(pa.array(numbers)))
 
 
 class Front(Document):
-    """The points of a sweep that no other of its kept points beats."""
+    """The points of a sweep that no other of its kept points dominates."""
 
     schema_: Literal["npusim.pareto/1"] = Field("npusim.pareto/1", alias="schema")
     """Version of this document."""
@@ -72,44 +243,57 @@ def with_objectives(
 
 
 def pareto(
-    directory: str | Path,
+    directory: str | Path | SweepResult,
     minimise: str | Sequence[str] | None = None,
     where: str | None = None,
     maximise: str | Sequence[str] | None = None,
 ) -> Front:
-    """Return the front of the points that a sweep kept.
+    """Find the front of a sweep: the points that are not dominated, and the knee among them.
 
     Parameters
     ----------
-    directory : str or Path
-        Where a sweep wrote its results.
-    minimise, maximise : str or sequence of str, optional
-        Metrics of which less, or more, is better; where neither is given: those of the space.
+    directory : str, Path or SweepResult
+        Directory that `npusim sweep` wrote.
+    minimise : sequence of str, or str with commas, optional
+        Metrics parted by commas, such as latency_s,energy_j,area_mm2. None: what the space says
     where : str, optional
-        A condition in SQL on axes and metrics.
+        A condition, such as '"npu.tiles" <= 4'.
+    maximise : sequence of str, or str with commas, optional
+        Metrics of which more is better, such as throughput_per_s. None: what the space says
 
     Raises
     ------
     NpusimError
         Where no point fulfils the condition.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> swept = npusim.sweep({"workload": "gcn-cora", "axes": {"npu.tiles": [1, 2, 4]}})
+    >>> npusim.pareto(swept, "latency_s,area_mm2").front
+    3
+
+    Command lines
+    -------------
+        npusim pareto results
+        npusim pareto results --minimise latency_s,area_mm2 --where 'energy_j < 0.002' -o front.html
     """
-    manifest = read_manifest(Path(directory))
-    given = minimise is not None or maximise is not None
-    chosen = [*_known(minimise, "minimise"), *_known(maximise, "maximise")]
-    names = chosen if given else manifest.space.objectives
-    kept = KeptPoints(Path(directory), manifest.chunks, where)
-    columns = _columns(kept, names, directory)
+    folder = folder_of(directory)
+    manifest = read_manifest(folder)
+    names = [*_known(minimise, "minimise"), *_known(maximise, "maximise")]
+    names = manifest.space.objectives if minimise is None and maximise is None else names
+    kept = KeptPoints(folder, manifest.chunks, where)
+    columns = [column for name in names for column in kept.columns_for(name)]
     compared, numbers, places, values = _front(kept, names, columns)
     if not compared:
-        raise NpusimError(f"{directory}: no kept point fulfils {where or 'the constraints of the space'}")
-    found = kept.rows(numbers)
-    order = np.lexsort(values[::-1])
-    swept = swept_points(Path(directory), manifest)
+        raise NpusimError(f"{folder}: no kept point fulfils {where or 'the constraints of the space'}")
+    rows = kept.rows(numbers)
+    swept = _swept_points(folder, manifest)
     return Front(
-        title=manifest.space.title or str(directory),
+        title=manifest.space.title or str(folder),
         workload=name_of(manifest.space.workload),
         soc=manifest.space.soc,
-        beaten=_beaten(kept, names, columns, compared, places),
+        beaten=_dominated(kept, names, columns, compared, places),
         minimise=names,
         where=where,
         points=swept,
@@ -117,45 +301,30 @@ def pareto(
         front=len(places),
         axes=list(manifest.space.axes),
         units=manifest.units,
-        knee=found.slice(knee(values), 1).to_pylist()[0],
-        rows=found.take(order).to_pylist(),
-        notes=[*_unfinished(swept, manifest.points), *_notes(manifest.space, names, where)],
+        knee=rows.slice(knee(values), 1).to_pylist()[0],
+        rows=rows.take(np.lexsort(values[::-1])).to_pylist(),
+        notes=list(_notes(manifest, swept, names, where)),
     )
-
-
-def _columns(kept: KeptPoints, names: Sequence[str], directory: str | Path) -> list[str]:
-    """Return the columns that hold metrics, or that they are worked out from."""
-    columns: list[str] = []
-    for name in names:
-        found = kept.columns_for(name)
-        if found is None:
-            raise ConfigError(
-                f"the metric {name}", file=str(directory),
-                allowed=f"a metric that the sweep kept ({', '.join(kept.metrics)}); "
-                f"a space that names {name} as an objective or under `constraints` keeps it too",
-            )  # fmt: skip
-        columns += found
-    return columns
 
 
 def _front(
     kept: KeptPoints, names: Sequence[str], columns: list[str]
 ) -> tuple[int, IntVector, IntVector, Matrix]:
-    """Return how many points are compared; of the front numbers, places among them, and objectives.
+    """Return how many points are compared; of the front: numbers, places among them, and objectives.
 
-    A part of the points has its own front; the front of all is that of these.
+    Each batch of the points has its own front; the front of all is the front of these.
     """
     compared, waiting = 0, 0
-    found = _joined([(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((len(names), 0)))])
-    parts = [found]
+    merged = _joined([(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((len(names), 0)))])
+    parts = [merged]
     for batch in kept.batches(columns):
         values = objectives(_scores(batch, names), names)
         best = front(values)
         parts.append((batch[POINT][best], compared + best, values[:, best]))
         compared, waiting = compared + len(batch[POINT]), waiting + len(best)
-        if waiting > _MOST_WAITING + len(found[0]):
-            found = _joined(parts)
-            parts, waiting = [found], 0
+        if waiting > _MOST_WAITING + len(merged[0]):
+            merged = _joined(parts)
+            parts, waiting = [merged], 0
     return compared, *_joined(parts)
 
 
@@ -166,22 +335,22 @@ def _joined(parts: list[tuple[IntVector, IntVector, Matrix]]) -> tuple[IntVector
     return numbers[best], places[best], values[:, best]
 
 
-def _beaten(
+def _dominated(
     kept: KeptPoints, names: Sequence[str], columns: list[str], compared: int, places: IntVector
 ) -> list[dict[str, float]]:
     """Return the metrics of an even selection of the points that are not on the front."""
     behind = compared - len(places)
-    order = np.arange(0, behind, max(1, -(-behind // _MOST_BEATEN)))
+    order = np.arange(0, behind, max(1, -(-behind // _MOST_DOMINATED)))
     # So many points behind the front stand before each point of the front.
     wanted = order + np.searchsorted(places - np.arange(len(places)), order, side="right")
-    found, first = [], 0
+    rows, first = [], 0
     for batch in kept.batches(columns):
         last = first + len(batch[POINT])
         here = wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, last)] - first
         scores = _scores({name: column[here] for name, column in batch.items()}, names)
-        found += [{name: float(scores[name][i]) for name in names} for i in range(len(here))]
+        rows += [{name: float(scores[name][i]) for name in names} for i in range(len(here))]
         first = last
-    return found
+    return rows
 
 
 def _scores(columns: Mapping[str, Matrix], names: Sequence[str]) -> dict[str, Matrix]:
@@ -189,18 +358,12 @@ def _scores(columns: Mapping[str, Matrix], names: Sequence[str]) -> dict[str, Ma
     return {name: score for name, score in scores.items() if score is not None}
 
 
-def swept_points(directory: Path, manifest: Manifest) -> int:
+def _swept_points(directory: Path, manifest: Manifest) -> int:
     """Return how many points of a space are swept so far."""
     done = Store(directory).finished()
     if done is None:
         return manifest.points
     return sum(min(manifest.chunk, manifest.points - index * manifest.chunk) for index in done)
-
-
-def _unfinished(swept: int, points: int) -> list[str]:
-    if swept == points:
-        return []
-    return [f"the sweep is not finished: {swept:,} of {points:,} points are compared; --resume goes on"]
 
 
 def _known(metrics: str | Sequence[str] | None, key: str) -> list[str]:
@@ -215,14 +378,15 @@ def _known(metrics: str | Sequence[str] | None, key: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _notes(space: Space, names: list[str], where: str | None) -> list[str]:
-    """Say where the sweep kept too little for the question."""
-    if space.keep == "all" or (
-        set(names) == set(space.objectives) and where is None and space.keep == "pareto"
-    ):
-        return []
-    kept = f"the sweep kept {space.keep} of {', '.join(space.objectives)}"
-    return [f"{kept}: points it left out are not compared; sweep with --keep all for other questions"]
+def _notes(manifest: Manifest, swept: int, names: list[str], where: str | None) -> Iterator[str]:
+    """Yield where the sweep is not finished, or kept too little for the question."""
+    space, points = manifest.space, manifest.points
+    if swept < points:
+        yield f"the sweep is not finished: {swept:,} of {points:,} points are compared; --resume goes on"
+    is_answered = space.keep == "pareto" and where is None and set(names) == set(space.objectives)
+    if space.keep != "all" and not is_answered:
+        kept = f"the sweep kept {space.keep} of {', '.join(space.objectives)}"
+        yield f"{kept}: points it left out are not compared; sweep with --keep all for other questions"
 
 
 def knee(objectives: Any) -> int:

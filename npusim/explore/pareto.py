@@ -17,9 +17,7 @@ from npusim.cost import compiled, compiled_making_arrays, compiled_parallel
 
 _STRETCH = 8192
 _STRETCHES = 64
-"""Stretches of at least so many points, and of a large set so many of them: where most points of a small
-stretch do not beat each other, those of a large one still may.
-"""
+"""Least points of a stretch, and stretches of a large set: in a longer stretch more points are dominated."""
 _PIVOTS = 8
 WORST = float(np.finfo(np.float64).max)
 """Stands for infinity where all objectives must be finite."""
@@ -212,9 +210,9 @@ def hypervolume(objectives: Any, reference: Any) -> float:
     return float(moocore.hypervolume(np.ascontiguousarray(values.T), ref=reference)) if values.size else 0.0
 
 
-def corner_of(found: Any) -> tuple[Any, Any]:
+def corner_of(objectives: Any) -> tuple[Any, Any]:
     """Return (the best of each objective, the range of each) on a front of shape (objectives, points)."""
-    low, high = found.min(axis=1), found.max(axis=1)
+    low, high = objectives.min(axis=1), objectives.max(axis=1)
     return low, np.where(high > low, high - low, 1.0)
 
 

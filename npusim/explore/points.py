@@ -14,6 +14,7 @@ A long group is cut along its outermost axis into runs, one search each, so that
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -72,14 +73,8 @@ class Points:
         if self.is_full:
             digits = np.unravel_index(numbers, [axis.size for axis in self.axes])
             return np.stack(digits, axis=1).astype(float)
-        cube = _rows(
-            self.design.method, len(self.axes), self.total, self.design.seed, int(numbers[0]), len(numbers)
-        )
+        cube = _rows(self.design, len(self.axes), int(numbers[0]), len(numbers))
         return positions_in_unit_cube(self.axes, cube)
-
-    def stride(self, axis: int) -> int:
-        """Return how many points of a full design follow each other before the digit of `axis` changes."""
-        return prod(a.size for a in self.axes[axis + 1 :])
 
 
 def positions_in_unit_cube(axes: Sequence[Axis], cube: Any) -> Any:
@@ -96,18 +91,17 @@ def positions_in_unit_cube(axes: Sequence[Axis], cube: Any) -> Any:
     return positions
 
 
-def _rows(method: str, dimensions: int, total: int, seed: int, start: int, count: int) -> Any:
-    if method == "latin-hypercube":
+def _rows(design: DesignSpec, dimensions: int, start: int, count: int) -> Any:
+    """Return consecutive rows of a sampled design in the unit cube, shape (count, dimensions)."""
+    if design.method == "latin-hypercube":
         from npusim.studies.uncertainty import latin_hypercube
 
-        return latin_hypercube(total, dimensions, seed)[start : start + count]
+        return latin_hypercube(design.points or 0, dimensions, design.seed)[start : start + count]
     from scipy.stats import qmc  # slow to import
 
-    sampler = qmc.Sobol(dimensions, seed=seed)
+    sampler = qmc.Sobol(dimensions, seed=design.seed)
     if start:
         sampler.fast_forward(start)
-    import warnings
-
     with warnings.catch_warnings():  # a part of the sequence is no power of two long, the whole may be
         warnings.simplefilter("ignore", UserWarning)
         return sampler.random(count)
@@ -191,7 +185,7 @@ class Traversal:
 
     def __init__(self, searched: Sequence[Axis], others: Sequence[Axis]) -> None:
         sizes = [axis.size for axis in others]
-        cut = 0  # the first axis of which several values fit into a run
+        cut = 0  # the first axis with several values in a run
         while cut < len(others) - 1 and prod(sizes[cut + 1 :]) > _LONGEST_RUN:
             cut += 1
         self._outer, self._inner = [*searched, *others[:cut]], list(others[cut:])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from functools import partial
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -16,6 +15,9 @@ from pydantic import Field
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.store import Store, read_manifest
+
+if TYPE_CHECKING:
+    from npusim.explore.sweep import SweepResult
 
 TABLE = "points"
 """Name of the table of kept points."""
@@ -50,32 +52,21 @@ class Answer(Document):
 
     def to_json(self) -> str:
         """Return the document as JSON; values that JSON lacks, such as intervals of time, as text."""
-        finite = self.model_copy(update={"rows": _finite(self.rows)})
-        return finite.model_dump_json(by_alias=True, indent=2, fallback=str)
+        return self.model_dump_json(by_alias=True, indent=2, fallback=str)
 
 
-def _finite(value: Any) -> Any:
-    """Return a value with null for every number within that is not finite."""
-    if isinstance(value, dict):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def query(directory: str | Path, sql: str, most_rows: int | None = None) -> Any:
+def query(directory: str | Path | SweepResult, sql: str, most: int | None = None) -> Any:
     """Ask the results of a sweep in SQL (DuckDB).
 
     Parameters
     ----------
-    directory : str or Path
-        Where a sweep wrote its results.
+    directory : str, Path or SweepResult
+        Directory that `npusim sweep` wrote.
     sql : str
-        One SELECT over the table `points`: the column `point`, one for each axis by its path (in double
-        quotes, because paths have dots) and one for each metric. Nothing else can be read, and nothing
-        written.
-    most_rows : int, optional
-        Rows that the answer may have; default: as many as memory holds.
+        A query of the table `points`: a column for each axis by its path, in double quotes, and one for each
+        metric.
+    most : int, optional
+        Rows beyond which the query is refused.
 
     Returns
     -------
@@ -87,14 +78,26 @@ def query(directory: str | Path, sql: str, most_rows: int | None = None) -> Any:
         Where the directory holds no results, or damaged ones.
     NpusimError
         Where the query is wrong, does more than select, or takes too long or too much memory; says why.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> swept = npusim.sweep({"workload": "gcn-cora", "axes": {"npu.tiles": [1, 2, 4]}})
+    >>> npusim.query(swept, "SELECT count(*) AS points FROM points").to_pylist()
+    [{'points': 3}]
+
+    Command lines
+    -------------
+    npusim query results 'SELECT * FROM points ORDER BY latency_s LIMIT 5'
+    npusim query results 'SELECT "npu.tiles", min(latency_s) FROM points GROUP BY 1 ORDER BY 1' --format json
     """
-    found = Path(directory)
-    manifest = read_manifest(found)
-    files = [str(path) for path in Store(found).files(manifest.chunks)]
+    folder = folder_of(directory)
+    files = [str(path) for path in Store(folder).files(read_manifest(folder).chunks)]
     if not files:
-        raise NpusimError(f"{directory}: no chunk is finished yet")
+        raise NpusimError(f"{folder}: no chunk is finished yet")
     with duckdb.connect() as connection:
-        connection.execute(f"SET allowed_paths = [{', '.join(map(_quoted, files))}]")
+        allowed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+        connection.execute(f"SET allowed_paths = [{allowed}]")
         for key, value in _CLOSED.items():
             connection.execute(f"SET {key} = {value}")
         connection.execute("SET lock_configuration = true")
@@ -102,15 +105,16 @@ def query(directory: str | Path, sql: str, most_rows: int | None = None) -> Any:
             relation = connection.read_parquet(files)
             connection.register(TABLE, relation)
             _refuse_all_but_one_select(sql)
-            return _bounded(connection, lambda: _fetched(connection.sql(sql), most_rows))
+            return _in_time(connection, lambda: _fetched(connection.sql(sql), most))
         except (duckdb.Error, RuntimeError) as error:
             columns = ", ".join(f'"{name}"' for name in relation.columns)
-            told = str(error).strip().split("\n\n")[0]
-            raise NpusimError(f"{told}\nthe table `{TABLE}` has the columns {columns}") from None
+            reason = str(error).strip().split("\n\n")[0]
+            raise NpusimError(f"{reason}\nthe table `{TABLE}` has the columns {columns}") from None
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def folder_of(swept: str | Path | SweepResult) -> Path:
+    """Return the directory of a sweep's results."""
+    return Path(swept if isinstance(swept, str | Path) else swept.directory)
 
 
 def _refuse_all_but_one_select(sql: str) -> None:
@@ -125,22 +129,15 @@ def _refuse_all_but_one_select(sql: str) -> None:
         raise ConfigError(f"a statement {kind}", file="SQL", allowed="a SELECT: results are only read")
 
 
-def _bounded(connection: Any, work: Callable[[], _Result]) -> _Result:
-    """Return what some work of a connection returns; it ends with its time, or with Ctrl-C.
-
-    Raises
-    ------
-    NpusimError
-        Where it takes too long.
-    """
-    ended: list[Callable[[], _Result]] = []
+def _in_time(connection: Any, work: Callable[[], _Result]) -> _Result:
+    """Return what some work of a connection returns; NpusimError after the time limit, also after Ctrl-C."""
+    outcome: Future[_Result] = Future()
 
     def run() -> None:
         try:
-            result = work()
-            ended.append(lambda: result)
+            outcome.set_result(work())
         except BaseException as error:
-            ended.append(partial(_raised, error))
+            outcome.set_exception(error)
 
     thread = Thread(target=run, daemon=True)
     thread.start()
@@ -156,11 +153,7 @@ def _bounded(connection: Any, work: Callable[[], _Result]) -> _Result:
             f"the query takes more than {_MOST_SECONDS:g} seconds; ask for less, or open the Parquet files "
             "with a tool of your own"
         )
-    return ended[0]()
-
-
-def _raised(error: BaseException) -> Any:
-    raise error
+    return outcome.result()
 
 
 def _fetched(answer: Any, most_rows: int | None) -> Any:

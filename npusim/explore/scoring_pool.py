@@ -72,8 +72,8 @@ def in_portions(texts: Sequence[str], run: Callable[[list[list[str]]], Iterator[
     portions = [order[first : first + _PORTION] for first in range(0, len(order), _PORTION)]
     scores = [0.0] * len(texts)
     answers = run([[texts[i] for i in portion] for portion in portions])
-    for portion, found in zip(portions, answers, strict=True):
-        for i, score in zip(portion, found, strict=True):
+    for portion, portion_scores in zip(portions, answers, strict=True):
+        for i, score in zip(portion, portion_scores, strict=True):
             scores[i] = score
     return scores
 
@@ -84,5 +84,5 @@ def _take(content: bytes) -> None:
 
 
 def _scored(texts: list[str]) -> list[float]:
-    found: list[float] = _scorer[0](texts)
-    return found
+    scores: list[float] = _scorer[0](texts)
+    return scores

@@ -1,4 +1,11 @@
-"""Search of a space that is too large to sweep: NSGA-II beside random search, resumable from a log."""
+"""Search of a space that is too large to sweep: NSGA-II beside random search, resumable from a log.
+
+A generation of NSGA-II is one call of each of pymoo's operators on positions of axes. pymoo's own algorithm
+keeps an object for each individual, which takes longer than evaluating it. No point is evaluated twice.
+
+Source: Deb, Pratap, Agarwal, Meyarivan: A fast and elitist multiobjective genetic algorithm: NSGA-II, IEEE
+Transactions on Evolutionary Computation 6(2), 2002.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +13,22 @@ import io
 import os
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
+from pymoo.operators.crossover.sbx import cross_sbx
+from pymoo.operators.mutation.pm import mut_pm
+from pymoo.operators.survival.rank_and_crowding.metrics import calc_crowding_distance
+from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
 from npusim.documents import Document, Part
 from npusim.errors import FileError, NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
-from npusim.explore.evolution import Evolution
+from npusim.explore.fronts import with_objectives
 from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.explore.query import points_table
 from npusim.explore.spaces import Space, load_space
@@ -37,6 +48,121 @@ from npusim.metrics import admitted, objectives
 _FILE = "search.npz"
 _EVERY = 20
 """Generations between two writings of the log."""
+_INFEASIBLE = 1e3
+"""Objective (a logarithm) of a point that cannot run the network."""
+_STEPS = 20
+_CROSSED, _MUTATED, _AXES_CROSSED = 0.9, 0.9, 0.5
+"""Shares of pairs that are crossed, of children that mutate, and of the axes of a pair that are crossed."""
+_SPREAD = 5.0
+"""Index of the distributions of crossing and mutation: children lie this near to their parents."""
+_TRIES = 20
+"""Times that parents are drawn for children that are new, before points are drawn at random."""
+_MOST_DRAWN = 8
+"""Children that are drawn at a time, in populations: the more of them are known, the more are drawn."""
+
+
+class Evolution:
+    """A population that proposes points and learns their objectives.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Values of each axis.
+    population : int
+        Points of a generation.
+    seed : int
+        The same seed asks for the same points.
+    """
+
+    def __init__(self, sizes: Sequence[int], population: int, seed: int) -> None:
+        self._sizes, self._population = np.asarray(sizes, np.int64), population
+        self._random = np.random.default_rng([seed, 0])
+        self._asked, self._new_share = np.empty(0, np.int64), 1.0
+        self._points = np.empty((0, len(sizes)), np.int64)
+        self._values, self._good = np.empty((0, 0)), np.empty(0, bool)
+        self._rank, self._crowding = np.empty(0, np.int64), np.empty(0)
+
+    def ask(self) -> Any:
+        """Return points that were not asked for before, shape (points, axes); none where none is left."""
+        parts: list[Any] = []
+        wanted = self._population
+        for _ in range(_TRIES if len(self._points) else 0):
+            count = int(min(np.ceil(wanted / self._new_share), _MOST_DRAWN * self._population))
+            parts.append(self._new(self._children(count), wanted))
+            wanted -= len(parts[-1])
+            if wanted == 0:
+                return np.concatenate(parts)
+        parts.append(self._new(self._anywhere(wanted), wanted))
+        return np.concatenate(parts)
+
+    def tell(self, points: Any, values: Any, good: Any) -> None:
+        """Choose the next parents from the population and some points.
+
+        Parameters
+        ----------
+        values : array of float, shape (points, objectives)
+            Finite; less is better.
+        good : array of bool, shape (points,)
+            Whether a point may be taken at all.
+        """
+        if not len(self._points):
+            self._values = np.empty((0, values.shape[1]))
+        points = np.concatenate([self._points, points])
+        values, good = np.concatenate([self._values, values]), np.concatenate([self._good, good])
+        rank, crowding = np.full(len(points), np.iinfo(np.int64).max), np.zeros(len(points))
+        places = np.flatnonzero(good)
+        fronts = NonDominatedSorting().do(values[places], n_stop_if_ranked=self._population)
+        for level, members in enumerate(fronts):
+            front = places[members]
+            rank[front] = level
+            crowding[front] = calc_crowding_distance(values[front]) if len(front) > 2 else np.inf
+        best = np.lexsort([self._random.random(len(points)), -crowding, rank])[: self._population]
+        self._points, self._values, self._good = points[best], values[best], good[best]
+        self._rank, self._crowding = rank[best], crowding[best]
+
+    def _children(self, wanted: int) -> Any:
+        """Return children of parents that won tournaments of two, each by its front, then by its distance."""
+        random, count = self._random, len(self._points)
+        drawn = random.integers(0, count, (2, 2 * -(-wanted // 2)))
+        order = np.empty(count, np.int64)
+        order[np.lexsort([random.random(count), -self._crowding, self._rank])] = np.arange(count)
+        parents = np.where(order[drawn[0]] < order[drawn[1]], drawn[0], drawn[1])
+        pairs = self._points[parents].astype(float).reshape(2, -1, len(self._sizes))
+        low, high = np.zeros(len(self._sizes)), self._sizes - 1.0
+        column = (pairs.shape[1], 1)
+        spread, half = np.full(column, _SPREAD), np.full(column, 0.5)
+        crossed = cross_sbx(pairs, low, high, spread, _AXES_CROSSED, half, random_state=random)
+        children = np.where(random.random(column) < _CROSSED, np.rint(crossed), pairs)
+        children = children.reshape(-1, len(self._sizes))
+        shares = np.full(len(children), min(0.5, 1.0 / len(self._sizes)))
+        spreads = np.full(len(children), _SPREAD)
+        mutated = mut_pm(children, low, high, spreads, shares, False, random_state=random)
+        mutates = random.random((len(children), 1)) < _MUTATED
+        return np.where(mutates, np.rint(mutated), children).astype(np.int64)
+
+    def _new(self, points: Any, most: int) -> Any:
+        """Return at most so many points that were not asked for before, and note them."""
+        numbers = np.ravel_multi_index(tuple(points.T), self._sizes)
+        first = np.sort(np.unique(numbers, return_index=True)[1])
+        places = np.searchsorted(self._asked, numbers[first])
+        known = np.append(self._asked, -1)[places] == numbers[first]
+        self._new_share = max(np.count_nonzero(~known) / max(len(points), 1), 1.0 / _MOST_DRAWN)
+        kept = first[~known][:most]
+        self._asked = np.sort(np.concatenate([self._asked, numbers[kept]]), kind="stable")
+        return points[kept]
+
+    def _anywhere(self, count: int) -> Any:
+        """Return points drawn at random; where few are new, drawn from the new ones."""
+        total = int(np.prod(self._sizes))
+        if total - len(self._asked) > 4 * len(self._asked) + count:
+            return self._random.integers(0, self._sizes, (8 * count, len(self._sizes)))
+        left = np.setdiff1d(np.arange(total), self._asked)
+        drawn = self._random.permutation(left)[:count]
+        return np.stack(np.unravel_index(drawn, self._sizes), axis=1)
+
+
+_Answers = tuple[Any, Any, Any]
+"""Points, their objectives, and whether they are admitted, in the order of evaluation."""
 
 
 class SearchLog:
@@ -45,43 +171,39 @@ class SearchLog:
     Parameters
     ----------
     seed, population : int
-        They belong to the search: with others it would ask other questions.
+        They belong to the search: with others it would evaluate other points.
     """
 
     def __init__(self, directory: Path, space: Space, seed: int, population: int, resume: bool) -> None:
         self.directory = directory
-        self.asked = 0
+        self.count = 0
+        """Points evaluated so far."""
         self.population = population
         self.file = directory / _FILE
         self._label = f"{space_hash(space)} {equations()} seed {seed} population {population}"
-        self._parts: list[tuple[Any, Any, Any]] = []
-        self._old: tuple[Any, Any, Any] | None = None
+        self._parts: list[_Answers] = []
+        self._old: _Answers | None = None
         if resume and os.path.lexists(self.file):
             self._old = self._read()
         elif any(entry.name[:1] != "." for entry in directory.iterdir()):
-            raise FileError(
-                str(directory), "is not empty", "add --resume to go on with it, or name another directory"
-            )
+            remedy = "add --resume to go on with it, or name another directory"
+            raise FileError(str(directory), "is not empty", remedy)
 
-    def answers(self, points: Any, ask: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
-        """Return (objectives, whether admitted) of points: from the log where it has them, else by asking."""
-        start, self.asked = self.asked, self.asked + len(points)
-        old = self._old
-        if (
-            old is not None
-            and self.asked <= len(old[0])
-            and np.array_equal(old[0][start : self.asked], points)
-        ):
-            values, good = old[1][start : self.asked], old[2][start : self.asked]
+    def answers(self, points: Any, evaluate: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
+        """Return (objectives, whether admitted) of points: from the log where it has them."""
+        start, self.count = self.count, self.count + len(points)
+        own = slice(start, self.count)
+        if self._old is not None and np.array_equal(self._old[0][own], points):
+            values, good = self._old[1][own], self._old[2][own]
         else:
-            values, good = ask(points)
+            values, good = evaluate(points)
         self._parts.append((points, values, good))
-        if old is None and len(self._parts) % _EVERY == 0:
+        if self._old is None and len(self._parts) % _EVERY == 0:
             self.save()
         return values, good
 
-    def all(self) -> tuple[Any, Any, Any]:
-        """Return all points, their objectives and whether they are admitted, in the order of asking."""
+    def all(self) -> _Answers:
+        """Return all points, their objectives and whether they are admitted."""
         points, values, good = (np.concatenate(part) for part in zip(*self._parts, strict=True))
         return points, values, good
 
@@ -92,7 +214,7 @@ class SearchLog:
         np.savez(buffer, label=np.array(self._label), points=points, values=values, good=good)
         write_whole(self.file, buffer.getvalue())
 
-    def _read(self) -> tuple[Any, Any, Any]:
+    def _read(self) -> _Answers:
         damaged = FileError(
             str(self.file), "is no log of a search, or damaged", "search into another directory"
         )
@@ -103,23 +225,18 @@ class SearchLog:
             with zipfile.ZipFile(self.file) as packed:
                 if any(part.compress_type != zipfile.ZIP_STORED for part in packed.infolist()):
                     raise damaged
-            with np.load(self.file, allow_pickle=False) as found:
-                label, parts = str(found["label"]), [found[name] for name in ("points", "values", "good")]
+            with np.load(self.file, allow_pickle=False) as arrays:
+                label, points, values, good = (arrays[name] for name in ("label", "points", "values", "good"))
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             raise damaged from None
-        if label != self._label:
+        if str(label) != self._label:
             raise NpusimError(
                 f"{self.directory}: cannot be resumed: it holds a search of another space, seed, "
                 "population or version of npusim; search into another directory"
             )
-        if [part.ndim for part in parts] != [2, 2, 1] or len({len(part) for part in parts}) != 1:
+        if (points.ndim, values.ndim, good.ndim) != (2, 2, 1) or not len(points) == len(values) == len(good):
             raise damaged
-        return parts[0], parts[1], parts[2]
-
-
-_INFEASIBLE = 1e3
-"""Objective (a logarithm) of a point that cannot run the network."""
-_STEPS = 20
+        return points, values, good
 
 
 class SearchStep(Part):
@@ -166,7 +283,7 @@ class SearchResult(Document):
 
 
 def _evaluated(campaign: Campaign, points: Any) -> tuple[Any, Any]:
-    """Return the objectives of points, shape (points, objectives), and whether they may be taken."""
+    """Return the objectives of points, shape (points, objectives), and whether they are admitted."""
     scores = campaign.scores_at(points)
     space = campaign.space
     return objectives(scores, space.objectives).T, admitted(scores, space.constraints)
@@ -175,39 +292,45 @@ def _evaluated(campaign: Campaign, points: Any) -> tuple[Any, Any]:
 def _logarithms(values: Any) -> Any:
     """Return objectives as evolution compares them: ratios count, not differences; the sign stays."""
     with np.errstate(divide="ignore"):
-        found = np.sign(values) * np.log(np.abs(values))
-    return np.where(np.isfinite(found), found, _INFEASIBLE)
+        logarithms = np.sign(values) * np.log(np.abs(values))
+    return np.where(np.isfinite(logarithms), logarithms, _INFEASIBLE)
 
 
 def search(
     space: str | Path | Space | Mapping[str, Any],
     directory: str | Path,
-    *,
     budget: int,
+    *,
+    minimise: str | Sequence[str] | None = None,
+    maximise: str | Sequence[str] | None = None,
     seed: int = 0,
     population: int | None = None,
     resume: bool = False,
     progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> SearchResult:
-    """Search a space for its front with a budget of evaluations.
+    """Search a space for its front by evolution (NSGA-II), with random search as the yardstick.
 
     Parameters
     ----------
-    space : str, Path, mapping or Space
-        As for `npusim.sweep`, with values or steps on every axis; what to minimise stands in it.
+    space : str, Path, Space or mapping
+        A design space: a shipped name such as gcn-cora, or a YAML file (`npusim schema space`).
     directory : str or Path
-        Where front and log go; new or empty unless `resume`.
+        New directory for front and log.
     budget : int
-        Points to evaluate, by evolution and by random search each.
+        Points to evaluate.
+    minimise : sequence of str, or str with commas, optional
+        Metrics parted by commas, such as latency_s,energy_j,area_mm2. None: what the space says
+    maximise : sequence of str, or str with commas, optional
+        Metrics of which more is better, such as throughput_per_s. None: what the space says
     seed : int
-        The same seed gives the same search.
+        The same seed finds the same.
     population : int, optional
-        Points of a generation; default: about the square root of the budget.
+        Points of a generation. None: about the square root of the budget
     resume : bool
-        Go on with an earlier search of the same space and seed, whose budget may have been smaller.
+        Go on with what an earlier run left in the directory.
     progress, stop : callable, optional
-        Told of evaluations done and to do; asked after each generation whether to stop.
+        Called with the evaluations done and to do; says whether to stop after the generation.
 
     Raises
     ------
@@ -215,9 +338,14 @@ def search(
         For a continuous axis, or a directory that holds something else.
     Interrupted
         Where `stop` said so.
+
+    Command lines
+    -------------
+        npusim search gcn-cora --budget 20000 -o found
+        npusim search my_space.yaml --minimise latency_s,area_mm2 --budget 5000 --seed 7 -o found
     """
     began = time.perf_counter()
-    space = load_space(space)
+    space = with_objectives(load_space(space), minimise, maximise)
     store = Store(Path(directory))
     store.refuse_impossible()
     campaign = campaign_of(space)
@@ -230,49 +358,34 @@ def search(
     store.make()
     with store.locked():
         log = SearchLog(store.directory, space, seed, size, resume)
-        return _searched(campaign, log, seed, budget, progress, stop, began)
-
-
-def _searched(
-    campaign: Campaign,
-    log: SearchLog,
-    seed: int,
-    budget: int,
-    progress: Callable[[int, int], None] | None,
-    stop: Callable[[], bool] | None,
-    began: float,
-) -> SearchResult:
-    """Evolve a population until the budget is spent."""
-    evolution = Evolution([axis.size for axis in campaign.axes], log.population, seed)
-    while log.asked < budget:
-        points = evolution.ask()
-        if not len(points):
-            break  # all of the space is evaluated
-        values, good = log.answers(points, partial(_evaluated, campaign))
-        evolution.tell(points, _logarithms(values), good)
-        if progress is not None:
-            progress(min(log.asked, budget), budget)
-        if stop is not None and log.asked < budget and stop():
-            log.save()
-            raise Interrupted(f"stopped after {log.asked:,} of {budget:,} evaluations; --resume goes on")
-    log.save()
-    return _report(campaign, log, seed, budget, began)
+        evolution = Evolution([axis.size for axis in campaign.axes], size, seed)
+        while log.count < budget:
+            points = evolution.ask()
+            if not len(points):
+                break  # all of the space is evaluated
+            values, good = log.answers(points, partial(_evaluated, campaign))
+            evolution.tell(points, _logarithms(values), good)
+            if progress is not None:
+                progress(min(log.count, budget), budget)
+            if stop is not None and log.count < budget and stop():
+                log.save()
+                raise Interrupted(f"stopped after {log.count:,} of {budget:,} evaluations; --resume goes on")
+        log.save()
+        return _report(campaign, log, seed, budget, began)
 
 
 def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, began: float) -> SearchResult:
-    """Write the front, search at random beside, and compare."""
-    asked, values, good = (part[:budget] for part in log.all())
+    """Write the front, search at random with as many evaluations, and compare."""
+    points, values, good = (part[:budget] for part in log.all())
+    sizes = [axis.size for axis in campaign.axes]
     random = np.random.default_rng([seed, 1])
-    drawn = np.stack([random.integers(0, axis.size, len(asked)) for axis in campaign.axes], axis=1)
-    chance, allowed = _evaluated(campaign, drawn)
-    steps = _compare(values, good, chance, allowed)
-    places = np.flatnonzero(good)
-    kept = places[front(values[good].T)]
-    kept = kept[np.unique(asked[kept], axis=0, return_index=True)[1]]
-    scores = campaign.scores_at(asked[kept])
-    numbers = np.ravel_multi_index(tuple(asked[kept].T), [axis.size for axis in campaign.axes])
-    points, names = asked[kept].astype(float), campaign.space.metrics
-    table = table_of(campaign.axes, numbers, points, scores, int(good.sum()), names)
+    drawn = np.stack([random.integers(0, size, len(points)) for size in sizes], axis=1)
+    steps = _compare((values, good), _evaluated(campaign, drawn))
+    kept = np.flatnonzero(good)[front(values[good].T)]
+    kept = kept[np.unique(points[kept], axis=0, return_index=True)[1]]
+    scores, numbers = campaign.scores_at(points[kept]), np.ravel_multi_index(tuple(points[kept].T), sizes)
+    coordinates, names = points[kept].astype(float), campaign.space.metrics
+    table = table_of(campaign.axes, numbers, coordinates, scores, int(good.sum()), names)
     store = Store(log.directory)
     write_whole(store.result, to_bytes(table))
     manifest = manifest_of(campaign.space, campaign.axes, campaign.total, campaign.total)
@@ -280,7 +393,7 @@ def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, began: f
     store.finish(log.directory / MANIFEST, store.result, log.file)
     return SearchResult(
         points=campaign.total,
-        evaluations=len(asked),
+        evaluations=len(points),
         front=len(kept),
         minimise=list(campaign.space.objectives),
         steps=steps,
@@ -289,22 +402,26 @@ def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, began: f
     )
 
 
-def _compare(values: Any, good: Any, chance: Any, allowed: Any) -> list[SearchStep]:
-    """Return the hypervolume of both searches over evaluations, relative to the front of both together."""
-    count = len(values)
-    together = np.vstack([values[good], chance[allowed]]).T
+def _compare(evolution: tuple[Any, Any], chance: tuple[Any, Any]) -> list[SearchStep]:
+    """Return the hypervolume of both searches over evaluations, relative to the front of both together.
+
+    Parameters
+    ----------
+    evolution, chance : tuple of array
+        Objectives of the points in the order of evaluation, and whether each point is admitted.
+    """
+    together = np.vstack([values[good] for values, good in (evolution, chance)]).T
     if not together.shape[1]:
         return []
-    corner = corner_of(together[:, front(together)])
+    corner, reference = corner_of(together[:, front(together)]), corner_of_unit(len(together))
+    whole = hypervolume(scaled(together, corner), reference)
+
+    def share(values: Any, good: Any, end: int) -> float:
+        return hypervolume(scaled(values[:end][good[:end]].T, corner), reference) / whole
+
+    count = len(evolution[0])
     ends = np.unique(np.geomspace(max(1, count // 100), count, _STEPS).astype(int))
-    whole = hypervolume(scaled(together, corner), corner_of_unit(len(together)))
     return [
-        SearchStep(
-            evaluations=int(end),
-            evolution=hypervolume(scaled(values[:end][good[:end]].T, corner), corner_of_unit(len(together)))
-            / whole,
-            chance=hypervolume(scaled(chance[:end][allowed[:end]].T, corner), corner_of_unit(len(together)))
-            / whole,
-        )
-        for end in ends
+        SearchStep(evaluations=end, evolution=share(*evolution, end), chance=share(*chance, end))
+        for end in map(int, ends)
     ]

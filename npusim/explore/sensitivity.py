@@ -62,7 +62,7 @@ def influences(space: Space, samples: int = _SAMPLES, seed: int = 0) -> dict[str
                 Influence(axis=axis.path, first_order=float(first[k, i]), total=float(total[k, i]))
                 for i, axis in enumerate(axes)
             ),
-            key=lambda one: -one.total,
+            key=lambda influence: -influence.total,
         )
         for k, name in enumerate(space.objectives)
     }
@@ -108,11 +108,13 @@ def _sampled(campaign: Campaign, samples: int, seed: int) -> tuple[Any, Any]:
     def evaluated(cube: Any) -> Any:
         points = np.asarray(cube, float)
         flat = points.reshape(points.shape[0], -1).T
-        found = _logarithms(campaign, positions_in_unit_cube(axes, flat))
-        return found.reshape(metrics, *points.shape[1:])
+        logarithms = _logarithms(campaign, positions_in_unit_cube(axes, flat))
+        return logarithms.reshape(metrics, *points.shape[1:])
 
-    found = sobol_indices(
+    indices = sobol_indices(
         func=evaluated, n=samples, dists=[uniform(0.0, 1.0)] * len(axes), rng=np.random.default_rng(seed)
     )
     shape = (metrics, len(axes))  # scipy leaves out dimensions of length one
-    return np.nan_to_num(found.first_order).reshape(shape), np.nan_to_num(found.total_order).reshape(shape)
+    return np.nan_to_num(indices.first_order).reshape(shape), np.nan_to_num(indices.total_order).reshape(
+        shape
+    )

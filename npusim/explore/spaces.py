@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import (
     Field,
     PlainSerializer,
@@ -20,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from npusim.config import Section, load_model
+from npusim.config import Section, load_model, validate_data
 from npusim.errors import UnknownNameError
 from npusim.graph import Graph
 from npusim.locate import DEFAULT_SOC, resource, resource_names
@@ -109,6 +110,11 @@ class Bound(Section):
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"min {self.min:g} lies above max {self.max:g}: no point would remain")
         return self
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Least and greatest allowed value; infinite where there is none."""
+        return -np.inf if self.min is None else self.min, np.inf if self.max is None else self.max
 
 
 _MOST_LHS = 1_000_000
@@ -275,7 +281,8 @@ def load_space(space: str | Path | Space | Mapping[str, Any]) -> Space:
     Parameters
     ----------
     space : str, Path, mapping or Space
-        A shipped name (`space_names`), a YAML file, what such a file holds, or a space that is loaded.
+        A shipped name (`space_names`), a YAML file, what such a file holds, or a space that is loaded. A
+        mapping needs no `schema`, and the values of an axis may stand as a plain list.
 
     Raises
     ------
@@ -292,12 +299,18 @@ def load_space(space: str | Path | Space | Mapping[str, Any]) -> Space:
     if isinstance(space, Space):
         return space
     if isinstance(space, Mapping):
-        from npusim.config import validate_data
-
-        return validate_data(space, Space)
+        data, axes = {"schema": "npusim.space/1", **space}, space.get("axes")
+        if isinstance(axes, Mapping):
+            data["axes"] = {path: _axis(axis) for path, axis in axes.items()}
+        return validate_data(data, Space)
     text = str(space)
     if isinstance(space, Path) or text.endswith(_YAML) or "/" in text or "\\" in text:
         return load_model(text, Space)
     if text not in space_names():
         raise UnknownNameError("design space", text, space_names(), "or give the path of a YAML file")
     return load_model(resource("configs", "spaces", f"{text}.yaml"), Space)
+
+
+def _axis(axis: Any) -> Any:
+    is_list = isinstance(axis, Sequence) and not isinstance(axis, str)
+    return {"values": axis} if is_list else axis

@@ -24,7 +24,7 @@ from npusim.config import dump_model
 from npusim.documents import Document
 from npusim.errors import FileError, NpusimError
 from npusim.explore.axes import Axis
-from npusim.explore.networks import overrides_of
+from npusim.explore.campaign import overrides_of
 from npusim.explore.spaces import Space, networks_of
 from npusim.locate import data_root
 from npusim.metrics import METRICS
@@ -32,18 +32,14 @@ from npusim.plugins import plugin_packages
 from npusim.scenario import load_network, name_of
 
 MANIFEST = "manifest.json"
-_PACKAGES = (
-    "arch",
-    "config",
-    "cost",
-    "explore",
-    "graph",
-    "mapping",
-    "ops",
-    "techniques",
-    "units",
-    "workloads",
-)
+POINT = "point"
+"""Column with the number of a point."""
+_ADMITTED = b"npusim.admitted"
+_BEGINNING = ("manifest.json", "checksums")
+_LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
+_ANEW = "the sweep with --resume computes it anew"
+_PACKAGES = "arch config cost explore graph mapping ops techniques units workloads"
+"""Packages whose source code the results depend on."""
 
 
 class Manifest(Document):
@@ -79,7 +75,7 @@ def equations() -> str:
     """Return 16 hexadecimal digits over the source code that results depend on."""
     root = Path(npusim.__file__).parent
     digest = hashlib.sha256()
-    for package in _PACKAGES:
+    for package in _PACKAGES.split():
         for source in sorted((root / package).rglob("*.py")):
             digest.update(str(source.relative_to(root)).encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
@@ -92,38 +88,37 @@ def inputs_of(space: Space) -> dict[str, str]:
     with its library of DSP kernels, the graph of each network (a file's, a data set's statistics), and
     toolchains.
     """
-    found = {"equations": equations(), "packages": _named_digest(*plugin_packages())}
+    inputs = {"equations": equations(), "packages": _digest_of(*plugin_packages())}
     of_workload, of_soc = (overrides_of(space, {}, of_workload=which) for which in (True, False))
-    for name in _named(space, "soc", space.soc):
+    machines = space.axes.get("soc")
+    for name in [space.soc] if machines is None else map(str, machines.values or ()):
         soc = load_soc(name, of_soc)
-        found[f"data sheet {name}"] = _named_digest(dump_model(soc))
+        inputs[f"data sheet {name}"] = _digest_of(dump_model(soc))
         for device in soc.devices.values():
             if isinstance(device, Npu) and device.dsp.library is not None:
-                found[f"DSP library {device.dsp.library}"] = _files(f"dsp/{device.dsp.library}")
+                inputs[f"DSP library {device.dsp.library}"] = _digest_of_folder(f"dsp/{device.dsp.library}")
     networks = networks_of(space)
     for network in networks[1:] or networks:
-        found[f"workload {name_of(network)}"] = load_network(network, of_workload).digest
-    return found | {"toolchains": _files("toolchains")}
+        inputs[f"workload {name_of(network)}"] = load_network(network, of_workload).digest
+    return inputs | {"toolchains": _digest_of_folder("toolchains")}
 
 
-def _named(space: Space, axis: str, usual: str) -> list[str]:
-    """Return the values of an axis of names; where there is none, the usual one."""
-    spec = space.axes.get(axis)
-    return [usual] if spec is None or spec.values is None else [str(value) for value in spec.values]
-
-
-def _files(folder: str) -> str:
+def _digest_of_folder(folder: str) -> str:
     paths = sorted((data_root() / "configs" / folder).glob("*.yaml"))
-    return _named_digest(*(part for path in paths for part in (path.name, path.read_text(encoding="utf-8"))))
+    return _digest_of(*(part for path in paths for part in (path.name, path.read_text(encoding="utf-8"))))
 
 
-def _named_digest(*parts: str) -> str:
+def _digest_of(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def space_hash(space: Space) -> str:
     """Return 16 hexadecimal digits over a space."""
-    return _named_digest(json.dumps(space.model_dump(mode="json", by_alias=True), sort_keys=True))
+    return _digest_of(json.dumps(_plain(space), sort_keys=True))
+
+
+def _plain(space: Space) -> dict[str, Any]:
+    return space.model_dump(mode="json", by_alias=True)
 
 
 def manifest_of(space: Space, axes: Iterable[Axis], points: int, chunk: int) -> Manifest:
@@ -147,18 +142,20 @@ def read_manifest(directory: Path) -> Manifest:
     return manifest
 
 
-def refuse_other(found: Manifest, wanted: Manifest, directory: Path) -> None:
-    """Refuse to resume where what is there was made of something else; the message says of what."""
+def refuse_other(stored: Manifest, wanted: Manifest, directory: Path) -> None:
+    """Refuse to resume results of another space, npusim or input; the message names what has changed."""
     reasons: list[str] = []
-    if found.hash != wanted.hash:
-        reasons.append(f"the space has changed ({_difference(found.space, wanted.space)})")
-    if found.npusim != wanted.npusim or found.equations != wanted.equations:
-        reasons.append(f"npusim has changed (it was {found.npusim}, equations {found.equations})")
-    others = [name for name in changed_inputs(found.inputs, wanted.inputs) if name != "equations"]
-    if others and found.hash == wanted.hash:
+    if stored.hash != wanted.hash:
+        old, new = _plain(stored.space), _plain(wanted.space)
+        changed = ", ".join(key for key in old if old[key] != new.get(key))
+        reasons.append(f"the space has changed ({changed or 'the order of its keys'})")
+    if stored.npusim != wanted.npusim or stored.equations != wanted.equations:
+        reasons.append(f"npusim has changed (it was {stored.npusim}, equations {stored.equations})")
+    others = [name for name in changed_inputs(stored.inputs, wanted.inputs) if name != "equations"]
+    if others and stored.hash == wanted.hash:
         reasons.append(f"what it reads has changed ({', '.join(others)})")
-    if not reasons and found.points != wanted.points:
-        reasons.append(f"its manifest says {found.points:,} points where there are {wanted.points:,}")
+    if not reasons and stored.points != wanted.points:
+        reasons.append(f"its manifest says {stored.points:,} points where there are {wanted.points:,}")
     if reasons:
         raise NpusimError(
             f"{directory}: cannot be resumed: {' and '.join(reasons)}; sweep into another directory"
@@ -170,25 +167,7 @@ def changed_inputs(one: Mapping[str, str], other: Mapping[str, str]) -> list[str
     return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
 
 
-def _difference(a: Space, b: Space) -> str:
-    one, other = _plain(a), _plain(b)
-    changed = [key for key in one if one[key] != other.get(key)]
-    return ", ".join(changed) or "the order of its keys"
-
-
-def _plain(space: Space) -> dict[str, Any]:
-    return space.model_dump(mode="json", by_alias=True)
-
-
 write_whole = partial(files.write_whole, remedy="what is written already stays valid: make room and resume")
-
-POINT = "point"
-"""Column with the number of a point."""
-
-_ADMITTED = b"npusim.admitted"
-_BEGINNING = ("manifest.json", "checksums")
-_LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
-_ANEW = "the sweep with --resume computes it anew"
 
 
 class Store:
@@ -232,7 +211,7 @@ class Store:
         return self.chunks / f"{index:08d}.parquet"
 
     def done(self, total: int) -> list[bool]:
-        """Tell of each chunk whether its file is there, and is what was written."""
+        """Return for each chunk whether its file is there, and is what was written."""
         listed = self._listed()
         return [self._is_whole(self.chunk(i), listed) for i in range(total)]
 
@@ -260,9 +239,10 @@ class Store:
         """Write the checksums of these files and of all chunks that are whole, sorted; no others."""
         listed = self._listed()
         chunks = [path for path in sorted(self.chunks.glob("*.parquet")) if self._name(path) in listed]
-        found = {self._name(path): _digest(path) for path in paths}
-        found |= {self._name(path): listed[self._name(path)] for path in chunks}
-        write_whole(self.checksums, "".join(f"{found[name]}  {name}\n" for name in sorted(found)).encode())
+        digests = {self._name(path): _digest(path) for path in paths}
+        digests |= {self._name(path): listed[self._name(path)] for path in chunks}
+        lines = (f"{digests[name]}  {name}\n" for name in sorted(digests))
+        write_whole(self.checksums, "".join(lines).encode())
 
     def check(self, *paths: Path, remedy: str = _ANEW) -> None:
         """Refuse files of the results that are not what was written.
@@ -279,7 +259,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other sweeps and searches out of the directory, as far as the system can.
+        """Keep other sweeps and searches out of the directory, where the system knows locks.
 
         Raises
         ------
@@ -313,7 +293,7 @@ class Store:
         except OSError:
             return {}
         lines = (_LINE.fullmatch(line) for line in text.split("\n"))
-        return {found[2]: found[1] for found in lines if found}
+        return {line[2]: line[1] for line in lines if line}
 
     def _is_whole(self, path: Path, listed: dict[str, str]) -> bool:
         wanted = listed.get(self._name(path))
@@ -341,12 +321,12 @@ class Store:
         if os.path.lexists(self.result):
             self.check(self.result)
             return [self.result]
-        found = sorted(self.chunks.glob("*.parquet"))
-        self.check(*found)
-        for path in found:
+        chunks = sorted(self.chunks.glob("*.parquet"))
+        self.check(*chunks)
+        for path in chunks:
             if not (path.stem.isdigit() and int(path.stem) < total):
                 raise FileError(str(path), f"is none of the {total} chunks of the sweep", "remove it")
-        return found
+        return chunks
 
     def finished(self) -> list[int] | None:
         """Return the numbers of the chunks that are there; None where their points are merged."""
@@ -385,8 +365,8 @@ def table_of(
         Metrics that the space names; of those that need to be asked for, only these get a column.
     """
     columns: dict[str, Any] = {POINT: _column(np.asarray(numbers, np.int64))}
-    for i, axis in enumerate(axes):
-        values = axis.values_at(coordinates[:, i])
+    for axis, coordinate in zip(axes, np.transpose(coordinates), strict=True):
+        values = axis.values_at(coordinate)
         if axis.numbers is None:
             columns[axis.path] = pa.array(values, pa.string())
         else:

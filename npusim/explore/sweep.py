@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import socket
+import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from pydantic import Field
 
+from npusim.arch import load_soc
 from npusim.cost import TOTAL_DTYPE
 from npusim.documents import Document
-from npusim.errors import ConfigError, NpusimError
-from npusim.explore.campaign import Campaign, campaign_of
-from npusim.explore.intervals import MOST_POINTS, has_calibration, with_intervals
-from npusim.explore.kept import best_of, keep
+from npusim.errors import ConfigError, NpusimError, shown
+from npusim.explore.axes import run_on
+from npusim.explore.campaign import Campaign, base_soc, campaign_of, graph_at, overrides_of
+from npusim.explore.fronts import best_of, keep_points
 from npusim.explore.query import points_table
 from npusim.explore.spaces import Space, load_space, parse_keep
 from npusim.explore.store import (
@@ -32,16 +39,22 @@ from npusim.explore.store import (
     to_bytes,
     write_whole,
 )
+from npusim.mapping import map_graph
+from npusim.studies.uncertainty import SAMPLES, draw
 
 CHUNK = {"all": 1 << 18, "pareto": 1 << 19, "top": 1 << 19}
 """Points of a chunk by what is kept: enough for all cores to have work, few enough for memory."""
-
 _MOST_POINTS, _MOST_CHUNKS = 10**10, 10**6
 """Points of a sweep, days of work, and its files."""
+_INTERVAL_COLUMNS = ("latency_s_low", "latency_s_high")
+_MOST_INTERVALS = 1000
+"""More kept points than these get no intervals: each takes some 128 evaluations."""
+_ANSWER_S = 5.0
+"""Time for a scheduler to answer."""
+_ADDRESS = re.compile(r"(?:tcp|tls)://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})/?")
 
 Progress = Callable[[int, int], None]
-"""Called after each chunk with the points that are done, those of earlier runs included, and all points."""
-
+"""Called with the points that are done, also by earlier runs, and all points."""
 Runner = Callable[[Space, Iterable[tuple[int, int, int]]], Iterator[tuple[int, bytes]]]
 """Evaluates chunks (number, start, stop) and yields (number, content of its file) in any order."""
 
@@ -80,39 +93,47 @@ class SweepResult(Document):
 
 def sweep(
     space: str | Path | Space | Mapping[str, Any],
-    directory: str | Path,
+    directory: str | Path | None = None,
     *,
     keep: str | None = None,
     resume: bool = False,
+    scheduler: str | None = None,
     chunk: int | None = None,
-    runner: Runner | None = None,
+    intervals: bool | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
-    intervals: bool | None = None,
 ) -> SweepResult:
-    """Evaluate all points of a design space and write those worth keeping as Parquet.
+    """Evaluate every point of a design space; results are Parquet files, one per chunk.
+
+    Ctrl-C finishes the chunk; `--resume` goes on, also after a crash. Then: `npusim pareto DIR`,
+    `npusim query DIR "SELECT ..."`.
 
     Parameters
     ----------
-    space : str, Path, mapping or Space
-        A shipped name, a YAML file, or the space itself.
-    directory : str or Path
-        Where results go; new or empty unless `resume`.
+    space : str, Path, Space or mapping
+        A design space: a shipped name such as gcn-cora, or a YAML file (`npusim schema space`).
+    directory : str or Path, optional
+        New directory for the results.
     keep : str, optional
-        `all`, `pareto` or `top:N`; default: what the space says.
+        Points to write: all, those that are not dominated, or the N best in the first metric that the space
+        minimises. None: what the space says
     resume : bool
-        Go on with what an earlier run left; the end has the same bytes as an undisturbed run.
+        Go on with what an earlier run left in the directory.
+    scheduler : str, optional
+        Evaluate on the workers of a Dask scheduler.
     chunk : int, optional
-        Points of a chunk.
-    runner : callable, optional
-        Who evaluates chunks; default: this process, on all cores.
-    progress : callable, optional
-        Told after each chunk.
-    stop : callable, optional
-        Asked after each chunk whether to stop.
+        Points of a chunk, the unit of work on disk and of resuming.
     intervals : bool, optional
-        Whether kept points get the 90 % interval of their latency, as columns `latency_s_low` and
-        `latency_s_high`, where at most 1000 are kept in a file of their own; None: where the SoC was fitted.
+        Give kept points the 90 % interval of their latency, where at most 1000 are kept. None: where the SoC
+        was fitted to measurements
+    progress, stop : callable, optional
+        Called with the points done and their number; says whether to stop after the chunk.
+
+    Returns
+    -------
+    SweepResult
+        Its points by `records()` and `to_frame()`; `npusim.pareto` and `npusim.query` take it too. Without
+        `directory` they live as long as the result.
 
     Raises
     ------
@@ -123,69 +144,95 @@ def sweep(
     Interrupted
         Where `stop` said so.
 
+    Notes
+    -----
+    A mapping needs no `schema`, and the values of an axis may stand as a plain list. Without a directory a
+    mapping that does not say what to keep keeps all points.
+
     Examples
     --------
-    >>> import npusim, tempfile
-    >>> space = {
-    ...     "schema": "npusim.space/1",
-    ...     "workload": "gcn-cora",
-    ...     "techniques": "stagr",
-    ...     "axes": {"npu.tiles": {"from": 1, "to": 4, "step": 1}, "npu.dsp.per_tile": {"values": [1, 2]}},
-    ...     "keep": "all",
-    ... }
-    >>> with tempfile.TemporaryDirectory() as directory:
-    ...     npusim.sweep(space, directory).kept
-    8
+    >>> import npusim
+    >>> swept = npusim.sweep({"workload": "gcn-cora", "axes": {"npu.tiles": [1, 2, 4]}})
+    >>> [record["npu.tiles"] for record in swept.records()]
+    [1, 2, 4]
+
+    Command lines
+    -------------
+        npusim sweep gcn-cora -o results
+        npusim sweep my_space.yaml -o results --keep top:100
+        npusim sweep my_space.yaml -o results --resume
+        npusim sweep my_space.yaml -o results --scheduler tcp://192.168.0.10:8786
     """
     began = time.perf_counter()
-    loaded = load_space(space)
+    if directory is None and isinstance(space, Mapping) and keep is None and "keep" not in space:
+        keep = "all"
+    design = load_space(space)
     if keep is not None:
-        loaded = Space.model_validate({**loaded.model_dump(by_alias=True), "keep": keep})
-    with _opened(Path(directory), loaded, resume, chunk) as (store, manifest):
-        damaged = _evaluate(loaded, store, manifest, runner or _local, progress, stop)
-        wanted = has_calibration(loaded) if intervals is None else intervals
-        kept, points = _merge(store, manifest, loaded, wanted), manifest.points
-    done = {"points": points, "kept": kept, "recomputed": damaged, "directory": str(directory)}
-    return SweepResult(**done, seconds=time.perf_counter() - began)
+        try:
+            parse_keep(keep)
+        except ValueError as error:
+            raise NpusimError(f"--keep: {error}") from None
+        design = Space.model_validate({**design.model_dump(by_alias=True), "keep": keep})
+    runner = _runner(scheduler)
+    temporary = None if directory is not None else tempfile.mkdtemp(prefix="npusim-sweep-")
+    target = Path(directory) if directory is not None else Path(str(temporary)) / "points"
+    try:
+        with _opened(target, design, resume, chunk) as (store, manifest):
+            done, size = store.done(manifest.chunks), manifest.chunk
+            damaged = store.damaged(done)
+            spans = [(i, i * size, min((i + 1) * size, manifest.points)) for i in range(manifest.chunks)]
+            finished = sum(end - start for index, start, end in spans if done[index])
+            for index, content in runner(design, (span for span in spans if not done[span[0]])):
+                store.write_chunk(index, content)
+                finished += spans[index][2] - spans[index][1]
+                if progress is not None:
+                    progress(finished, manifest.points)
+                if stop is not None and finished < manifest.points and stop():
+                    raise Interrupted(
+                        f"stopped after {finished:,} of {manifest.points:,} points; "
+                        "the same command with --resume goes on"
+                    )
+            wanted = base_soc(design).calibration is not None if intervals is None else intervals
+            kept = _merge(store, manifest, design, wanted)
+    except BaseException:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    counts = {"points": manifest.points, "kept": kept, "recomputed": damaged}
+    result = SweepResult(**counts, directory=str(directory or target), seconds=time.perf_counter() - began)
+    if temporary is not None:
+        weakref.finalize(result, shutil.rmtree, temporary, ignore_errors=True)
+    return result
 
 
-def _evaluate(
-    space: Space,
-    store: Store,
-    manifest: Manifest,
-    runner: Runner,
-    progress: Progress | None,
-    stop: Callable[[], bool] | None,
-) -> int:
-    """Evaluate and write the chunks that are missing, until `stop` says so; return how many were damaged."""
-    ranges = [(index, *_range(manifest, index)) for index in range(manifest.chunks)]
-    done = store.done(manifest.chunks)
-    damaged = store.damaged(done)
-    finished = sum(end - start for index, start, end in ranges if done[index])
-    for index, content in runner(space, (chunk for chunk in ranges if not done[chunk[0]])):
-        store.write_chunk(index, content)
-        _, start, end = ranges[index]
-        finished += end - start
-        if progress is not None:
-            progress(finished, manifest.points)
-        if stop is not None and finished < manifest.points and stop():
-            raise Interrupted(
-                f"stopped after {finished:,} of {manifest.points:,} points; "
-                "the same command with --resume goes on"
-            )
-    return damaged
+def _runner(scheduler: str | None) -> Runner:
+    """Return what evaluates chunks: the workers of a Dask scheduler, or this process on all cores."""
+    if scheduler is None:
+        return _local
+    address = _ADDRESS.fullmatch(scheduler)
+    if not address or not 0 < int(address[2]) < 1 << 16:
+        allowed = "tcp://HOST:PORT, such as tcp://192.168.0.10:8786"
+        raise ConfigError(shown(scheduler), file="--scheduler", allowed=allowed)
+    from npusim.explore.cluster import on_cluster
+
+    try:
+        socket.create_connection((address[1].strip("[]"), int(address[2])), timeout=_ANSWER_S).close()
+    except (OSError, UnicodeError) as error:
+        problem = f"no Dask scheduler answers at {shown(scheduler)} ({error})"
+        raise ConfigError(problem, file="--scheduler", allowed="one that runs: dask scheduler") from None
+    return on_cluster(scheduler)
 
 
-def chunk_bytes(campaign: Campaign, start: int, stop: int, room: Any = None) -> bytes:
+def chunk_bytes(campaign: Campaign, start: int, stop: int, scratch: Any = None) -> bytes:
     """Return the file of a chunk: the points `start` to `stop` that are kept.
 
     Parameters
     ----------
-    room : array of TOTAL_DTYPE, optional
-        Scratch for at least so many points.
+    scratch : array of TOTAL_DTYPE, optional
+        Memory for at least so many points.
     """
-    totals = campaign.totals(start, stop, room, parse_keep(campaign.space.keep)[0] == "pareto")
-    rows, admitted = keep(campaign.space, totals)
+    totals = campaign.totals(start, stop, scratch, parse_keep(campaign.space.keep)[0] == "pareto")
+    rows, admitted = keep_points(campaign.space, totals)
     numbers = start + rows
     if campaign.points.is_full:
         coordinates = campaign.points.coordinates(numbers)
@@ -196,14 +243,10 @@ def chunk_bytes(campaign: Campaign, start: int, stop: int, room: Any = None) -> 
 
 
 def _local(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
-    campaign, room = campaign_of(space), np.empty(0, TOTAL_DTYPE)
+    campaign, scratch = campaign_of(space), np.empty(0, TOTAL_DTYPE)
     for index, start, stop in chunks:
-        room = room if len(room) >= stop - start else np.empty(stop - start, TOTAL_DTYPE)
-        yield index, chunk_bytes(campaign, start, stop, room)
-
-
-def _range(manifest: Manifest, index: int) -> tuple[int, int]:
-    return index * manifest.chunk, min((index + 1) * manifest.chunk, manifest.points)
+        scratch = scratch if len(scratch) >= stop - start else np.empty(stop - start, TOTAL_DTYPE)
+        yield index, chunk_bytes(campaign, start, stop, scratch)
 
 
 @contextmanager
@@ -214,18 +257,23 @@ def _opened(
     campaign = campaign_of(space)
     size = chunk or CHUNK[parse_keep(space.keep)[0]]
     manifest = manifest_of(space, campaign.axes, campaign.total, size)
-    _refuse_too_many(manifest)
+    if manifest.points > _MOST_POINTS:
+        allowed = f"at most {_MOST_POINTS:.0e}; search more"
+        raise ConfigError(f"{manifest.points:.3g} points", key="axes", allowed=allowed)
+    if manifest.chunks > _MOST_CHUNKS:
+        allowed = f"at most {_MOST_CHUNKS:,}: larger ones"
+        raise ConfigError(f"{manifest.chunks:,} chunks", file="--chunk", allowed=allowed)
     store = Store(directory)
     store.refuse_impossible()
     if resume and store.is_begun():
         with store.locked():
-            found = read_manifest(directory)
-            refuse_other(found, manifest, directory)
-            if chunk is not None and chunk != found.chunk:
-                allowed = f"{found.chunk}, as the sweep began; leave it out"
+            stored = read_manifest(directory)
+            refuse_other(stored, manifest, directory)
+            if chunk is not None and chunk != stored.chunk:
+                allowed = f"{stored.chunk}, as the sweep began; leave it out"
                 raise ConfigError(str(chunk), file="--chunk", allowed=allowed)
             store.clear_drafts()
-            yield store, found
+            yield store, stored
         return
     campaign.refuse_wrong_values()
     campaign.refuse_idle_axes()
@@ -238,25 +286,11 @@ def _opened(
         yield store, manifest
 
 
-def _refuse_too_many(manifest: Manifest) -> None:
-    if manifest.points > _MOST_POINTS:
-        raise ConfigError(
-            f"{manifest.points:.3g} points", key="axes", allowed=f"at most {_MOST_POINTS:.0e}; search more"
-        )
-    if manifest.chunks > _MOST_CHUNKS:
-        raise ConfigError(
-            f"{manifest.chunks:,} chunks", file="--chunk", allowed=f"at most {_MOST_CHUNKS:,}: larger ones"
-        )
-
-
 def _merge(store: Store, manifest: Manifest, space: Space, intervals: bool) -> int:
-    """Write the kept points of all chunks as one file; return how many.
+    """Write the kept points of all chunks as one file, unless all points are kept; return how many.
 
-    Only where chunks kept more than the whole needs, with intervals of the latencies where they are wanted
-    and few.
+    They get the intervals of their latencies where these are wanted and the points are few.
     """
-    import pyarrow as pa
-
     paths = [store.directory / MANIFEST]
     if parse_keep(space.keep)[0] == "all":
         store.finish(*paths)
@@ -264,12 +298,25 @@ def _merge(store: Store, manifest: Manifest, space: Space, intervals: bool) -> i
     names = list(dict.fromkeys([POINT, *space.objectives]))
     tables = list(store.tables(manifest.chunks, names))
     scores = {name: np.concatenate([numbers_in(t, name) for t in tables]) for name in names}
-    best = best_of(space, scores)
-    numbers = scores[POINT][best]
+    numbers = scores[POINT][best_of(space, scores)]
     rows = [t.filter(pa.array(np.isin(numbers_in(t, POINT), numbers))) for t in store.tables(manifest.chunks)]
     merged = pa.concat_tables(rows).replace_schema_metadata(None)
-    if intervals and merged.num_rows <= MOST_POINTS:
-        merged = with_intervals(merged, space)
+    if intervals and merged.num_rows <= _MOST_INTERVALS:
+        merged = _with_intervals(merged, space)
     write_whole(store.result, to_bytes(merged))
     store.finish(*paths, store.result)
     return int(merged.num_rows)
+
+
+def _with_intervals(table: Any, space: Space) -> Any:
+    """Return a table of points with the 90 % interval of each latency (s) in two further columns."""
+    campaign = campaign_of(space)
+    bounds: list[tuple[float, float]] = []
+    for number in table[POINT].to_numpy():
+        chosen = campaign.settings_at(campaign.points.coordinates([int(number)])[0])
+        soc = load_soc(str(chosen.get("soc", space.soc)), overrides_of(space, chosen, of_workload=False))
+        mapped = map_graph(graph_at(space, chosen), soc, run_on(soc, space.run))
+        bounds.append(draw([mapped], SAMPLES, 0).latency_interval(0))
+    for side, name in enumerate(_INTERVAL_COLUMNS):
+        table = table.append_column(name, pa.array([pair[side] for pair in bounds], pa.float64()))
+    return table

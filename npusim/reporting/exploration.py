@@ -262,8 +262,8 @@ def _dimension(front: Front, name: str, values: list[Any]) -> dict[str, Any]:
 
 def sweep_page(result: SweepResult, space: str) -> Page:
     """Return the page of a finished sweep, with the influence of each axis of the space."""
-    from npusim.explore import load_space
     from npusim.explore.sensitivity import influences
+    from npusim.explore.spaces import load_space
 
     rate = result.points / max(result.seconds, 1e-9)
     damaged = f"{result.recomputed:,} chunks were damaged or not of this sweep: computed again"

@@ -53,7 +53,7 @@ for _name, _model, _page in (
     ("validate", "validation:Validation", ""),
     ("trace-diff", "measuring.traces:TraceDiff", "trace_diff:diff_page"),
     ("accuracy", "gnn_models.document:AccuracyReport", "accuracy:accuracy_page"),
-    ("sweep", "explore:SweepResult", ""),
+    ("sweep", "explore.sweep:SweepResult", ""),
     ("query", "explore.query:Answer", ""),
     ("pareto", "explore.fronts:Front", "exploration:pareto_page"),
     ("search", "explore.search:SearchResult", "exploration:search_page"),

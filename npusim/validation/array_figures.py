@@ -32,9 +32,8 @@ from npusim.graph import Editor, Graph
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.scenario import Scenario
-from npusim.validation.figures import Evidence, MaybeNumber, Row, evidence_of
+from npusim.validation.figures import MaybeNumber, Row, RowPredictor
 from npusim.validation.suite import Suite
-from npusim.validation.unit_models import Machine
 
 Values = Mapping[str, Any]
 """One row of a table."""
@@ -50,13 +49,9 @@ def _rows(
         row: dict[str, Any] = {name: values[place] for name, values in table.columns.items()}
         for name, allowed in words.items():
             if allowed and row[name] not in allowed:
+                known, meant = f"one of {', '.join(allowed)}", nearest(row[name], allowed)
                 raise ConfigError(
-                    shown(row[name]),
-                    file=table.file,
-                    line=line,
-                    key=name,
-                    allowed=f"one of {', '.join(allowed)}",
-                    suggestion=nearest(row[name], allowed),
+                    shown(row[name]), file=table.file, line=line, key=name, allowed=known, suggestion=meant
                 )
         yield table.file, line, row
 
@@ -83,9 +78,8 @@ def _convolution(row: Values) -> Graph:
     image = editor.input("image", (batch, in_c, size, size), DType.FP16)
     weights = editor.constant("weights", (out_c, in_c, kernel, kernel), DType.FP16)
     shape, strides = (batch, out_c, out, out), (stride, stride)
-    editor.outputs.append(
-        editor.op("Convolution", (image, weights), shape, DType.FP16, "conv", strides=strides)
-    )
+    result = editor.op("Convolution", (image, weights), shape, DType.FP16, "conv", strides=strides)
+    editor.outputs.append(result)
     return editor.finish()
 
 
@@ -119,24 +113,20 @@ def _chip_network(row: Values) -> float:
     return 1.0 / float(total["latency_s"])
 
 
-class ChipFigures:
-    """Predicts published figures of chips on their data sheets."""
-
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
-        """Return the rows of a file with their predictions."""
-        assert path is not None, "figures of chips are a table"
-        words = {"chip": tuple(_SOCS), "name": (), "quantity": tuple(_NEEDED)}
-        numbers = ("measured", *_NEEDED["power"], *_CONFIGURATION)
-        rows = []
-        for file, line, row in _rows(path, words, numbers):
-            _require(row, ("measured", *_NEEDED[row["quantity"]]), file, line)
-            predicted = _chip_network(row) if row["quantity"] == "rate" else _chip_layer(row)
-            id_ = f"{line} {row['name']}: {row['quantity']}"
-            rows.append(Row(id_, row["measured"], predicted, {name: row[name] for name in words}))
-        return evidence_of(suite, rows)
+def _chip_rows(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
+    """Return the rows of a file with their predictions."""
+    assert path is not None, "figures of chips are a table"
+    words = {"chip": tuple(_SOCS), "name": (), "quantity": tuple(_NEEDED)}
+    rows = []
+    for file, line, row in _rows(path, words, ("measured", *_NEEDED["power"], *_CONFIGURATION)):
+        _require(row, ("measured", *_NEEDED[row["quantity"]]), file, line)
+        predicted = _chip_network(row) if row["quantity"] == "rate" else _chip_layer(row)
+        id_ = f"{line} {row['name']}: {row['quantity']}"
+        rows.append(Row(id_, row["measured"], predicted, {name: row[name] for name in words}))
+    return rows, []
 
 
-CHIPS = ChipFigures()
+CHIPS = RowPredictor(_chip_rows)
 """Times and powers of Eyeriss' layers, rates of NVDLA's configurations."""
 
 SYSTOLIC_FIGURES, LEVEL_FIGURES = "scalesim_systolic.csv", "zigzag_levels.csv"
@@ -172,42 +162,35 @@ class PeerMachine(Section):
 
 
 class PeerMachines(Section):
-    """Machines of another tool: `validate/definitions/peers.yaml`."""
+    """Machines of other tools: `validate/definitions/peers.yaml`."""
 
     machines: dict[str, PeerMachine]
-    """By the tool's name."""
+    """Machines of ZigZag by its name."""
+    systolic: dict[str, Any]
+    """Array of SCALE-Sim; its axes and the operand of its registers follow from a row of the table."""
+
+
+@cache
+def _definitions() -> PeerMachines:
+    return load_model(resource("validate", "definitions", "peers.yaml"), PeerMachines)
 
 
 @cache
 def peer_machines() -> Mapping[str, Any]:
-    """Return the records of the machines by name."""
-    machines = load_model(resource("validate", "definitions", "peers.yaml"), PeerMachines).machines
+    """Return the records of ZigZag's machines by name."""
+    machines = _definitions().machines
     return {name: array_record(m.array, m.dataflow, m.dram)[0] for name, m in machines.items()}
 
 
 @cache
 def _systolic(dataflow: str, rows: int, cols: int) -> Any:
-    """Return a systolic array as SCALE-Sim has it: folds one after the other, SRAM that never stalls."""
-    flow = shipped_dataflows()[_DATAFLOWS[dataflow]]
-    level = {"capacity": "1 GB", "width": "100000 B/cycle", "least_access": "1e-6 B", "read_energy": "0 pJ/B"}
-    register = {
-        "capacity": "1 B",
-        "operands": [flow.stationary],
-        "shared_by": [],
-        "width": "1 B/cycle",
-        "ports": "two_of_each",
-        "read_energy": "0 pJ/B",
-    }
-    array = MacArray.model_validate(
-        {
-            "axes": {"rows": rows, "columns": cols},
-            "transfer": "systolic",
-            "folds": "serial",
-            "mac_energy": "0 pJ/MAC",
-            "levels": {"register": register, "sram": level},
-        }
-    )
-    return array_record(array, flow, ArrayLevel.model_validate(level))[0]
+    """Return the record of a systolic array of SCALE-Sim."""
+    flow, template = shipped_dataflows()[_DATAFLOWS[dataflow]], _definitions().systolic
+    register = template["levels"]["register"] | {"operands": [flow.stationary]}
+    levels = template["levels"] | {"register": register}
+    axes = {"rows": rows, "columns": cols}
+    array = MacArray.model_validate(template | {"axes": axes, "levels": levels})
+    return array_record(array, flow, array.levels["sram"])[0]
 
 
 def _product(m: float, n: float, k: float, bits: Any) -> LoopNest:
@@ -228,9 +211,8 @@ def layer_nest(row: Values) -> LoopNest:
 
 def compulsory_bits(nest: LoopNest) -> float:
     """Return the bits that every mapping moves from and to DRAM: each used element once."""
-    return float(
-        sum(operand_elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3))
-    )
+    bits = (operand_elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3))
+    return float(sum(bits))
 
 
 _Levels = Mapping[tuple[str, ...], Mapping[tuple[int, int, str], float]]
@@ -251,16 +233,13 @@ def _levels() -> _Levels:
     return levels
 
 
-class PeerFigures:
-    """Predicts cycles, accesses, latency and energy that other tools give."""
-
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
-        """Return the rows of a file with their predictions."""
-        assert path is not None and suite.figures is not None, "figures of other tools are a table"
-        shipped = resource("validate", "figures", suite.figures)
-        files = [shipped.with_name(SYSTOLIC_FIGURES), path] if path == shipped else [path]
-        levels = _levels() if path == shipped else {}
-        return evidence_of(suite, [row for file in files for row in _peer_rows(file, levels)])
+def _peer_figures(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
+    """Return the rows of a file with their predictions."""
+    assert path is not None and suite.figures is not None, "figures of other tools are a table"
+    shipped = resource("validate", "figures", suite.figures)
+    files = [shipped.with_name(SYSTOLIC_FIGURES), path] if path == shipped else [path]
+    levels = _levels() if path == shipped else {}
+    return [row for file in files for row in _peer_rows(file, levels)], []
 
 
 def _peer_rows(path: Path, levels: _Levels) -> Iterator[Row]:
@@ -323,5 +302,5 @@ def _layer_rows(row: Values, line: int, levels: _Levels) -> Iterator[Row]:
         yield Row(id_, measured, predicted, columns | {"quantity": "traffic of a level"})
 
 
-PEERS = PeerFigures()
+PEERS = RowPredictor(_peer_figures)
 """Cycles and traffic of SCALE-Sim's arrays; latency, energy and traffic of ZigZag's best mappings."""

@@ -24,9 +24,8 @@ from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 from npusim.techniques import apply, stacks
 from npusim.techniques.stack import legal
-from npusim.validation.figures import Evidence, Row, evidence_of
+from npusim.validation.figures import Row, RowPredictor
 from npusim.validation.suite import Suite
-from npusim.validation.unit_models import Machine
 from npusim.workloads import load_workload, workload_names
 
 _WORTH_A_REASON = 0.05
@@ -62,20 +61,17 @@ class EngineCases(Section):
     """By the name that groups and rows use."""
 
 
-class EngineAgreement:
-    """Makes its own rows: "measured" is the event engine, "predicted" the analytical one."""
-
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
-        """Run both engines on all cases."""
-        rows = list(_rows())
-        by_size = sorted(rows, key=lambda pair: -abs(_deviation(pair[0])))
-        worst = by_size[0][0]
-        notes = [f"worst: {worst.id}, analytical {_deviation(worst):+.1%}"]
-        differing = [f"{row.id}: {why}" for row, why in by_size if why]
-        notes += differing[:_MOST_REASONS]
-        if len(differing) > _MOST_REASONS:
-            notes.append(f"{len(differing)} of {len(rows)} rows differ by more than {_WORTH_A_REASON:.0%}")
-        return evidence_of(suite, [row for row, _ in rows], notes)
+def _compared(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
+    """Run both engines on all cases; return the rows, and notes on the largest differences."""
+    rows = list(_rows())
+    by_size = sorted(rows, key=lambda pair: -abs(_deviation(pair[0])))
+    worst = by_size[0][0]
+    notes = [f"worst: {worst.id}, analytical {_deviation(worst):+.1%}"]
+    differing = [f"{row.id}: {why}" for row, why in by_size if why]
+    notes += differing[:_MOST_REASONS]
+    if len(differing) > _MOST_REASONS:
+        notes.append(f"{len(differing)} of {len(rows)} rows differ by more than {_WORTH_A_REASON:.0%}")
+    return [row for row, _ in rows], notes
 
 
 def _deviation(row: Row) -> float:
@@ -119,19 +115,21 @@ def _rows() -> Iterator[tuple[Row, str]]:
 def _latencies(parts: tuple[str, ...], mapped: Mapped) -> tuple[Row, str]:
     """Compare the latency of one inference."""
     simulated = run_events(mapped)
-    columns = {"soc": parts[0], "workload": parts[1], "hint": mapped.run.hint}
-    row = Row(".".join(parts), simulated.latency_s, float(mapped.total["latency_s"]), columns)
+    row = _row(parts, mapped, simulated.latency_s, float(mapped.total["latency_s"]))
     why = reasons(mapped, simulated.timeline) if abs(_deviation(row)) > _WORTH_A_REASON else ""
     return row, why
 
 
 def _intervals(parts: tuple[str, ...], mapped: Mapped) -> tuple[Row, str]:
     """Compare the time between two inferences with several in flight."""
-    hint = mapped.run.hint
     event_s = 1.0 / run_events(mapped).throughput_per_s
     analytical_s = 1.0 / float(mapped.total["throughput_per_s"])
-    columns = {"soc": parts[0], "workload": parts[1], "hint": hint}
-    return Row(".".join((*parts, hint)), event_s, analytical_s, columns), ""
+    return _row((*parts, mapped.run.hint), mapped, event_s, analytical_s), ""
+
+
+def _row(parts: tuple[str, ...], mapped: Mapped, event_s: float, analytical_s: float) -> Row:
+    columns = {"soc": parts[0], "workload": parts[1], "hint": mapped.run.hint}
+    return Row(".".join(parts), event_s, analytical_s, columns)
 
 
 def reasons(mapped: Mapped, line: Timeline) -> str:
@@ -142,11 +140,10 @@ def reasons(mapped: Mapped, line: Timeline) -> str:
     total_s = line.makespan_s - float(mapped.total["latency_s"])
     worst = int(np.argmax(gap if total_s > 0.0 else -gap))
     name, size_us = line.operators[worst], gap[worst] * 1e6
-    closed = mapped.results[worst]
+    closed_us = float(mapped.results[worst]["latency_s"]) * 1e6
     return (
-        f"{name} adds {size_us:+.0f} of {total_s * 1e6:+.0f} us: {on_path[worst] * 1e6:.0f} us "
-        "on the critical path, "
-        f"{float(closed['latency_s']) * 1e6:.0f} us in closed form; {_mechanism(line, worst, size_us)}"
+        f"{name} adds {size_us:+.0f} of {total_s * 1e6:+.0f} us: {on_path[worst] * 1e6:.0f} us on the "
+        f"critical path, {closed_us:.0f} us in closed form; {_mechanism(line, worst, size_us)}"
     )
 
 
@@ -165,5 +162,5 @@ def _mechanism(line: Timeline, operator: int, size_us: float) -> str:
     return "its first and last pieces are part of its DMA time, not on top of it"
 
 
-ENGINES = EngineAgreement()
-"""Latency with one request in flight, time between inferences with several; event and analytical."""
+ENGINES = RowPredictor(_compared)
+"""Latency, and time between inferences with several in flight: "measured" is the event engine's."""

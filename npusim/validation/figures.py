@@ -7,6 +7,7 @@ a YAML file. The suite's file declares columns and key paths.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -159,17 +160,16 @@ def read_keyed(
     """
     document = read_yaml(path)
     figures: list[KeyedFigure] = []
-    skipped: dict[str, int] = {}
+    skipped: Counter[str] = Counter()
     for key, value in _leaves(document.data, ()):
-        name = ".".join(map(str, key))
-        line = document.line(key)
+        name, line = ".".join(map(str, key)), document.line(key)
         if not known(name):
             branch = ".".join(map(str, key[:2]))
             meant = nearest(branch, branches)
             if meant and branch not in branches:
                 unknown = f"the unknown key {shown(branch)}"
                 raise ConfigError(unknown, file=str(path), line=line, suggestion=meant)
-            skipped[branch] = skipped.get(branch, 0) + 1
+            skipped[branch] += 1
         elif isinstance(value, bool) or not isinstance(value, int | float) or not 1e-9 < value < 1e9:
             allowed = "a number above 0, and of sense"
             raise ConfigError(shown(value), file=str(path), line=line, key=name, allowed=allowed)
@@ -180,22 +180,18 @@ def read_keyed(
         raise ConfigError("no figure that the suite knows", file=str(path), line=1, allowed=allowed)
     ours = {branch.partition(".")[0] for branch in branches}
     others = sorted({key.partition(".")[0] for key in skipped} - ours) if ours else []
-    notes = [
-        f"{path.name}: skipped {count} keys of `{key}`"
-        for key, count in skipped.items()
-        if key.partition(".")[0] not in others
-    ]
+    own = {key: count for key, count in skipped.items() if key.partition(".")[0] not in others}
+    notes = [f"{path.name}: skipped {count} keys of `{key}`" for key, count in own.items()]
     if others:
         notes.append(f"{path.name}: skipped {', '.join(others)}, which are of other suites")
     return figures, notes
 
 
 def _leaves(data: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else None
-    if inner is None:
+    if not isinstance(data, dict | list):
         yield path, data
         return
-    for key, value in inner:
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data):
         yield from _leaves(value, (*path, key))
 
 
@@ -206,18 +202,15 @@ def key_of(suite: Suite, path: str) -> Key | None:
     """Return the columns of a key path; None where the suite does not know the path."""
     for template, columns in suite.paths.items():
         parts = _COLUMN.split(template)
-        pattern = "".join(
-            f"(?P<{part}>{_words(suite, part)})" if i % 2 else re.escape(part) for i, part in enumerate(parts)
-        )
+        pattern = re.escape(parts[0])
+        for column, text in zip(parts[1::2], parts[2::2], strict=True):
+            words = suite.words[column]
+            words = words if isinstance(words, str) else "|".join(map(re.escape, words))
+            pattern += f"(?P<{column}>{words})" + re.escape(text)
         match = re.fullmatch(pattern, path)
         if match is not None:
             return dict.fromkeys(_key_columns(suite), "") | columns | match.groupdict()
     return None
-
-
-def _words(suite: Suite, column: str) -> str:
-    words = suite.words[column]
-    return words if isinstance(words, str) else "|".join(map(re.escape, words))
 
 
 def _key_columns(suite: Suite) -> list[str]:
@@ -303,6 +296,17 @@ class Predictor(Protocol):
 
 
 @dataclass(frozen=True)
+class RowPredictor:
+    """Predicts rows that a function makes or reads itself, with notes."""
+
+    rows: Callable[[Suite, Path | None], tuple[list[Row], list[str]]]
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Return the rows with their predictions."""
+        return evidence_of(suite, *self.rows(suite, path))
+
+
+@dataclass(frozen=True)
 class PathPredictor:
     """Predicts the figures of a YAML file, one by one."""
 
@@ -349,7 +353,11 @@ class TablePredictor:
         ]
         figures = read_csv(path, [Text("npu"), *columns])
         names = np.array([str(name).lower() for name in figures["npu"]], object)
-        return _modelled(self.prepare(_known(figures.with_columns(npu=names), suite)), suite)
+        known = [*suite.machines, *suite.unmodelled]
+        for row, name in enumerate(names):
+            if name not in known:
+                raise figures.refusal(row, "npu", f"one of {', '.join(known)}", known)
+        return _modelled(self.prepare(figures.with_columns(npu=names)), suite)
 
     def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows of a file with their predictions, in the order of the file."""
@@ -371,25 +379,15 @@ class TablePredictor:
         return Evidence(ids, columns, measured, predicted, suite.unit, suite.dimensions, notes)
 
 
-def _known(figures: Figures, suite: Suite) -> Figures:
-    """Return figures; `ConfigError` where a row's machine is unknown."""
-    known = [*suite.machines, *suite.unmodelled]
-    for row, name in enumerate(figures["npu"]):
-        if name not in known:
-            raise figures.refusal(row, "npu", f"one of {', '.join(known)}", known)
-    return figures
-
-
 def _modelled(figures: Figures, suite: Suite) -> Figures:
-    """Leave out the rows of machines that are not modelled; note their number."""
-    notes = list(figures.notes)
+    """Leave out the rows of machines that are not modelled, with a note."""
+    names, notes = figures["npu"], list(figures.notes)
     for name, reason in suite.unmodelled.items():
-        count = int((figures["npu"] == name).sum())
+        count = int((names == name).sum())
         if count:
             notes.append(f"{Path(figures.file).name}: left out {count} rows of {name}: {reason}")
-    kept = figures.where(np.array([name not in suite.unmodelled for name in figures["npu"]], bool))
+    kept = figures.where(np.array([name not in suite.unmodelled for name in names], bool))
     if not len(kept):
-        raise ConfigError(
-            "no row of a machine that npusim models", file=figures.file, allowed=", ".join(suite.machines)
-        )
+        allowed = ", ".join(suite.machines)
+        raise ConfigError("no row of a machine that npusim models", file=figures.file, allowed=allowed)
     return replace(kept, notes=tuple(notes))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -20,7 +20,7 @@ from npusim.engines.estimate import Estimate
 from npusim.graph import Editor, Graph, GraphStructure, Phase
 from npusim.locate import resource
 from npusim.mapping import map_placed
-from npusim.ops import Annotation, DType, Operator, Role, TensorKind
+from npusim.ops import Annotation, DType, Role, TensorKind
 from npusim.scenario import Scenario, resolve_run
 from npusim.studies.stream.masks import MaskKeeper, entries_changed
 from npusim.studies.stream.updates import Size, Update
@@ -180,29 +180,17 @@ def each_layer(graph: Graph) -> Graph:
     layers = dict.fromkeys(op.region.split("/")[0] for op in graph if op.region.startswith("layer"))
     for layer in list(layers)[1:]:
         readers = [op.name for op in graph if op.region.startswith(f"{layer}/") and op not in shared]
-        copies: dict[str, str] = {}
+        copies = {name: f"{layer}/{name}" for op in shared for name in op.outputs}
         for op in shared:
-            _copy(editor, graph, op, layer, copies)
+            inputs = tuple(copies.get(name, name) for name in op.inputs)
+            results = [graph.tensors[name].with_(name=copies[name]) for name in op.outputs]
+            outputs, region = tuple(copies[name] for name in op.outputs), f"{layer}/{_PREPROCESS}"
+            renamed = op.with_(name=f"{layer}/{op.name}", inputs=inputs, outputs=outputs, region=region)
+            editor.add_operator(renamed, results)
         for old, new in copies.items():
             if any(old in graph.operators[name].inputs for name in readers):
                 editor.rewire(old, new, only=readers)
     return editor.finish()
-
-
-def _copy(editor: Editor, graph: Graph, op: Operator, layer: str, copies: dict[str, str]) -> None:
-    """Copy one operator for a layer; `copies` holds the copy of each tensor."""
-    results = []
-    for name in op.outputs:
-        copies[name] = f"{layer}/{name}"
-        results.append(graph.tensors[name].with_(name=copies[name]))
-    inputs = tuple(copies.get(name, name) for name in op.inputs)
-    renamed = op.with_(
-        name=f"{layer}/{op.name}",
-        inputs=inputs,
-        outputs=tuple(t.name for t in results),
-        region=f"{layer}/{_PREPROCESS}",
-    )
-    editor.add_operator(renamed, results)
 
 
 def formula(graph: Graph) -> Graph:
@@ -216,14 +204,10 @@ def formula(graph: Graph) -> Graph:
     row = editor.reshape(degree, (1, nodes), f"{_PREPROCESS}/degree_row", "Unsqueeze")
     product = editor.eltwise("Multiply", column, row, f"{_PREPROCESS}/degree_product")
     root = editor.unary("Sqrt", product, f"{_PREPROCESS}/degree_root")
-    fields = {
-        "density": norm.density,
-        "block_density": norm.block_density,
-        "role": Role.NORM,
-        "symmetric": True,
-    }
+    fields = {"density": norm.density, "block_density": norm.block_density, "symmetric": True}
+    adjacency = graph.with_role(Role.ADJACENCY)[0].name
     quotient = editor.eltwise(
-        "Divide", graph.with_role(Role.ADJACENCY)[0].name, root, f"{_PREPROCESS}/quotient", tensor=fields
+        "Divide", adjacency, root, f"{_PREPROCESS}/quotient", tensor=fields | {"role": Role.NORM}
     )
     editor.rewire(norm.name, quotient)
     return editor.finish()
@@ -255,13 +239,13 @@ def by_elements(graph: Graph) -> Graph:
     Features, node numbers, mask and the value of a missing neighbour are all repeated to [N, K, F].
     """
     editor = Editor.of(graph)
-    column = ""
+    column, writers = "", {result: op for op in graph for result in op.outputs}
     for select in [op for op in graph if op.type == "Select"]:
         region, shape = select.region, graph.tensors[select.outputs[0]].shape
         condition, values, low = select.inputs
-        features, number = _writer(graph, values).inputs[:2]
-        nodes = _writer(graph, number).inputs[0]
-        mask, zero = _writer(graph, condition).inputs
+        features, number = writers[values].inputs[:2]
+        nodes = writers[number].inputs[0]
+        mask, zero = writers[condition].inputs
         editor.region = _PREPROCESS
         column = column or editor.reshape(nodes, (*shape[:2], 1), f"{_PREPROCESS}/column", "Unsqueeze")
         editor.region = region
@@ -278,12 +262,6 @@ def by_elements(graph: Graph) -> Graph:
         masked = editor.select(present, gathered, spread["low"], f"{region}/select_elements")
         editor.rewire(select.outputs[0], masked)
     return editor.finish()
-
-
-def _writer(graph: Graph, tensor: str) -> Operator:
-    writer = graph.writer(tensor)
-    assert writer is not None, f"{tensor} is computed"
-    return writer
 
 
 def spread_masks(graph: Graph) -> Graph:
@@ -310,11 +288,7 @@ def peak_product(m: int, k: int, n: int, precision: str) -> Graph:
 
 FORMS: Mapping[str, Callable[[Graph], Graph]] = {
     "as_built": lambda graph: graph,
-    "by_elements": by_elements,
-    "each_layer": each_layer,
-    "formula": formula,
-    "row_scaled": row_scaled,
-    "spread_masks": spread_masks,
+    **{form.__name__: form for form in (by_elements, each_layer, formula, row_scaled, spread_masks)},
 }
 """Rewritings by the name in a definition: `each_layer` lets every layer make its own mask, `formula` writes
 the norm matrix as the paper's Fig. 3 does, `row_scaled` keeps the adjacency and scales the features by the
@@ -322,24 +296,13 @@ degrees before and after the product, `by_elements` gathers and masks sampled ne
 `spread_masks` prepares masks in the shape of their operands."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """One network at one place."""
 
     interval_s: float
     """Time between inferences in steady state."""
     package_j: float
     """Energy of the package in that time: one device works, the others idle."""
-
-
-@dataclass(frozen=True)
-class Shares:
-    """Shares of a layer's time, by operators' latencies."""
-
-    preprocessing: float
-    """Preprocessing over everything (Fig. 4)."""
-    control: float
-    """Control operators over the layer's own (Fig. 5)."""
 
 
 @dataclass
@@ -382,15 +345,18 @@ class GraniteRunner:
         longer = interval_s * estimate.throughput_per_s - 1.0  # the package idles for the rest
         return Outcome(interval_s, estimate.energy_j + longer * estimate.energy.idle_j)
 
-    def shares(self, layer: LayerVariant) -> Shares:
-        """Run the first layer of a network on the data graph of Figs. 4 and 5."""
+    def shares(self, layer: LayerVariant) -> tuple[float, float]:
+        """Return what the first layer of a network spends its time on, on the data graph of Figs. 4 and 5.
+
+        That is the share of preprocessing in everything, and of control operators in the layer's own time.
+        """
         estimate = self._estimate(self._layer_graph(layer), self.definitions.places["layer"])
         before_s = sum(op.latency_s for op in estimate.operators if op.phase is Phase.PREPROCESSING)
         others = [op for op in estimate.operators if op.phase is not Phase.PREPROCESSING]
         own = [op for op in others if op.block not in ("layer1", "readout")]
         own_s = sum(op.latency_s for op in own)
         control_s = sum(op.latency_s for op in own if op.type in self.definitions.layers.control)
-        return Shares(before_s / (before_s + own_s), control_s / own_s)
+        return before_s / (before_s + own_s), control_s / own_s
 
     def peak_ratio(self) -> tuple[float, float]:
         """Return int8 over fp16 of a large product: operations per second, and per joule without DRAM."""
@@ -446,37 +412,34 @@ class GraniteRunner:
 def predict(key: Key, runner: GraniteRunner) -> float:
     """Return the prediction of a figure; `NpusimError` where a stack cannot be applied to the model."""
     definitions = runner.definitions
-    places = definitions.places
     match key["figure"]:
-        case "fig4":
-            return runner.shares(getattr(definitions.layers, key["layer"])).preprocessing
-        case "fig5":
-            return runner.shares(getattr(definitions.layers, key["layer"])).control
+        case "fig4" | "fig5":
+            preprocessing, control = runner.shares(getattr(definitions.layers, key["layer"]))
+            return preprocessing if key["figure"] == "fig4" else control
         case "fig20":
             stack, start = key["stack"], "baseline"
             if stack.endswith("_further"):  # grasp_further: on top of GrAd and NodePad
                 start = "grad+nodepad"
                 stack = f"{start}+{stack.removesuffix('_further')}"
-            new_s = _interval_s(key, stack, places["series2"], runner)
-            return _interval_s(key, start, places["series2"], runner) / new_s
+            return _speedup(key, (start, "series2"), (stack, "series2"), runner)
         case "fig21":
             stack = key["stack"].replace("_", "+")
-            series1_s = _interval_s(key, stack, places["series1"], runner)
-            return series1_s / _interval_s(key, stack, places["series2"], runner)
+            return _speedup(key, (stack, "series1"), (stack, "series2"), runner)
         case "fig22" | "fig23":
             return _npu_gain(key, runner)
         case _:
-            tops, tops_per_watt = runner.peak_ratio()
-            return tops if key["measure"] == "tops" else tops_per_watt
+            return runner.peak_ratio()[key["measure"] != "tops"]
 
 
-def _outcome(key: Key, stack: str, place: Place, runner: GraniteRunner) -> Outcome:
-    workload = f"{key['model'].replace('_', '-')}-{key['dataset']}"
-    return runner.outcome(workload, runner.definitions.variant(key["model"], stack), place)
+def _outcome(key: Key, stack: str, place: str, runner: GraniteRunner) -> Outcome:
+    workload, definitions = f"{key['model'].replace('_', '-')}-{key['dataset']}", runner.definitions
+    return runner.outcome(workload, definitions.variant(key["model"], stack), definitions.places[place])
 
 
-def _interval_s(key: Key, stack: str, place: Place, runner: GraniteRunner) -> float:
-    return _outcome(key, stack, place, runner).interval_s
+def _speedup(key: Key, before: tuple[str, str], after: tuple[str, str], runner: GraniteRunner) -> float:
+    """Return how much faster a stack at a place is than another one."""
+    before_s, after_s = (_outcome(key, *run, runner).interval_s for run in (before, after))
+    return before_s / after_s
 
 
 def _npu_gain(key: Key, runner: GraniteRunner) -> float:
@@ -486,7 +449,7 @@ def _npu_gain(key: Key, runner: GraniteRunner) -> float:
     on_host = definitions.hosts_choose.get(key["model"], on_npu)
     host = f"series2_{key['device']}"
     for place, stacks in (("series2", on_npu), (host, on_host)):
-        runs = [_outcome(key, stack, definitions.places[place], runner) for stack in stacks]
+        runs = [_outcome(key, stack, place, runner) for stack in stacks]
         best[place] = min(run.interval_s if key["figure"] == "fig22" else run.package_j for run in runs)
     return best[host] / best["series2"]
 

@@ -117,32 +117,25 @@ class PublishedNetworks:
         assert path is not None and suite.figures is not None, "published networks are a table"
         shipped = resource("validate", "figures", suite.figures)
         files = [path, shipped.with_name(HOST_FIGURES)] if path == shipped else [path]
+        published = [(file.name, row) for file in files for row in published_rows(file)]
         definitions, predict = _definitions(), self._cached_prediction()
         notes: dict[str, None] = {}
         rows: list[Row] = []
-        for file in files:
-            for row in published_rows(file):
-                if self.unit and row.unit != self.unit:
-                    continue
-                workload, why = workload_of(row)
-                soc = definitions.soc(row.platform)
-                if soc is None:
-                    why = f"there is no data sheet of {row.platform}"
-                if workload is None or soc is None:
-                    notes[f"{file.name}: left out {row.network} ({row.precision}): {why}"] = None
-                    continue
-                reason = definitions.reason(row.platform, workload, row.note)
-                if reason:
-                    notes[f"{row.platform}, {row.network}: {reason}"] = None
-                columns = {
-                    "platform": row.platform,
-                    "unit": row.unit,
-                    "workload": workload,
-                    "precision": row.precision,
-                    "quantity": row.quantity,
-                    "anomalous": "yes" if reason else "no",
-                }
-                rows.append(Row(row.line, row.measured, predict(row, workload, soc), columns))
+        for file, row in published:
+            if self.unit and row.unit != self.unit:
+                continue
+            workload, why = workload_of(row)
+            soc = definitions.soc(row.platform)
+            if workload is None or soc is None:
+                why = why if soc is not None else f"there is no data sheet of {row.platform}"
+                notes[f"{file}: left out {row.network} ({row.precision}): {why}"] = None
+                continue
+            reason = definitions.reason(row.platform, workload, row.note)
+            if reason:
+                notes[f"{row.platform}, {row.network}: {reason}"] = None
+            columns = {name: getattr(row, name) for name in ("platform", "unit", "precision", "quantity")}
+            columns |= {"workload": workload, "anomalous": "yes" if reason else "no"}
+            rows.append(Row(row.line, row.measured, predict(row, workload, soc), columns))
         if not rows:
             skipped = [note.partition(": ")[2] for note in notes]
             more = f"; and {len(skipped) - 1} others" if len(skipped) > 1 else ""
@@ -158,14 +151,14 @@ class PublishedNetworks:
         graph = cache(
             lambda workload, precision: load_workload(workload, [f"workload.precision={precision}"])
         )
-        results: dict[tuple[str, ...], float] = {}
+        predictions: dict[tuple[str, ...], float] = {}
 
         def predict(row: PublishedRow, workload: str, soc: str) -> float:
             key = (soc, row.device, workload, row.precision, row.quantity)
-            if key not in results:
-                network = graph(workload, row.precision)
-                results[key] = row.predicted(row.scenario(network, machine(soc)).mapped.total)
-            return results[key]
+            if key not in predictions:
+                scenario = row.scenario(graph(workload, row.precision), machine(soc))
+                predictions[key] = row.predicted(scenario.mapped.total)
+            return predictions[key]
 
         return predict
 

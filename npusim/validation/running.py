@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.plugins import announced
-from npusim.validation.document import GroupResult, RowResult, SuiteResult, Validation
+from npusim.validation.document import RowResult, SuiteResult
 from npusim.validation.figures import Evidence, Predictor
 from npusim.validation.suite import Condition, ErrorKind, Group, Suite, figures_path, load_suite, suite_names
 from npusim.validation.unit_models import Machine, machine_at
@@ -59,11 +59,6 @@ class GroupErrors:
         return float(np.quantile(self.errors, 0.9))
 
     @property
-    def max_error(self) -> float:
-        """Largest error of a row."""
-        return float(self.errors.max())
-
-    @property
     def limit(self) -> float | None:
         """Largest value allowed of the statistic that the rule binds; None: no limit."""
         return None if self.rule is None or self.rule.limit is None else float(self.rule.limit)
@@ -73,8 +68,12 @@ class GroupErrors:
         """Whether the limits of the group and of its rows are kept; true where there are none."""
         if self.rule is None:
             return True
-        whole = self.rule.limit is None or getattr(self, self.rule.statistic) <= self.rule.limit
-        return bool(whole and (self.rule.max_error is None or self.max_error <= self.rule.max_error))
+        limit, most = self.rule.limit, self.rule.max_error
+        is_kept = limit is None or getattr(self, self.rule.statistic) <= limit
+        return bool(is_kept and (most is None or self.errors.max() <= most))
+
+
+_STATISTICS = ("mean_error", "median_error", "p90_error", "limit", "ok")
 
 
 def group_of_rows(entries: Sequence[Group], evidence: Evidence) -> tuple[list[str], dict[str, Group]]:
@@ -94,11 +93,9 @@ def group_of_rows(entries: Sequence[Group], evidence: Evidence) -> tuple[list[st
         for column, condition in rule.where.items():
             met &= _meets(_column(evidence.columns, column), condition)
         free &= ~met
+        places = {place: _column(evidence.columns, place) for place in _PLACE.findall(rule.group)}
         for row in np.flatnonzero(met):
-            parts = {
-                place: _word(_column(evidence.columns, place)[row]) for place in _PLACE.findall(rule.group)
-            }
-            names[row] = rule.group.format(**parts)
+            names[row] = rule.group.format(**{place: _word(values[row]) for place, values in places.items()})
             rules.setdefault(names[row], rule)
     return [str(name) for name in names], rules
 
@@ -162,30 +159,17 @@ class Judged:
         """Return the suite's part of the document."""
         evidence = self.evidence
         numbers = zip(evidence.ids, self.row_groups, evidence.measured, evidence.predicted, strict=True)
-        return SuiteResult(
-            name=self.name,
-            groups=[
-                GroupResult(
-                    group=group.name,
-                    rows=len(group.errors),
-                    mean_error=group.mean_error,
-                    median_error=group.median_error,
-                    p90_error=group.p90_error,
-                    limit=group.limit,
-                    error=group.kind,
-                    ok=group.ok,
-                )
-                for group in self.groups
-            ],
-            rows=[
-                RowResult(id=id_, group=group, measured=float(measured), predicted=float(predicted))
-                for id_, group, measured, predicted in numbers
-            ],
-        )
+        groups = [
+            {"group": one.name, "rows": len(one.errors), "error": one.kind}
+            | {name: getattr(one, name) for name in _STATISTICS}
+            for one in self.groups
+        ]
+        rows = [dict(zip(RowResult.model_fields, row, strict=True)) for row in numbers]
+        return SuiteResult.model_validate({"name": self.name, "groups": groups, "rows": rows})
 
 
-def validate(names: Sequence[str] = (), figures: str | Path | None = None) -> Validation:
-    """Run suites with the shipped parameters.
+def run_suites(names: Sequence[str] = (), figures: str | Path | None = None) -> list[Judged]:
+    """Run suites with the shipped parameters, each once; none: all.
 
     Parameters
     ----------
@@ -198,18 +182,7 @@ def validate(names: Sequence[str] = (), figures: str | Path | None = None) -> Va
         Where a name belongs to no suite.
     ConfigError, FileError
         Where the figures cannot be read or are of another suite.
-
-    Examples
-    --------
-    >>> document = validate(["silicon-dma"])
-    >>> document.ok, document.suites[0].groups[0].group
-    (True, 'npu3720')
     """
-    return Validation(suites=[judged.result() for judged in run_suites(names, figures)])
-
-
-def run_suites(names: Sequence[str] = (), figures: str | Path | None = None) -> list[Judged]:
-    """Run suites with the shipped parameters, each once; parameters and errors as for `validate`."""
     if figures is not None and len(names) != 1:
         count = f"{len(names)} suites" if names else "no suite"
         raise ConfigError(count, file="--figures", allowed="exactly one suite beside it")
@@ -219,7 +192,7 @@ def run_suites(names: Sequence[str] = (), figures: str | Path | None = None) -> 
 
 
 def run_suite(name: str, figures: str | Path | None = None) -> Judged:
-    """Run one suite with the shipped parameters; parameters and errors as for `validate`."""
+    """Run one suite with the shipped parameters; parameters and errors as for `run_suites`."""
     suite = load_suite(name)
     evidence = predictor_of(suite).evidence(suite, figures_path(suite, figures), machines_of(suite))
     return judge(name, suite, evidence)

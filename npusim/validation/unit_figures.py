@@ -8,15 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.cost import (
-    CMX2CMX,
-    CMX2DDR,
-    DDR2CMX,
-    DDR2DDR,
-    DSP_KERNEL_DTYPE,
-    DpuOperation,
-    fill_numbers,
-)
+from npusim.cost import CMX2CMX, CMX2DDR, DDR2CMX, DDR2DDR, DSP_KERNEL_DTYPE, DpuOperation, fill_numbers
 from npusim.validation.figures import Figures, Floats, TablePredictor
 from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows, dsp_seconds, transfer_seconds
 
@@ -190,7 +182,7 @@ def dense(table: NDArray[np.void]) -> NDArray[np.void]:
 
 
 def _speedup(figures: Figures, machine: Machine) -> Floats:
-    """Return the cycles of the dense product over those of the sparse one."""
+    """Return the speed-up by zeros: cycles of the dense product over cycles of the sparse one."""
     table = product_table(figures)
     ratio: Floats = dpu_cycles(machine.arch[0], dense(table)) / dpu_cycles(machine.arch[0], table)
     return ratio
@@ -209,24 +201,14 @@ SPARSE_PRODUCTS = TablePredictor(
 CHANNELWISE = TablePredictor(cycles_by(channelwise_table))
 """Pooling, depthwise convolution and elementwise operators on one tile."""
 
-_ROWS_OF = {
-    "gather": "h*c",
-    "gptq": "h*c",
-    "interpolatewh_1": "w*h",
-    "mvn": "c",
-    "mvn6": "c",
-    "mvn6_fourax": "c",
-    "mvn6_oneax": "h*c",
-    "mvn6_onlyoneax": "h*c",
-    "mvn6_threeax": "h*c",
-    "mvn6_twoax": "c",
-    "mvn_2ax": "c",
-    "mvn_fused": "w*h",
-    "normalizel2onlyc": "w*h",
-    "softmax_x": "w*h",
+_KERNELS_ALONG = {
+    "h*c": "gather gptq mvn6_oneax mvn6_onlyoneax mvn6_threeax",
+    "w*h": "interpolatewh_1 mvn_fused normalizel2onlyc softmax_x",
+    "c": "mvn mvn6 mvn6_fourax mvn6_twoax mvn_2ax",
 }
-"""Rows of kernels that work along an axis which their parameters do not name. Found by trying: the table does
-not say."""
+"""Kernels by their number of rows, where they work along an axis that their parameters do not name. Found by
+trying: the table does not say."""
+_ROWS_OF = {kernel: rows for rows, kernels in _KERNELS_ALONG.items() for kernel in kernels.split()}
 
 
 def row_counts(figures: Figures) -> Floats:

@@ -2,11 +2,12 @@
 
 import pytest
 
+import npusim
 from npusim.cli.program import run
 from npusim.errors import ConfigError
 from npusim.magnas.fit import MagnasFit
 from npusim.magnas.suite import figures_of, predicted, problem_of, shipped_figures
-from npusim.validation import load_suite, validate
+from npusim.validation import load_suite
 
 ROW = "{name: mine, stem: D, grapher: GGGGGGGG, ffn: DDDDGDDD, cls: D, latency_ms: 20, energy_mj: 200}"
 
@@ -63,4 +64,4 @@ def test_the_fit_predicts_what_the_suite_does():
 
 @pytest.mark.slow
 def test_all_figures_are_within_the_limit():
-    assert validate(["magnas"]).ok
+    assert npusim.validate(["magnas"]).ok
