@@ -10,10 +10,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.measure import Measurement
 from rich.text import Text
 
-from npusim.explore import SweepResult
 from npusim.explore.fronts import Front
 from npusim.explore.search import SearchResult
 from npusim.explore.sensitivity import Influence
+from npusim.explore.sweep import SweepResult
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
 from npusim.reporting.engineering import engineering
