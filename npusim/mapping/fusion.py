@@ -249,8 +249,8 @@ def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, 
             is_view = _is_made_on(group.device, op, graph, device, unit)
         elif group.unit is Unit.DMA:
             schedule = soc.array_devices[group.device].schedule
-            makers = {device[w.name] for w in map(graph.writer, op.inputs) if w is not None}
-            is_here = listed_as(op) in schedule.in_place_ops and makers <= {"", group.device}
+            sources = {device[w.name] for w in map(graph.writer, op.inputs) if w is not None}
+            is_here = listed_as(op) in schedule.in_place_ops and sources <= {"", group.device}
             if is_here and _fits(op, graph, float(schedule.in_place_alignment)):
                 is_copied = not returned.isdisjoint(op.outputs)
                 is_view = _joins(op, graph, unit, returned) if op.type == "Concat" else not is_copied

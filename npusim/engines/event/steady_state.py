@@ -51,7 +51,7 @@ class Window(NamedTuple):
 def simulate_folded(
     build: Callable[[Callable[[int], int]], Program], rates: TransferRates
 ) -> tuple[Program, EventLog, Any]:
-    """Run one inference with equal steps folded, of a program built for some turns by number of the operator.
+    """Simulate one inference whose equal steps are folded; `build` maps turns by operator to a program.
 
     Returns
     -------
