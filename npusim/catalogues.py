@@ -20,7 +20,6 @@ class Listing(Document):
     """A catalogue as a document."""
 
     schema_: Literal["npusim.list/1"] = Field("npusim.list/1", alias="schema")
-    """Version of this document."""
     catalogue: Literal["socs", "workloads", "techniques", "ops", "suites", "spaces"]
     """What is listed."""
     entries: list[Entry]
@@ -150,7 +149,6 @@ CATALOGUES: Mapping[str, Callable[[], list[Entry]]] = {
     "suites": suites,
     "spaces": spaces,
 }
-"""Who fills which catalogue."""
 
 
 def listing(catalogue: str) -> Listing:

@@ -133,7 +133,6 @@ class Calibration(Section):
 
 
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
-"""Any device, by its `kind`."""
 
 _LONGEST_PATTERN = 200
 _DeviceT = TypeVar("_DeviceT", Npu, Cpu, Gpu, Accelerator)

@@ -106,9 +106,7 @@ class Table:
     """A table of values."""
 
     file: str
-    """The file, as messages name it."""
     lines: list[int]
-    """The line of each row."""
     columns: dict[str, list[float | str]]
     """Values by column, one entry per row."""
     skipped: tuple[str, ...]

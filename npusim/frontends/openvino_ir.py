@@ -144,17 +144,14 @@ def _read(path: Path) -> tuple[Any, ModelStructure]:
         missing, reason = _NO_RULE.search(str(error)), _reason(error)
         remedy = "mend that operator" if reason.startswith("operator ") else _remedy(path)
         if missing:
-            reason = _unread(missing[1], structure)
+            first = missing[1].split(",")[0].strip().partition("-")[0]  # listed as `domain.Type-version`
+            domain, _, kind = first.rpartition(".")
+            node = next((n for n in structure.nodes if (n.domain, n.type) == (domain, kind)), None)
+            reason = (
+                f"{node.label} is unknown to OpenVINO" if node else f"OpenVINO has no operator {missing[1]}"
+            )
             remedy = "export it with operators that OpenVINO reads, of the domains ai.onnx and com.microsoft"
         raise ModelFileError(str(path), f"cannot be read as a model: {reason}", remedy) from None
-
-
-def _unread(types: str, structure: ModelStructure) -> str:
-    """Name the operator that OpenVINO has no rule for; `types` are listed as `domain.Type-version`."""
-    first = types.split(",")[0].strip().partition("-")[0]
-    domain, _, kind = first.rpartition(".")
-    node = next((n for n in structure.nodes if (n.domain, n.type) == (domain, kind)), None)
-    return f"OpenVINO has no operator {types}" if node is None else f"{node.label} is unknown to OpenVINO"
 
 
 def _result_shapes(model: Any, suffix: str) -> dict[str, tuple[int, ...]]:

@@ -268,7 +268,6 @@ WRITERS: Mapping[str, WriteRule] = {
     "RegionYolo": _region,  # its anchors are not known
     "DetectionOutput": _detection,  # its thresholds are not known
 }
-"""How each type that can be written is written."""
 
 TIMING_ONLY = ("Slice", "Interpolate", "RegionYolo", "DetectionOutput")
 """Types whose nodes take the operator's time, and compute other values."""

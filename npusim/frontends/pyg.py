@@ -44,7 +44,6 @@ _ADVICE_SELF_LOOPS = (
 _SIZED = re.compile(
     "aten::(zeros|ones|full|empty|arange|expand|view|reshape|repeat|narrow|repeat_interleave|split_with_sizes)"
 )
-"""Operators of torch that take sizes."""
 _ARITHMETIC = re.compile(
     "aten::(Int|IntImplicit|ScalarImplicit|item|add|sub|mul|floor_divide|div)|prim::(NumToTensor|ListConstruct)"
 )

@@ -95,7 +95,6 @@ class AccuracyReport(Document):
     """Accuracy of trained models on real data under stacks of techniques."""
 
     schema_: Literal["npusim.accuracy/1"] = Field("npusim.accuracy/1", alias="schema")
-    """Version of this document."""
     training: Training | None
     """How the models were trained; null for a user's trained module."""
     results: list[StackAccuracy]

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -134,12 +134,9 @@ def judge(
 
 def training_of(recipe: Recipe) -> Training:
     """Return the settings of a training for a document."""
-    return Training(
-        learning_rate=recipe.learning_rate,
-        weight_decay=recipe.weight_decay,
-        epochs=recipe.epochs,
-        torch=torch.__version__,
-    )
+    settings = asdict(recipe)
+    del settings["seed"]
+    return Training(**settings, torch=torch.__version__)
 
 
 def outputs_of(instance: ModelInstance, numbers: str) -> Scores:

@@ -121,7 +121,9 @@ def model_instance(
 ) -> ModelInstance:
     """Return the floating-point module of a graph."""
     capacity = graph.tensors["x"].shape[0]
-    masking = _masking_of(spec, stack)
+    masking = _form_of(stack, "masking", "select")
+    if masking == "arithmetic" and spec.model not in ("gat", "sage-max"):
+        masking = "select"
     view = _view_of(spec, stack, data, capacity, masking, seed)
     features = np.zeros((capacity, data.features), dtype=np.float32)
     features[: data.nodes] = data.x
@@ -129,12 +131,6 @@ def model_instance(
         features = stored(features, triangle=False, compressed=True)
     module = _module(spec, data, view, masking, _form_of(stack, "scores", "pairs"))
     return ModelInstance(module, {"x": torch.from_numpy(features), **view.example})
-
-
-def _masking_of(spec: GnnSpec, stack: Stack) -> str:
-    """Return the masking of absent neighbours: that of the last technique with one."""
-    masking = _form_of(stack, "masking", "select")
-    return masking if masking != "arithmetic" or spec.model in ("gat", "sage-max") else "select"
 
 
 def _form_of(stack: Stack, key: str, default: str) -> str:

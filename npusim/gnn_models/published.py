@@ -62,4 +62,3 @@ def _spread(model: str, figure: KeyedFigure, accuracies: list[float]) -> str:
 
 
 FIGURES = PublishedAccuracies()
-"""The predictor of the suite `accuracy`."""

@@ -74,7 +74,6 @@ class GraphDifference(Document):
     MAIN_TABLE: ClassVar[str] = "changed"
 
     schema_: Literal["npusim.graph-difference/1"] = Field("npusim.graph-difference/1", alias="schema")
-    """Version of this document."""
     workload: str
     """Name of the network."""
     before: GraphTotals

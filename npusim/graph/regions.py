@@ -57,7 +57,6 @@ _SAID = {
     "activation": Phase.ACTIVATION,
     "readout": Phase.ACTIVATION,
 }
-"""Phases by the last part of a region."""
 _EDGE_ROLES = frozenset({Role.EDGES, Role.ADJACENCY, Role.NORM, Role.MASK})
 
 
@@ -106,14 +105,13 @@ def preprocessing(graph: Graph) -> frozenset[str]:
     GraNNite counts such a Greater among the GNN's operators (Fig. 5); handing its result over saves nothing.
     """
     structural = graph.structural
-    return frozenset(
-        op.name for op in graph if structural.issuperset(op.outputs) and not _conditions_select(graph, op)
-    )
-
-
-def _conditions_select(graph: Graph, op: Operator) -> bool:
-    readers = graph.readers(op.outputs[0])
-    return op.family is Family.COMPARE and bool(readers) and all(r.family is Family.SELECT for r in readers)
+    names = set()
+    for op in graph:
+        read_by = {reader.family for reader in graph.readers(op.outputs[0])}
+        is_condition = op.family is Family.COMPARE and read_by == {Family.SELECT}
+        if structural.issuperset(op.outputs) and not is_condition:
+            names.add(op.name)
+    return frozenset(names)
 
 
 def regions(graph: Graph) -> Mapping[str, Region]:

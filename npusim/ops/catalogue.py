@@ -20,12 +20,12 @@ from npusim.ops.operator import (
     OpType,
     RowUse,
     Settings,
+    Tensor,
     Tensors,
     Work,
     WorkRule,
     element_work,
 )
-from npusim.ops.tensor import Tensor
 
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape]

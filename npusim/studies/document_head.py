@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
-
 from npusim.documents import Document, Part
 
 Interval = tuple[float, float]
@@ -33,8 +31,6 @@ class RestsOn(Part):
 class OnMachine(Document):
     """A network on a SoC."""
 
-    schema_: str = Field("", alias="schema")
-    """Version of this document."""
     workload: str
     """Name of the network."""
     soc: str

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 
 SearchMethod = Literal["nsga2", "random"]
-"""NSGA-II, or placements drawn at random."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,6 @@ class _Search:
 
     scenario: Scenario
     techniques: list[Technique]
-    """Techniques to choose from."""
     times: dict[str, float] = field(default_factory=dict)
 
     def result(self) -> FittingStacks:

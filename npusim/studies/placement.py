@@ -67,7 +67,6 @@ class Profile:
     device: str
     """Class of device: npu, cpu, gpu."""
     chip: str
-    """Name of the chip."""
     row: str
     """Where the times stand."""
     operators: tuple[OperatorTime, ...]
@@ -152,7 +151,6 @@ def place(
 _Nodes = tuple[int, ...]
 """Device of each node, or nodes of a unit."""
 _NOWHERE = dict.fromkeys(("latency_s", "throughput_per_s", "energy_j"))
-"""Figures of a device that cannot run the network."""
 
 
 def _splits(

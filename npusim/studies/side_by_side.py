@@ -103,7 +103,6 @@ class Comparison(Document):
     """Runs side by side; SI units throughout."""
 
     schema_: Literal["npusim.compare/1"] = Field("npusim.compare/1", alias="schema")
-    """Version of this document."""
     differ_in: Kind
     """What differs from run to run."""
     runs: list[ComparedRun]
@@ -166,7 +165,13 @@ def kind_of(thing: Any) -> Kind:
     text = str(thing)
     ending = Path(text).suffix
     if ending in (".yaml", ".yml"):
-        return "soc" if _SOC_FILE.search(_text_of(text)) else "network"
+        try:
+            with open(text, encoding="utf-8", errors="replace") as file:
+                begin = file.read(100_000)  # the loader says what is wrong with it
+        except OSError as error:
+            remedy = "give the path of a YAML file"
+            raise FileError(text, f"cannot be read ({error.strerror})", remedy) from None
+        return "soc" if _SOC_FILE.search(begin) else "network"
     if ending == ".json":
         return "estimate"
     if ending in (".xml", ".onnx") or text in workload_names():
@@ -179,15 +184,6 @@ def kind_of(thing: Any) -> Kind:
     known = [*workload_names(), *soc_names(), *techniques]
     files = "or a file: .yaml, .xml, .onnx, or .json of `npusim estimate`"
     raise UnknownNameError("network, SoC or technique stack", text, known, files)
-
-
-def _text_of(path: str) -> str:
-    """Return the begin of a file, to see what it describes; the loader says what is wrong with it."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(100_000)
-    except OSError as error:
-        raise FileError(path, f"cannot be read ({error.strerror})", "give the path of a YAML file") from None
 
 
 def _differing(groups: Mapping[Kind, Sequence[Any]]) -> Kind:

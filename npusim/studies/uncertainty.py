@@ -123,7 +123,9 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     if soc.calibration is not None:
         errors, shares = _model_errors(soc.calibration, mapped)
         numbers += errors
-    normals = _normals(samples, len(numbers), seed)
+    ranks = (latin_hypercube(samples, len(numbers), seed) * samples).astype(np.int64)
+    quantiles = np.array([NormalDist().inv_cdf((i + 0.5) / samples) for i in range(samples)])
+    normals = quantiles[ranks]  # standard normal deviates [samples, numbers]
     if soc.calibration is not None:
         _correlate(normals, numbers, soc.calibration)
     latency, interval = (np.empty((len(mapped), samples)) for _ in range(2))
@@ -216,13 +218,6 @@ def latin_hypercube(samples: int, dimensions: int, seed: int) -> Any:
     points = (np.stack(columns, axis=1) + 0.5) / samples if columns else np.empty((samples, 0))
     points.setflags(write=False)
     return points
-
-
-def _normals(samples: int, dimensions: int, seed: int) -> Any:
-    """Return standard normal deviates, shape (samples, dimensions): a column visits every quantile once."""
-    ranks = (latin_hypercube(samples, dimensions, seed) * samples).astype(np.int64)
-    normal = NormalDist()
-    return np.array([normal.inv_cdf((i + 0.5) / samples) for i in range(samples)])[ranks]
 
 
 def _quantiles(values: Any) -> tuple[float, float]:

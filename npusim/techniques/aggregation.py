@@ -11,7 +11,7 @@ from typing import Any
 
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Role
-from npusim.ops.tensor import GRANULE
+from npusim.ops.operator import GRANULE
 from npusim.techniques.preprocessing import Rewriter, nodes_of, value_numbers
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Role, Tensor, TensorKind
-from npusim.ops.tensor import GRANULE
+from npusim.ops.operator import GRANULE
 from npusim.techniques.precompute import normalised_matrices
 from npusim.techniques.preprocessing import nodes_of
 from npusim.techniques.technique import EdgeData, Parameters, Stage, Technique

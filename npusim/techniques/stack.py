@@ -21,8 +21,7 @@ from npusim.locate import resource
 from npusim.ops import DType
 from npusim.plugins import Registry
 from npusim.techniques.graphsplit import GRAPHSPLIT
-from npusim.techniques.grax2 import GRAX2
-from npusim.techniques.masking import EFFOP, GRAX1, GRAX3
+from npusim.techniques.masking import EFFOP, GRAX1, GRAX2, GRAX3
 from npusim.techniques.nodepad import NODEPAD
 from npusim.techniques.precompute import GRAD, PREG, STAGR
 from npusim.techniques.quantgr import QUANTGR
@@ -66,7 +65,6 @@ def technique_with(**traits: object) -> Technique:
 
 
 NONE = "none"
-"""Text of the empty stack."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ DEFAULT_KIND = GNN.name
 """Kind of a file that names none."""
 
 KINDS = Registry("npusim.workloads", "workload kind", WorkloadKind)
-"""Every kind of workload by name."""
 
 for _kind in (GNN, CNN, TRANSFORMER):
     KINDS.register(_kind)

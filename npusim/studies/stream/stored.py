@@ -136,7 +136,6 @@ class StorePlan:
     """Batch sizes and limits of a study of stored features."""
 
     roots: Sequence[int]
-    """Batch sizes."""
     stored: Sequence[float] = (1.0,)
     """Shares of visited roots that are stored."""
     age_limit: int | None = None

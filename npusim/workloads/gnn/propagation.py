@@ -12,8 +12,16 @@ from dataclasses import dataclass, field, replace
 
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.ops import DType, Role
-from npusim.workloads.gnn.layers import activation, edge_list, finish_layer, linear, start
-from npusim.workloads.gnn.models import Aggregate, mean_along, normalised_sum
+from npusim.workloads.gnn.models import (
+    Aggregate,
+    activation,
+    edge_list,
+    finish_layer,
+    linear,
+    mean_along,
+    normalised_sum,
+    start,
+)
 from npusim.workloads.gnn.spec import Batch, GnnSpec, Layer, Support, overflow_share, support_of
 
 

@@ -319,7 +319,6 @@ EQUATION_1: tuple[Model, ...] = ("sage-concat", "mixhop", "jk", "sign", "sgc")
 _ONE_LAYER = ("sign", "sgc")
 _WITH_POWER = ("mixhop", "sign", "sgc")
 _POWER = 2
-"""Default of `power`."""
 
 FORMS: dict[str, tuple[Form, ...]] = {
     "gcn": ("edges", "dense", "csr"),
@@ -345,7 +344,6 @@ _OWNERS: dict[str, tuple[str, ...]] = {
     "channels": EQUATION_1,
     "batch": ("sage-concat",),
 }
-"""Models that have a key."""
 
 
 class GnnSpec(WorkloadSpec):
