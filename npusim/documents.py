@@ -1,7 +1,5 @@
 """JSON documents that npusim writes: schema, reading, writing, tables, display."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Reads files up to a stated size; writes a file whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

@@ -1,7 +1,5 @@
 """CPUs and GPUs by their roofline, and what all devices share: names, hints, states, packed weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 

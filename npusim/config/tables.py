@@ -1,7 +1,5 @@
 """CSV tables with a header: every value is checked against its column, and errors name its line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

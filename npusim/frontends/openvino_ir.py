@@ -1,7 +1,5 @@
 """Import of an OpenVINO IR or ONNX file as an operator graph."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -3,8 +3,6 @@
 The inverse of reading settings (`npusim.ops.Settings`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

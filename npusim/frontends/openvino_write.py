@@ -8,8 +8,6 @@ Eight-bit numbers are signed and symmetric: 256 levels between -1 and 1, or over
 values.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile

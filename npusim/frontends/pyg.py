@@ -1,7 +1,5 @@
 """Import of a PyTorch or PyTorch Geometric module as an operator graph, by tracing."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import runpy

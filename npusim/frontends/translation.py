@@ -1,7 +1,5 @@
 """Translation of an `openvino.Model` to an operator graph, with constant folding."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

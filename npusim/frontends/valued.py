@@ -1,7 +1,5 @@
 """A network with its numbers: constants, examples of inputs, and what techniques prepare of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

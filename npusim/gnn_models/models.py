@@ -5,8 +5,6 @@ stack. GraphSplit, GraSp, SymG and CacheG change no number: they place operators
 formats of GraSp and SymG are applied here: zero-value compression (ZVC) and the lower triangle.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ A network by Eq. 1 has branches of powers of the adjacency; a GCN has one branch
 has narrower weights, and a branch that reads fewer channels picks them by index.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 

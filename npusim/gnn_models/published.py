@@ -1,7 +1,5 @@
 """Published accuracies and the accuracies of models trained here: predictor of the suite `accuracy`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path

@@ -28,7 +28,7 @@ from npusim.graph import Phase
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario, is_module, name_of
 from npusim.studies.comparison import Variant
-from npusim.studies.document_head import Interval, OnMachine, RunConditions, head_of
+from npusim.studies.document_head import Interval, Notes, OnMachine, RunConditions, head_of
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, Draws
 from npusim.studies.whatif import compared
@@ -122,8 +122,7 @@ class Advice(RunConditions, OnMachine):
     """Answers of the stacks that were compared, fastest first, up to the one to try; may be empty."""
     file: str | None = None
     """File that holds the network under the stack to try; null where none was asked for."""
-    notes: list[str]
-    """What one should know before believing a row."""
+    notes: Notes
     conclusion: str
     """One sentence: what to do."""
 

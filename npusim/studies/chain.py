@@ -3,8 +3,6 @@
 Placements of the blocks are written as letters, a letter a device, as in Table 3 of MaGNAS.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The technique stacks that fit a network: all that are legal, stacked greedily by what they gain."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum

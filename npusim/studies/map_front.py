@@ -1,7 +1,5 @@
 """Pareto-optimal placements of blocks, layers or operators in latency and energy, and operating points."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Intervals draw such machines at random; a calibration moves them until they agre
 (fusion, residency, placement) stay as they were mapped; the tiling is searched again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args

@@ -1,14 +1,12 @@
 """The documents of placements: the best one, and those that are Pareto-optimal in latency and energy."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field
 
 from npusim.documents import Part
 from npusim.mapping import Granularity
-from npusim.studies.document_head import RunConditions, UnderStack
+from npusim.studies.document_head import DramBytes, Energy, Latency, PackageEnergy, RunConditions, UnderStack
 
 
 class DeviceCost(Part):
@@ -112,10 +110,8 @@ class Placement(RunConditions, UnderStack):
     """Time of an inference, in s, as `npusim estimate` has it."""
     throughput_per_s: float
     """Inferences per second."""
-    energy_j: float
-    """Energy of an inference, in J."""
-    dram_bytes: float
-    """Bytes moved to and from DRAM."""
+    energy_j: Energy
+    dram_bytes: DramBytes
     transfer_bytes: float
     """Bytes that pass from one device to another."""
     switches: int
@@ -135,10 +131,8 @@ class PlacedChain(Part):
 
     mapping: str
     """A letter a block, in order; of a Vision GNN stem, graphers, FFNs and head, separated by `/`."""
-    latency_s: float
-    """Time of an inference, in s."""
-    energy_j: float
-    """Energy of the package for one inference, in J."""
+    latency_s: Latency
+    energy_j: PackageEnergy
     power_w: float
     """Mean power of the package, in W."""
     transitions: int
@@ -154,10 +148,8 @@ class AloneOn(Part):
 
     device: str
     """The device."""
-    latency_s: float
-    """Time of an inference, in s."""
-    energy_j: float
-    """Energy of the package for one inference, in J."""
+    latency_s: Latency
+    energy_j: PackageEnergy
 
 
 class MapFront(UnderStack):

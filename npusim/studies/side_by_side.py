@@ -1,7 +1,5 @@
 """Networks, SoCs or technique stacks side by side: totals with ratios, and operator by operator."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +15,7 @@ from npusim.engines.estimate import EnergyByPart, Estimate, OperatorCost
 from npusim.errors import ConfigError, FileError, UnknownNameError
 from npusim.metrics import METRICS
 from npusim.scenario import Scenario, name_of
+from npusim.studies.document_head import DramBytes, Techniques
 from npusim.techniques import Stack, technique_names
 from npusim.workloads import workload_names
 
@@ -43,8 +42,7 @@ class OperatorInRun(Part):
     """Its part of the latency, in s; null with several requests in flight."""
     energy_j: float
     """Energy of its work, beyond idle power, in J."""
-    dram_bytes: float
-    """Bytes moved to and from DRAM."""
+    dram_bytes: DramBytes
     bound: str
     """What it waits for."""
 
@@ -73,8 +71,7 @@ class ComparedRun(Part):
     """Name of the network."""
     soc: str
     """Name of the SoC."""
-    techniques: str
-    """Canonical technique stack."""
+    techniques: Techniques
     engine: str
     """Engine that made the estimate."""
     hint: str

@@ -1,7 +1,5 @@
 """Intervals: the estimate repeated on many machines that the data sheet's uncertainties allow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -3,8 +3,6 @@
 `rewritings` reports patterns that no technique can rewrite, and how to write the model instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any

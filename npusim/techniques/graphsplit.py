@@ -1,7 +1,5 @@
 """GraphSplit: preprocessing with its control flow goes to the CPU, the rest to the NPU."""
 
-from __future__ import annotations
-
 from npusim.graph import Editor, Graph
 from npusim.ops import Annotation, Family
 from npusim.techniques.preprocessing import preprocessing_operators

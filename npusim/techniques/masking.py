@@ -1,7 +1,5 @@
 """EffOp and GrAx1 to GrAx3: arithmetic with masks and scores replaces control flow on the DSPs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any

@@ -1,7 +1,5 @@
 """NodePad: the model is compiled for more nodes than the graph has, so that the graph can grow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, Any
 

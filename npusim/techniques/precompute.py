@@ -1,7 +1,5 @@
 """StaGr, GrAd and PreG: precomputed masks, matrices and edge weights replace preprocessing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """QuantGr: symmetric static int8 for weights, activations and masks of the MAC grid's operators."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from enum import StrEnum
 

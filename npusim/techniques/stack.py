@@ -3,8 +3,6 @@
 `workloads/stacks.yaml` holds named stacks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

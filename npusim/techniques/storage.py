@@ -4,8 +4,6 @@ GraSp compresses zeros (a bitmap and the non-zeros), SymG stores a symmetric nor
 CacheG keeps a matrix that several layers read in SRAM.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from npusim.graph import Editor, Graph

@@ -1,7 +1,5 @@
 """A technique: name, explanation, traits, parameters, legality and rewrite."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Workload kinds, and from the name of a workload, its file or a model file to the operator graph."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, partial, reduce

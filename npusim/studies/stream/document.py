@@ -1,13 +1,11 @@
 """The document of a stream: what each way to keep up with a changing graph costs in all."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field
 
 from npusim.documents import Part
-from npusim.studies.document_head import UnderStack
+from npusim.studies.document_head import Notes, UnderStack
 from npusim.studies.stream.stored import StoredFeatures
 
 Name = Literal["recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"]
@@ -123,8 +121,7 @@ class Followed(UnderStack):
     """Inferences between updates at which padding costs what it saves; null where padding is free."""
     capacities: list[CapacityCost]
     """Pad and mask with other capacities."""
-    notes: list[str]
-    """What one should know before believing a row."""
+    notes: Notes
     stored_features: StoredFeatures | None = None
     """Batches of target nodes with stored hidden features; null where none were asked for."""
     conclusion: str

@@ -1,7 +1,5 @@
 """Stream of graph updates: recompile, pad and mask, keep several versions, or infer in mini-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace

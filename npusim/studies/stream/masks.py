@@ -4,8 +4,6 @@ Which entries change follows from the model: a GCN's norm holds the degrees of b
 changes the rows and columns of its ends; an attention mask changes in the two entries of the edge alone.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from npusim.arch import Soc

@@ -5,8 +5,6 @@ An update takes `update_s` and an inference `latency_s`, one after the other, so
 them is the upper envelope of these lines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 

@@ -5,8 +5,6 @@ stored beforehand, those of visited roots up to an age limit. A neighbour with s
 further neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

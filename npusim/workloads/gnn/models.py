@@ -6,8 +6,6 @@ Gather and delivered by a Scatter, both slow on an NPU; PyTorch Geometric models
 compressed rows is what a library for sparse matrices multiplies on a CPU or GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -5,8 +5,6 @@ A dense layer gives the classes, except in SGC. In a batch, each layer works on 
 needs, and hidden features of visited nodes are read from a store.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
