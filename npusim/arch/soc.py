@@ -317,14 +317,13 @@ class Soc(Section):
         with_tiles_for = {path[:2] for path in paths if path[2:3] == ("tiles_for",)}
         model = base
         for path in paths:
-            if (
-                path[2:] in _TILES
-                and path[:2] not in with_tiles_for
-                and isinstance(base.devices.get(path[1]), Npu)
-            ):
+            npu = base.devices.get(path[1]) if len(path) > 2 else None
+            if not isinstance(npu, Npu):
+                continue
+            if path[2:] in _TILES and path[:2] not in with_tiles_for:
                 _forget_tiles_for(data["devices"][path[1]], path[2])
-            npu = base.devices.get(path[1]) if len(path) > 4 and path[2:4] == ("dsp", "kernels") else None
-            if isinstance(npu, Npu) and path[4] in library_generations(npu.dsp.library):
+            of_kernel = len(path) > 4 and path[2:4] == ("dsp", "kernels")
+            if of_kernel and path[4] in library_generations(npu.dsp.library):
                 kernels = data["devices"][path[1]]["dsp"]["kernels"]
                 generation = library_generation(npu.dsp.library, path[4])
                 dumped = generation.model_dump(mode="json", exclude={"schema_name"}, exclude_unset=True)

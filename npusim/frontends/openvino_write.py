@@ -263,20 +263,6 @@ class UnmeasurableError(UnwritableError):
     """A graph with a technique that only a compiler can apply, and no model file can hold."""
 
 
-def _refuse_annotations(graph: Graph) -> None:
-    """Raise an `UnmeasurableError` where a graph needs what only a compiler can do.
-
-    A device would run the graph without it, and its time would count as the time of the whole stack.
-    """
-    annotations = {annotation for tensor in graph.tensors.values() for annotation in tensor.annotations}
-    if annotations:
-        what = " or ".join(annotation for annotation in Annotation if annotation in annotations)
-        raise UnmeasurableError(
-            f"{graph.name} with {graph.techniques} cannot be run on a real device: no model file can ask for "
-            f"{what}; measure the stack without it"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """What a network really computes with."""
@@ -313,7 +299,13 @@ def model_of_graph(graph: Graph, seed: int = 0, numbers: Numbers | None = None) 
         if op.repeats > 1:
             problem = f"operator {op.name!r} runs {op.repeats} times; loops cannot be written"
             raise UnwritableError(f"{graph.name}: {problem}")
-    _refuse_annotations(graph)
+    annotations = {annotation for tensor in graph.tensors.values() for annotation in tensor.annotations}
+    if annotations:  # a device would run the graph without it, and the time would count for the whole stack
+        what = " or ".join(annotation for annotation in Annotation if annotation in annotations)
+        raise UnmeasurableError(
+            f"{graph.name} with {graph.techniques} cannot be run on a real device: no model file can ask for "
+            f"{what}; measure the stack without it"
+        )
     return _Writing(graph, seed, numbers).model()
 
 
@@ -406,9 +398,8 @@ class _Writing:
 
     def _number(self, value: float) -> Any:
         """Return a number in the format that carries 8-bit numbers."""
-        number = np.float32(value)
-        is_single = self.carrier == "f32"
-        return number if is_single else self.ops.convert(self.ops.constant(number), self.carrier)
+        number = self.ops.constant(np.float32(value))
+        return number if self.carrier == "f32" else self.ops.convert(number, self.carrier)
 
     def _rounded(self, node: Any, tensor: str) -> Any:
         """Return a FakeQuantize of a floating-point node to the range of a tensor."""
@@ -418,8 +409,7 @@ class _Writing:
 
     def _dequantized(self, node: Any, tensor: str) -> Any:
         """Return the real numbers that bytes stand for: Convert and Multiply, which devices fold."""
-        scale = self.ops.constant(np.float32(self._range(tensor) / _LARGEST))
-        scale = self.ops.convert(scale, self.carrier) if self.carrier != "f32" else scale
+        scale = self._number(self._range(tensor) / _LARGEST)
         return self.ops.multiply(self.ops.convert(node, self.carrier), scale)
 
     def _operator(self, op: Operator) -> None:

@@ -257,11 +257,7 @@ class Graph:
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.name, [*self.tensors.values()], [*self.operators.values()], self.outputs)
-        fields: dict[str, Any] = {
-            "structure": self.structure,
-            "techniques": self.techniques,
-            "meta": self.meta,
-        }
+        fields: dict[str, Any] = {name: getattr(self, name) for name in ("structure", "techniques", "meta")}
         return partial(Graph, **fields, prepared=dict(self.prepared)), parts
 
     @cached_property

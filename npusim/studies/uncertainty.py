@@ -94,10 +94,10 @@ def method_of(soc: Soc, samples: int, seed: int) -> str:
     return method
 
 
-def with_interval(estimate: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
+def with_interval(estimate: Estimate, mapped: Mapped) -> Estimate:
     """Return an estimate with the 90 % interval of its latency, as `draw` finds it."""
-    bounds = draw([mapped], samples, seed).latency_interval(0)
-    notes = [*estimate.provenance["notes"], method_of(mapped.soc, samples, seed)]
+    bounds = draw([mapped]).latency_interval(0)
+    notes = [*estimate.provenance["notes"], method_of(mapped.soc, SAMPLES, seed=0)]
     provenance = {**estimate.provenance, "notes": notes}
     return estimate.model_copy(update={"latency_interval_s": bounds, "provenance": provenance})
 

@@ -163,7 +163,7 @@ def _enters_softmax(graph: Graph, name: str) -> bool:
 
 
 def _grax1(graph: Graph, _: NoParameters) -> Graph:
-    """Mask the softmax of an attention by an addition alone.
+    """The attention's mask is one addition of 0 or -1e4, without the multiplication by the 0/1 mask.
 
     EffOp multiplies each score by 0 or 1 and adds the mask. The score of an absent edge is small compared
     with -1e4, so the softmax gives 0 without the multiplication, a pass over N x N elements that the grid
@@ -182,7 +182,6 @@ def _grax1(graph: Graph, _: NoParameters) -> Graph:
 
 GRAX1 = Technique(
     name="grax1",
-    summary="The attention's mask is one addition of 0 or -1e4, without the multiplication by the 0/1 mask.",
     numerics="No change with -1e4; masks weaker than -10 let absent edges through (-29 points at -5).",
     rewrite=_grax1,
     stage=Stage.OPERATORS,
@@ -225,7 +224,7 @@ def _hint(graph: Graph) -> str:
 
 
 def _grax3(graph: Graph, parameters: Grax3Parameters) -> Graph:
-    """Replace masked maxima over neighbours by a product with the mask and a pooling.
+    """SAGE-max multiplies gathered neighbours [N, K, F] by their 0/1 mask and max-pools over them.
 
     The maximum over neighbours is a loop with a condition: does this neighbour exist? Multiplying by the mask
     sets missing ones to 0, and pooling takes the largest of K, both without a condition. Features after a
@@ -262,7 +261,6 @@ def _pool(editor: Rewriter, values: str, shape: tuple[int, ...]) -> str:
 
 GRAX3 = Technique(
     name="grax3",
-    summary="SAGE-max multiplies gathered neighbours [N, K, F] by their 0/1 mask and max-pools over them.",
     numerics="Exact if features are not negative (bit-exact on Cora); 90 % agreement on Gaussian features.",
     rewrite=_grax3,
     stage=Stage.OPERATORS,
@@ -342,7 +340,7 @@ def _as_column(graph: Graph, name: str) -> str | None:
 
 
 def _rewrite(graph: Graph, parameters: Grax2Parameters) -> Graph:
-    """Write sums of score vectors before their broadcast, or as a rank-2 product.
+    """Scores of all pairs from vectors: added before the broadcast, the source alone, or a rank-2 product.
 
     GAT adds a column and a row of scores to a square: a transpose, a broadcast and a LeakyReLU on N x N
     elements. Added before the broadcast, all of that works on vectors (`literal`), but each row of the
@@ -396,9 +394,6 @@ def _broadcast_after_activations(editor: Rewriter, graph: Graph, addition: Opera
 
 GRAX2 = Technique(
     name="grax2",
-    summary=(
-        "Scores of all pairs from vectors: added before the broadcast, the source alone, or a rank-2 product."
-    ),
     numerics="literal: attention is a uniform mean (+0.3 points on Cora, noise); source: 0.0; rank2: exact.",
     rewrite=_rewrite,
     stage=Stage.OPERATORS,

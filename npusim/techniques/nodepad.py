@@ -82,7 +82,7 @@ def _fields(
 
 
 def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
-    """Resize every dimension that counts nodes to the capacity.
+    """Every dimension that counts nodes becomes the capacity; the added rows are zeros.
 
     An NPU runs compiled shapes only. Compiled for a capacity, one binary serves every graph up to that size,
     without waiting for the compiler. The padding is computed and moved too: (3000 / 2708)^2 is 23 % more norm
@@ -98,7 +98,6 @@ def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
 
 NODEPAD = Technique(
     name="nodepad",
-    summary="Every dimension that counts nodes becomes the capacity; the added rows are zeros.",
     numerics="The same for the real nodes.",
     rewrite=_rewrite,
     check=_check,

@@ -18,12 +18,11 @@ from npusim.graph import Editor, Graph
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.plugins import Registry
-from npusim.techniques.graphsplit import GRAPHSPLIT
 from npusim.techniques.masking import EFFOP, GRAX1, GRAX2, GRAX3
 from npusim.techniques.nodepad import NODEPAD
 from npusim.techniques.precompute import GRAD, PREG, STAGR
 from npusim.techniques.quantgr import QUANTGR
-from npusim.techniques.storage import CACHEG, GRASP, SYMG
+from npusim.techniques.storage import CACHEG, GRAPHSPLIT, GRASP, SYMG
 from npusim.techniques.technique import Parameters, Technique
 
 TECHNIQUES = Registry("npusim.techniques", "technique", Technique)

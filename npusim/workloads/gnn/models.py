@@ -296,7 +296,12 @@ def build_sage(spec: GnnSpec, structure: GraphStructure) -> Graph:
     """
     edges = sampled_edges(structure, spec.neighbours)
     editor, x = start(spec, structure, sampled_edges=edges)
-    aggregate = _sage_aggregation(editor, spec, structure.nodes, edges)
+    if spec.form == "gathered":
+        aggregate = _gathered(editor, spec, structure.nodes, edges)
+    else:
+        listed = edge_list(editor, edges, (structure.nodes,) * 2, spec.dtype, loops=False)
+        is_maximum = spec.model == "sage-max"
+        aggregate = along_edges(listed, reduction="max") if is_maximum else mean_along(listed, spec.form)
     for layer, (_, width) in enumerate(spec.widths(structure.features, structure.classes)):
         combine, place = f"layer{layer}/combine", f"layer{layer}/aggregate"
         if spec.order == "transform_first":
@@ -310,19 +315,16 @@ def build_sage(spec: GnnSpec, structure: GraphStructure) -> Graph:
     return editor.finish()
 
 
-def _sage_aggregation(editor: Editor, spec: GnnSpec, nodes: int, edges: int) -> Aggregate:
-    if spec.form == "gathered":
-        return _gathered(editor, spec, nodes, edges)
-    listed = edge_list(editor, edges, (nodes, nodes), spec.dtype, loops=False)
-    return along_edges(listed, reduction="max") if spec.model == "sage-max" else mean_along(listed, spec.form)
-
-
 def mean_along(edges: EdgeList, form: str) -> Aggregate:
     """Return the mean over neighbours in a form: along the edges, or as a product with a matrix of them."""
     if form == "edges":
         return along_edges(edges, count=_counts(edges))
     if form == "dense":
-        return matrix_product(edges.editor, _mean_matrix(edges))
+        editor, adjacency, place = edges.editor, edges.matrix(), edges.place
+        count = editor.reduce("ReduceSum", adjacency, (1,), f"{place}/count", keep_dims=True)
+        fields = {"role": Role.NORM, "density": editor.tensors[adjacency].density}
+        norm = editor.eltwise("Divide", adjacency, count, f"{place}/norm", tensor=fields)
+        return matrix_product(editor, norm)
     return matrix_product(edges.editor, edges.compressed_rows(mean=True), compressed=True)
 
 
@@ -401,14 +403,6 @@ def matrix_product(editor: Editor, matrix: str, compressed: bool = False) -> Agg
     return aggregate
 
 
-def _mean_matrix(edges: EdgeList) -> str:
-    """Return the sampled adjacency, each row divided by its sum."""
-    editor, adjacency = edges.editor, edges.matrix()
-    count = editor.reduce("ReduceSum", adjacency, (1,), f"{edges.place}/count", keep_dims=True)
-    fields = {"role": Role.NORM, "density": editor.tensors[adjacency].density}
-    return editor.eltwise("Divide", adjacency, count, f"{edges.place}/norm", tensor=fields)
-
-
 def build_gat(spec: GnnSpec, structure: GraphStructure) -> Graph:
     """Build a GAT.
 
@@ -418,7 +412,10 @@ def build_gat(spec: GnnSpec, structure: GraphStructure) -> Graph:
     """
     editor, x = start(spec, structure)
     edges = edge_list(editor, structure.edges, (structure.nodes,) * 2, spec.dtype, loops=True)
-    present = _present(edges) if spec.form == "dense" else None
+    present = None
+    if spec.form == "dense":  # compared once: OpenVINO merges the layers' equal comparisons
+        zero = editor.constant(f"{PREPROCESS}/zero", (1, 1), edges.dtype, density=0.0)
+        present = editor.eltwise("Greater", edges.matrix(), zero, f"{PREPROCESS}/greater")
     rows = edges.compressed_rows() if spec.form == "csr" else None
     for layer, (_, width) in enumerate(spec.widths(structure.features, structure.classes)):
         heads = spec.heads if layer + 1 < spec.layers else 1
@@ -430,12 +427,6 @@ def build_gat(spec: GnnSpec, structure: GraphStructure) -> Graph:
         x = add_bias(editor, x, f"layer{layer}/aggregate")
         x = finish_layer(editor, x, layer, spec.layers, "Elu", alpha=1.0)
     return editor.finish()
-
-
-def _present(edges: EdgeList) -> str:
-    """Compare the adjacency with zero, once: OpenVINO merges the layers' equal comparisons."""
-    zero = edges.editor.constant(f"{PREPROCESS}/zero", (1, 1), edges.dtype, density=0.0)
-    return edges.editor.eltwise("Greater", edges.matrix(), zero, f"{PREPROCESS}/greater")
 
 
 def _dense_layer(editor: Editor, h: str, present: str, layer: int, heads: int) -> str:

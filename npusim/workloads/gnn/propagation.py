@@ -5,7 +5,6 @@ A dense layer gives the classes, except in SGC. In a batch, each layer works on 
 needs, and hidden features of visited nodes are read from a store.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from npusim.graph import Editor, Graph, GraphStructure
@@ -44,10 +43,19 @@ def build_propagation(spec: GnnSpec, structure: GraphStructure) -> Graph:
     results: list[str] = []
     for i, layer in enumerate(layers):
         if not _propagates(layer):
-            x = _classifier(editor, spec, results if spec.model == "jk" else results[-1:], layer)
+            editor.region = "classify"
+            if spec.model == "jk" and len(results) > 1:
+                x = editor.concat(results, 1, "classify/concat")
+            if spec.normalise:
+                x = editor.unary("NormalizeL2", x, "classify/normalise", axes=(1,))
+            x = linear(editor, x, layer.outputs, "classify")
         else:
             if support is not None and support.stored and i + 1 == len(support.edges):
-                x = _with_stored(editor, x, support, structure.nodes, spec.dtype)
+                # Rows of visited nodes come from the store of all nodes, behind the computed rows.
+                editor.region = "store"
+                table = editor.input("stored", (structure.nodes, editor.tensors[x].shape[1]), spec.dtype)
+                index = editor.input("stored_index", (support.stored,), DType.INT32)
+                x = editor.concat((x, editor.gather(table, index, "store/gather")), 0, "store/join")
             x = _LayerBuilder(editor, spec, f"layer{i}", aggregates[i], rows[i]).add(layer, x)
         if i + 1 < len(layers):
             x = activation(editor, "Relu", x, f"layer{i}/activation")
@@ -58,14 +66,6 @@ def build_propagation(spec: GnnSpec, structure: GraphStructure) -> Graph:
 
 def _propagates(layer: Layer) -> bool:
     return any(branch.order for branch in layer.branches)
-
-
-def _classifier(editor: Editor, spec: GnnSpec, results: Sequence[str], layer: Layer) -> str:
-    editor.region = "classify"
-    x = results[0] if len(results) == 1 else editor.concat(results, 1, "classify/concat")
-    if spec.normalise:
-        x = editor.unary("NormalizeL2", x, "classify/normalise", axes=(1,))
-    return linear(editor, x, layer.outputs, "classify")
 
 
 @dataclass
@@ -190,11 +190,3 @@ def _notes(batch: Batch, support: Support, structure: GraphStructure, layers: in
         batches = -(-round(structure.test_share * structure.nodes) // batch.roots)
         notes.append(f"batch: {batches} batches answer for all test nodes")
     return notes
-
-
-def _with_stored(editor: Editor, x: str, support: Support, nodes: int, dtype: DType) -> str:
-    """Append the rows of visited nodes, gathered from the store of all nodes, to the computed rows."""
-    editor.region = "store"
-    table = editor.input("stored", (nodes, editor.tensors[x].shape[1]), dtype)
-    index = editor.input("stored_index", (support.stored,), DType.INT32)
-    return editor.concat((x, editor.gather(table, index, "store/gather")), 0, "store/join")
