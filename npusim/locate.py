@@ -45,11 +45,8 @@ def _data_root_of(package: Path) -> Path:
         project = {}
     if project.get("project", {}).get("name") == "npusim":  # not a site-packages with some `configs` in it
         return package.parent
-    raise FileError(
-        str(shipped),
-        f"npusim's data files are missing, and {package.parent} is no checkout of it",
-        "install npusim again",
-    )
+    problem = f"npusim's data files are missing, and {package.parent} is no checkout of it"
+    raise FileError(str(shipped), problem, "install npusim again")
 
 
 def resource(*parts: str) -> Path:

@@ -420,13 +420,9 @@ def _refuse_unknown_points(points: Mapping[str, Mapping[str, str]], sections: Ma
 def _known_point(override: Override, points: Mapping[str, Any], owner: str) -> dict[str, Any]:
     """Return what the operating point that an override names sets."""
     if override.value not in points:
-        name = str(override.value)
-        raise ConfigError(
-            f"the unknown operating point `{name}`",
-            file=override.origin,
-            allowed=", ".join(points) if points else f"none: {owner} has no operating points",
-            suggestion=nearest(name, points),
-        )
+        found, meant = f"the unknown operating point `{override.value}`", nearest(str(override.value), points)
+        allowed = ", ".join(points) or f"none: {owner} has no operating points"
+        raise ConfigError(found, file=override.origin, allowed=allowed, suggestion=meant)
     return dict(points[override.value])
 
 

@@ -69,9 +69,8 @@ def openvino(purpose: str = "model files are read with it") -> Any:
         with unreported():
             import openvino as module
     except ImportError:
-        raise FileError(
-            "openvino", f"is not installed, and {purpose}", 'install it: pip install "npusim[openvino]"'
-        ) from None
+        remedy = 'install it: pip install "npusim[openvino]"'
+        raise FileError("openvino", f"is not installed, and {purpose}", remedy) from None
     return module
 
 
@@ -301,9 +300,8 @@ def input_name(port: Any) -> str:
 def _check_file(path: Path) -> None:
     """Refuse problems that OpenVINO reports badly: no file, no content, an IR without its weights."""
     if path.suffix not in SUFFIXES:
-        raise ModelFileError(
-            str(path), f"is not one of {', '.join(SUFFIXES)}", "export the model as OpenVINO IR or ONNX"
-        )
+        problem = f"is not one of {', '.join(SUFFIXES)}"
+        raise ModelFileError(str(path), problem, "export the model as OpenVINO IR or ONNX")
     _check_regular(path)
     if path.stat().st_size == 0:
         raise ModelFileError(str(path), "is empty", _remedy(path))
@@ -315,9 +313,8 @@ def _check_file(path: Path) -> None:
     if weights.exists():
         _check_regular(weights)
     elif b'type="Const"' in path.read_bytes():
-        raise ModelFileError(
-            str(path), f"its weights {weights.name} are missing", "put the .bin file beside the .xml"
-        )
+        problem = f"its weights {weights.name} are missing"
+        raise ModelFileError(str(path), problem, "put the .bin file beside the .xml")
 
 
 def _check_regular(path: Path) -> None:

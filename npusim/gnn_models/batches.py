@@ -61,10 +61,8 @@ def judge_of(scenario: Scenario, data: Path | None = None) -> Callable[[int], Ba
     """
     network = scenario.network
     if not isinstance(network, str | Path):
-        raise ConfigError(
-            f"the network `{scenario.baseline.name}`",
-            allowed="a workload by name or file: mini-batches of others are judged without real data",
-        )
+        allowed = "a workload by name or file: mini-batches of others are judged without real data"
+        raise ConfigError(f"the network `{scenario.baseline.name}`", allowed=allowed)
 
     def judged(batch: int) -> BatchJudgement:
         spec = load_gnn(network, split_settings(scenario.settings)[0])

@@ -200,7 +200,9 @@ def _view_of(spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, maskin
     constant, ready = EdgeData.CONSTANT in edge_data, EdgeData.WEIGHTS in edge_data
     weighted = ready or EdgeData.IN_GRAPH in edge_data
     if from_host and spec.model != "sage-max":
-        return _finished_matrix(spec, stack, data, masking, capacity, seed)
+        edges, loops = _edges_of(spec, data, seed)
+        matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
+        return MatrixView(_finished(spec, stack, matrix, masking), constant)
     if spec.form == "gathered":  # an added node counts itself once, as a node without neighbours does
         rows = sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed, capacity)
         if from_host:
@@ -214,23 +216,16 @@ def _view_of(spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, maskin
     return InGraphMatrix(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
 
 
-def _finished_matrix(
-    spec: GnnSpec, stack: Stack, data: GraphData, masking: str, capacity: int, seed: int
-) -> View:
+def _finished(spec: GnnSpec, stack: Stack, matrix: Matrix, masking: str) -> dict[str, Matrix]:
     """Return the matrices that the host prepares: the norm, or the masks of a masking."""
-    constant = any(entry.technique.edges is EdgeData.CONSTANT for entry in stack)
     compressed = annotates(stack, Annotation.COMPRESSED)
-    edges, loops = _edges_of(spec, data, seed)
-    matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
     if spec.model != "gat":
-        matrix = stored(matrix, annotates(stack, Annotation.TRIANGLE), compressed)
-        return MatrixView({"norm": matrix}, constant)
+        return {"norm": stored(matrix, annotates(stack, Annotation.TRIANGLE), compressed)}
     negative = np.asarray((matrix - 1.0) * LOWERED, dtype=np.float32)
     masks = {"mask": matrix, "mask_negative": negative}
     if masking != "arithmetic":
         del masks["mask_negative" if masking == "select" else "mask"]
-    masks = {name: stored(mask, triangle=False, compressed=compressed) for name, mask in masks.items()}
-    return MatrixView(masks, constant)
+    return {name: stored(mask, triangle=False, compressed=compressed) for name, mask in masks.items()}
 
 
 def module_of(spec: GnnSpec, data: GraphData) -> Propagation | GAT:

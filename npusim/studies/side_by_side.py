@@ -209,9 +209,8 @@ def _refuse_twice(groups: Mapping[Kind, Sequence[Any]], options: Mapping[str, An
                 raise ConfigError(f"`{text}` a second time", allowed="each of them once")
         if things and kind in options:
             given = f"`{options[kind]}` beside {', '.join(texts) or _KINDS[kind]}"
-            raise ConfigError(
-                given, file=f"--{kind}", allowed=f"{_KINDS[kind]} as arguments, or by the option"
-            )
+            allowed = f"{_KINDS[kind]} as arguments, or by the option"
+            raise ConfigError(given, file=f"--{kind}", allowed=allowed)
 
 
 def _loaded(thing: str | Path | Scenario | Estimate) -> Scenario | Estimate:

@@ -33,7 +33,7 @@ def build_propagation(spec: GnnSpec, structure: GraphStructure) -> Graph:
     editor, x = start(spec, structure)
     support = None
     if spec.batch is not None:
-        count = sum(_propagates(layer) for layer in layers)
+        count = sum(layer.propagates for layer in layers)
         support, aggregates = _batch_support(editor, spec, spec.batch, structure, count)
         rows = list(support.nodes[1:])
     else:
@@ -42,7 +42,7 @@ def build_propagation(spec: GnnSpec, structure: GraphStructure) -> Graph:
         rows = [structure.nodes] * len(layers)
     results: list[str] = []
     for i, layer in enumerate(layers):
-        if not _propagates(layer):
+        if not layer.propagates:
             editor.region = "classify"
             if spec.model == "jk" and len(results) > 1:
                 x = editor.concat(results, 1, "classify/concat")
@@ -62,10 +62,6 @@ def build_propagation(spec: GnnSpec, structure: GraphStructure) -> Graph:
         results.append(x)
     finish_layer(editor, x, len(layers) - 1, len(layers), "Relu")
     return editor.finish()
-
-
-def _propagates(layer: Layer) -> bool:
-    return any(branch.order for branch in layer.branches)
 
 
 @dataclass

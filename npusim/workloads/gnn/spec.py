@@ -61,6 +61,11 @@ class Layer:
         return widths[0] if self.average else sum(widths)
 
     @property
+    def propagates(self) -> bool:
+        """Whether it aggregates from neighbours; a dense layer does not."""
+        return any(branch.order for branch in self.branches)
+
+    @property
     def parameters(self) -> int:
         """Elements of its weights."""
         return sum(branch.inputs * branch.outputs for branch in self.branches)
