@@ -26,7 +26,7 @@ def socs() -> list[Entry]:
     """Machines that npusim ships."""
     from npusim.arch import load_soc, soc_names
 
-    entries = []
+    entries: list[Entry] = []
     for name in soc_names():
         soc = load_soc(name)
         entry: Entry = {
@@ -98,7 +98,7 @@ def ops() -> list[Entry]:
     from npusim.cost import execution_of
     from npusim.ops import OPERATORS
 
-    entries = []
+    entries: list[Entry] = []
     for op in sorted(OPERATORS.values(), key=lambda op: (op.family.value, op.name)):
         execution = execution_of(op)
         able = {"npu.dpu": execution.dpu is not None, "npu.dsp": bool(execution.dsp_kernel)}

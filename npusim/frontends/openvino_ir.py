@@ -198,8 +198,8 @@ def fix_shapes(
     for key, shape in shapes.items():
         declared = known[key].get_partial_shape()
         _check_shape(key, shape, declared)
-        sizes = zip(declared, shape, strict=True) if declared.rank.is_static else ()
-        if any(size.is_static and size.get_length() != wanted for size, wanted in sizes):
+        pairs = zip(declared, shape, strict=True) if declared.rank.is_static else ()
+        if any(size.is_static and size.get_length() != wanted for size, wanted in pairs):
             notes.append(f"--shape replaces sizes that the file fixes: {key} {declared}, now {list(shape)}")
     if shapes:
         try:
