@@ -1,4 +1,4 @@
-"""Pareto-optimal placements of blocks, layers or operators in latency and energy, and operating points."""
+"""Pareto-optimal placements of blocks, layers or operators, and operating points of devices."""
 
 import itertools
 from collections import Counter

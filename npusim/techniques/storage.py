@@ -1,4 +1,4 @@
-"""GraphSplit, GraSp, SymG and CacheG: where operators run, how tensors are stored, and which stay in SRAM.
+"""GraphSplit, GraSp, SymG and CacheG: placement of operators, storage and residency of tensors.
 
 GraphSplit moves preprocessing with its control flow to the CPU, GraSp compresses zeros (a bitmap and the
 non-zeros), SymG stores a symmetric norm matrix as a triangle, and CacheG keeps a matrix that several layers

@@ -1,4 +1,4 @@
-"""The document of a stream: what each way to keep up with a changing graph costs in all, and which is best.
+"""The document of a stream: costs of each way to keep up with a changing graph, and the best by rate.
 
 An update takes `update_s` and an inference `latency_s`, one after the other, so that at u updates a second
 (1 - u update_s) / latency_s inferences a second are left. The ways are straight lines over u, and the best of
