@@ -53,7 +53,7 @@ from npusim.scenario import Scenario as Scenario
 from npusim.studies import Advice as Advice
 from npusim.studies import Update as Update
 from npusim.studies import WhatIf as WhatIf
-from npusim.studies.map_front_document import MapFront as MapFront
+from npusim.studies.placement_document import MapFront as MapFront
 from npusim.studies.placement_document import Placement as Placement
 from npusim.studies.side_by_side import Comparison as Comparison
 from npusim.studies.stream import Followed as Followed

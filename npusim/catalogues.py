@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from npusim.documents import Document
-
-if TYPE_CHECKING:
-    from npusim.arch import Soc
-    from npusim.ops import OpType
 
 Entry = dict[str, Any]
 
@@ -20,7 +16,6 @@ class Listing(Document):
     """A catalogue as a document."""
 
     schema_: Literal["npusim.list/1"] = Field("npusim.list/1", alias="schema")
-    """Version of this document."""
     catalogue: Literal["socs", "workloads", "techniques", "ops", "suites", "spaces"]
     """What is listed."""
     entries: list[Entry]
@@ -31,7 +26,26 @@ def socs() -> list[Entry]:
     """Machines that npusim ships."""
     from npusim.arch import load_soc, soc_names
 
-    return [_soc(load_soc(name)) | {"file": _file("configs", "socs", name)} for name in soc_names()]
+    entries: list[Entry] = []
+    for name in soc_names():
+        soc = load_soc(name)
+        entry: Entry = {
+            "name": soc.name,
+            "title": soc.title,
+            "devices": {name: device.kind for name, device in soc.devices.items()},
+            "dram_bytes_per_s": float(soc.dram.bandwidth),
+        }
+        if soc.has("npu"):
+            npu = soc.npu
+            # A multiply-accumulate counts as two operations, as in every data sheet.
+            entry |= {
+                "npu_tiles": int(npu.tiles),
+                "npu_clock_hz": float(npu.dpu.clock),
+                "npu_int8_ops_per_s": 2 * npu.peak_macs_per_s("int8"),
+                "npu_sram_bytes": npu.sram_bytes(),
+            }
+        entries.append(entry | {"file": _file("configs", "socs", name)})
+    return entries
 
 
 def _file(*parts: str) -> str:
@@ -39,25 +53,6 @@ def _file(*parts: str) -> str:
     from npusim.locate import resource
 
     return str(resource(*parts[:-1], f"{parts[-1]}.yaml"))
-
-
-def _soc(soc: Soc) -> Entry:
-    entry: Entry = {
-        "name": soc.name,
-        "title": soc.title,
-        "devices": {name: device.kind for name, device in soc.devices.items()},
-        "dram_bytes_per_s": float(soc.dram.bandwidth),
-    }
-    if soc.has("npu"):
-        npu = soc.npu
-        # A multiply-accumulate counts as two operations, as in every data sheet.
-        entry |= {
-            "npu_tiles": int(npu.tiles),
-            "npu_clock_hz": float(npu.dpu.clock),
-            "npu_int8_ops_per_s": 2 * npu.peak_macs_per_s("int8"),
-            "npu_sram_bytes": npu.sram_bytes(),
-        }
-    return entry
 
 
 def workloads() -> list[Entry]:
@@ -100,22 +95,17 @@ def techniques() -> list[Entry]:
 
 def ops() -> list[Entry]:
     """Operator types that npusim knows, with the units that may run them."""
+    from npusim.cost import execution_of
     from npusim.ops import OPERATORS
 
-    return [
-        {"name": op.name, "family": op.family.value, "units": _units(op)}
-        for op in sorted(OPERATORS.values(), key=lambda op: (op.family.value, op.name))
-    ]
-
-
-def _units(op: OpType) -> list[str]:
-    """Return the units that can run a type; none for a view, which costs nothing."""
-    from npusim.cost import execution_of
-
-    execution = execution_of(op)
-    able = {"npu.dpu": execution.dpu is not None, "npu.dsp": bool(execution.dsp_kernel)}
-    on_npu = [unit for unit, can in able.items() if can]
-    return [*on_npu, "cpu", "gpu"] if on_npu or execution.host_only else []
+    entries: list[Entry] = []
+    for op in sorted(OPERATORS.values(), key=lambda op: (op.family.value, op.name)):
+        execution = execution_of(op)
+        able = {"npu.dpu": execution.dpu is not None, "npu.dsp": bool(execution.dsp_kernel)}
+        on_npu = [unit for unit, can in able.items() if can]
+        units = [*on_npu, "cpu", "gpu"] if on_npu or execution.host_only else []  # a view costs nothing
+        entries.append({"name": op.name, "family": op.family.value, "units": units})
+    return entries
 
 
 def suites() -> list[Entry]:
@@ -150,7 +140,6 @@ CATALOGUES: Mapping[str, Callable[[], list[Entry]]] = {
     "suites": suites,
     "spaces": spaces,
 }
-"""Who fills which catalogue."""
 
 
 def listing(catalogue: str) -> Listing:

@@ -1,15 +1,14 @@
 """JSON documents that npusim writes: schema, reading, writing, tables, display."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from npusim.config.loading import as_model
 from npusim.config.reading import read_json
@@ -18,7 +17,6 @@ from npusim.files import write_whole
 from npusim.plugins import Registry
 
 FrameKind = Literal["pandas", "polars"]
-"""Libraries of data frames."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +25,7 @@ class Display:
 
     name: str
     text_of: Callable[[Any], str]
-    """Returns a few lines of text for a document."""
     html_of: Callable[[Any], str]
-    """Returns the HTML of a document for a notebook."""
 
 
 DISPLAYS = Registry("npusim.displays", "display of documents", Display)
@@ -55,6 +51,9 @@ class Document(Part):
 
     MAIN_TABLE: ClassVar[str] = ""
     """Field that holds the main table; empty: the first list of records."""
+
+    schema_: str = Field("", alias="schema")
+    """Version of this document."""
 
     @classmethod
     def schema_name(cls) -> str:
@@ -149,22 +148,21 @@ class Document(Part):
         schema or version, or holds a value that is not allowed.
         """
         file = read_json(Path(path))
-        cls._refuse_other_schemas(file.data, file.name, f"a file of {origin} (schema {cls.schema_name()})")
-        return as_model(file, cls)
-
-    @classmethod
-    def _refuse_other_schemas(cls, data: object, name: str, remedy: str) -> None:
-        if not isinstance(data, dict):
-            raise ConfigError(shown(data), file=name, line=1, allowed=remedy)
-        schema = data.get("schema")
+        refused = partial(
+            ConfigError, file=file.name, allowed=f"a file of {origin} (schema {cls.schema_name()})"
+        )
+        if not isinstance(file.data, dict):
+            raise refused(shown(file.data), line=1)
+        schema = file.data.get("schema")
         if schema is None:
-            meant = nearest("schema", [key for key in data if key not in cls.model_fields])
-            found = f"no key `schema`{f' but `{meant}`' if meant else ''}"
-            raise ConfigError(found, file=name, line=1, allowed=remedy)
+            meant = nearest("schema", [key for key in file.data if key not in cls.model_fields])
+            raise refused(f"no key `schema`{f' but `{meant}`' if meant else ''}", line=1)
         if schema != cls.schema_name():
             newer = isinstance(schema, str) and schema.startswith(cls.schema_name().partition("/")[0] + "/")
-            found = shown(schema) + (", which another version of npusim wrote" if newer else "")
-            raise ConfigError(found, file=name, key="schema", allowed=remedy)
+            raise refused(
+                shown(schema) + (", which another version of npusim wrote" if newer else ""), key="schema"
+            )
+        return as_model(file, cls)
 
 
 def _flat(row: Part | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,6 +6,7 @@ without a traceback.
 
 from __future__ import annotations
 
+import copyreg
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -66,14 +67,7 @@ class NpusimError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what pickle rebuilds it from; the default would call `__init__` with the message alone."""
-        return _revive, (type(self), self.args, self.__dict__)
-
-
-def _revive(cls: type[NpusimError], args: tuple[Any, ...], state: dict[str, Any]) -> NpusimError:
-    error = cls.__new__(cls, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class ConfigError(NpusimError):

@@ -1,7 +1,5 @@
 """Reads files up to a stated size; writes a file whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile
@@ -110,18 +108,11 @@ def _replace(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(draft, _mode_of(path))
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(draft, stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~mask)
         os.replace(draft, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(draft)
         raise
-
-
-def _mode_of(path: Path) -> int:
-    """Return the permissions of the old file, or of a new one."""
-    if path.exists():
-        return stat.S_IMODE(path.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask

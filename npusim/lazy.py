@@ -3,8 +3,6 @@
 They are listed once, in the package's `__init__.pyi`, which type checkers read too.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Callable

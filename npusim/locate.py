@@ -39,22 +39,14 @@ def _data_root_of(package: Path) -> Path:
     shipped = package / "_data"
     if shipped.is_dir():
         return shipped
-    if _is_checkout(package.parent):
-        return package.parent
-    raise FileError(
-        str(shipped),
-        f"npusim's data files are missing, and {package.parent} is no checkout of it",
-        "install npusim again",
-    )
-
-
-def _is_checkout(folder: Path) -> bool:
-    """Tell whether `folder` is npusim's repository, not a site-packages with some ``configs`` in it."""
     try:
-        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        project = tomllib.loads((package.parent / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):
-        return False
-    return bool(project.get("project", {}).get("name") == "npusim")
+        project = {}
+    if project.get("project", {}).get("name") == "npusim":  # not a site-packages with some `configs` in it
+        return package.parent
+    problem = f"npusim's data files are missing, and {package.parent} is no checkout of it"
+    raise FileError(str(shipped), problem, "install npusim again")
 
 
 def resource(*parts: str) -> Path:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel
 
 _UNITS = dict(_per_s="/s", _per_j="OPS/W", _js="J·s", _s="s", _j="J", _w="W", _bytes="B", _mm2="mm²")
-"""Unit by the end of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,6 @@ METRICS: dict[str, Metric] = {
         Metric("edp_js", "energy-delay product", of=lambda t: t["energy_j"] * t["latency_s"], is_asked=True),
     )
 }
-"""The metrics by name, in their order in files."""
 
 if TYPE_CHECKING:
     MetricName = str

@@ -9,8 +9,6 @@ The packages of npusim that hold one paper's system (`npusim.llm`, `npusim.magna
 `npusim.decomposition`) are announced in the same way. `GROUPS` lists the groups.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Significant digits of a number: three, or fewer if its interval is wide."""
 
-from __future__ import annotations
-
 import math
 
 _HUNDREDTHS = -2  # last digit of a factor without an interval

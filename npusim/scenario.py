@@ -189,7 +189,12 @@ def load_network(
     those that this network does not take.
     """
     if is_module(network):
-        return _traced(network, settings, inputs)
+        if inputs is None:
+            allowed = "inputs={'x': ..., 'edge_index': ...}, example values whose shapes are the network's"
+            raise ConfigError(f"no inputs for the module {name_of(network)}", allowed=allowed)
+        from npusim.frontends.pyg import from_pyg
+
+        return from_pyg(network, inputs, precision=import_precision(settings))
     if inputs is not None:
         raise ConfigError(f"inputs for {name_of(network)}", allowed="only for a PyTorch module")
     if isinstance(network, str | Path):
@@ -204,16 +209,6 @@ def load_network(
         found = f"`{'.'.join(overrides[0].path)}` of {network.name}"
         raise ConfigError(found, file=overrides[0].origin, allowed=allowed)
     return network
-
-
-def _traced(module: Any, settings: Settings, inputs: Any) -> Graph:
-    """Return the graph of a module."""
-    if inputs is None:
-        allowed = "inputs={'x': ..., 'edge_index': ...}, example values whose shapes are the network's"
-        raise ConfigError(f"no inputs for the module {name_of(module)}", allowed=allowed)
-    from npusim.frontends.pyg import from_pyg
-
-    return from_pyg(module, inputs, precision=import_precision(settings))
 
 
 def _graph_of_factory(factory: Callable[..., Graph], settings: Sequence[Override], **arguments: Any) -> Graph:

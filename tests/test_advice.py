@@ -16,7 +16,7 @@ openvino = pytest.importorskip("openvino")
 
 from npusim.frontends.pyg import module_at  # noqa: E402
 from npusim.frontends.valued import load_valued  # noqa: E402
-from npusim.studies.rewritten import NumericalRewriting  # noqa: E402
+from npusim.studies.advice import NumericalRewriting  # noqa: E402
 
 MODULES = """
 import torch

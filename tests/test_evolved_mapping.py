@@ -9,8 +9,7 @@ from npusim import Scenario
 from npusim.cli.program import run
 from npusim.mapping import Terms, objective_of
 from npusim.studies.evolved_mapping import Budget, Genes, hypervolume, searched
-from npusim.studies.map_front import Limits, map_front
-from npusim.studies.placed_units import placed_units
+from npusim.studies.map_front import Limits, map_front, placed_units
 
 NETWORK = Scenario("gcn-cora", techniques="stagr")
 FEW = Budget(evaluations=300, population=50)

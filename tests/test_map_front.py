@@ -7,8 +7,8 @@ import pytest
 
 from npusim import Scenario, estimate
 from npusim.cli.program import run
+from npusim.studies.chain import letters_of
 from npusim.studies.map_front import Limits, map_front
-from npusim.studies.mapping_letters import letters_of
 
 SETTING = "workload.layers=2"
 SMALL = Scenario("vit", settings=[SETTING])

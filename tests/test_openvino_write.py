@@ -9,7 +9,7 @@ import pytest
 from graph_agreement import assert_agreement
 from graph_values import run
 
-from npusim.frontends.example_values import example_value
+from npusim.frontends.openvino_write import example_value
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.measuring.benchmarks import OPERATORS, benchmark_graph
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind

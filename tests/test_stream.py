@@ -19,8 +19,8 @@ from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.reporting.stream import stream_page
 from npusim.scenario import Scenario
 from npusim.studies.stream import EVENTS, BatchJudgement, Followed, Update, follow, generated, read_events
-from npusim.studies.stream.masks import entries_changed
-from npusim.studies.stream.rates import best_by_rate, sustained_per_s
+from npusim.studies.stream.document import best_by_rate, sustained_per_s
+from npusim.studies.stream.following import entries_changed
 from npusim.studies.stream.updates import Size, sizes
 from npusim.techniques import apply
 from npusim.workloads import build_gnn, load_gnn, load_statistics, load_workload

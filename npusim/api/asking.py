@@ -428,8 +428,8 @@ def advise(
     npusim advise model.onnx --values inputs.npz --export rewritten.xml
     """
     from npusim.frontends.openvino_write import refuse_target
+    from npusim.studies.advice import NumericalRewriting
     from npusim.studies.advice import advise as advice_on
-    from npusim.studies.rewritten import NumericalRewriting
 
     scenario = without_techniques(network, soc, how, "no techniques: this call finds those that pay")
     numbers = NumericalRewriting.of(scenario, values, required=export is not None)

@@ -18,8 +18,7 @@ from npusim.scenario import Network, Scenario
 
 if TYPE_CHECKING:
     from npusim.studies.map_front import Limits
-    from npusim.studies.map_front_document import MapFront
-    from npusim.studies.placement_document import Placement
+    from npusim.studies.placement_document import MapFront, Placement
     from npusim.studies.stream import Followed, StorePlan, Update
 
 _BOTH = "latency,energy"

@@ -1,7 +1,5 @@
 """CPUs and GPUs by their roofline, and what all devices share: names, hints, states, packed weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -19,9 +17,6 @@ DtypeName = Literal["fp64", "fp32", "fp16", "bf16", "int16", "int8", "int4"]
 
 DeviceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 """Name of a device: the beginning of its paths in `--set` and design spaces."""
-
-OpName = Annotated[str, AfterValidator(lambda name: _known_operator(name))]
-"""An operator type of the OpenVINO operation sets in lower case: add, relu, fakequantize."""
 
 
 def is_operator(name: str) -> bool:
@@ -45,10 +40,6 @@ def _known_operator(name: str) -> str:
     return name
 
 
-FusedOpName = Annotated[OpName, AfterValidator(lambda name: _rides_along(name))]
-"""An operator type that another operator can apply to each element of its result."""
-
-
 def _rides_along(name: str) -> str:
     named = [op for op in OPERATORS.values() if op.name.lower() == name]
     if named and not named[-1].rides_along:
@@ -56,6 +47,12 @@ def _rides_along(name: str) -> str:
         refuse(f"`{name}`, which no unit applies element by element to another's result", f"some of: {known}")
     return name
 
+
+OpName = Annotated[str, AfterValidator(_known_operator)]
+"""An operator type of the OpenVINO operation sets in lower case: add, relu, fakequantize."""
+
+FusedOpName = Annotated[OpName, AfterValidator(_rides_along)]
+"""An operator type that another operator can apply to each element of its result."""
 
 ElementKind = Literal[
     "arithmetic",  # a step or two of a vector unit; comparisons and copies too
@@ -76,7 +73,6 @@ ElementKind = Literal[
     "row_relayout",  # contiguous rows of at least a cache line
     "page",  # a newly allocated page of memory, which the operating system clears
 ]
-"""Kinds of work on an element."""
 
 RowKind = Literal["softmax", "reduction", "gather", "aggregate"]
 """Kinds of work with a fixed time per row; `aggregate`: a row fetched for a non-zero in compressed rows."""
@@ -84,7 +80,6 @@ RowKind = Literal["softmax", "reduction", "gather", "aggregate"]
 ELEMENT_KINDS: tuple[ElementKind, ...] = get_args(ElementKind)
 ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
 CACHE_LEVELS = 4
-"""Most levels of a cache hierarchy."""
 
 
 _SET = frozenset({SET_BY_YOU, SET_BY_STUDY})

@@ -21,7 +21,6 @@ from npusim.locate import data_root, resource, resource_names
 from npusim.units import refuse
 
 GenerationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
-"""Name of a generation of DSP kernels."""
 
 _NO_CYCLES = units.Quantity(0.0, "cycle", source="absent")
 _NO_ELEMENT = units.Quantity(0.0, "cycle/element", source="absent")

@@ -1,7 +1,5 @@
 """Data sheets by name or path: SoCs and compilers."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -6,8 +6,6 @@ unless `rated_at` states others. A setting of the clock leaves the rated point u
 process node hold at its nominal voltage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -133,7 +133,6 @@ class Calibration(Section):
 
 
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
-"""Any device, by its `kind`."""
 
 _LONGEST_PATTERN = 200
 _DeviceT = TypeVar("_DeviceT", Npu, Cpu, Gpu, Accelerator)
@@ -318,14 +317,13 @@ class Soc(Section):
         with_tiles_for = {path[:2] for path in paths if path[2:3] == ("tiles_for",)}
         model = base
         for path in paths:
-            if (
-                path[2:] in _TILES
-                and path[:2] not in with_tiles_for
-                and isinstance(base.devices.get(path[1]), Npu)
-            ):
+            npu = base.devices.get(path[1]) if len(path) > 2 else None
+            if not isinstance(npu, Npu):
+                continue
+            if path[2:] in _TILES and path[:2] not in with_tiles_for:
                 _forget_tiles_for(data["devices"][path[1]], path[2])
-            npu = base.devices.get(path[1]) if len(path) > 4 and path[2:4] == ("dsp", "kernels") else None
-            if isinstance(npu, Npu) and path[4] in library_generations(npu.dsp.library):
+            of_kernel = len(path) > 4 and path[2:4] == ("dsp", "kernels")
+            if of_kernel and path[4] in library_generations(npu.dsp.library):
                 kernels = data["devices"][path[1]]["dsp"]["kernels"]
                 generation = library_generation(npu.dsp.library, path[4])
                 dumped = generation.model_dump(mode="json", exclude={"schema_name"}, exclude_unset=True)
@@ -422,13 +420,9 @@ def _refuse_unknown_points(points: Mapping[str, Mapping[str, str]], sections: Ma
 def _known_point(override: Override, points: Mapping[str, Any], owner: str) -> dict[str, Any]:
     """Return what the operating point that an override names sets."""
     if override.value not in points:
-        name = str(override.value)
-        raise ConfigError(
-            f"the unknown operating point `{name}`",
-            file=override.origin,
-            allowed=", ".join(points) if points else f"none: {owner} has no operating points",
-            suggestion=nearest(name, points),
-        )
+        found, meant = f"the unknown operating point `{override.value}`", nearest(str(override.value), points)
+        allowed = ", ".join(points) or f"none: {owner} has no operating points"
+        raise ConfigError(found, file=override.origin, allowed=allowed, suggestion=meant)
     return dict(points[override.value])
 
 

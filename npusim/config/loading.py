@@ -3,8 +3,6 @@
 A misspelt key is two of pydantic's failures, one key too many and one missing; the message names it once.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import inspect

@@ -4,8 +4,6 @@ YAML scalars follow the core rules of YAML 1.2, not PyYAML's 1.1: `on` and `no` 
 and `12:30` is not a number, because the author of a data sheet means what is written.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """CSV tables with a header: every value is checked against its column, and errors name its line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -106,9 +104,7 @@ class Table:
     """A table of values."""
 
     file: str
-    """The file, as messages name it."""
     lines: list[int]
-    """The line of each row."""
     columns: dict[str, list[float | str]]
     """Values by column, one entry per row."""
     skipped: tuple[str, ...]

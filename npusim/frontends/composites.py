@@ -129,7 +129,6 @@ def _body_operands(translation: Translation, node: Any, before: list[str]) -> di
 
 
 BODIES = {"If": _add_if, "Loop": _add_loop, "TensorIterator": _add_loop}
-"""Translation of operations with bodies, by OpenVINO's name."""
 
 _STATES = {"LSTMSequence": 2, "GRUSequence": 1, "RNNSequence": 1}
 """States that each layer carries from step to step: LSTM has a cell beside the hidden state."""
@@ -242,19 +241,11 @@ class _Operand(NamedTuple):
     term: str  # a label for each dimension
 
 
-def decompose_einsum(editor: Editor, name: str, inputs: Sequence[str], attrs: Mapping[str, Any]) -> list[str]:
-    """Split an Einsum: each product sums over the labels that no later operand and no result needs.
-
-    Parameters
-    ----------
-    attrs : mapping
-        `equation`, such as "bqhd,bkhd->bhqk"; labels may repeat, and an ellipsis stands for any dimensions.
-    """
-    return [_Einsum(editor, name).run(str(attrs["equation"]), inputs)]
-
-
 class _Einsum:
-    """One decomposition; operators are numbered."""
+    """Splits an Einsum: each product sums over the labels that no later operand and no result needs.
+
+    Labels of an equation, such as "bqhd,bkhd->bhqk", may repeat, and an ellipsis stands for any dimensions.
+    """
 
     def __init__(self, editor: Editor, name: str) -> None:
         self.editor, self.name, self.count = editor, name, 0
@@ -358,10 +349,6 @@ class _Einsum:
         return self.editor.reshape(operand.tensor, shape, self._next("operand"))
 
 
-Decomposition = Callable[[Editor, str, Sequence[str], Mapping[str, Any]], list[str]]
-"""(editor, operator's name, operands, attributes) -> names of the results."""
-
-
 def _attention(editor: Editor, name: str, inputs: Sequence[str], attrs: Mapping[str, Any]) -> list[str]:
     """Add softmax(query x key^T x scale + mask) x value; the scale is fused into the product."""
     query, key, value = inputs[:3]
@@ -379,9 +366,8 @@ def _attention(editor: Editor, name: str, inputs: Sequence[str], attrs: Mapping[
     return [editor.matmul(weights, value, name)]
 
 
-DECOMPOSITIONS: Mapping[str, Decomposition] = {
+DECOMPOSITIONS: Mapping[str, Callable[[Editor, str, Sequence[str], Mapping[str, Any]], list[str]]] = {
     "ScaledDotProductAttention": _attention,
-    "Einsum": decompose_einsum,
+    "Einsum": lambda editor, name, inputs, attrs: [_Einsum(editor, name).run(str(attrs["equation"]), inputs)],
     **{kind: partial(decompose_recurrence, kind) for kind in _STATES},
 }
-"""Decomposition of each composite operation, by OpenVINO's name."""

@@ -94,16 +94,12 @@ class ModelStructure:
     def _problems(self, folder: Path) -> Iterator[tuple[str, str]]:
         for what, (version, oldest, newest) in self.versions.items():
             if not oldest <= version <= newest:
-                yield (
-                    f"its {what} is {version}",
-                    f"known are {oldest} to {newest}: export it for one of these",
-                )
+                problem = f"its {what} is {version}"
+                yield problem, f"known are {oldest} to {newest}: export it for one of these"
         for name, shape in self.inputs.items():
             if any(size < -1 for size in shape):
-                yield (
-                    f"input {shown(name)} has the shape {list(shape)}",
-                    "sizes are at least 1; -1 stands for one that --shape gives",
-                )
+                problem = f"input {shown(name)} has the shape {list(shape)}"
+                yield problem, "sizes are at least 1; -1 stands for one that --shape gives"
         writer: dict[str, NodeStructure] = {}
         for node in self.nodes:
             for tensor in filter(None, node.outputs):
@@ -115,10 +111,10 @@ class ModelStructure:
         for node in self.nodes:
             for tensor in filter(None, node.inputs):
                 if tensor not in known:
-                    yield (
-                        f"{node.label} reads {shown(tensor)}, which is neither input, constant nor result",
-                        "export the model again",
+                    problem = (
+                        f"{node.label} reads {shown(tensor)}, which is neither input, constant nor result"
                     )
+                    yield problem, "export the model again"
         cycle = _cycle(self.nodes, writer)
         if cycle:
             yield f"its operators are a cycle: {cycle}", "a model is a graph without cycles"
@@ -249,9 +245,8 @@ class _IrReader:
         self.id = attributes["id"]
         self.layer = NodeStructure(attributes.get("name", ""), attributes["type"])
         if self.id in self.layers:
-            raise ValueError(
-                f"{self.layers[self.id].label} and {self.layer.label} both have the id {self.id}"
-            )
+            both = f"{self.layers[self.id].label} and {self.layer.label}"
+            raise ValueError(f"{both} both have the id {self.id}")
         self.layers[self.id] = self.layer
         self.structure.nodes.append(self.layer)
 
@@ -352,11 +347,8 @@ def read_onnx_structure(path: Path) -> ModelStructure:
         except OSError as error:
             raise ModelFileError(str(path), f"cannot be read ({error.strerror})", "give it memory") from None
         except (_Damaged, UnicodeDecodeError):
-            raise ModelFileError(
-                str(path),
-                "cannot be read as a model: it is truncated, damaged or no ONNX file",
-                "export or copy it again",
-            ) from None
+            problem = "cannot be read as a model: it is truncated, damaged or no ONNX file"
+            raise ModelFileError(str(path), problem, "export or copy it again") from None
 
 
 def _onnx_model(model: _Message) -> ModelStructure:

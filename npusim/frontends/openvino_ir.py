@@ -1,7 +1,5 @@
 """Import of an OpenVINO IR or ONNX file as an operator graph."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
@@ -71,9 +69,8 @@ def openvino(purpose: str = "model files are read with it") -> Any:
         with unreported():
             import openvino as module
     except ImportError:
-        raise FileError(
-            "openvino", f"is not installed, and {purpose}", 'install it: pip install "npusim[openvino]"'
-        ) from None
+        remedy = 'install it: pip install "npusim[openvino]"'
+        raise FileError("openvino", f"is not installed, and {purpose}", remedy) from None
     return module
 
 
@@ -144,17 +141,14 @@ def _read(path: Path) -> tuple[Any, ModelStructure]:
         missing, reason = _NO_RULE.search(str(error)), _reason(error)
         remedy = "mend that operator" if reason.startswith("operator ") else _remedy(path)
         if missing:
-            reason = _unread(missing[1], structure)
+            first = missing[1].split(",")[0].strip().partition("-")[0]  # listed as `domain.Type-version`
+            domain, _, kind = first.rpartition(".")
+            node = next((n for n in structure.nodes if (n.domain, n.type) == (domain, kind)), None)
+            reason = (
+                f"{node.label} is unknown to OpenVINO" if node else f"OpenVINO has no operator {missing[1]}"
+            )
             remedy = "export it with operators that OpenVINO reads, of the domains ai.onnx and com.microsoft"
         raise ModelFileError(str(path), f"cannot be read as a model: {reason}", remedy) from None
-
-
-def _unread(types: str, structure: ModelStructure) -> str:
-    """Name the operator that OpenVINO has no rule for; `types` are listed as `domain.Type-version`."""
-    first = types.split(",")[0].strip().partition("-")[0]
-    domain, _, kind = first.rpartition(".")
-    node = next((n for n in structure.nodes if (n.domain, n.type) == (domain, kind)), None)
-    return f"OpenVINO has no operator {types}" if node is None else f"{node.label} is unknown to OpenVINO"
 
 
 def _result_shapes(model: Any, suffix: str) -> dict[str, tuple[int, ...]]:
@@ -204,10 +198,8 @@ def fix_shapes(
     for key, shape in shapes.items():
         declared = known[key].get_partial_shape()
         _check_shape(key, shape, declared)
-        if declared.rank.is_static and any(
-            size.is_static and size.get_length() != wanted
-            for size, wanted in zip(declared, shape, strict=True)
-        ):
+        pairs = zip(declared, shape, strict=True) if declared.rank.is_static else ()
+        if any(size.is_static and size.get_length() != wanted for size, wanted in pairs):
             notes.append(f"--shape replaces sizes that the file fixes: {key} {declared}, now {list(shape)}")
     if shapes:
         try:
@@ -308,9 +300,8 @@ def input_name(port: Any) -> str:
 def _check_file(path: Path) -> None:
     """Refuse problems that OpenVINO reports badly: no file, no content, an IR without its weights."""
     if path.suffix not in SUFFIXES:
-        raise ModelFileError(
-            str(path), f"is not one of {', '.join(SUFFIXES)}", "export the model as OpenVINO IR or ONNX"
-        )
+        problem = f"is not one of {', '.join(SUFFIXES)}"
+        raise ModelFileError(str(path), problem, "export the model as OpenVINO IR or ONNX")
     _check_regular(path)
     if path.stat().st_size == 0:
         raise ModelFileError(str(path), "is empty", _remedy(path))
@@ -322,9 +313,8 @@ def _check_file(path: Path) -> None:
     if weights.exists():
         _check_regular(weights)
     elif b'type="Const"' in path.read_bytes():
-        raise ModelFileError(
-            str(path), f"its weights {weights.name} are missing", "put the .bin file beside the .xml"
-        )
+        problem = f"its weights {weights.name} are missing"
+        raise ModelFileError(str(path), problem, "put the .bin file beside the .xml")
 
 
 def _check_regular(path: Path) -> None:

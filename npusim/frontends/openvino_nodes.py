@@ -3,8 +3,6 @@
 The inverse of reading settings (`npusim.ops.Settings`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -268,7 +266,6 @@ WRITERS: Mapping[str, WriteRule] = {
     "RegionYolo": _region,  # its anchors are not known
     "DetectionOutput": _detection,  # its thresholds are not known
 }
-"""How each type that can be written is written."""
 
 TIMING_ONLY = ("Slice", "Interpolate", "RegionYolo", "DetectionOutput")
 """Types whose nodes take the operator's time, and compute other values."""

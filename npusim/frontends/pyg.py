@@ -1,7 +1,5 @@
 """Import of a PyTorch or PyTorch Geometric module as an operator graph, by tracing."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import runpy
@@ -44,7 +42,6 @@ _ADVICE_SELF_LOOPS = (
 _SIZED = re.compile(
     "aten::(zeros|ones|full|empty|arange|expand|view|reshape|repeat|narrow|repeat_interleave|split_with_sizes)"
 )
-"""Operators of torch that take sizes."""
 _ARITHMETIC = re.compile(
     "aten::(Int|IntImplicit|ScalarImplicit|item|add|sub|mul|floor_divide|div)|prim::(NumToTensor|ListConstruct)"
 )

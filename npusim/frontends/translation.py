@@ -1,7 +1,5 @@
 """Translation of an `openvino.Model` to an operator graph, with constant folding."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +14,7 @@ from npusim.frontends.openvino_nodes import DTYPES
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.graph.regions import module_path
 from npusim.ops import DType, Family, Int8Use, Operator, Role, Settings, Tensor, TensorKind, op_type
-from npusim.ops.tensor import GRANULE
+from npusim.ops.operator import GRANULE
 
 
 def attributes_of(
@@ -87,13 +85,6 @@ def assign_roles(editor: Editor) -> None:
             role = _role_by_use(tensor.shape, readers.get(name, ()))
             if role is not Role.NONE:
                 editor.change_tensor(name, role=role)
-
-
-def assign_regions(editor: Editor) -> None:
-    """Give operators their region by their names, which hold the path of the module that they come from."""
-    for name, op in list(editor.operators.items()):
-        if not op.region:
-            editor.change_operator(name, region=module_path(name))
 
 
 def _role_by_use(shape: tuple[int, ...], readers: Iterable[tuple[Operator, int]]) -> Role:
@@ -193,7 +184,8 @@ def translate(
     if not editor.operators:
         raise EmptyGraphError(name)
     assign_roles(editor)
-    assign_regions(editor)
+    for op in [op for op in editor.operators.values() if not op.region]:
+        editor.change_operator(op.name, region=module_path(op.name))
     graph = editor.finish()
     if constants is not None:
         outputs = {
@@ -216,11 +208,9 @@ class Translation:
         self.values: dict[str, list[int]] = {}
         """Values of small integer constants: axes, orders."""
         self.widest: DType | None = None
-        """Widest floating-point format of the model."""
         self.known: set[str] = set()
         """Results that follow from constants alone, and are spread out at run time all the same."""
         self.notes: list[str] = []
-        """What was taken for granted."""
         self.divisors: set[str] = set()
         """Constants that are divided by: the product in the division's place takes their reciprocal."""
         self.states: dict[str, str] = {}
@@ -512,4 +502,3 @@ _SPECIAL: Mapping[str, Callable[[Translation, Any], None]] = {
     "ReadValue": Translation._add_read,
     "Assign": Translation._add_assign,
 }
-"""Translation of nodes that are no operators, by OpenVINO's name."""

@@ -1,7 +1,5 @@
 """A network with its numbers: constants, examples of inputs, and what techniques prepare of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +10,9 @@ import numpy.typing as npt
 
 from npusim.errors import FileError, NpusimError, ShapeError, UnknownNameError
 from npusim.frontends.composites import BODIES
-from npusim.frontends.example_values import example_value
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
 from npusim.frontends.openvino_nodes import UnwritableError
-from npusim.frontends.openvino_write import Numbers, model_of_graph, run_model, run_saved
+from npusim.frontends.openvino_write import Numbers, example_value, model_of_graph, run_model, run_saved
 from npusim.frontends.pyg import MODULE, convert, first_result, module_at
 from npusim.graph import Graph
 from npusim.ops import DType, TensorKind

@@ -33,6 +33,7 @@ from npusim.gnn_models.networks import Propagation
 from npusim.gnn_models.planetoid import GraphData, read_planetoid
 from npusim.gnn_models.training import Recipe, accuracy, cached_training, one_thread
 from npusim.scenario import Scenario, split_settings
+from npusim.studies.stream.following import BatchJudgement
 from npusim.studies.stream.stored import (
     Arrivals,
     CountedBatches,
@@ -42,7 +43,6 @@ from npusim.studies.stream.stored import (
     StoredFeatures,
     StorePlan,
 )
-from npusim.studies.stream.strategies import BatchJudgement
 from npusim.techniques import parse
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 
@@ -61,10 +61,8 @@ def judge_of(scenario: Scenario, data: Path | None = None) -> Callable[[int], Ba
     """
     network = scenario.network
     if not isinstance(network, str | Path):
-        raise ConfigError(
-            f"the network `{scenario.baseline.name}`",
-            allowed="a workload by name or file: mini-batches of others are judged without real data",
-        )
+        allowed = "a workload by name or file: mini-batches of others are judged without real data"
+        raise ConfigError(f"the network `{scenario.baseline.name}`", allowed=allowed)
 
     def judged(batch: int) -> BatchJudgement:
         spec = load_gnn(network, split_settings(scenario.settings)[0])
@@ -85,7 +83,6 @@ def judge_of(scenario: Scenario, data: Path | None = None) -> Callable[[int], Ba
 
 Nodes = npt.NDArray[np.int64]
 Rows = tuple[Nodes, Nodes]
-"""Row starts and columns of a matrix in compressed rows."""
 
 
 @dataclass(frozen=True, slots=True)

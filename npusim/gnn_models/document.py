@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from npusim.documents import Document, Part
+from npusim.studies.document_head import Techniques
 
 
 class Training(Part):
@@ -43,8 +44,7 @@ class StackAccuracy(Part):
 
     workload: str
     """Name of the network and its data."""
-    techniques: str
-    """Canonical technique stack."""
+    techniques: Techniques
     numbers: Literal["fp32", "fp16", "int8"]
     """`fp32`: as trained; `fp16`: every result rounded; `int8`: products rounded by NNCF, others fp32."""
     accuracy: float
@@ -95,7 +95,6 @@ class AccuracyReport(Document):
     """Accuracy of trained models on real data under stacks of techniques."""
 
     schema_: Literal["npusim.accuracy/1"] = Field("npusim.accuracy/1", alias="schema")
-    """Version of this document."""
     training: Training | None
     """How the models were trained; null for a user's trained module."""
     results: list[StackAccuracy]

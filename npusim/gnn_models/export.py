@@ -4,8 +4,6 @@ A file is written only where it would agree with the graph that npusim costs, op
 rounding is all that was added to it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,8 @@ try:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_map
 except ImportError:
-    raise FileError(
-        "torch", "is not installed, and models are trained with it", 'install it: pip install "npusim[gnn]"'
-    ) from None
+    remedy = 'install it: pip install "npusim[gnn]"'
+    raise FileError("torch", "is not installed, and models are trained with it", remedy) from None
 
 
 from npusim.config.overrides import Settings
@@ -134,12 +133,9 @@ def judge(
 
 def training_of(recipe: Recipe) -> Training:
     """Return the settings of a training for a document."""
-    return Training(
-        learning_rate=recipe.learning_rate,
-        weight_decay=recipe.weight_decay,
-        epochs=recipe.epochs,
-        torch=torch.__version__,
-    )
+    settings = asdict(recipe)
+    del settings["seed"]
+    return Training(**settings, torch=torch.__version__)
 
 
 def outputs_of(instance: ModelInstance, numbers: str) -> Scores:
@@ -326,9 +322,8 @@ def _nncf() -> Any:
     try:
         import nncf
     except ImportError:
-        raise FileError(
-            "nncf", "is not installed, and quantgr rounds with it", 'install it: pip install "npusim[gnn]"'
-        ) from None
+        remedy = 'install it: pip install "npusim[gnn]"'
+        raise FileError("nncf", "is not installed, and quantgr rounds with it", remedy) from None
     nncf.set_log_level(logging.ERROR)
     return nncf
 
@@ -410,16 +405,15 @@ def _answers(data: Any, mask: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     """Return the class of each node [N] and the mask of the nodes that count [N]."""
     y = getattr(data, "y", None)
     if not isinstance(y, Tensor):
-        raise ConfigError(
-            f"no `y` in {type(data).__name__}", allowed="a data object with y, the class of each node"
-        )
+        allowed = "a data object with y, the class of each node"
+        raise ConfigError(f"no `y` in {type(data).__name__}", allowed=allowed)
     labels = y.reshape(-1).numpy()
     chosen = mask if mask is not None else getattr(data, "test_mask", None)
     counts = np.ones(labels.size, bool) if chosen is None else np.asarray(chosen, dtype=bool).reshape(-1)
     if counts.size != labels.size or not counts.any():
+        allowed = f"one value per node, {labels.size}, at least one of them true"
         raise ConfigError(
-            f"a mask of {counts.size} values, {int(counts.sum())} of them true",
-            allowed=f"one value per node, {labels.size}, at least one of them true",
+            f"a mask of {counts.size} values, {int(counts.sum())} of them true", allowed=allowed
         )
     return labels, counts
 

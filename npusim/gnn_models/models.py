@@ -5,8 +5,6 @@ stack. GraphSplit, GraSp, SymG and CacheG change no number: they place operators
 formats of GraSp and SymG are applied here: zero-value compression (ZVC) and the lower triangle.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -121,7 +119,9 @@ def model_instance(
 ) -> ModelInstance:
     """Return the floating-point module of a graph."""
     capacity = graph.tensors["x"].shape[0]
-    masking = _masking_of(spec, stack)
+    masking = _form_of(stack, "masking", "select")
+    if masking == "arithmetic" and spec.model not in ("gat", "sage-max"):
+        masking = "select"
     view = _view_of(spec, stack, data, capacity, masking, seed)
     features = np.zeros((capacity, data.features), dtype=np.float32)
     features[: data.nodes] = data.x
@@ -129,12 +129,6 @@ def model_instance(
         features = stored(features, triangle=False, compressed=True)
     module = _module(spec, data, view, masking, _form_of(stack, "scores", "pairs"))
     return ModelInstance(module, {"x": torch.from_numpy(features), **view.example})
-
-
-def _masking_of(spec: GnnSpec, stack: Stack) -> str:
-    """Return the masking of absent neighbours: that of the last technique with one."""
-    masking = _form_of(stack, "masking", "select")
-    return masking if masking != "arithmetic" or spec.model in ("gat", "sage-max") else "select"
 
 
 def _form_of(stack: Stack, key: str, default: str) -> str:
@@ -206,7 +200,9 @@ def _view_of(spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, maskin
     constant, ready = EdgeData.CONSTANT in edge_data, EdgeData.WEIGHTS in edge_data
     weighted = ready or EdgeData.IN_GRAPH in edge_data
     if from_host and spec.model != "sage-max":
-        return _finished_matrix(spec, stack, data, masking, capacity, seed)
+        edges, loops = _edges_of(spec, data, seed)
+        matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
+        return MatrixView(_finished(spec, stack, matrix, masking), constant)
     if spec.form == "gathered":  # an added node counts itself once, as a node without neighbours does
         rows = sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed, capacity)
         if from_host:
@@ -220,23 +216,16 @@ def _view_of(spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, maskin
     return InGraphMatrix(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
 
 
-def _finished_matrix(
-    spec: GnnSpec, stack: Stack, data: GraphData, masking: str, capacity: int, seed: int
-) -> View:
+def _finished(spec: GnnSpec, stack: Stack, matrix: Matrix, masking: str) -> dict[str, Matrix]:
     """Return the matrices that the host prepares: the norm, or the masks of a masking."""
-    constant = any(entry.technique.edges is EdgeData.CONSTANT for entry in stack)
     compressed = annotates(stack, Annotation.COMPRESSED)
-    edges, loops = _edges_of(spec, data, seed)
-    matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
     if spec.model != "gat":
-        matrix = stored(matrix, annotates(stack, Annotation.TRIANGLE), compressed)
-        return MatrixView({"norm": matrix}, constant)
+        return {"norm": stored(matrix, annotates(stack, Annotation.TRIANGLE), compressed)}
     negative = np.asarray((matrix - 1.0) * LOWERED, dtype=np.float32)
     masks = {"mask": matrix, "mask_negative": negative}
     if masking != "arithmetic":
         del masks["mask_negative" if masking == "select" else "mask"]
-    masks = {name: stored(mask, triangle=False, compressed=compressed) for name, mask in masks.items()}
-    return MatrixView(masks, constant)
+    return {name: stored(mask, triangle=False, compressed=compressed) for name, mask in masks.items()}
 
 
 def module_of(spec: GnnSpec, data: GraphData) -> Propagation | GAT:

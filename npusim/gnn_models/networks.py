@@ -13,8 +13,6 @@ A network by Eq. 1 has branches of powers of the adjacency; a GCN has one branch
 has narrower weights, and a branch that reads fewer channels picks them by index.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -395,7 +393,7 @@ class Propagation(Network):
         self.dropout = self.dropouts[0]
         self.layers = nn.ModuleList(
             nn.ModuleList(
-                nn.Linear(branch.inputs, branch.outputs, bias or not layer_propagates(layer))
+                nn.Linear(branch.inputs, branch.outputs, bias or not layer.propagates)
                 for branch in layer.branches
             )
             for layer in layers
@@ -406,7 +404,7 @@ class Propagation(Network):
 
     def joined(self, i: int, x: Tensor, results: list[Tensor]) -> Tensor:
         """Return the input of layer `i`: of a dense layer all results so far (jumping), normalised."""
-        if layer_propagates(self.plan[i]):
+        if self.plan[i].propagates:
             return x
         x = torch.cat(results, dim=1) if self.jumping else x
         return functional.normalize(x, dim=1) if self.normalise else x
@@ -456,8 +454,3 @@ class Propagation(Network):
         if self.mean:
             return scatter_rows(messages, prepared[1], self.view.nodes) / prepared[2]
         return scatter_rows(messages * prepared[2], prepared[1], self.view.nodes)
-
-
-def layer_propagates(layer: Layer) -> bool:
-    """Whether a layer aggregates from neighbours; a dense one does not."""
-    return any(branch.order for branch in layer.branches)

@@ -4,8 +4,6 @@ The raw files are pickles, and a pickle is a program. This reader knows arrays o
 dictionaries and lists, and builds each of them itself from the numbers in the file. It refuses anything else.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Published accuracies and the accuracies of models trained here: predictor of the suite `accuracy`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,4 +60,3 @@ def _spread(model: str, figure: KeyedFigure, accuracies: list[float]) -> str:
 
 
 FIGURES = PublishedAccuracies()
-"""The predictor of the suite `accuracy`."""

@@ -165,14 +165,8 @@ def cached_training(
 
 def _label(spec: GnnSpec, data: GraphData, recipe: Recipe) -> str:
     """Return a hash of everything that decides the result of a training."""
-    network: tuple[object, ...] = (
-        spec.model,
-        spec.layers,
-        spec.hidden,
-        spec.heads,
-        spec.neighbours,
-        spec.order,
-    )
+    network: tuple[object, ...] = (spec.model, spec.layers, spec.hidden)
+    network += (spec.heads, spec.neighbours, spec.order)
     if spec.model in EQUATION_1:
         network = (*network, spec.power, spec.normalise, str(spec.pruning), str(spec.channels))
     elif spec.pruning is not None:

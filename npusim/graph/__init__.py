@@ -1,11 +1,5 @@
 """The operator graph (an immutable DAG of operators and tensors) and its editor."""
 
-from npusim.graph.difference import GraphDifference as GraphDifference
-from npusim.graph.difference import graph_difference as graph_difference
-from npusim.graph.difference import to_dot as to_dot
-from npusim.graph.editor import Editor as Editor
-from npusim.graph.graph import Graph as Graph
-from npusim.graph.graph import GraphMeta as GraphMeta
-from npusim.graph.graph import GraphStructure as GraphStructure
-from npusim.graph.regions import Phase as Phase
-from npusim.graph.regions import Region as Region
+from npusim.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__)

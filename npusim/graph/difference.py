@@ -4,8 +4,6 @@ A pass of a compiler is understood by the graph before and after it. `graph_diff
 `to_dot` draws one of the two graphs with the changes in colour.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
@@ -74,7 +72,6 @@ class GraphDifference(Document):
     MAIN_TABLE: ClassVar[str] = "changed"
 
     schema_: Literal["npusim.graph-difference/1"] = Field("npusim.graph-difference/1", alias="schema")
-    """Version of this document."""
     workload: str
     """Name of the network."""
     before: GraphTotals

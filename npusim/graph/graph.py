@@ -29,7 +29,6 @@ class GraphStructure:
     features: int
     classes: int
     feature_density: float = 1.0
-    """Share of non-zeros of the feature matrix."""
     feature_block_density: Mapping[int, float] = field(default_factory=dict)
     """Share of b x b blocks of the feature matrix that hold a non-zero, by block edge b."""
     adjacency_block_density: Mapping[int, float] = field(default_factory=dict)
@@ -75,13 +74,11 @@ class GraphMeta:
     form: str = ""
     """Form it is written in: "edges", "dense", "gathered", "csr"; "benchmark", "imported"."""
     dataset: str = ""
-    """Name of the data graph."""
     precision: DType | None = None
     """Format of its products."""
     source_precision: DType | None = None
     """Widest floating-point format of the model file that it was imported from."""
     neighbours: int | None = None
-    """Neighbours that are sampled for each node."""
     sampled_edges: int | None = None
     """Edges of the sampled data graph."""
     notes: tuple[str, ...] = ()
@@ -260,11 +257,7 @@ class Graph:
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.name, [*self.tensors.values()], [*self.operators.values()], self.outputs)
-        fields: dict[str, Any] = {
-            "structure": self.structure,
-            "techniques": self.techniques,
-            "meta": self.meta,
-        }
+        fields: dict[str, Any] = {name: getattr(self, name) for name in ("structure", "techniques", "meta")}
         return partial(Graph, **fields, prepared=dict(self.prepared)), parts
 
     @cached_property

@@ -57,7 +57,6 @@ _SAID = {
     "activation": Phase.ACTIVATION,
     "readout": Phase.ACTIVATION,
 }
-"""Phases by the last part of a region."""
 _EDGE_ROLES = frozenset({Role.EDGES, Role.ADJACENCY, Role.NORM, Role.MASK})
 
 
@@ -106,14 +105,13 @@ def preprocessing(graph: Graph) -> frozenset[str]:
     GraNNite counts such a Greater among the GNN's operators (Fig. 5); handing its result over saves nothing.
     """
     structural = graph.structural
-    return frozenset(
-        op.name for op in graph if structural.issuperset(op.outputs) and not _conditions_select(graph, op)
-    )
-
-
-def _conditions_select(graph: Graph, op: Operator) -> bool:
-    readers = graph.readers(op.outputs[0])
-    return op.family is Family.COMPARE and bool(readers) and all(r.family is Family.SELECT for r in readers)
+    names = set()
+    for op in graph:
+        read_by = {reader.family for reader in graph.readers(op.outputs[0])}
+        is_condition = op.family is Family.COMPARE and read_by == {Family.SELECT}
+        if structural.issuperset(op.outputs) and not is_condition:
+            names.add(op.name)
+    return frozenset(names)
 
 
 def regions(graph: Graph) -> Mapping[str, Region]:
@@ -153,9 +151,8 @@ def _common(paths: Sequence[str]) -> int:
         if not all(path.startswith(first[: match.end()]) for path in paths):
             break
         left = [path[match.end() :] for path in paths]
-        if _NUMBERED.search(first[: match.start()]) and any(
-            _NUMBERED.search(block_of(path)) for path in left
-        ):
+        are_numbered = any(_NUMBERED.search(block_of(path)) for path in left)
+        if _NUMBERED.search(first[: match.start()]) and are_numbered:
             count = match.end()
     return count
 
@@ -214,12 +211,8 @@ class _Phases:
         attention = set(behind)
         for op in reversed(list(self.graph)):
             readers = [r.name for name in op.outputs for r in self.graph.readers(name)]
-            if (
-                readers
-                and attention.issuperset(readers)
-                and not self._is_weighted(op)
-                and not self._is_bias(op)
-            ):
+            combines = self._is_weighted(op) or self._is_bias(op)
+            if readers and attention.issuperset(readers) and not combines:
                 attention.add(op.name)
         return frozenset(attention)
 
@@ -239,13 +232,13 @@ class _Phases:
                 operators.add(op.name)
                 tensors.update(op.outputs)
                 waiting += [r for name in op.outputs for r in self.graph.readers(name)]
-            elif any(name not in tensors and self._comes_from_none(name, tensors) for name in features):
+            elif any(self._is_apart(name, tensors) for name in features if name not in tensors):
                 later = [r.family for name in op.outputs for r in self.graph.readers(name)]
                 weighs |= op.family in (Family.MATMUL, Family.AGGREGATE)
                 weighs |= op.type == "Multiply" and Family.SCATTER in later
         return operators if weighs else set()
 
-    def _comes_from_none(self, name: str, tensors: set[str]) -> bool:
+    def _is_apart(self, name: str, tensors: set[str]) -> bool:
         """Whether the operator that writes a tensor reads none of these tensors."""
         writer = self.graph.writer(name)
         return writer is None or not tensors.intersection(writer.inputs)
@@ -253,9 +246,8 @@ class _Phases:
     def _is_bias(self, op: Operator) -> bool:
         """Whether it adds a constant to a product with weights."""
         writers = [w for w in map(self.graph.writer, self._features(op)) if w is not None]
-        return (
-            op.type == "Add" and len(op.inputs) == 2 and len(writers) == 1 and self._is_weighted(writers[0])
-        )
+        adds_two = op.type == "Add" and len(op.inputs) == 2
+        return adds_two and len(writers) == 1 and self._is_weighted(writers[0])
 
     def _phase(self, op: Operator) -> Phase | None:
         """Return the phase of an operator after its writers; None: the phase of its reader holds."""

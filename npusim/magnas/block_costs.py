@@ -18,9 +18,8 @@ from npusim.magnas.space import Architecture, ArchitectureSpace
 from npusim.magnas.spec import VisionGnnSpec
 from npusim.mapping import ChainProblem, chain_front
 from npusim.scenario import Scenario
-from npusim.studies.chain import ChainOnDevices, chain_of
+from npusim.studies.chain import ChainOnDevices, chain_of, letters_of, parts_of
 from npusim.studies.map_front import Limits, at_points, combinations_of, devices_of
-from npusim.studies.mapping_letters import letters_of, parts_of
 
 BlockKind = tuple[Any, ...]
 """Parameters of a block that its cost depends on."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from npusim.magnas.documents import ArchitectureSearch, MappingFigures, SupernetTraining
     from npusim.magnas.space import ArchitectureSpace
     from npusim.magnas.spec import VisionGnnSpec
-    from npusim.studies.map_front_document import MapFront
+    from npusim.studies.placement_document import MapFront
 
 _BACKBONE = "magnas-vig"
 

@@ -23,11 +23,17 @@ from npusim.magnas.documents import MappingFigure, MappingFigures, MappingStatem
 from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, problem_of, shipped_figures
 from npusim.mapping import ChainProblem, Granularity, chain_front
 from npusim.scenario import Scenario
-from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem
+from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem, letters_of, placement_of
 from npusim.studies.evolved_mapping import Budget, Genes, SearchMethod, hypervolume, searched
-from npusim.studies.map_front import Limits, at_points, combinations_of, fitness
-from npusim.studies.mapping_letters import letters_of, placement_of
-from npusim.studies.placed_units import PlacedUnits, coarser_start, placed_units
+from npusim.studies.map_front import (
+    Limits,
+    PlacedUnits,
+    at_points,
+    coarser_start,
+    combinations_of,
+    fitness,
+    placed_units,
+)
 from npusim.validation.suite import suite_file
 
 ARRAYS, PYRAMID = "three-arrays", "pyramid-vig-m"

@@ -13,8 +13,7 @@ from npusim.errors import ConfigError
 from npusim.magnas.spec import GraphOperator
 from npusim.mapping import ChainProblem
 from npusim.scenario import Scenario
-from npusim.studies.chain import chain_of, chain_problem
-from npusim.studies.mapping_letters import placement_of
+from npusim.studies.chain import chain_of, chain_problem, placement_of
 from npusim.validation.figures import Key, KeyedFigure, PathPredictor, read_figures
 from npusim.validation.suite import Suite, figures_path, load_suite
 

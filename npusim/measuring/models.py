@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npusim.errors import ConfigError, ModelFileError, NpusimError
-from npusim.frontends.example_values import example_value
+from npusim.frontends.openvino_write import example_value
 from npusim.graph import Graph
 from npusim.measuring.benchmarks import benchmark_graph
 from npusim.measuring.devices import load_openvino

@@ -4,8 +4,6 @@ Types have their OpenVINO names. A shape rule returns the shape of a result, fro
 operands; a work rule counts MACs, elements, rows and windows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -20,12 +18,12 @@ from npusim.ops.operator import (
     OpType,
     RowUse,
     Settings,
+    Tensor,
     Tensors,
     Work,
     WorkRule,
     element_work,
 )
-from npusim.ops.tensor import Tensor
 
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape]

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from npusim.gnn_models.networks import GAT, Propagation, layer_propagates
+from npusim.gnn_models.networks import GAT, Propagation
 from npusim.gnn_models.planetoid import GraphData
 from npusim.gnn_models.views import EdgeView, GraphMatrix, MatrixView, dense_adjacency
 from npusim.workloads.gnn.spec import Layer, Pruning, check_budget, kept_channels
@@ -206,7 +206,7 @@ def inputs_of(module: Network, x: Tensor) -> list[Tensor]:
     inputs: list[Tensor] = []
     results: list[Tensor] = []
     for i, layer in enumerate(module.plan):
-        if isinstance(module, Propagation) and not layer_propagates(layer):
+        if isinstance(module, Propagation) and not layer.propagates:
             x = torch.cat(results, dim=1) if module.jumping else x
             x = functional.normalize(x, dim=1) if module.normalise else x
         inputs.append(x)

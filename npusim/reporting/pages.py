@@ -48,7 +48,7 @@ for _name, _model, _page in (
     ("graph-difference", "graph:GraphDifference", "graph_difference:difference_page"),
     ("advise", "studies.advice:Advice", "advice:advice_page"),
     ("map", "studies.placement_document:Placement", "placement:placement_page"),
-    ("map-front", "studies.map_front_document:MapFront", "placement:map_front_page"),
+    ("map-front", "studies.placement_document:MapFront", "placement:map_front_page"),
     ("stream", "studies.stream:Followed", "stream:stream_page"),
     ("validate", "validation:Validation", ""),
     ("trace-diff", "measuring.traces:TraceDiff", "trace_diff:diff_page"),

@@ -13,8 +13,7 @@ from npusim.reporting.engineering import engineering, factor
 from npusim.reporting.html import COLOURS, amount_axis, seconds_axis
 from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table
 from npusim.reporting.terminal import LongName, conditions
-from npusim.studies.map_front_document import MapFront, PlacedChain
-from npusim.studies.placement_document import Cut, PlacedGroup, Placement
+from npusim.studies.placement_document import Cut, MapFront, PlacedChain, PlacedGroup, Placement
 
 DEVICE_COLOURS = {"npu": COLOURS[0], "cpu": COLOURS[3], "gpu": COLOURS[2]}
 _JOINTS = "/."

@@ -14,7 +14,7 @@ from npusim.reporting.html import COLOURS, log_axis, seconds_axis
 from npusim.reporting.page import Column, Page, Plot, Remark, Section, Table
 from npusim.reporting.terminal import bar, counted
 from npusim.studies.stream import Followed
-from npusim.studies.stream.rates import sustained_per_s
+from npusim.studies.stream.document import sustained_per_s
 
 _DASHES = ("solid", "dash", "dot", "longdash", "dashdot")
 _CHOSEN = "bold green"

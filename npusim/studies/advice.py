@@ -1,27 +1,38 @@
-"""Advice on a network: which techniques apply, what each gives, what to rewrite for the others."""
+"""Advice on a network: which techniques apply, what each gives, what to rewrite for the others.
+
+The network with its own numbers can be rewritten and compared with the original.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from npusim.documents import Part
 from npusim.engines.analytical import mapped_estimate
-from npusim.errors import InfeasibleError
+from npusim.errors import ConfigError, InfeasibleError
+from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
 from npusim.frontends.openvino_nodes import UnwritableError
+from npusim.frontends.openvino_write import save_model
+from npusim.frontends.pyg import MODULE, named_inputs
+from npusim.frontends.valued import ValuedNetwork, load_valued, valued_module
 from npusim.graph import Phase
 from npusim.rounding import factor, factors, last_digit
-from npusim.scenario import Scenario
+from npusim.scenario import Scenario, is_module, name_of
 from npusim.studies.comparison import Variant
-from npusim.studies.document_head import Interval, OnMachine, RunConditions, head_of
+from npusim.studies.document_head import Interval, Notes, OnMachine, RunConditions, head_of
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, Draws
 from npusim.studies.whatif import compared
-from npusim.techniques import NONE, Stack, Technique, get, legal, parse, rewritings, technique_names
+from npusim.techniques import NONE, Stack, Technique, apply, get, legal, parse, rewritings, technique_names
 
 KEEP_ANSWERS = 0.95
 """Least share of answers that the stack to try keeps by default."""
@@ -111,8 +122,7 @@ class Advice(RunConditions, OnMachine):
     """Answers of the stacks that were compared, fastest first, up to the one to try; may be empty."""
     file: str | None = None
     """File that holds the network under the stack to try; null where none was asked for."""
-    notes: list[str]
-    """What one should know before believing a row."""
+    notes: Notes
     conclusion: str
     """One sentence: what to do."""
 
@@ -223,27 +233,21 @@ def _advice(
 ) -> TechniqueAdvice:
     """Return what a technique gives in a stack, over the same stack without it."""
     technique = get(name)
-    about: dict[str, Any] = {
-        "technique": name,
-        "today": _runs_today(technique),
-        "numerics": technique.numerics,
-    }
+    today = _runs_today(technique)
+    advice = partial(TechniqueAdvice, technique=name, today=today, numerics=technique.numerics)
     if stack is None or not {stack, _without(stack, name)} <= set(variants):
         reason = legal(scenario.baseline, name) or "it does not fit into SRAM"
-        return TechniqueAdvice(
-            **about, verdict="refused", stack=None, gain=None, gain_interval=None, reason=reason
-        )
+        return advice(verdict="refused", stack=None, gain=None, gain_interval=None, reason=reason)
     reason = technique.what_if or "only a compiler can do it: no model file can ask for it"
     before = _without(stack, name)
     gain, place = variants[stack].throughput_per_s / variants[before].throughput_per_s, list(variants).index
     excluded = set(technique.excludes) & set(parse(best.techniques).names)
-    return TechniqueAdvice(
-        **about,
+    return advice(
         verdict="instead" if excluded else "gains" if gain > 1.0 + LEAST_GAIN else "no gain",
         stack=stack,
         gain=gain,
         gain_interval=None if draws is None else draws.speedup_interval(place(stack), place(before)),
-        reason="" if about["today"] else reason,
+        reason="" if today else reason,
     )
 
 
@@ -284,3 +288,114 @@ def _conclusion(plain: Variant, today: Variant, best: Variant) -> str:
         more = best.throughput_per_s / today.throughput_per_s
         text += f"; with a compiler's help {best.techniques} would give {more:.3g} times that"
     return f"{text}."
+
+
+_CLOSE = 0.01
+"""Share of the largest output within which two answers of a single number are the same."""
+
+
+@dataclass
+class NumericalRewriting:
+    """A network with its own numbers, rewritten and compared with the original."""
+
+    network: ValuedNetwork
+    _models: dict[str, Any] = field(default_factory=dict)
+    _original: npt.NDArray[Any] | None = None
+    """Answers of the original, once they were computed."""
+
+    @classmethod
+    def of(
+        cls, scenario: Scenario, values: str | Path | None, *, required: bool
+    ) -> NumericalRewriting | None:
+        """Load a network with its numbers.
+
+        Parameters
+        ----------
+        values : str or Path, optional
+            An `.npz` file with values of a model file's inputs.
+        required : bool
+            Refuse a network whose numbers are not known, instead of returning None.
+
+        Raises
+        ------
+        ConfigError
+            Where it is refused.
+        """
+        network = scenario.network
+        if is_module(network) and scenario.inputs is not None:
+            return cls(valued_module(network, named_inputs(network, scenario.inputs), name_of(network)))
+        path = str(network) if isinstance(network, str | Path) else ""
+        if MODULE.fullmatch(path) or (path.endswith(MODEL_ENDINGS) and (values is not None or required)):
+            return cls(load_valued(path, values, scenario.shapes))
+        if required or values is not None:
+            raise ConfigError(
+                f"the numbers of {name_of(network)}",
+                allowed="a module (model.py:net) or a model file (.xml, .onnx): the weights of a workload "
+                "are made up; `npusim export` trains one",
+            )
+        return None
+
+    def model(self, stack: str) -> Any:
+        """Return the network under a stack as an `openvino.Model`; 8 bits scaled on the example inputs."""
+        if stack not in self._models:
+            entries, floating = parse(stack), _floating(stack)
+            before = apply(self.network.graph, floating) if len(floating) < len(entries) else None
+            self._models[stack] = self.network.rewritten(apply(self.network.graph, entries), before)
+        return self._models[stack]
+
+    def judge(self, stack: str) -> Agreement:
+        """Compare the file of the network under a stack with the original, as a user would run it.
+
+        The file holds weights in fp16, and runs on OpenVINO's CPU device under its default settings.
+
+        Raises
+        ------
+        UnwritableError
+            Where the network cannot be written so that it computes what the original computes.
+        """
+        answers, original = self._answers(stack), self._answers_of_original()
+        same = _share_of_same(answers, original)
+        floating = str(_floating(stack))
+        half = None if floating == stack else _share_of_same(self._answers(floating), original)
+        return Agreement(
+            stack=stack,
+            largest_difference=float(np.abs(answers - original).max()),
+            largest_output=float(np.abs(original).max()),
+            same_answers=same,
+            same_answers_fp16=half,
+        )
+
+    def _answers(self, stack: str) -> npt.NDArray[Any]:
+        """Return the answers of the file of the network under a stack."""
+        return self.network.outputs_of_file(apply(self.network.graph, stack), self.model(stack))[0]
+
+    def _answers_of_original(self) -> npt.NDArray[Any]:
+        """Return the answers of the original, once the network as it is written gives the same."""
+        if self._original is None:
+            original = self.network.answers()
+            written = self.network.outputs(self.network.graph, self.model(NONE))[0]
+            difference, largest = float(np.abs(written - original).max()), float(np.abs(original).max())
+            if not difference <= _CLOSE * largest:
+                raise UnwritableError(
+                    f"{self.network.graph.name} cannot be exported: the network as npusim writes it differs "
+                    f"from the original by {difference:.3g} of {largest:.3g}; convert it with "
+                    "openvino.convert_model instead"
+                )
+            self._original = original
+        return self._original
+
+    def save(self, stack: str, file: Path) -> None:
+        """Write the network under a stack as OpenVINO IR, weights in fp16."""
+        save_model(self.model(stack), file, half=True)
+
+
+def _floating(stack: str) -> Stack:
+    """Return a stack without its techniques of 8 bits."""
+    return Stack(tuple(entry for entry in parse(stack) if entry.technique.precision is None))
+
+
+def _share_of_same(answers: npt.NDArray[Any], original: npt.NDArray[Any]) -> float:
+    """Return the share of rows with the same answer; see `Agreement.same_answers`."""
+    if original.ndim > 0 and original.shape[-1] > 1:
+        return float(np.mean(answers.argmax(-1) == original.argmax(-1)))
+    return float(np.mean(np.abs(answers - original) < _CLOSE * np.abs(original).max()))

@@ -1,34 +1,40 @@
 """The document of a comparison: technique stacks side by side, perhaps at several points."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from npusim.documents import Part
 from npusim.engines.estimate import Compilation
-from npusim.studies.document_head import Interval, OnMachine, RestsOn, RunConditions
+from npusim.studies.document_head import (
+    Bound,
+    DramBytes,
+    Energy,
+    Interval,
+    Latency,
+    LatencyInterval,
+    Notes,
+    OnMachine,
+    RestsOn,
+    RunConditions,
+    Techniques,
+    Throughput,
+)
 from npusim.studies.elasticity import Elasticity
 
 
 class Variant(Part):
     """One technique stack beside the baseline."""
 
-    techniques: str
-    """Canonical technique stack."""
+    techniques: Techniques
     stack: str
     """The stack as compared across points: without the quantgr that workload.precision=int8 adds."""
     at: dict[str, str]
     """Settings of the point; empty where there is only one."""
-    latency_s: float
-    """Time of an inference, in s."""
-    throughput_per_s: float
-    """Inferences per second in steady state."""
-    energy_j: float
-    """Energy of an inference, in J."""
-    dram_bytes: float
-    """Bytes moved to and from DRAM."""
+    latency_s: Latency
+    throughput_per_s: Throughput
+    energy_j: Energy
+    dram_bytes: DramBytes
     sram_peak_bytes: float
     """Most SRAM in use at any time, in bytes."""
     speedup_latency: float
@@ -39,8 +45,7 @@ class Variant(Part):
     """90 % interval of the speed-up in throughput (with one request in flight: in latency too)."""
     speedup_uncertain_by: dict[str, float]
     """Share of the interval's variance by number of the data sheet."""
-    latency_interval_s: Interval | None
-    """90 % interval of the latency, in s."""
+    latency_interval_s: LatencyInterval
     rests_on: RestsOn | None = None
     """The uncertain number that carries more than half of its latency; null where there is none."""
     step_from: str | None
@@ -51,8 +56,7 @@ class Variant(Part):
     """90 % interval of `step_speedup`; what both stacks share cancels."""
     step_uncertain_by: dict[str, float]
     """Share of the variance of `step_interval` by number of the data sheet."""
-    bound: str
-    """Unit that is busy the largest share of the time."""
+    bound: Bound
     launches: int = 1
     """Calls of runtimes in an inference."""
     compilation: Compilation | None = None
@@ -70,22 +74,16 @@ class Untouched(Part):
 
     device: str
     """npu, cpu or gpu."""
-    latency_s: float
-    """Time of an inference, in s."""
-    latency_interval_s: Interval | None
-    """90 % interval of the latency, in s."""
-    throughput_per_s: float
-    """Inferences per second in steady state."""
-    energy_j: float
-    """Energy of an inference, in J."""
-    dram_bytes: float
-    """Bytes moved to and from DRAM."""
+    latency_s: Latency
+    latency_interval_s: LatencyInterval
+    throughput_per_s: Throughput
+    energy_j: Energy
+    dram_bytes: DramBytes
     speedup_throughput: float
     """Its throughput over that of the baseline."""
     speedup_interval: Interval | None
     """90 % interval of that."""
-    bound: str
-    """Unit that is busy the largest share of the time."""
+    bound: Bound
     rests_on: RestsOn | None
     """The uncertain number that carries more than half of its latency; null where there is none."""
 
@@ -140,8 +138,7 @@ class WhatIf(RunConditions, OnMachine):
     """What more of each resource saves with the best stack, the most helpful first; empty with `over`."""
     crossovers: list[Crossover]
     """Where two stacks change places along an axis of `over`."""
-    notes: list[str]
-    """What one should know before believing a row."""
+    notes: Notes
     conclusion: str
     """One sentence: what bounds the best variant, or which stack is best where."""
 

@@ -3,9 +3,7 @@
 JSON keeps the order of the fields: those of base classes first, the last base class before the others.
 """
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -13,6 +11,16 @@ from npusim.documents import Document, Part
 
 Interval = tuple[float, float]
 """A 90 % interval that follows from the uncertainties of the data sheet."""
+
+Techniques = Annotated[str, Field(description="Canonical technique stack.")]
+Latency = Annotated[float, Field(description="Time of an inference, in s.")]
+LatencyInterval = Annotated[Interval | None, Field(description="90 % interval of the latency, in s.")]
+Throughput = Annotated[float, Field(description="Inferences per second in steady state.")]
+Energy = Annotated[float, Field(description="Energy of an inference, in J.")]
+PackageEnergy = Annotated[float, Field(description="Energy of the package for one inference, in J.")]
+DramBytes = Annotated[float, Field(description="Bytes moved to and from DRAM.")]
+Bound = Annotated[str, Field(description="Unit that is busy the largest share of the time.")]
+Notes = Annotated[list[str], Field(description="What one should know before believing a row.")]
 
 
 class RestsOn(Part):
@@ -33,8 +41,6 @@ class RestsOn(Part):
 class OnMachine(Document):
     """A network on a SoC."""
 
-    schema_: str = Field("", alias="schema")
-    """Version of this document."""
     workload: str
     """Name of the network."""
     soc: str
@@ -44,8 +50,7 @@ class OnMachine(Document):
 class UnderStack(OnMachine):
     """A network on a SoC under a technique stack."""
 
-    techniques: str
-    """Canonical technique stack."""
+    techniques: Techniques
 
 
 class RunConditions(Part):

@@ -3,8 +3,6 @@
 The network is mapped and estimated again on each slightly better machine; no formula is differentiated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf

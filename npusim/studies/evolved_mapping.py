@@ -4,8 +4,6 @@ MaGNAS's inner search (section 4.3.2): NSGA-II over a genome with a gene for eac
 it. Source of the defaults: section 4.3.2 (mutation 0.4, crossover 0.8) and 5.1.3 (population 200).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 
 SearchMethod = Literal["nsga2", "random"]
-"""NSGA-II, or placements drawn at random."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The technique stacks that fit a network: all that are legal, stacked greedily by what they gain."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -64,7 +62,6 @@ class _Search:
 
     scenario: Scenario
     techniques: list[Technique]
-    """Techniques to choose from."""
     times: dict[str, float] = field(default_factory=dict)
 
     def result(self) -> FittingStacks:

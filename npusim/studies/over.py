@@ -1,7 +1,5 @@
 """Comparison of technique stacks at every combination of settings, and where their order changes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product

@@ -4,8 +4,6 @@ Intervals draw such machines at random; a calibration moves them until they agre
 (fusion, residency, placement) stay as they were mapped; the tiling is searched again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -35,7 +33,6 @@ class Uncertain:
     upper: float
     """Most that its kind allows."""
     whole: bool
-    """Whether it is a count."""
 
     @property
     def name(self) -> str:
@@ -80,7 +77,7 @@ def numbers_of(soc: Soc) -> Iterator[tuple[Uncertain, bool]]:
 
 
 def _numbers(
-    value: Any, kind: Any = None, path: tuple[str, ...] = ()
+    value: Any, annotation: Any = None, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Quantity | Count, Any]]:
     """Yield every quantity below a section with its path and kind."""
     if isinstance(value, BaseModel):
@@ -90,15 +87,10 @@ def _numbers(
             yield from _numbers(getattr(value, name), behind[key], (*path, name))
     elif isinstance(value, Mapping):
         for key, inside in value.items():
-            yield from _numbers(inside, kind, (*path, str(key)))
+            yield from _numbers(inside, annotation, (*path, str(key)))
     elif isinstance(value, Quantity | Count):
-        yield path, value, _kind_within(kind)
-
-
-def _kind_within(annotation: Any) -> Any:
-    """Return the kind behind an annotation, also of a mapping's values."""
-    kind, inner = kind_of(annotation), get_args(annotation)
-    return kind if kind is not None or len(inner) < 2 else kind_of(inner[1])
+        of_mapping = get_args(annotation)[1:2]  # the values of a mapping
+        yield path, value, next(filter(None, map(kind_of, (annotation, *of_mapping))), None)
 
 
 def sampled(soc: Soc, numbers: Sequence[Uncertain], normals: Sequence[float]) -> Soc:

@@ -1,7 +1,5 @@
 """The best placement of a network over the devices of a SoC, and the cost of every cut in two."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -67,7 +65,6 @@ class Profile:
     device: str
     """Class of device: npu, cpu, gpu."""
     chip: str
-    """Name of the chip."""
     row: str
     """Where the times stand."""
     operators: tuple[OperatorTime, ...]
@@ -152,7 +149,6 @@ def place(
 _Nodes = tuple[int, ...]
 """Device of each node, or nodes of a unit."""
 _NOWHERE = dict.fromkeys(("latency_s", "throughput_per_s", "energy_j"))
-"""Figures of a device that cannot run the network."""
 
 
 def _splits(
@@ -238,18 +234,12 @@ def _best(
 
 
 def _groups(graph: Graph, problem: Problem, placement: _Nodes, modelled: Problem) -> list[PlacedGroup]:
-    def costs(i: int) -> dict[str, DeviceCost]:
-        by_device = {}
-        for d, device in enumerate(problem.devices):
-            time_s, energy_j = float(problem.time_s[i, d]), float(problem.energy_j[i, d])
-            measured = bool(time_s != modelled.time_s[i, d])
-            finite = (
-                {"latency_s": time_s, "energy_j": energy_j}
-                if time_s < inf
-                else dict.fromkeys(("latency_s", "energy_j"))
-            )
-            by_device[device] = DeviceCost(**finite, measured=measured)
-        return by_device
+    def cost(i: int, d: int) -> DeviceCost:
+        time_s, energy_j = float(problem.time_s[i, d]), float(problem.energy_j[i, d])
+        measured = bool(time_s != modelled.time_s[i, d])
+        if time_s == inf:
+            return DeviceCost(latency_s=None, energy_j=None, measured=measured)
+        return DeviceCost(latency_s=time_s, energy_j=energy_j, measured=measured)
 
     return [
         PlacedGroup(
@@ -257,7 +247,7 @@ def _groups(graph: Graph, problem: Problem, placement: _Nodes, modelled: Problem
             region=graph.operators[name].region,
             block=graph.regions[name].block,
             device=problem.devices[placement[i]],
-            costs=costs(i),
+            costs={device: cost(i, d) for d, device in enumerate(problem.devices)},
         )
         for i, name in enumerate(problem.names)
     ]

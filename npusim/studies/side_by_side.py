@@ -1,7 +1,5 @@
 """Networks, SoCs or technique stacks side by side: totals with ratios, and operator by operator."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +15,7 @@ from npusim.engines.estimate import EnergyByPart, Estimate, OperatorCost
 from npusim.errors import ConfigError, FileError, UnknownNameError
 from npusim.metrics import METRICS
 from npusim.scenario import Scenario, name_of
+from npusim.studies.document_head import DramBytes, Techniques
 from npusim.techniques import Stack, technique_names
 from npusim.workloads import workload_names
 
@@ -43,8 +42,7 @@ class OperatorInRun(Part):
     """Its part of the latency, in s; null with several requests in flight."""
     energy_j: float
     """Energy of its work, beyond idle power, in J."""
-    dram_bytes: float
-    """Bytes moved to and from DRAM."""
+    dram_bytes: DramBytes
     bound: str
     """What it waits for."""
 
@@ -73,8 +71,7 @@ class ComparedRun(Part):
     """Name of the network."""
     soc: str
     """Name of the SoC."""
-    techniques: str
-    """Canonical technique stack."""
+    techniques: Techniques
     engine: str
     """Engine that made the estimate."""
     hint: str
@@ -103,7 +100,6 @@ class Comparison(Document):
     """Runs side by side; SI units throughout."""
 
     schema_: Literal["npusim.compare/1"] = Field("npusim.compare/1", alias="schema")
-    """Version of this document."""
     differ_in: Kind
     """What differs from run to run."""
     runs: list[ComparedRun]
@@ -166,7 +162,13 @@ def kind_of(thing: Any) -> Kind:
     text = str(thing)
     ending = Path(text).suffix
     if ending in (".yaml", ".yml"):
-        return "soc" if _SOC_FILE.search(_text_of(text)) else "network"
+        try:
+            with open(text, encoding="utf-8", errors="replace") as file:
+                begin = file.read(100_000)  # the loader says what is wrong with it
+        except OSError as error:
+            remedy = "give the path of a YAML file"
+            raise FileError(text, f"cannot be read ({error.strerror})", remedy) from None
+        return "soc" if _SOC_FILE.search(begin) else "network"
     if ending == ".json":
         return "estimate"
     if ending in (".xml", ".onnx") or text in workload_names():
@@ -179,15 +181,6 @@ def kind_of(thing: Any) -> Kind:
     known = [*workload_names(), *soc_names(), *techniques]
     files = "or a file: .yaml, .xml, .onnx, or .json of `npusim estimate`"
     raise UnknownNameError("network, SoC or technique stack", text, known, files)
-
-
-def _text_of(path: str) -> str:
-    """Return the begin of a file, to see what it describes; the loader says what is wrong with it."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(100_000)
-    except OSError as error:
-        raise FileError(path, f"cannot be read ({error.strerror})", "give the path of a YAML file") from None
 
 
 def _differing(groups: Mapping[Kind, Sequence[Any]]) -> Kind:
@@ -216,9 +209,8 @@ def _refuse_twice(groups: Mapping[Kind, Sequence[Any]], options: Mapping[str, An
                 raise ConfigError(f"`{text}` a second time", allowed="each of them once")
         if things and kind in options:
             given = f"`{options[kind]}` beside {', '.join(texts) or _KINDS[kind]}"
-            raise ConfigError(
-                given, file=f"--{kind}", allowed=f"{_KINDS[kind]} as arguments, or by the option"
-            )
+            allowed = f"{_KINDS[kind]} as arguments, or by the option"
+            raise ConfigError(given, file=f"--{kind}", allowed=allowed)
 
 
 def _loaded(thing: str | Path | Scenario | Estimate) -> Scenario | Estimate:

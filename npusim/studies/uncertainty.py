@@ -1,7 +1,5 @@
 """Intervals: the estimate repeated on many machines that the data sheet's uncertainties allow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -96,10 +94,10 @@ def method_of(soc: Soc, samples: int, seed: int) -> str:
     return method
 
 
-def with_interval(estimate: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
+def with_interval(estimate: Estimate, mapped: Mapped) -> Estimate:
     """Return an estimate with the 90 % interval of its latency, as `draw` finds it."""
-    bounds = draw([mapped], samples, seed).latency_interval(0)
-    notes = [*estimate.provenance["notes"], method_of(mapped.soc, samples, seed)]
+    bounds = draw([mapped]).latency_interval(0)
+    notes = [*estimate.provenance["notes"], method_of(mapped.soc, SAMPLES, seed=0)]
     provenance = {**estimate.provenance, "notes": notes}
     return estimate.model_copy(update={"latency_interval_s": bounds, "provenance": provenance})
 
@@ -123,7 +121,9 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     if soc.calibration is not None:
         errors, shares = _model_errors(soc.calibration, mapped)
         numbers += errors
-    normals = _normals(samples, len(numbers), seed)
+    ranks = (latin_hypercube(samples, len(numbers), seed) * samples).astype(np.int64)
+    quantiles = np.array([NormalDist().inv_cdf((i + 0.5) / samples) for i in range(samples)])
+    normals = quantiles[ranks]  # standard normal deviates [samples, numbers]
     if soc.calibration is not None:
         _correlate(normals, numbers, soc.calibration)
     latency, interval = (np.empty((len(mapped), samples)) for _ in range(2))
@@ -216,13 +216,6 @@ def latin_hypercube(samples: int, dimensions: int, seed: int) -> Any:
     points = (np.stack(columns, axis=1) + 0.5) / samples if columns else np.empty((samples, 0))
     points.setflags(write=False)
     return points
-
-
-def _normals(samples: int, dimensions: int, seed: int) -> Any:
-    """Return standard normal deviates, shape (samples, dimensions): a column visits every quantile once."""
-    ranks = (latin_hypercube(samples, dimensions, seed) * samples).astype(np.int64)
-    normal = NormalDist()
-    return np.array([normal.inv_cdf((i + 0.5) / samples) for i in range(samples)])[ranks]
 
 
 def _quantiles(values: Any) -> tuple[float, float]:

@@ -3,11 +3,11 @@
 Every sentence of the conclusion and notes follows from numbers of the estimates and switches of the SoC.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
+from npusim.documents import Part
 from npusim.engines.analytical import estimate, mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
@@ -87,7 +87,8 @@ def compared(
     rests = [None if draws is None else rests_on(graph, draws, i) for i, graph in enumerate(graphs)]
     variants = [_variant(i, of_stacks, draws, rests[i]) for i in range(len(mapped))]
     devices = [
-        _untouched(device, i, estimates, draws, rests[i]) for i, device in enumerate(hosts, len(mapped))
+        Untouched(device=device, **_figures(Untouched, i, estimates, draws, rests[i]))
+        for i, device in enumerate(hosts, len(mapped))
     ]
     notes = _notes_of(scenario, of_stacks, variants, devices)
     if draws is not None:
@@ -155,41 +156,36 @@ def step_from(stacks: Sequence[str], i: int) -> int | None:
     return -max(ranks)[2] if ranks else None
 
 
-def _untouched(
-    device: str, i: int, estimates: Sequence[Estimate], draws: Draws | None, rests: RestsOn | None
-) -> Untouched:
+def _figures(
+    row: type[Part], i: int, estimates: Sequence[Estimate], draws: Draws | None, rests: RestsOn | None
+) -> dict[str, Any]:
+    """Return what a stack and the untouched network both have: metrics, speed-up, intervals, bound."""
     e = estimates[i]
-    return Untouched(
-        device=device,
-        **{name: getattr(e, name) for name in METRICS if name in Untouched.model_fields},
-        latency_interval_s=None if draws is None else draws.latency_interval(i),
-        speedup_throughput=e.throughput_per_s / estimates[0].throughput_per_s,
-        speedup_interval=None if draws is None else draws.speedup_interval(i, 0),
-        bound=e.bound,
-        rests_on=rests,
-    )
+    return {
+        **{name: getattr(e, name) for name in METRICS if name in row.model_fields},
+        "latency_interval_s": None if draws is None else draws.latency_interval(i),
+        "speedup_throughput": e.throughput_per_s / estimates[0].throughput_per_s,
+        "speedup_interval": None if draws is None else draws.speedup_interval(i, 0),
+        "bound": e.bound,
+        "rests_on": rests,
+    }
 
 
 def _variant(i: int, estimates: Sequence[Estimate], draws: Draws | None, rests: RestsOn | None) -> Variant:
-    e, base = estimates[i], estimates[0]
+    e = estimates[i]
     before = step_from([each.techniques for each in estimates], i)
     previous = None if before is None else estimates[before]
     return Variant(
         techniques=e.techniques,
         stack=e.techniques,
         at={},
-        **{name: getattr(e, name) for name in METRICS if name in Variant.model_fields},
-        speedup_latency=base.latency_s / e.latency_s,
-        speedup_throughput=e.throughput_per_s / base.throughput_per_s,
-        speedup_interval=None if draws is None else draws.speedup_interval(i, 0),
+        **_figures(Variant, i, estimates, draws, rests),
+        speedup_latency=estimates[0].latency_s / e.latency_s,
         speedup_uncertain_by={} if draws is None else draws.sources(i, 0),
-        latency_interval_s=None if draws is None else draws.latency_interval(i),
-        rests_on=rests,
         step_from=None if previous is None else previous.techniques,
         step_speedup=None if previous is None else e.throughput_per_s / previous.throughput_per_s,
         step_interval=None if draws is None or before is None else draws.speedup_interval(i, before),
         step_uncertain_by={} if draws is None or before is None else draws.sources(i, before),
-        bound=e.bound,
         launches=sum(part.launches for part in e.parts) or 1,
         compilation=e.compilation,
         kept_in_sram=e.provenance["kept_in_sram"],

@@ -3,15 +3,13 @@
 `rewritings` reports patterns that no technique can rewrite, and how to write the model instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Role
-from npusim.ops.tensor import GRANULE
+from npusim.ops.operator import GRANULE
 from npusim.techniques.preprocessing import Rewriter, nodes_of, value_numbers
 
 

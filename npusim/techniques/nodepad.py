@@ -1,7 +1,5 @@
 """NodePad: the model is compiled for more nodes than the graph has, so that the graph can grow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -9,7 +7,7 @@ from pydantic import Field
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Role, Tensor, TensorKind
-from npusim.ops.tensor import GRANULE
+from npusim.ops.operator import GRANULE
 from npusim.techniques.precompute import normalised_matrices
 from npusim.techniques.preprocessing import nodes_of
 from npusim.techniques.technique import EdgeData, Parameters, Stage, Technique
@@ -84,7 +82,7 @@ def _fields(
 
 
 def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
-    """Resize every dimension that counts nodes to the capacity.
+    """Every dimension that counts nodes becomes the capacity; the added rows are zeros.
 
     An NPU runs compiled shapes only. Compiled for a capacity, one binary serves every graph up to that size,
     without waiting for the compiler. The padding is computed and moved too: (3000 / 2708)^2 is 23 % more norm
@@ -100,7 +98,6 @@ def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
 
 NODEPAD = Technique(
     name="nodepad",
-    summary="Every dimension that counts nodes becomes the capacity; the added rows are zeros.",
     numerics="The same for the real nodes.",
     rewrite=_rewrite,
     check=_check,

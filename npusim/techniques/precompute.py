@@ -1,7 +1,5 @@
 """StaGr, GrAd and PreG: precomputed masks, matrices and edge weights replace preprocessing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -159,7 +157,7 @@ def _role_by_readers(graph: Graph, tensor: Tensor) -> Role:
 
 
 def _stagr(graph: Graph, _: NoParameters) -> Graph:
-    """Replace preprocessing by constants.
+    """Aggregation becomes a product with a constant: the norm matrix, attention mask or sampled adjacency.
 
     In a static graph, everything that follows from the edges is computed once, before the model is compiled.
     Degrees, scatter and gather disappear; MatMul(norm, h) remains, which suits the MAC grid. The price is a
@@ -170,9 +168,6 @@ def _stagr(graph: Graph, _: NoParameters) -> Graph:
 
 STAGR = Technique(
     name="stagr",
-    summary=(
-        "Aggregation becomes a product with a constant: the norm matrix, attention mask or sampled adjacency."
-    ),
     numerics="The same sums in another order: equal up to rounding.",
     rewrite=_stagr,
     stage=Stage.PRECOMPUTE,
@@ -242,7 +237,7 @@ def _producers(graph: Graph, name: str) -> list[Operator]:
 
 
 def _preg(graph: Graph, _: NoParameters) -> Graph:
-    """Scatter normalised edge weights, which arrive as an input.
+    """Normalised edge weights come from the CPU: degrees, roots and divisions leave the graph.
 
     GCN divides each edge's weight by the roots of two degrees. They depend on the edges only, so the CPU can
     compute them once; in a dense matrix the weights replace the ones, and aggregation and normalisation are
@@ -254,9 +249,14 @@ def _preg(graph: Graph, _: NoParameters) -> Graph:
     for tensor in normalised_matrices(graph):
         key = same[tensor.name]
         if key not in ready:
-            scatter = _matrix_scatter(graph, tensor)
+            scatters = [op for op in _producers(graph, tensor.name) if op.family is Family.SCATTER]
+            elements = {op.name: graph.tensors[op.outputs[0]].elements for op in scatters}
+            scatter = next((op for op in scatters if elements[op.name] == tensor.elements), None)
             if scatter is None:
-                ready[key] = _arrive(editor, graph, tensor)
+                name = unique_name(editor, tensor.role.value or tensor.name.rsplit("/", 1)[-1])
+                editor.prepared[name] = Rewriter.of(graph).part(tensor.name)
+                editor.tensors[name] = tensor.with_(name=name, kind=TensorKind.INPUT, structural=True)
+                ready[key] = name
             else:
                 ready[key] = _scatter_ready(editor, graph, tensor, scatter)
         editor.rewire(tensor.name, ready[key])
@@ -271,20 +271,6 @@ def _matrix_of_ready(editor: Rewriter, graph: Graph, aggregation: Aggregation) -
     preparing = Rewriter.of(graph)
     editor.prepared[values] = preparing.part(edge_values(preparing, graph, aggregation))
     return build_matrix(editor, graph, replace(aggregation, weights=(values,), counts=(), mean=False))
-
-
-def _matrix_scatter(graph: Graph, matrix: Tensor) -> Operator | None:
-    """Return the scatter that writes the edges into a matrix of that shape; None if there is none."""
-    scatters = [op for op in _producers(graph, matrix.name) if op.family is Family.SCATTER]
-    return next((op for op in scatters if graph.tensors[op.outputs[0]].elements == matrix.elements), None)
-
-
-def _arrive(editor: Rewriter, graph: Graph, tensor: Tensor) -> str:
-    """Replace the tensor by an input that the CPU computes."""
-    name = unique_name(editor, tensor.role.value or tensor.name.rsplit("/", 1)[-1])
-    editor.prepared[name] = Rewriter.of(graph).part(tensor.name)
-    editor.tensors[name] = tensor.with_(name=name, kind=TensorKind.INPUT, structural=True)
-    return name
 
 
 def _scatter_ready(editor: Rewriter, graph: Graph, matrix: Tensor, scatter: Operator) -> str:
@@ -329,7 +315,6 @@ def _values_at(editor: Rewriter, matrix: Tensor, scatter: Operator, updates: Ten
 
 PREG = Technique(
     name="preg",
-    summary="Normalised edge weights come from the CPU: degrees, roots and divisions leave the graph.",
     numerics="The same.",
     rewrite=_preg,
     stage=Stage.PREPROCESSING,

@@ -1,7 +1,5 @@
 """Preprocessing of a GNN: what follows from its edges alone, value numbers, and stored tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 
 from npusim.graph import Editor, Graph

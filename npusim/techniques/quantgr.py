@@ -1,7 +1,5 @@
 """QuantGr: symmetric static int8 for weights, activations and masks of the MAC grid's operators."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from enum import StrEnum
 
@@ -27,7 +25,7 @@ class QuantgrParameters(Parameters):
 
 
 def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
-    """Hold operands of products in 8 bits, with conversions where floating-point results enter.
+    """Weights, activations and masks of products become 8-bit integers; operators of DSPs stay floating.
 
     In 8 bits the grid does twice the multiplications per cycle and reads half the bytes, which matters for
     products bound by memory. Scales are fixed beforehand and symmetric, so rounding happens where a result is
@@ -153,9 +151,6 @@ def _accepts_int8(graph: Graph, op: Operator, name: str, able: set[str], product
 
 QUANTGR = Technique(
     name="quantgr",
-    summary=(
-        "Weights, activations and masks of products become 8-bit integers; operators of DSPs stay floating."
-    ),
     numerics=(
         "Rounding to 255 levels: about 0.1 points on Cora; a padded row with a self-loop would double "
         "norm's step."

@@ -3,8 +3,6 @@
 `workloads/stacks.yaml` holds named stacks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +18,11 @@ from npusim.graph import Editor, Graph
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.plugins import Registry
-from npusim.techniques.graphsplit import GRAPHSPLIT
-from npusim.techniques.grax2 import GRAX2
-from npusim.techniques.masking import EFFOP, GRAX1, GRAX3
+from npusim.techniques.masking import EFFOP, GRAX1, GRAX2, GRAX3
 from npusim.techniques.nodepad import NODEPAD
 from npusim.techniques.precompute import GRAD, PREG, STAGR
 from npusim.techniques.quantgr import QUANTGR
-from npusim.techniques.storage import CACHEG, GRASP, SYMG
+from npusim.techniques.storage import CACHEG, GRAPHSPLIT, GRASP, SYMG
 from npusim.techniques.technique import Parameters, Technique
 
 TECHNIQUES = Registry("npusim.techniques", "technique", Technique)
@@ -66,7 +62,6 @@ def technique_with(**traits: object) -> Technique:
 
 
 NONE = "none"
-"""Text of the empty stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +160,15 @@ def _is_empty(item: Any) -> bool:
 
 def _from_text(text: Any) -> StackEntry:
     if not isinstance(text, str):
-        raise IllegalTechniqueError(
-            str(text), f"a technique is a name or a mapping from a name to settings, not {shown(text)}"
-        )
+        reason = f"a technique is a name or a mapping from a name to settings, not {shown(text)}"
+        raise IllegalTechniqueError(str(text), reason)
     name, *settings = (part.strip() for part in text.strip().split(":"))
     values: dict[str, Any] = {}
     for setting in settings:
         key, equals, value = (part.strip() for part in setting.partition("="))
         if not equals or not key or not value:
-            raise IllegalTechniqueError(
-                name, f"setting {shown(setting)} has no value", f"write {name}:{key or 'key'}=value"
-            )
+            remedy = f"write {name}:{key or 'key'}=value"
+            raise IllegalTechniqueError(name, f"setting {shown(setting)} has no value", remedy)
         if key in values:
             raise IllegalTechniqueError(name, f"setting {shown(key)} stands twice")
         values[key] = value
@@ -187,9 +180,8 @@ def _from_mapping(item: Mapping[Any, Any]) -> StackEntry:
         raise IllegalTechniqueError(str(dict(item)), "a mapping names one technique and holds its settings")
     ((name, settings),) = item.items()
     if settings is not None and not isinstance(settings, Mapping):
-        raise IllegalTechniqueError(
-            str(name), f"settings are a mapping from key to value, not {shown(settings)}"
-        )
+        reason = f"settings are a mapping from key to value, not {shown(settings)}"
+        raise IllegalTechniqueError(str(name), reason)
     return _step(str(name), {str(key): value for key, value in (settings or {}).items()})
 
 

@@ -1,23 +1,60 @@
-"""GraSp, SymG and CacheG: how tensors are stored, and which stay in SRAM.
+"""GraphSplit, GraSp, SymG and CacheG: placement of operators, storage and residency of tensors.
 
-GraSp compresses zeros (a bitmap and the non-zeros), SymG stores a symmetric norm matrix as a triangle, and
-CacheG keeps a matrix that several layers read in SRAM.
+GraphSplit moves preprocessing with its control flow to the CPU, GraSp compresses zeros (a bitmap and the
+non-zeros), SymG stores a symmetric norm matrix as a triangle, and CacheG keeps a matrix that several layers
+read in SRAM.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
 from npusim.graph import Editor, Graph
-from npusim.ops import Annotation, Role, Storage, Tensor, TensorKind, stored_bytes
+from npusim.ops import Annotation, Family, Role, Storage, Tensor, TensorKind
 from npusim.techniques.aggregation import find_aggregations, find_edge_attentions
 from npusim.techniques.preprocessing import (
     MATRIX_ROLES,
     is_node_matrix,
+    preprocessing_operators,
     preprocessing_results,
     stored_tensors,
 )
 from npusim.techniques.technique import NPU_MEMORY_ONLY, NoParameters, Parameters, Stage, Technique
+
+
+def _rewrite(graph: Graph, _: NoParameters) -> Graph:
+    """Operators that follow from the edges alone prefer the CPU; the mapping decides by cost.
+
+    Degrees, scatter, comparison and selection are control flow: slow on the NPU's DSPs, fast on a CPU. They
+    depend on the edges only, so they need nothing from the NPU. Only their result crosses over, once.
+    """
+    editor = Editor.of(graph)
+    for op in preprocessing_operators(graph):
+        editor.change_operator(op.name, device="cpu")
+    return editor.finish()
+
+
+def _note(graph: Graph) -> str | None:
+    """Say how much of the preprocessing that is offered to the CPU runs there."""
+    offered = [op for op in preprocessing_operators(graph) if op.family is not Family.VIEW]
+    if not offered:
+        return None
+    moved = sum(op.device == "cpu" for op in offered)
+    why = "the rest costs less where it is" if moved else "calling the CPU costs more than it saves"
+    why = "all of it costs less there" if moved == len(offered) else why
+    return f"graphsplit: {moved} of {len(offered)} operators of the preprocessing run on the CPU; {why}"
+
+
+GRAPHSPLIT = Technique(
+    name="graphsplit",
+    numerics="The same.",
+    rewrite=_rewrite,
+    stage=Stage.PREPROCESSING,
+    needs="preprocessing in the graph",
+    finds=lambda graph, _: preprocessing_operators(graph),
+    annotation=Annotation.DEVICE,
+    note=_note,
+    source="GraNNite, section IV-A",
+)
+
 
 _STAGR_OR_GRAD = "stagr or grad makes one"
 
@@ -43,12 +80,7 @@ def _annotated(graph: Graph, tensors: list[Tensor], **annotation: Any) -> Graph:
 def _compressible(graph: Graph, parameters: GraspParameters) -> list[Tensor]:
     """Return stored tensors that zero-value compression makes smaller."""
     chosen = [tensor for tensor in stored_tensors(graph) if _is_selected(tensor, parameters)]
-    return [t for t in chosen if _compressed_bytes(t) < t.stored_bytes]
-
-
-def _compressed_bytes(tensor: Tensor) -> float:
-    columns = tensor.shape[-1] if tensor.shape else 1
-    return stored_bytes(tensor.elements, tensor.dtype, Storage.ZVC, tensor.density, columns)
+    return [t for t in chosen if t.with_(storage=Storage.ZVC).stored_bytes < t.stored_bytes]
 
 
 def _is_selected(tensor: Tensor, parameters: GraspParameters) -> bool:
@@ -138,7 +170,7 @@ SYMG = Technique(
 
 
 def _cacheg(graph: Graph, _: NoParameters) -> Graph:
-    """Mark node matrices that several operators read to stay in SRAM.
+    """A node matrix (constant or input) that two or more operators read is marked to stay in SRAM.
 
     Both layers multiply by the same norm matrix. In SRAM it is fetched once; as much as fits stays, the rest
     is streamed again. Tiles of all other tensors lose the SRAM that it takes.
@@ -148,7 +180,6 @@ def _cacheg(graph: Graph, _: NoParameters) -> Graph:
 
 CACHEG = Technique(
     name="cacheg",
-    summary="A node matrix (constant or input) that two or more operators read is marked to stay in SRAM.",
     numerics="The same.",
     rewrite=_cacheg,
     stage=Stage.STORAGE,

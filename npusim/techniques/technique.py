@@ -1,7 +1,5 @@
 """A technique: name, explanation, traits, parameters, legality and rewrite."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -56,13 +54,13 @@ class Technique:
     """
 
     name: str
-    summary: str
-    """One sentence: what it rewrites."""
     numerics: str
     """Its effect on the results."""
     rewrite: Callable[[Graph, Any], Graph]
     """Returns the rewritten graph; not called if there is an `objection`."""
     stage: Stage
+    summary: str = ""
+    """One sentence: what it rewrites; default: the first paragraph of the docstring of `rewrite`."""
     needs: str = ""
     """What the graph must hold, in words for the refusal."""
     finds: Callable[[Graph, Any], object] | None = None
@@ -83,7 +81,7 @@ class Technique:
     precision: DType | None = None
     """Number format of products afterwards. None: as before."""
     rationale: str = ""
-    """Benefit and cost; default: the docstring of `rewrite` below its first line."""
+    """Benefit and cost; default: the docstring of `rewrite` below its first paragraph."""
     what_if: str = ""
     """Why it does not exist yet, such as "no compiler offers it today"; empty: it exists."""
     host_note: str = ""
@@ -96,8 +94,9 @@ class Technique:
     """Publication that defines it."""
 
     def __post_init__(self) -> None:
-        text = (inspect.getdoc(self.rewrite) or "").partition("\n\n")[2]
-        object.__setattr__(self, "rationale", self.rationale or " ".join(text.split()))
+        summary, _, rationale = (inspect.getdoc(self.rewrite) or "").partition("\n\n")
+        for name, text in (("summary", summary), ("rationale", rationale)):
+            object.__setattr__(self, name, getattr(self, name) or " ".join(text.split()))
 
     @property
     def gives_matrix(self) -> bool:

@@ -22,7 +22,7 @@ from npusim.locate import resource
 from npusim.mapping import map_placed
 from npusim.ops import Annotation, DType, Role, TensorKind
 from npusim.scenario import Scenario, resolve_run
-from npusim.studies.stream.masks import MaskKeeper, entries_changed
+from npusim.studies.stream.following import MaskKeeper, entries_changed
 from npusim.studies.stream.updates import Size, Update
 from npusim.techniques import apply, parse, technique_with
 from npusim.validation.figures import Key, PathPredictor

@@ -1,7 +1,5 @@
 """Workload kinds, and from the name of a workload, its file or a model file to the operator graph."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, partial, reduce
@@ -29,7 +27,6 @@ DEFAULT_KIND = GNN.name
 """Kind of a file that names none."""
 
 KINDS = Registry("npusim.workloads", "workload kind", WorkloadKind)
-"""Every kind of workload by name."""
 
 for _kind in (GNN, CNN, TRANSFORMER):
     KINDS.register(_kind)
@@ -176,11 +173,7 @@ def load_workload(
     if shapes:
         allowed = "only for a model file (.xml, .onnx)"
         raise ConfigError(f"shapes for {', '.join(shapes)}", file="--shape", allowed=allowed)
-    return _built(load_spec(text, settings), workload_path(text))
-
-
-def _built(spec: WorkloadSpec, path: Path) -> Graph:
-    """Return the graph that a kind builds; a `PluginError` names the package whose kind cannot."""
+    spec, path = load_spec(text, settings), workload_path(text)
     what = f"workload kind `{spec.kind}` cannot build {path.stem}"
     with KINDS.blamed(spec.kind, what):
         graph: object = KINDS[spec.kind].build(spec, path.stem, path.parent)

@@ -4,8 +4,6 @@ Images are NCHW, batch normalisation is folded into weights and biases, and bias
 of their own: the mapping decides what is fused into a convolution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

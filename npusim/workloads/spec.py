@@ -1,7 +1,5 @@
 """What every workload file says, whatever its kind, and what a kind of workload declares."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

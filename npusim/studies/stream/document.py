@@ -1,13 +1,18 @@
-"""The document of a stream: what each way to keep up with a changing graph costs in all."""
+"""The document of a stream: costs of each way to keep up with a changing graph, and the best by rate.
 
-from __future__ import annotations
+An update takes `update_s` and an inference `latency_s`, one after the other, so that at u updates a second
+(1 - u update_s) / latency_s inferences a second are left. The ways are straight lines over u, and the best of
+them is the upper envelope of these lines.
+"""
 
+from collections.abc import Sequence
+from math import inf
 from typing import Literal
 
 from pydantic import Field
 
 from npusim.documents import Part
-from npusim.studies.document_head import UnderStack
+from npusim.studies.document_head import Notes, UnderStack
 from npusim.studies.stream.stored import StoredFeatures
 
 Name = Literal["recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"]
@@ -123,9 +128,64 @@ class Followed(UnderStack):
     """Inferences between updates at which padding costs what it saves; null where padding is free."""
     capacities: list[CapacityCost]
     """Pad and mask with other capacities."""
-    notes: list[str]
-    """What one should know before believing a row."""
+    notes: Notes
     stored_features: StoredFeatures | None = None
     """Batches of target nodes with stored hidden features; null where none were asked for."""
     conclusion: str
     """One sentence: which way is the quickest, and by how much."""
+
+
+_ROUNDING = 1e-9
+"""Relative distance of rates that are the same."""
+
+
+def sustained_per_s(strategy: Strategy, updates_per_s: float) -> float:
+    """Return the inferences a second that updates leave time for; 0 where it cannot keep up."""
+    return max(0.0, 1.0 - updates_per_s * strategy.update_s) / strategy.latency_s
+
+
+def best_by_rate(strategies: Sequence[Strategy]) -> list[BestAtRate]:
+    """Return the ways that sustain most inferences, from no update a second upwards.
+
+    Parameters
+    ----------
+    strategies : sequence of Strategy
+        Those that lose edges are left out, and those that were never run.
+    """
+    exact = [s for s in strategies if s.lost_edges == 0.0 and s.latency_s > 0.0]
+    best_rates: list[BestAtRate] = []
+    rate, ended = 0.0, False
+    while exact and not ended:
+        # The highest line here; of equal ones that which falls least.
+        best = max(exact, key=lambda s: (sustained_per_s(s, rate), -_fall(s)))
+        last = best.most_updates_per_s if best.most_updates_per_s is not None else inf
+        crossing = min((_crossing(best, other, rate) for other in exact), default=inf)
+        ended = crossing >= last * (1.0 - _ROUNDING)
+        end = last if ended else crossing
+        if end > rate * (1.0 + _ROUNDING):
+            here = sustained_per_s(best, rate)
+            best_rates.append(
+                BestAtRate(
+                    strategy=best.name,
+                    from_updates_per_s=rate,
+                    to_updates_per_s=None if end == inf else end,
+                    from_inferences_per_s=here,
+                    to_inferences_per_s=here if end == inf else 0.0 if ended else sustained_per_s(best, end),
+                )
+            )
+        exact = [s for s in exact if _fall(s) < _fall(best)]
+        rate = end
+    return best_rates
+
+
+def _fall(strategy: Strategy) -> float:
+    """Return the inferences that an update takes the time of."""
+    return strategy.update_s / strategy.latency_s
+
+
+def _crossing(best: Strategy, other: Strategy, rate: float) -> float:
+    """Return the rate above which another way sustains more; infinite where it never does."""
+    fall = _fall(best) - _fall(other)
+    if fall <= 0.0:
+        return inf
+    return max(rate, (1.0 / best.latency_s - 1.0 / other.latency_s) / fall)

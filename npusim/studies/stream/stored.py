@@ -5,8 +5,6 @@ stored beforehand, those of visited roots up to an age limit. A neighbour with s
 further neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +134,6 @@ class StorePlan:
     """Batch sizes and limits of a study of stored features."""
 
     roots: Sequence[int]
-    """Batch sizes."""
     stored: Sequence[float] = (1.0,)
     """Shares of visited roots that are stored."""
     age_limit: int | None = None

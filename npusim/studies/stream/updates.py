@@ -1,7 +1,5 @@
 """Streams of updates of a data graph: nodes and edges that come and go, generated or read from a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice

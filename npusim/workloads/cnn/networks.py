@@ -1,7 +1,5 @@
 """Convolutional networks: classifiers, U-Net, and detectors as in the Open Model Zoo."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

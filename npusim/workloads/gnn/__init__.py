@@ -1,7 +1,5 @@
 """Graph neural networks: GCN, GAT and GraphSAGE on the statistics of a data graph."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from npusim.graph import Editor, Graph, GraphStructure

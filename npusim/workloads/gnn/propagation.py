@@ -5,15 +5,20 @@ A dense layer gives the classes, except in SGC. In a batch, each layer works on 
 needs, and hidden features of visited nodes are read from a store.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.ops import DType, Role
-from npusim.workloads.gnn.layers import activation, edge_list, finish_layer, linear, start
-from npusim.workloads.gnn.models import Aggregate, mean_along, normalised_sum
+from npusim.workloads.gnn.models import (
+    Aggregate,
+    activation,
+    edge_list,
+    finish_layer,
+    linear,
+    mean_along,
+    normalised_sum,
+    start,
+)
 from npusim.workloads.gnn.spec import Batch, GnnSpec, Layer, Support, overflow_share, support_of
 
 
@@ -28,7 +33,7 @@ def build_propagation(spec: GnnSpec, structure: GraphStructure) -> Graph:
     editor, x = start(spec, structure)
     support = None
     if spec.batch is not None:
-        count = sum(_propagates(layer) for layer in layers)
+        count = sum(layer.propagates for layer in layers)
         support, aggregates = _batch_support(editor, spec, spec.batch, structure, count)
         rows = list(support.nodes[1:])
     else:
@@ -37,29 +42,26 @@ def build_propagation(spec: GnnSpec, structure: GraphStructure) -> Graph:
         rows = [structure.nodes] * len(layers)
     results: list[str] = []
     for i, layer in enumerate(layers):
-        if not _propagates(layer):
-            x = _classifier(editor, spec, results if spec.model == "jk" else results[-1:], layer)
+        if not layer.propagates:
+            editor.region = "classify"
+            if spec.model == "jk" and len(results) > 1:
+                x = editor.concat(results, 1, "classify/concat")
+            if spec.normalise:
+                x = editor.unary("NormalizeL2", x, "classify/normalise", axes=(1,))
+            x = linear(editor, x, layer.outputs, "classify")
         else:
             if support is not None and support.stored and i + 1 == len(support.edges):
-                x = _with_stored(editor, x, support, structure.nodes, spec.dtype)
+                # Rows of visited nodes come from the store of all nodes, behind the computed rows.
+                editor.region = "store"
+                table = editor.input("stored", (structure.nodes, editor.tensors[x].shape[1]), spec.dtype)
+                index = editor.input("stored_index", (support.stored,), DType.INT32)
+                x = editor.concat((x, editor.gather(table, index, "store/gather")), 0, "store/join")
             x = _LayerBuilder(editor, spec, f"layer{i}", aggregates[i], rows[i]).add(layer, x)
         if i + 1 < len(layers):
             x = activation(editor, "Relu", x, f"layer{i}/activation")
         results.append(x)
     finish_layer(editor, x, len(layers) - 1, len(layers), "Relu")
     return editor.finish()
-
-
-def _propagates(layer: Layer) -> bool:
-    return any(branch.order for branch in layer.branches)
-
-
-def _classifier(editor: Editor, spec: GnnSpec, results: Sequence[str], layer: Layer) -> str:
-    editor.region = "classify"
-    x = results[0] if len(results) == 1 else editor.concat(results, 1, "classify/concat")
-    if spec.normalise:
-        x = editor.unary("NormalizeL2", x, "classify/normalise", axes=(1,))
-    return linear(editor, x, layer.outputs, "classify")
 
 
 @dataclass
@@ -184,11 +186,3 @@ def _notes(batch: Batch, support: Support, structure: GraphStructure, layers: in
         batches = -(-round(structure.test_share * structure.nodes) // batch.roots)
         notes.append(f"batch: {batches} batches answer for all test nodes")
     return notes
-
-
-def _with_stored(editor: Editor, x: str, support: Support, nodes: int, dtype: DType) -> str:
-    """Append the rows of visited nodes, gathered from the store of all nodes, to the computed rows."""
-    editor.region = "store"
-    table = editor.input("stored", (nodes, editor.tensors[x].shape[1]), dtype)
-    index = editor.input("stored_index", (support.stored,), DType.INT32)
-    return editor.concat((x, editor.gather(table, index, "store/gather")), 0, "store/join")

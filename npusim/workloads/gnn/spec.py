@@ -61,6 +61,11 @@ class Layer:
         return widths[0] if self.average else sum(widths)
 
     @property
+    def propagates(self) -> bool:
+        """Whether it aggregates from neighbours; a dense layer does not."""
+        return any(branch.order for branch in self.branches)
+
+    @property
     def parameters(self) -> int:
         """Elements of its weights."""
         return sum(branch.inputs * branch.outputs for branch in self.branches)
@@ -319,7 +324,6 @@ EQUATION_1: tuple[Model, ...] = ("sage-concat", "mixhop", "jk", "sign", "sgc")
 _ONE_LAYER = ("sign", "sgc")
 _WITH_POWER = ("mixhop", "sign", "sgc")
 _POWER = 2
-"""Default of `power`."""
 
 FORMS: dict[str, tuple[Form, ...]] = {
     "gcn": ("edges", "dense", "csr"),
@@ -345,7 +349,6 @@ _OWNERS: dict[str, tuple[str, ...]] = {
     "channels": EQUATION_1,
     "batch": ("sage-concat",),
 }
-"""Models that have a key."""
 
 
 class GnnSpec(WorkloadSpec):
