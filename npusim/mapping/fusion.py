@@ -64,7 +64,7 @@ def fuse(
     Returns
     -------
     tuple of Group
-        Each operator in exactly one group, in an order that enters devices seldom.
+        Each operator in exactly one group, in an order with few changes of device.
     """
     # Groups behind their part and their place in the graph.
     groups: list[tuple[int, int, Group]] = []
@@ -92,7 +92,7 @@ def fuse(
 def _followers(
     op: Operator, places: Mapping[str, Place], graph: Graph, soc: Soc, in_group: set[str]
 ) -> tuple[str, ...]:
-    """Return the operators that are applied to the result of `op` on its way out, in order."""
+    """Return the operators fused into `op`, which the unit applies to its result before storing it."""
     here, followers = places[op.name], list[str]()
     if here.unit not in (Unit.DPU, Unit.HOST):
         return ()
@@ -128,7 +128,7 @@ def _can_follow(op: Operator, main: Operator, result: str, here: Place, graph: G
 
 
 def _is_listed(op: Operator, device: str, soc: Soc) -> bool:
-    """Return whether an operator can be fused, and the device lists its type."""
+    """Return whether an operator is fusable by its type, and listed as such by the device."""
     return op.traits.rides_along and listed_as(op) in fused_on(soc, device)
 
 
@@ -139,7 +139,7 @@ def _reads_others(fused: Sequence[str], graph: Graph) -> bool:
 
 
 def _is_loaded_with(other: Tensor, main: Operator, result: Tensor) -> bool:
-    """Return whether an operand is loaded with the workload: a constant, one number or one per channel."""
+    """Return whether an operand is a constant with one number, or one number per channel of the result."""
     if other.kind is not TensorKind.CONSTANT:
         return False
     if other.elements == 1:
@@ -155,7 +155,7 @@ def _is_loaded_with(other: Tensor, main: Operator, result: Tensor) -> bool:
 
 
 def stored_inputs(graph: Graph, group: Group, root: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the stored tensors that a group reads, without its own results."""
+    """Return the stored tensors that a group reads, except its own results."""
     members = [graph.operators[name] for name in group.members]
     own = {tensor for op in members for tensor in op.outputs}
     read = (tensor for op in members for tensor in op.inputs if tensor not in own)
@@ -163,13 +163,13 @@ def stored_inputs(graph: Graph, group: Group, root: Mapping[str, Collection[str]
 
 
 def fused_on(soc: Soc, device: str) -> Sequence[str]:
-    """Return the operator types that a device applies to a result on its way out."""
+    """Return the operator types that a device fuses into the operator before them."""
     array = soc.array_devices.get(device)
     return array.dpu.fused_ops if array is not None else soc.hosts[device].fused_ops
 
 
 def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozenset[str]:
-    """Return the tensors that the NPU's operators can pass in blocks of rows."""
+    """Return the tensors that one operator of an NPU can pass to the next in blocks of rows."""
     readers: dict[str, list[tuple[Group, str]]] = {}
     # Number of the uninterrupted run on one device that a group belongs to.
     run_of: dict[str, int] = {}
@@ -205,7 +205,7 @@ def _makes_rows(op: Operator, graph: Graph) -> bool:
 
 
 def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:
-    """Return whether a group uses rows of a tensor in order, each for the same row of its result."""
+    """Return whether a group reads the rows of a tensor in order, each for the same row of its result."""
     op, tensor = graph.operators[group.main], graph.tensors[name]
     if not group.unit.is_array or name not in op.inputs or not tensor.shape or op.repeats > 1:
         return False
@@ -224,19 +224,19 @@ def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:
 
 
 def _rows(tensor: Tensor) -> int:
-    """Return the length of the first axis that is longer than 1."""
+    """Return the number of rows of a tensor: the length of its first axis longer than 1."""
     return next((length for length in tensor.shape if length > 1), 1)
 
 
 def _spares_rows(op: Operator, tensor: Tensor) -> bool:
-    """Return whether an operator along axes leaves the first axis (the rows) alone."""
+    """Return whether the axes of an operator exclude the first axis (the rows)."""
     rank = len(tensor.shape)
     axes = op.attrs.get("axes", (rank - 1,))
     return rank > 1 and all(axis % rank for axis in axes)
 
 
 def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, ...]:
-    """Return the groups with joins and splits that need no copy as views."""
+    """Return the groups, with joins and splits that need no copy turned into views."""
     if not any(group.unit is Unit.DMA or _joins_on_host(group, graph, soc) for group in groups):
         return groups
     returned = _returned(graph)
@@ -249,8 +249,8 @@ def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, 
             is_view = _is_made_on(group.device, op, graph, device, unit)
         elif group.unit is Unit.DMA:
             schedule = soc.array_devices[group.device].schedule
-            makers = {device[w.name] for w in map(graph.writer, op.inputs) if w is not None}
-            is_here = listed_as(op) in schedule.in_place_ops and makers <= {"", group.device}
+            producers = {device[w.name] for w in map(graph.writer, op.inputs) if w is not None}
+            is_here = listed_as(op) in schedule.in_place_ops and producers <= {"", group.device}
             if is_here and _fits(op, graph, float(schedule.in_place_alignment)):
                 is_copied = not returned.isdisjoint(op.outputs)
                 is_view = _joins(op, graph, unit, returned) if op.type == "Concat" else not is_copied
@@ -261,7 +261,7 @@ def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, 
 
 
 def _joins_on_host(group: Group, graph: Graph, soc: Soc) -> bool:
-    """Return whether a group is a single operator that its host does in place."""
+    """Return whether a group is a single operator that its host runs in place."""
     if not group.unit.is_host or group.fused:
         return False
     return listed_as(graph.operators[group.main]) in soc.hosts[group.device].in_place_ops
@@ -270,7 +270,7 @@ def _joins_on_host(group: Group, graph: Graph, soc: Soc) -> bool:
 def _is_made_on(
     host: str, op: Operator, graph: Graph, device: Mapping[str, str], unit: Mapping[str, Unit]
 ) -> bool:
-    """Return whether a host makes every input of an operator itself, perhaps under another shape."""
+    """Return whether a host itself produces every input of an operator, also through views."""
     for name in op.inputs:
         writer = graph.writer(name)
         while writer is not None and unit[writer.name] is Unit.VIEW and writer.inputs:
@@ -281,7 +281,7 @@ def _is_made_on(
 
 
 def _fits(op: Operator, graph: Graph, alignment: float) -> bool:
-    """Return whether the layout of parts is that of the whole, aligned, and contiguous for a split."""
+    """Return whether the parts lie in the whole as they are stored: aligned, contiguous for a split."""
     axes, inputs, outputs = op.attrs.get("axes", ()), graph.inputs_of(op), graph.outputs_of(op)
     whole, parts = (outputs[0], inputs) if op.type == "Concat" else (inputs[0], outputs)
     if len(axes) != 1 or op.repeats > 1 or sum(part.bytes for part in parts) != whole.bytes:
@@ -299,7 +299,7 @@ def _fits(op: Operator, graph: Graph, alignment: float) -> bool:
 
 
 def _joins(op: Operator, graph: Graph, unit: Mapping[str, Unit], returned: frozenset[str]) -> bool:
-    """Return whether the grid writes all inputs of a Concat for it alone, and readers accept the result."""
+    """Return whether the grid writes all inputs of a Concat only for it, and readers accept the result."""
     if len(set(op.inputs)) < len(op.inputs):
         return False
     for name in op.inputs:
@@ -314,7 +314,7 @@ def _joins(op: Operator, graph: Graph, unit: Mapping[str, Unit], returned: froze
 
 
 def _reading(name: str, graph: Graph, unit: Mapping[str, Unit]) -> Iterator[Unit]:
-    """Yield the units that read a tensor or a view of it."""
+    """Yield the units that read a tensor, directly or through a view."""
     for reader in graph.readers(name):
         if unit[reader.name] is Unit.VIEW:
             for output in reader.outputs:
@@ -330,13 +330,13 @@ def _is_outermost(whole: Tensor, axis: int) -> bool:
 
 
 def _memory_order(tensor: Tensor) -> tuple[int, ...]:
-    """Return the axes of a tensor, the outermost first."""
+    """Return the axes of a tensor from outermost to innermost in memory."""
     axes = tuple(range(len(tensor.shape)))
     return (axes[0], *axes[2:], axes[1]) if len(axes) == _IMAGE else axes
 
 
 def _returned(graph: Graph) -> frozenset[str]:
-    """Return the tensors that the network returns, perhaps under another shape."""
+    """Return the tensors that the network returns, also through views."""
     returned = set(graph.outputs)
     for op in reversed(list(graph)):
         if op.family is Family.VIEW and returned.intersection(op.outputs):
@@ -345,7 +345,7 @@ def _returned(graph: Graph) -> frozenset[str]:
 
 
 def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
-    """Return the groups in an order that enters devices seldom and keeps producers before consumers.
+    """Return the groups in an order with few changes of device; producers stay before consumers.
 
     Parameters
     ----------
@@ -372,7 +372,7 @@ def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
 
 
 def entries(groups: tuple[Group, ...]) -> int:
-    """Return how often a device is entered when groups run one after the other."""
+    """Return the number of times that work enters a device when groups run in this order."""
     devices = [group.device for group in groups if group.unit is not Unit.VIEW]
     return sum(1 for _ in groupby(devices))
 
@@ -380,7 +380,7 @@ def entries(groups: tuple[Group, ...]) -> int:
 def producers_of(
     graph: Graph, groups: Sequence[Group], root: Mapping[str, Collection[str]]
 ) -> list[set[int]]:
-    """Return for each group the groups whose results it reads, given the stored tensors of each tensor."""
+    """Return for each group the groups whose results it reads; `root` maps to stored tensors."""
     home = {name: i for i, group in enumerate(groups) for name in group.members}
     producers: list[set[int]] = []
     for group in groups:
@@ -392,7 +392,7 @@ def producers_of(
 def list_schedule(
     producers: Sequence[set[int]], preferred: Callable[[set[int], int], Collection[int]]
 ) -> list[int]:
-    """Return an order in which producers come first: always the first node that is ready, or is preferred.
+    """Return a topological order; each next node is ready and, where possible, preferred.
 
     Parameters
     ----------
@@ -412,7 +412,7 @@ def list_schedule(
 
 
 def _staying(groups: tuple[Group, ...], producers: list[set[int]], first: str) -> tuple[Group, ...]:
-    """Return the order that does all ready work of a device, then enters that of the earliest group."""
+    """Return the order that runs all ready work of a device before it enters the next device."""
     device = first
 
     def here(ready: set[int], last: int) -> set[int]:

@@ -16,7 +16,7 @@ Interval = tuple[float, float]
 
 
 class RestsOn(Part):
-    """The one uncertain number that more than half of a time is made of."""
+    """The uncertain number that determines more than half of a time."""
 
     number: str
     """Its path in the data sheet."""

@@ -24,7 +24,7 @@ Engine = Callable[[Scenario], Estimate]
 
 
 class Elasticity(Part):
-    """What a little more of one resource gives."""
+    """Sensitivity of the time of an inference to one resource."""
 
     resource: str
     """What is changed, in words."""
@@ -57,7 +57,7 @@ _COUNTS = (("DSPs of a tile", "npu.dsp.per_tile"), ("DMA engines", "npu.dma.engi
 
 
 def elasticities(scenario: Scenario, engine: Engine) -> list[Elasticity]:
-    """Simulate the network with a little more of each resource, and return the most helpful first."""
+    """Simulate the network with slightly more of each resource; return its gains, largest first."""
     before = _seconds(engine(scenario))
     rows = []
     for resource, setting, more, changed in _changes(scenario):

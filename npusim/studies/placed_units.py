@@ -81,9 +81,10 @@ def placed_units(scenario: Scenario, devices: Sequence[str], granularity: Granul
 
 
 def coarser_start(scenario: Scenario, units: PlacedUnits, granularity: Granularity, budget: Budget) -> Any:
-    """Return placements of finer units that are good ones of coarser units, shape (placements, units).
+    """Return placements of finer units that come from good placements of coarser units.
 
-    The front of a finer granularity is therefore never worse than that of a coarser one with the same seed.
+    Their shape is (placements, units). With them the front of a finer granularity is never worse than that of
+    a coarser one with the same seed.
     """
     coarse_of = GRANULARITIES[GRANULARITIES.index(granularity) + 1]
     coarse = placed_units(scenario, units.units, coarse_of)

@@ -95,11 +95,11 @@ class NumericalRewriting:
         )
 
     def _answers(self, stack: str) -> npt.NDArray[Any]:
-        """Return the answers of the file of the network under a stack."""
+        """Return the answers of the model file of the network under a stack."""
         return self.network.outputs_of_file(apply(self.network.graph, stack), self.model(stack))[0]
 
     def _answers_of_original(self) -> npt.NDArray[Any]:
-        """Return the answers of the original, once the network as it is written gives the same."""
+        """Return the original's answers, after checking that the written network gives the same."""
         if self._original is None:
             original = self.network.answers()
             written = self.network.outputs(self.network.graph, self.model(NONE))[0]
@@ -124,7 +124,7 @@ def _floating(stack: str) -> Stack:
 
 
 def _share_of_same(answers: npt.NDArray[Any], original: npt.NDArray[Any]) -> float:
-    """Return the share of rows with the same answer; see `Agreement.same_answers`."""
+    """Return the share of rows whose answer is unchanged; see `Agreement.same_answers`."""
     if original.ndim > 0 and original.shape[-1] > 1:
         return float(np.mean(answers.argmax(-1) == original.argmax(-1)))
     return float(np.mean(np.abs(answers - original) < _CLOSE * np.abs(original).max()))

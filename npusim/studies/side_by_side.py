@@ -65,7 +65,7 @@ class ComparedOperator(Part):
 
 
 class ComparedRun(Part):
-    """One of the things that are compared."""
+    """One of the compared runs."""
 
     name: str
     """As it was given."""
@@ -154,7 +154,7 @@ def compare(
 
 
 def kind_of(thing: Any) -> Kind:
-    """Return what something that is compared is."""
+    """Return the kind of a compared thing: network, SoC, stack, scenario or estimate."""
     if isinstance(thing, Soc):
         return "soc"
     if isinstance(thing, Stack):
@@ -182,7 +182,7 @@ def kind_of(thing: Any) -> Kind:
 
 
 def _text_of(path: str) -> str:
-    """Return the begin of a file, to see what it describes; the loader says what is wrong with it."""
+    """Return the first bytes of a file, which show its kind; the loader reports what is wrong with it."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(100_000)
@@ -191,7 +191,7 @@ def _text_of(path: str) -> str:
 
 
 def _differing(groups: Mapping[Kind, Sequence[Any]]) -> Kind:
-    """Return the kind of which there are several."""
+    """Return the kind of which several things are compared."""
     several = [kind for kind, things in groups.items() if len(things) > 1]
     counts = " and ".join(f"{len(groups[kind])} {_KINDS[kind]}" for kind in several)
     if groups["estimate"] and any(things for kind, things in groups.items() if kind != "estimate"):
@@ -208,7 +208,7 @@ def _differing(groups: Mapping[Kind, Sequence[Any]]) -> Kind:
 
 
 def _refuse_twice(groups: Mapping[Kind, Sequence[Any]], options: Mapping[str, Any]) -> None:
-    """Refuse a thing that is named a second time, or both as an argument and by an option."""
+    """Raise where a thing is named twice, or both as an argument and by an option."""
     for kind, things in groups.items():
         texts = [str(thing) for thing in things if isinstance(thing, str | Path)]
         for text in texts:
@@ -270,7 +270,7 @@ def _run(name: str, e: Estimate, first: Estimate, alone: Sequence[OperatorCost])
 def _operator(
     name: str, operators: Sequence[Mapping[str, OperatorCost]], hosts: Sequence[Mapping[str, str]]
 ) -> ComparedOperator:
-    """Return one operator in all runs; `hosts` names the operator that each fused one is part of."""
+    """Return one operator in all runs; `hosts` maps each fused operator to the operator that runs it."""
     costs = [own.get(name) for own in operators]
     first, fields = costs[0].latency_s if costs[0] is not None else 0.0, OperatorInRun.model_fields
     return ComparedOperator(

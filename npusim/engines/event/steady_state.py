@@ -51,7 +51,7 @@ class Window(NamedTuple):
 def simulate_folded(
     build: Callable[[Callable[[int], int]], Program], rates: TransferRates
 ) -> tuple[Program, EventLog, Any]:
-    """Run one inference with equal steps folded, of a program built for some turns by number of the operator.
+    """Simulate one inference with few turns of each loop; stretch its log to the time of all turns.
 
     Returns
     -------
@@ -71,13 +71,13 @@ def simulate_folded(
 
 
 def fold(program: Program, log: EventLog) -> tuple[Any, set[int]]:
-    """Stretch the log of one inference to the time of all turns.
+    """Stretch the log of one inference, simulated with some turns of each loop, to the time of all turns.
 
     Returns
     -------
     tuple
-        How many tasks each task stands for, float64, and the operators with a loop without a period: if there
-        are any, the log is of no use.
+        How many tasks each task stands for, float64, and the operators that have a loop without a period. If
+        there are any, the log must not be used.
     """
     repeats, without_period = np.ones(len(program)), set[int]()
     for level in range(1 + max((loop.level for _, loop in program.loops), default=-1)):
@@ -99,8 +99,10 @@ def fold(program: Program, log: EventLog) -> tuple[Any, set[int]]:
     return repeats, without_period
 
 
-def _window(loop: Loop, columns: tuple[Any, ...], quiet_s: float, others_s: float) -> Window | None:
-    """Return the period of a loop, between the ends of earlier tasks and the first later one, or None."""
+def _window(
+    loop: Loop, columns: tuple[Any, ...], earlier_end_s: float, later_ready_s: float
+) -> Window | None:
+    """Return the last period of a loop that earlier and later tasks leave undisturbed; None without one."""
     sizes = np.diff(loop.starts)[1:-1]
     if len(set(sizes.tolist())) != 1:
         return None
@@ -109,13 +111,14 @@ def _window(loop: Loop, columns: tuple[Any, ...], quiet_s: float, others_s: floa
     )
     ends = np.maximum.accumulate(turns[:, -sizes[0] :].max(axis=1))
     left_out = loop.turns - len(sizes) - 2
-    # The latest turn without influence of anything behind the loop.
-    latest = int(np.searchsorted(ends, others_s * (1.0 - 1e-12) - _TURN_TOLERANCE * (ends[1] - ends[0]))) - 1
+    # The latest turn that ends before any task after the loop is ready.
+    margin_s = _TURN_TOLERANCE * (ends[1] - ends[0])
+    latest = int(np.searchsorted(ends, later_ready_s * (1.0 - 1e-12) - margin_s)) - 1
     for period in PERIODS:
         if latest < 2 * period:
             return None
         begin_s, length_s = float(ends[latest - period]), float(ends[latest] - ends[latest - period])
-        if begin_s - length_s >= quiet_s and is_periodic(turns, period, begin_s, length_s):
+        if begin_s - length_s >= earlier_end_s and is_periodic(turns, period, begin_s, length_s):
             first, last = loop.starts[latest - period + 2], loop.starts[latest + 2]
             return Window(begin_s, length_s, 1 + left_out // period, first, last)
     return None
@@ -124,7 +127,7 @@ def _window(loop: Loop, columns: tuple[Any, ...], quiet_s: float, others_s: floa
 def is_periodic(
     turns: Any, period: int, begin_s: float, length_s: float, tolerance: float = _TURN_TOLERANCE
 ) -> bool:
-    """Return whether a period repeats all events of the one before.
+    """Return whether each event of one period recurs in the next period, at the same offset.
 
     Parameters
     ----------
@@ -151,7 +154,7 @@ def is_periodic(
 
 
 def _stretch(log: EventLog, windows: list[Window]) -> None:
-    """Repeat periods in time: later events move back, events within a period are stretched."""
+    """Stretch a log by repeated periods: later events are delayed, events within a period are scaled."""
     if not windows:
         return
     knots_s, later_s, total_s = list[float](), list[float](), 0.0
@@ -166,11 +169,11 @@ def _stretch(log: EventLog, windows: list[Window]) -> None:
 
 
 class Measured(NamedTuple):
-    """The inferences that figures are means of, as their numbers among the simulated ones.
+    """The inferences whose means the figures are, by number among the simulated ones.
 
-    They last from the end of the inference before them to the end of the last of them; `latency_s` is their
-    mean time from request to end. Operators are shown of the inference `shown`. `left_out` further inferences
-    were not simulated.
+    They last from the end of the previous inference (`begin_s`) to the end of the last one (`end_s`).
+    `latency_s` is their mean time from request to end. Operators are shown as in inference `shown`.
+    `left_out` further inferences were not simulated.
     """
 
     numbers: Any
@@ -187,7 +190,7 @@ class Measured(NamedTuple):
 
 
 def single(log: EventLog) -> Measured:
-    """Return the one inference of a log."""
+    """Return the measured inference of a log that has only one."""
     ended_s = float(log.ended[0])
     return Measured(np.zeros(1, np.int64), 0, 0.0, ended_s, ended_s)
 
@@ -195,15 +198,15 @@ def single(log: EventLog) -> Measured:
 def simulate_requests(
     program: Program, rates: TransferRates, requests: int, contexts: int, fold: bool
 ) -> tuple[EventLog, Measured]:
-    """Run a program with some requests in flight.
+    """Simulate a program with some requests in flight; return the log and what is measured in it.
 
     Parameters
     ----------
     requests : int
         Requests in flight; one is simulated alone.
     contexts : int
-        Inferences that work at once. A multiple of it is measured, or inferences that end together would be
-        counted in part.
+        Inferences that work at once. A multiple of it is measured: inferences that end together count all or
+        not at all.
     fold : bool
         Whether to leave out inferences that repeat others.
     """
@@ -235,12 +238,12 @@ def simulate_requests(
 
 
 def _ended_in_a_row(log: EventLog) -> Any:
-    """Return the ends of the first inferences, up to one that has not ended."""
+    """Return the end times of the inferences before the first one that has not ended."""
     return log.ended[: int(np.argmax(np.append(log.ended, -1.0) < 0.0))]
 
 
 def _measured(ended: Any, begun: Any, requests: int, measured: int) -> Measured:
-    """Return the measured inferences of a run, given the ends and begins of all."""
+    """Return the inferences to measure in a run, given begin and end of every inference."""
     numbers = np.argsort(ended, kind="stable")[requests - 1 : requests + measured]
     last, numbers = numbers[0], numbers[1:]
     latency_s = float((ended - begun)[numbers].mean())
@@ -248,7 +251,7 @@ def _measured(ended: Any, begun: Any, requests: int, measured: int) -> Measured:
 
 
 def _steady(program: Program, log: EventLog, requests: int, measured: int) -> Measured | None:
-    """Return the measured inferences of a run in steady state; None where it is not yet in one."""
+    """Return the measured inferences if the run has reached a steady state; None if it has not."""
     ended = _ended_in_a_row(log)
     columns = (np.where(values < 0.0, _NEVER_S, values) for values in (log.ready, log.start, log.end))
     times = [column.reshape(-1, len(program)) for column in columns]
@@ -279,9 +282,9 @@ def _steady(program: Program, log: EventLog, requests: int, measured: int) -> Me
 
 
 def _is_rest_periodic(program: Program, times: list[Any], period: int, end_s: float, length_s: float) -> bool:
-    """Return whether the tasks at work at a period's end began as the tasks at work at its begin did.
+    """Return whether tasks in progress at a period's end started one period after those at its begin.
 
-    A launch may last longer than a period: within one only its end would be compared.
+    A launch may last longer than a period: within one period only its end would be compared.
     """
     ready, start, end = times
     rounding_s = _INFERENCE_TOLERANCE * length_s + 1e-13 * end_s

@@ -135,7 +135,7 @@ def _stacks(own: Stack) -> tuple[str, str]:
 def _course(
     scenario: Scenario, masked: str, updates: Sequence[Update], toolchain: Toolchain, inferences: int
 ) -> Course:
-    """Return the stream and the time to correct the mask at each update; at the start there is none."""
+    """Return the stream, and the time to correct the mask at each update (0 at the start)."""
     if inferences < 1:
         raise NpusimError(f"--inferences: found {inferences}; allowed: a whole number of at least 1")
     structure = scenario.baseline.structure
@@ -152,7 +152,7 @@ def _course(
 
 
 def _kept_capacities(kept: Sequence[int], start: Size, most: int) -> list[int]:
-    """Return the capacities that are compiled beforehand, rising; at least one holds the graph."""
+    """Return the capacities that are compiled beforehand, ascending; at least one holds the graph."""
     if not kept:
         steps = range(1, _BLOBS + 1)
         return sorted({-(-(start.nodes * (_BLOBS - k) + most * k) // _BLOBS) for k in steps})
@@ -171,7 +171,7 @@ def _batch(batch: int | None, start: Size) -> int:
 
 
 def _paddings(course: Course, chosen: int) -> dict[int, Costs]:
-    """Return the costs at the chosen capacity and at the listed ones that memory holds."""
+    """Return the costs at the chosen capacity and at the listed capacities that fit in memory."""
     paddings = {chosen: course.kept([chosen])}
     for nodes in {-(-round(course.most * times) // 10) * 10 for times in _SHOWN}:
         with suppress(InfeasibleError):
@@ -182,8 +182,8 @@ def _paddings(course: Course, chosen: int) -> dict[int, Costs]:
 def _breakeven(course: Course, limit_s: float) -> tuple[int | None, bool]:
     """Return the largest capacity at which padding takes at most `limit_s`, and whether the search ended.
 
-    From the most nodes of the stream on nothing is compiled twice, and time only grows with the capacity; it
-    is infinite for one that memory does not hold, which ends the search too.
+    Capacities above the most nodes of the stream need one compilation, and time only grows with capacity. A
+    capacity that does not fit in memory takes infinite time and also ends the search.
     """
 
     def total_s(nodes: int) -> float:
@@ -206,7 +206,7 @@ def _breakeven(course: Course, limit_s: float) -> tuple[int | None, bool]:
 
 
 def _breakeven_inferences(recompile: Costs, costs: Costs, updates: int, inferences: int) -> float | None:
-    """Return how many inferences an update may bring before padding loses; None where it never does."""
+    """Return the inferences per update above which padding loses; None if it never does."""
     saved_s = sum(recompile.compile_s) + sum(recompile.mask_s) - sum(costs.compile_s) - sum(costs.mask_s)
     lost_s = (sum(costs.inference_s) - sum(recompile.inference_s)) / inferences
     return None if lost_s <= 0.0 or not updates else saved_s / lost_s

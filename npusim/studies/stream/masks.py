@@ -40,7 +40,7 @@ class MaskKeeper:
     """The CPU that writes the changed entries."""
 
     def __init__(self, graph: Graph, soc: Soc, run: Run, batches: int = 1) -> None:
-        """Take the masks of a network; of as many graphs as there are batches."""
+        """Take the masks of a network; with batches, of as many graphs."""
         self._cpu: Any = run.row(soc)[str(soc.named("cpu"))]
         masks = [t for role in (Role.NORM, Role.MASK, Role.ADJACENCY) for t in graph.with_role(role)]
         self._copies = max(1, sum(t.structural for t in masks))
@@ -52,16 +52,16 @@ class MaskKeeper:
         self._by_nodes = [(float(t.bytes), nodes, t.shape.count(nodes)) for t in masks] if nodes else []
 
     def update_s(self, entries: float) -> float:
-        """Return the time to write so many entries (s): scattered read-modify-writes on the CPU."""
+        """Return the time to write `entries` of the masks (s): scattered read-modify-writes on the CPU."""
         return self._written_s(entries, self._reach, entries * self._copies * self._item)
 
     def layout_s(self, capacity: int, size: Size) -> float:
-        """Return the time to write the masks again for another number of nodes: zeros, then entries (s)."""
+        """Return the time to rewrite the masks for another capacity (s): zeros, then all entries."""
         whole = sum(stored * (capacity / nodes) ** sides for stored, nodes, sides in self._by_nodes)
         return self._written_s(2.0 * size.edges + size.nodes, whole, whole)
 
     def _written_s(self, entries: float, reach: float, written: float) -> float:
-        """Return the time of scattered writes among `reach` bytes, `written` bytes in all (s)."""
+        """Return the time of scattered writes (s): `written` bytes in all, spread over `reach` bytes."""
         if entries <= 0.0:
             return 0.0
         row = empty_ops(1)[0]

@@ -22,7 +22,7 @@ def sustained_per_s(strategy: Strategy, updates_per_s: float) -> float:
 
 
 def best_by_rate(strategies: Sequence[Strategy]) -> list[BestAtRate]:
-    """Return the ways that sustain most inferences, from no update a second upwards.
+    """Return the strategies that sustain most inferences, by rate of updates from 0 upwards.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ def best_by_rate(strategies: Sequence[Strategy]) -> list[BestAtRate]:
 
 
 def _fall(strategy: Strategy) -> float:
-    """Return the inferences that an update takes the time of."""
+    """Return the inferences that are lost per update: its time over that of an inference."""
     return strategy.update_s / strategy.latency_s
 
 
 def _crossing(best: Strategy, other: Strategy, rate: float) -> float:
-    """Return the rate above which another way sustains more; infinite where it never does."""
+    """Return the update rate above which another strategy sustains more; infinite if there is none."""
     fall = _fall(best) - _fall(other)
     if fall <= 0.0:
         return inf

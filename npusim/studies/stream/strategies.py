@@ -55,7 +55,7 @@ class Versions:
         return apply(self.scenario.on_structure(resized(self.start, size)), steps)
 
     def version(self, stack: str, size: Size, capacity: int | None = None) -> Version:
-        """Return the network compiled; of graphs that differ in edges alone the first stands for all."""
+        """Return the compiled network; graphs that differ in edges alone share one version."""
         key = (stack, 0 if capacity else size.nodes, capacity)
         if key not in self._kept:
             graph = self.graph(stack, size, capacity)
@@ -93,7 +93,7 @@ class BatchJudgement:
 
 
 def expected_judgement(nodes: int, batch: int) -> BatchJudgement:
-    """Return the share of edges between batches that are drawn at random: that of pairs of nodes."""
+    """Return the expected share of edges between batches: the share of node pairs between batches."""
     full, rest = divmod(nodes, batch)
     within = full * batch * (batch - 1) + rest * (rest - 1)
     return BatchJudgement(1.0 - within / (nodes * (nodes - 1)) if nodes > 1 else 0.0)
@@ -173,11 +173,11 @@ class Course:
         return max(size.nodes for size in self.sizes)
 
     def frozen(self, stack: str, changed: Sequence[bool]) -> Costs:
-        """Compile at each update that changes anything: baked-in edges never come back, and have no mask."""
+        """Compile at each update that changes the graph: edges are constants, and there is no mask."""
         return self._recompiled(stack, [0.0] * len(self.sizes), changed)
 
     def by_nodes(self) -> Costs:
-        """Compile for each number of nodes not seen before; a version that was there before is reused."""
+        """Compile for each new number of nodes; earlier versions are reused."""
         seen, needed = {self.sizes[0].nodes}, []
         for size in self.sizes[1:]:
             needed.append(size.nodes not in seen)
@@ -185,7 +185,7 @@ class Course:
         return self._recompiled(self.stack, self._mask_s([size.nodes for size in self.sizes]), needed)
 
     def _mask_s(self, compiled_nodes: Sequence[int]) -> list[float]:
-        """Return the time to correct the mask at each update, or write it again for another version (s)."""
+        """Return the time at each update to correct the mask, or to rewrite it for another version (s)."""
         mask_s = [self.keeper.update_s(entries) for entries in self.entries]
         for i in range(1, len(mask_s)):
             if compiled_nodes[i] != compiled_nodes[i - 1]:
@@ -202,9 +202,10 @@ class Course:
         return Costs(compile_s, mask_s, [0.0, *inference_s], [first, *used], self.inferences)
 
     def kept(self, capacities: Sequence[int]) -> Costs:
-        """Compile for several capacities beforehand and run the smallest that holds the graph.
+        """Compile for several capacities beforehand, and run the smallest that holds the graph.
 
-        A graph that outgrows the largest has another compiled, with the room to spare that the largest had.
+        If the graph outgrows the largest, another version is compiled, with the spare capacity that the
+        largest had.
         """
         start, known = self.sizes[0], sorted(capacities)
         spare = known[-1] - start.nodes
@@ -239,6 +240,6 @@ class Course:
 
 
 def _held(size: Size, capacity: int) -> Size:
-    """Return a size cut to a capacity."""
+    """Return a size limited to a capacity."""
     nodes = min(size.nodes, capacity)
     return Size(nodes, min(size.edges, nodes * (nodes - 1) // 2))
