@@ -1,4 +1,4 @@
-"""Search of a space that is too large to sweep: NSGA-II, compared with random search, resumable from a log.
+"""Search of a space that is too large to sweep: NSGA-II against random search, resumable from a log.
 
 A generation of NSGA-II is one call of each of pymoo's operators on positions of axes. pymoo's own algorithm
 keeps an object for each individual, which takes longer than evaluating it. No point is evaluated twice.
