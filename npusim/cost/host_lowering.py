@@ -213,8 +213,8 @@ class _Traffic:
     def size(self, tensor: Tensor) -> float:
         """Return the bytes of a tensor in the format of the device; one without fp16 arithmetic uses fp32."""
         if tensor.storage is Storage.CSR:
-            wide = tensor.with_(dtype=DType.FP32) if self._widens(tensor) else tensor
-            return wide.stored_bytes
+            widened = tensor.with_(dtype=DType.FP32) if self._widens(tensor) else tensor
+            return widened.stored_bytes
         each = max(4.0, tensor.dtype.bytes) if self._widens(tensor) else held_bytes(tensor.dtype)
         return float(tensor.elements * each + tensor.scales_bytes)
 

@@ -269,16 +269,16 @@ def _product_s(host: HostRecord, op: OpRecord) -> float:
         return 0.0
     lanes = host.product_lanes
     rows, columns, depth = op.out_w * op.out_h, op.out_c, op.in_c * op.kernel_w * op.kernel_h
-    wide = np.ceil(columns / lanes) * lanes / columns
+    padding = np.ceil(columns / lanes) * lanes / columns
     steps = op.host_macs / depth
-    by_column = steps * wide * (depth + host.result_macs)
+    by_column = steps * padding * (depth + host.result_macs)
     by_depth = steps * (np.ceil(depth / lanes) * lanes + host.result_macs)
     macs = by_column
     if columns <= 1.0:
         macs = by_depth
     elif rows <= 1.0:
         macs = min(by_column, by_depth)
-    macs *= max(1.0, host.cores * host.busy_outputs / max(1.0, op.host_results * wide))
+    macs *= max(1.0, host.cores * host.busy_outputs / max(1.0, op.host_results * padding))
     peak = host.macs_per_cycle[op.host_format] * host.cores * host.clock_hz
     return float(host.product_overhead_s + macs / (peak * host.dense_efficiency))
 

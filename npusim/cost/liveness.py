@@ -121,7 +121,7 @@ def bytes_between(
     distances = [Between() for _ in uses]
     recent: dict[str, tuple[int, str, float]] = {}
     """Last use of each tensor (group, device, bytes), in the order of last use."""
-    made: dict[str, int] = {}
+    producer_of: dict[str, int] = {}
     last_needed: dict[int, float] = {}
     lost: set[int] = set()
     for i, use in enumerate(uses):
@@ -129,36 +129,38 @@ def bytes_between(
             continue
 
         def passed(names: Collection[str], device: str = use.device) -> float:
-            """Bytes since the earliest of the last uses of some tensors, without these."""
+            """Return the bytes touched since the earliest last use of some tensors; -1: no such use."""
             ages = [recent[name][0] for name in names if name in recent and recent[name][1] == device]
             return _since(recent, min(ages), names, pinned) if len(ages) == len(names) and ages else -1.0
 
         operands = (use.a, use.b, *use.extra)
         a, b = (passed(operand) + 1.0 if operand else 0.0 for operand in (use.a, use.b))
-        more = [passed(operand) for operand in use.extra]
-        distances[i] = Between(a, b, max(more) + 1.0 if more and min(more) >= 0.0 else 0.0)
+        extra_distances = [passed(operand) for operand in use.extra]
+        distances[i] = Between(
+            a, b, max(extra_distances) + 1.0 if extra_distances and min(extra_distances) >= 0.0 else 0.0
+        )
         read = {name for operand in operands for name in operand or ()}
-        for name in read & made.keys():
-            maker = made[name]
-            if uses[maker].device != use.device:  # type: ignore[union-attr]  # a maker is no view
-                lost.add(maker)
+        for name in read & producer_of.keys():
+            producer = producer_of[name]
+            if uses[producer].device != use.device:  # type: ignore[union-attr]  # a maker is no view
+                lost.add(producer)
             else:
-                size = _since(recent, maker, [name], pinned)
-                last_needed[maker] = max(last_needed.get(maker, 0.0), size)
+                size = _since(recent, producer, [name], pinned)
+                last_needed[producer] = max(last_needed.get(producer, 0.0), size)
         for name in (*sorted(read), *(use.made or ())):
             size = max(sizes[name] for sizes in (*operands, use.made) if sizes and name in sizes)
             recent.pop(name, None)
             recent[name] = (i, use.device, size)
-        made.update(dict.fromkeys(use.made or (), i))
-    for maker, size in last_needed.items():
-        results = uses[maker].made or {}  # type: ignore[union-attr]
-        if maker not in lost and not leaving & results.keys():
-            distances[maker] = distances[maker]._replace(c=size + 1.0)
+        producer_of.update(dict.fromkeys(use.made or (), i))
+    for producer, size in last_needed.items():
+        results = uses[producer].made or {}  # type: ignore[union-attr]
+        if producer not in lost and not leaving & results.keys():
+            distances[producer] = distances[producer]._replace(c=size + 1.0)
     return distances
 
 
 def _since(
-    recent: dict[str, tuple[int, str, float]], index: int, apart: Collection[str], pinned: Collection[str]
+    recent: dict[str, tuple[int, str, float]], index: int, excluded: Collection[str], pinned: Collection[str]
 ) -> float:
     """Return the distinct bytes touched from group `index` on, except tensors in `apart` and `pinned`."""
     total = 0.0
@@ -166,7 +168,7 @@ def _since(
         last_use, _, size = recent[name]
         if last_use < index:
             break
-        if name not in apart and name not in pinned:
+        if name not in excluded and name not in pinned:
             total += size
     return total
 
@@ -201,10 +203,12 @@ def roots(graph: Graph, groups: Iterable[Group]) -> Roots:
             continue
         if op.type == "Concat":
             stored_in: dict[str, float] = {}
-            whole = sum(graph.tensors[name].bytes for name in op.inputs)
+            joined_bytes = sum(graph.tensors[name].bytes for name in op.inputs)
             for name in op.inputs:
                 for stored, share in root[name].items():
-                    stored_in[stored] = stored_in.get(stored, 0.0) + share * graph.tensors[name].bytes / whole
+                    stored_in[stored] = (
+                        stored_in.get(stored, 0.0) + share * graph.tensors[name].bytes / joined_bytes
+                    )
         else:
             stored_in = root[op.inputs[0]]
         root.update(dict.fromkeys(op.outputs, stored_in))

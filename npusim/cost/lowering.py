@@ -101,8 +101,8 @@ class _Lowering:
         self.copies = {i for i, g in enumerate(groups) if is_state_copy(graph.operators[g.main], g.unit)}
         """Groups that copy states in DRAM."""
         copied = (t for i in self.copies for t in graph.operators[groups[i].main].inputs)
-        left = (*graph.outputs, *graph.passed_between_parts, *copied)
-        self.leaving = {stored for name in left for stored in self.root[name]}
+        returned = (*graph.outputs, *graph.passed_between_parts, *copied)
+        self.leaving = {stored for name in returned for stored in self.root[name]}
         self.warnings: list[str] = []
         self.operands: dict[int, _Operands] = {}
         """Of each group on the NPU."""
@@ -124,8 +124,8 @@ class _Lowering:
             self._fill(row, i, group, first=entered != place)
             place = entered
         for name in soc.hosts:
-            there = [i for i, group in enumerate(groups) if group.device == name]
-            self.table["host_network_bytes"][there] = self.table["host_fresh_bytes"][there].sum()
+            host_groups = [i for i, group in enumerate(groups) if group.device == name]
+            self.table["host_network_bytes"][host_groups] = self.table["host_fresh_bytes"][host_groups].sum()
         if not place[0]:  # a network of views calls the runtime too
             self.table["launches"][:1] = 1.0
         shared = {
@@ -353,15 +353,15 @@ def _each_plan(
             live = Liveness(graph, Decisions(groups, residency), lowering.soc)
             last = Plan(step.is_row_fused)
         changed: set[int] = set(range(len(groups)) if is_new else ())
-        more = [*sorted(step.whole - last.whole), *sorted(last.whole - step.whole)]
-        for name in more:
+        toggled = [*sorted(step.whole - last.whole), *sorted(last.whole - step.whole)]
+        for name in toggled:
             live.keep_or_drop(name)
             in_sram ^= {name}
         if step.share != last.share:
             live.keep_shares(dict.fromkeys(plans.marked, step.share) if step.share else {})
-            more += plans.marked
+            toggled += plans.marked
         if not is_new:
-            for name in more:
+            for name in toggled:
                 changed.update(live.affected(name))
                 changed.update(lowering.users.get(name, ()))
         yield sorted(changed), live, in_sram, is_new

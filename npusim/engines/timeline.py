@@ -213,8 +213,8 @@ class Timeline(EventLog):
         rows = self.working[on_npu[self.unit[self.working]]]
         order = np.argsort(self.start[rows], kind="stable")
         begin, end = self.start[rows][order], np.maximum.accumulate(self.end[rows][order])
-        apart = np.flatnonzero(begin[1:] > end[:-1]) + 1
-        first, last = np.append(0, apart), np.append(apart, len(rows)) - 1
+        gaps = np.flatnonzero(begin[1:] > end[:-1]) + 1
+        first, last = np.append(0, gaps), np.append(gaps, len(rows)) - 1
         return (begin[first], end[last]) if len(rows) else (np.zeros(0), np.zeros(0))
 
     def group_busy_s(self, inferences: Any = None) -> dict[str, float]:

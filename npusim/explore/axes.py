@@ -251,7 +251,7 @@ def _set(soc: Soc, path: str, value: Any) -> Soc:
 def _with_columns(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
     """Return an axis with the architecture columns that it sets, and their value at each position."""
     base = machine_row(soc, run)
-    rows = np.array([machine_row(own, run).numbers for own in socs])
+    rows = np.array([machine_row(machine, run).numbers for machine in socs])
     changed = [c for c in base.primitives if np.any(rows[:, c] != base.numbers[c])]
     if is_read_by_lowering(axis.path):
         changed = []  # it makes another operator table, and the whole machine is set with it

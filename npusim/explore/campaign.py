@@ -90,12 +90,12 @@ def machine_at(space: Space, chosen: Mapping[str, Scalar], read: dict[str, Soc])
     name = str(chosen.get("soc", space.soc))
     if name not in read:
         soc = load_soc(name, overrides_of(space, {}, of_workload=False))
-        same = [
+        tile_overrides = [
             study_override(f"{name}.tiles", int(npu.tiles))
             for name, npu in soc.array_devices.items()
             if f"{name}.tiles" in space.axes
         ]
-        read[name] = with_overrides(soc, same) if same else soc
+        read[name] = with_overrides(soc, tile_overrides) if tile_overrides else soc
     changed = [o for o in overrides_of(space, chosen, of_workload=False) if ".".join(o.path) in chosen]
     return with_overrides(read[name], changed) if changed else read[name]
 
@@ -334,8 +334,8 @@ class Campaign:
         """Write the totals of points of a network; `coordinates` is called if each point is mapped alone."""
         if network.ops is not None:
             plans = np.empty(len(totals), np.int64)
-            known = self._known(points, network.row)
-            evaluate_points(network.row, known, network.ops, totals, plans, incumbents)
+            present = self._known(points, network.row)
+            evaluate_points(network.row, present, network.ops, totals, plans, incumbents)
             return
         totals[:] = np.zeros(1, TOTAL_DTYPE)
         totals["latency_s"] = totals["energy_j"] = np.inf
@@ -344,9 +344,9 @@ class Campaign:
         graph, soc = network.mapped_alone
         for number, point in enumerate(coordinates()):
             settings = [(self.axes[i].path, self.axes[i].text_at(point[i])) for i in self._machine]
-            own = with_overrides(soc, [study_override(path, value, "axes.") for path, value in settings])
+            machine = with_overrides(soc, [study_override(path, value, "axes.") for path, value in settings])
             with suppress(InfeasibleError):
-                totals[number] = map_graph(graph, own, run_on(own, self.space.run)).total
+                totals[number] = map_graph(graph, machine, run_on(machine, self.space.run)).total
 
     def _known(self, points: PointGroups, row: ArchRow) -> PointGroups:
         """Return points without the columns of devices that this machine lacks."""

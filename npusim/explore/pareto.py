@@ -46,10 +46,10 @@ def finite_front(values: Any) -> Any:
     """Return the front of finite objectives, a C-contiguous float64 array; see `front`."""
     places = np.arange(values.shape[1], dtype=np.int64)
     while len(places) > _STRETCH:
-        kept, before = np.ones(len(places), np.bool_), len(places)
-        _stretches(values, max(_STRETCH, before // _STRETCHES), kept)
+        kept, count = np.ones(len(places), np.bool_), len(places)
+        _stretches(values, max(_STRETCH, count // _STRETCHES), kept)
         places, values = places[kept], np.ascontiguousarray(values[:, kept])
-        if len(places) > before // 2:
+        if len(places) > count // 2:
             break
     kept = np.ones(len(places), np.bool_)
     _sweep(values, 0, len(places), kept)

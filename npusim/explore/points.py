@@ -115,10 +115,10 @@ _READ_BLOCK, _POINT_MS = 4096, 0.01
 def _decode(start: int, sizes: Any, tables: Any, offsets: Any, widths: Any, values: Any) -> None:
     last = sizes.shape[0] - 1
     for block in numba.prange((values.shape[0] + _READ_BLOCK - 1) // _READ_BLOCK):
-        left, digits = start + block * _READ_BLOCK, np.empty_like(sizes)
+        quotient, digits = start + block * _READ_BLOCK, np.empty_like(sizes)
         for i in range(last, -1, -1):
-            digits[i] = left % sizes[i]
-            left //= sizes[i]
+            digits[i] = quotient % sizes[i]
+            quotient //= sizes[i]
         for p in range(block * _READ_BLOCK, min((block + 1) * _READ_BLOCK, values.shape[0])):
             column = 0
             for i in range(last + 1):
@@ -265,8 +265,8 @@ def _columns(axes: Sequence[Axis]) -> Any:
 def _between(places: _Places, low: int, high: int) -> _Places:
     """Return points `low` to `high` of a run, in its order of evaluation."""
     is_inside = (places.order >= low) & (places.order < high)
-    before = np.concatenate([[0], np.cumsum(is_inside)])
-    return _Places(places.order[is_inside] - low, before[places.cuts], places.values[is_inside])
+    count_before = np.concatenate([[0], np.cumsum(is_inside)])
+    return _Places(places.order[is_inside] - low, count_before[places.cuts], places.values[is_inside])
 
 
 def in_boxes(values: Sequence[Any], is_rated: Sequence[bool]) -> tuple[Any, Any]:

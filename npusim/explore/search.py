@@ -145,9 +145,9 @@ class Evolution:
         numbers = np.ravel_multi_index(tuple(points.T), self._sizes)
         first = np.sort(np.unique(numbers, return_index=True)[1])
         places = np.searchsorted(self._asked, numbers[first])
-        known = np.append(self._asked, -1)[places] == numbers[first]
-        self._new_share = max(np.count_nonzero(~known) / max(len(points), 1), 1.0 / _MOST_DRAWN)
-        kept = first[~known][:most]
+        is_known = np.append(self._asked, -1)[places] == numbers[first]
+        self._new_share = max(np.count_nonzero(~is_known) / max(len(points), 1), 1.0 / _MOST_DRAWN)
+        kept = first[~is_known][:most]
         self._asked = np.sort(np.concatenate([self._asked, numbers[kept]]), kind="stable")
         return points[kept]
 
@@ -156,8 +156,8 @@ class Evolution:
         total = int(np.prod(self._sizes))
         if total - len(self._asked) > 4 * len(self._asked) + count:
             return self._random.integers(0, self._sizes, (8 * count, len(self._sizes)))
-        left = np.setdiff1d(np.arange(total), self._asked)
-        drawn = self._random.permutation(left)[:count]
+        untried = np.setdiff1d(np.arange(total), self._asked)
+        drawn = self._random.permutation(untried)[:count]
         return np.stack(np.unravel_index(drawn, self._sizes), axis=1)
 
 
@@ -192,9 +192,9 @@ class SearchLog:
     def answers(self, points: Any, evaluate: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
         """Return (objectives, whether admitted) of points, from an earlier run's log where possible."""
         start, self.count = self.count, self.count + len(points)
-        own = slice(start, self.count)
-        if self._old is not None and np.array_equal(self._old[0][own], points):
-            values, good = self._old[1][own], self._old[2][own]
+        span = slice(start, self.count)
+        if self._old is not None and np.array_equal(self._old[0][span], points):
+            values, good = self._old[1][span], self._old[2][span]
         else:
             values, good = evaluate(points)
         self._parts.append((points, values, good))
@@ -412,14 +412,14 @@ def _compare(evolution: tuple[Any, Any], chance: tuple[Any, Any]) -> list[Search
     evolution, chance : tuple of array
         Objectives of the points in the order of evaluation, and whether each point is admitted.
     """
-    together = np.vstack([values[good] for values, good in (evolution, chance)]).T
-    if not together.shape[1]:
+    all_values = np.vstack([values[good] for values, good in (evolution, chance)]).T
+    if not all_values.shape[1]:
         return []
-    corner, reference = corner_of(together[:, front(together)]), corner_of_unit(len(together))
-    whole = hypervolume(scaled(together, corner), reference)
+    corner, reference = corner_of(all_values[:, front(all_values)]), corner_of_unit(len(all_values))
+    total = hypervolume(scaled(all_values, corner), reference)
 
     def share(values: Any, good: Any, end: int) -> float:
-        return hypervolume(scaled(values[:end][good[:end]].T, corner), reference) / whole
+        return hypervolume(scaled(values[:end][good[:end]].T, corner), reference) / total
 
     count = len(evolution[0])
     ends = np.unique(np.geomspace(max(1, count // 100), count, _STEPS).astype(int))

@@ -434,16 +434,16 @@ class _Build:
             changes[resident.device][resident.users[-1] + 1] -= 1
         alive = {name: list(accumulate(steps)) for name, steps in changes.items()}
         held: set[int] = set()
-        before = ("", "")
+        previous = ("", "")
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
                 continue
             place = (group.device, self.graph.operators[group.main].part)
-            if group.unit.is_array and before != place:
+            if group.unit.is_array and previous != place:
                 self.returns[group.device].append(i)
                 if alive[group.device][i]:
                     held.add(i)
-            before = place
+            previous = place
         return held
 
     def run(self) -> Program:

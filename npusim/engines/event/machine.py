@@ -160,9 +160,9 @@ class Machine:
             Where tensors do not fit into SRAM together; they are named.
         """
         state, run = self._state, self._state.run[0]
-        wanted = self.inferences if until is None else until
-        simulation.execute(state, 0 if run["begun"] else self.in_flight, wanted)
-        if run["ended"] < wanted:
+        target = self.inferences if until is None else until
+        simulation.execute(state, 0 if run["begun"] else self.in_flight, target)
+        if run["ended"] < target:
             raise InfeasibleError(self._stuck())
         executions = state.executions[: run["begun"] * len(self.program)]
         inferences = state.inferences[: run["begun"]]

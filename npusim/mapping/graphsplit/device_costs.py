@@ -142,12 +142,12 @@ def _costs_on_array(
     """Return the function from a residency plan to the costs of groups on one array device."""
     home = {name: i for i, group in enumerate(groups) for name in group.members}
     fused = [group for group in fuse(graph, soc, device, whole=True) if group.main in home]
-    own = tuple(sorted(fused, key=lambda group: home[group.main]))
+    device_groups = tuple(sorted(fused, key=lambda group: home[group.main]))
 
     def costs_under(residency: Residency) -> Any:
         costs = np.zeros((len(groups), len(Load._fields)))
-        rows = lower(graph, Decisions(own, residency), soc).ops
-        np.add.at(costs, [home[group.main] for group in own], costed(arch, rows))
+        rows = lower(graph, Decisions(device_groups, residency), soc).ops
+        np.add.at(costs, [home[group.main] for group in device_groups], costed(arch, rows))
         return costs
 
     return costs_under
