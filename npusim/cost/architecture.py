@@ -290,7 +290,7 @@ def _derive_array(arch: ArchRecord, shared: SharedRecord) -> None:
 
 @compiled
 def _mpes(arch: ArchRecord) -> float:
-    """MPEs of a tile: M x M x N x N, or the PEs of an array."""
+    """Return the MPEs of a tile (M x M x N x N), or the PEs of an array."""
     if arch.array.axes > 0.0 and arch.array.is_of_grid == 0.0:
         pes = 1.0
         for axis in range(int(arch.array.axes)):
@@ -301,7 +301,7 @@ def _mpes(arch: ArchRecord) -> float:
 
 @compiled
 def _energy(arch: ArchRecord, shared: SharedRecord) -> None:
-    """Energies at the voltage: dynamic energy goes with its square."""
+    """Fill the energies at the device's voltage; dynamic energy scales with the square of the voltage."""
     scale = dynamic_scale(1.0, arch.voltage / shared.nominal_voltage)
     # A format that the grid lacks costs what the format costs that it is computed in.
     arch.mac_j[0] = (shared.tech_mac_j_int4 if arch.mpe_macs_int4 > 0.0 else shared.tech_mac_j_int8) * scale
@@ -315,7 +315,7 @@ def _energy(arch: ArchRecord, shared: SharedRecord) -> None:
 
 @compiled
 def _area(arch: ArchRecord, shared: SharedRecord) -> None:
-    """Fill area (mm2), from counts of building blocks, and the power that does not depend on the work."""
+    """Fill area (mm2), from counts of building blocks, and the power that no workload changes."""
     mac_m2 = arch.mpe_macs_int8 * shared.mac_m2_int8 + arch.mpe_macs_fp16 * shared.mac_m2_fp16
     mac_m2 += arch.mpe_macs_int4 * shared.mac_m2_int4 + arch.mpe_macs_fp32 * shared.mac_m2_fp32
     sram_m2 = shared.sram_m2_per_byte * (arch.sram_tile_bytes + arch.sram_reserved_bytes)

@@ -67,7 +67,7 @@ class PointGroups(NamedTuple):
 
 
 def points_in_groups(columns: Ints, values: Floats, groups: Ints) -> PointGroups:
-    """Return points, shape (points, columns), of which `groups[g]` to `groups[g + 1]` share a search."""
+    """Return points, shape (points, columns), in groups: `groups[g]` to `groups[g + 1]` share a search."""
     spans = np.stack([groups[:-1], groups[1:]], axis=1)
     count, none = len(spans), np.empty(0, np.int64)
     first, order = np.zeros(count, np.int64), np.arange(len(values))
@@ -85,7 +85,7 @@ ROW_BOUNDS = 9 + BODY
 
 
 class Design(NamedTuple):
-    """A group of design points: numbers of the first, numbers of devices, and places as in `PointGroups`."""
+    """A group of points: numbers of its first point, counts of devices, and places as in `PointGroups`."""
 
     base: Floats
     arrays: int
@@ -192,7 +192,7 @@ def new_work(design: Design, table: PlanTable, search: GroupSearch, width: int) 
 
 @compiled_making_arrays
 def new_batch(design: Design, operators: int, points: int) -> Batch:
-    """Return an empty batch."""
+    """Return an empty batch for at most `points` points."""
     arrays, hosts, first = design.arrays, design.hosts, SHARED_SIZE + design.arrays * ARRAY_SIZE
     shared = np.empty((1, SHARED_SIZE))
     of_arrays, of_hosts = np.empty((1, arrays * ARRAY_SIZE)), np.empty((1, hosts * HOST_SIZE))
@@ -216,9 +216,9 @@ def new_batch(design: Design, operators: int, points: int) -> Batch:
 
 @compiled
 def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, has_hosts: bool) -> int:
-    """Fill a batch with points from `start` to at most `stop`; return the point after the last.
+    """Fill a batch with points from `start` on, at most to `stop`; return the first point not included.
 
-    `ops` are the operators under any plan; `has_hosts`: whether any of them runs on a host.
+    `ops` are the operators under any one plan. `has_hosts` tells whether any operator runs on a host.
     """
     # Few calls: numba counts references to each array in a call.
     shared, arrays, hosts, archs = batch.shared, batch.arrays, batch.hosts, batch.archs
@@ -275,7 +275,7 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
 
 @compiled
 def _fill_state(archs: Archs, machine: Any, unit_j: Any, state: int) -> None:
-    """Write area, peak rate, powers and energies of units of the machine in a state."""
+    """Write area, peak rate, powers and unit energies of one state of the machine."""
     shared = archs.shared[0, 0]
     machine[state, 0], machine[state, 1] = shared.area_mm2, shared.peak_ops_per_s
     machine[state, 2], machine[state, 3] = shared.idle_w, shared.limit_w

@@ -85,7 +85,7 @@ class ArchRow:
 
     @property
     def shared(self) -> Any:
-        """Record of what all devices share."""
+        """Record of the columns that all devices share."""
         return self.archs.shared[0, 0]
 
     def __getitem__(self, device: str) -> Any:
@@ -102,12 +102,12 @@ class ArchRow:
         derive(self.archs, True)
 
     def copy(self) -> ArchRow:
-        """Return a point of its own with the same numbers."""
+        """Return an independent point with the same numbers."""
         return ArchRow(self.numbers.copy(), self.arrays, self.hosts)
 
     @cached_property
     def primitives(self) -> tuple[int, ...]:
-        """Places of all columns with a number of the data sheet; none depends on another."""
+        """Places of all columns that hold a number of the data sheet."""
         first = SHARED_SIZE + len(self.arrays) * ARRAY_SIZE
         of_hosts = (first + h * HOST_SIZE + i for h in range(len(self.hosts)) for i in _HOST_PRIMITIVES)
         return tuple(sorted((*_SHARED_PRIMITIVES, *self._of_arrays(_PRIMITIVES), *of_hosts)))
@@ -119,7 +119,7 @@ class ArchRow:
 
     @cached_property
     def rated(self) -> frozenset[int]:
-        """Places of the columns that rates of array devices depend on, without DSPs."""
+        """Places of the columns that rates of array devices depend on, except those of DSPs."""
         return self._of_arrays(_RATED) | {column_in(SHARED_DTYPE, "dram_bytes_per_s")}
 
     @cached_property
@@ -191,11 +191,11 @@ def _fill_dram(record: Any, soc: Soc) -> None:
 
 _BYTES = {"int4": 0.5, "int8": 1.0, "fp16": 2.0, "fp32": 4.0}
 _WIDER = {"int4": ("int4", "int8"), "int8": ("int8",), "fp16": ("fp16", "fp32"), "fp32": ("fp32", "fp16")}
-"""Formats that a grid may compute in what it is given in, the first that it has."""
+"""Formats in which a grid may compute operands of each format; it uses the first one that it has."""
 
 
 def _computed_in(form: str, formats: Collection[Any]) -> Any:
-    """Return the format that a grid computes in; one that it never computes counts as any that it has."""
+    """Return the format in which a grid computes; a format that it lacks counts as any that it has."""
     return next((one for one in _WIDER[form] if one in formats), next(iter(formats)))
 
 

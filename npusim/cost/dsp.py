@@ -14,68 +14,68 @@ from npusim.cost.tables import DspKernelRecord, OpRecord
 
 
 @compiled
-def _main_cycles(kernel: DspKernelRecord, elements: float, rows: float, factor: float) -> float:
-    """Cycles of the unrolled loop over `rows` rows with `elements` elements together."""
+def _main_cycles(kernel: DspKernelRecord, elements: float, rows: float, lane_factor: float) -> float:
+    """Return the cycles of the unrolled loop over `rows` rows with `elements` elements in all."""
     head = kernel.row_head_per_element * min(elements, kernel.row_head_elements * rows)
-    body = kernel.per_element * factor * elements
+    body = kernel.per_element * lane_factor * elements
     return float(kernel.fixed + kernel.per_row * rows + max(head, body))
 
 
 @compiled
-def _small_cycles(kernel: DspKernelRecord, elements: float, factor: float) -> float:
-    """Cycles of the plain loop; elements beyond `small_counted` are free."""
+def _small_cycles(kernel: DspKernelRecord, elements: float, lane_factor: float) -> float:
+    """Return the cycles of the plain loop; elements beyond `small_counted` are free."""
     counted = min(elements, kernel.small_counted) if kernel.small_counted > 0.0 else elements
-    return float(kernel.small_fixed + kernel.small_per_element * factor * counted)
+    return float(kernel.small_fixed + kernel.small_per_element * lane_factor * counted)
 
 
 @compiled
-def _few_rows_cycles(kernel: DspKernelRecord, elements: float, rows: float, factor: float) -> float:
-    """Cycles of a kernel with a row per lane and idle lanes; the lanes divide a single row."""
+def _few_rows_cycles(kernel: DspKernelRecord, elements: float, rows: float, lane_factor: float) -> float:
+    """Return the cycles with one row per lane and idle lanes; a single row is divided among lanes."""
     if rows <= 1.0:
-        return float(kernel.one_row_fixed + kernel.per_element * factor * elements)
+        return float(kernel.one_row_fixed + kernel.per_element * lane_factor * elements)
     return float(kernel.few_rows_fixed + kernel.few_rows_per_position * elements / rows)
 
 
 @compiled
-def _stream_cycles(kernel: DspKernelRecord, elements: float, rows: float, factor: float) -> float:
-    """Cycles of the streaming loop over `rows` rows with `elements` elements together."""
+def _stream_cycles(kernel: DspKernelRecord, elements: float, rows: float, lane_factor: float) -> float:
+    """Return the cycles of the streaming loop over `rows` rows with `elements` elements in all."""
     per_row, per_element = kernel.stream_per_row, kernel.stream_per_element
-    return float(kernel.fixed + per_row * rows + per_element * factor * elements)
+    return float(kernel.fixed + per_row * rows + per_element * lane_factor * elements)
 
 
 @compiled
 def dsp_kernel_cycles(
     kernel: DspKernelRecord, elements: float, rows: float, lanes: float, pad: bool
 ) -> float:
-    """Return the cycles of one DSP on its share of an operator.
+    """Return the cycles of one DSP kernel call on `elements` elements in `rows` rows.
 
     Parameters
     ----------
     pad : bool
-        Whether the compiler may pad a share to the threshold of the next loop where that is faster, so that
-        time never falls as the share grows. Tables of kernels list bare calls.
+        Whether the compiler may pad the work to the threshold of the next loop where that is faster. Time
+        then never falls as work grows. False reproduces tables of measured calls, which are not padded.
     """
     if elements <= 0.0:
         return 0.0
-    factor = 1.0 - kernel.vector_share + kernel.vector_share * kernel.reference_lanes / lanes
+    lane_factor = 1.0 - kernel.vector_share + kernel.vector_share * kernel.reference_lanes / lanes
     from_elements, from_rows = kernel.stream_from_elements, kernel.stream_from_rows
     if (from_elements > 0.0 and elements >= from_elements) or (from_rows > 0.0 and rows >= from_rows):
-        return _stream_cycles(kernel, elements, rows, factor)
+        return _stream_cycles(kernel, elements, rows, lane_factor)
     if kernel.few_rows_below > 0.0 and rows < kernel.few_rows_below:
-        cycles = _few_rows_cycles(kernel, elements, rows, factor)
+        cycles = _few_rows_cycles(kernel, elements, rows, lane_factor)
         if pad:
-            longer = elements * kernel.few_rows_below / max(rows, 1.0)
-            cycles = min(cycles, _main_cycles(kernel, longer, kernel.few_rows_below, factor))
+            padded_elements = elements * kernel.few_rows_below / max(rows, 1.0)
+            cycles = min(cycles, _main_cycles(kernel, padded_elements, kernel.few_rows_below, lane_factor))
     elif elements < kernel.small_below:
-        cycles = _small_cycles(kernel, elements, factor)
+        cycles = _small_cycles(kernel, elements, lane_factor)
         if pad:
-            cycles = min(cycles, _main_cycles(kernel, kernel.small_below, rows, factor))
+            cycles = min(cycles, _main_cycles(kernel, kernel.small_below, rows, lane_factor))
     else:
-        cycles = _main_cycles(kernel, elements, rows, factor)
+        cycles = _main_cycles(kernel, elements, rows, lane_factor)
     if pad and from_elements > 0.0:
-        cycles = min(cycles, _stream_cycles(kernel, from_elements, rows, factor))
+        cycles = min(cycles, _stream_cycles(kernel, from_elements, rows, lane_factor))
     if pad and from_rows > 0.0 and rows > 0.0:
-        cycles = min(cycles, _stream_cycles(kernel, elements * from_rows / rows, from_rows, factor))
+        cycles = min(cycles, _stream_cycles(kernel, elements * from_rows / rows, from_rows, lane_factor))
     return cycles
 
 
@@ -83,7 +83,7 @@ def dsp_kernel_cycles(
 def dsp_operator_s(
     kernel: DspKernelRecord, elements: float, rows: float, dsps: float, lanes: float, clock_hz: float
 ) -> float:
-    """Return the time of an operator divided evenly over DSPs whose calls overlap (s)."""
+    """Return the time of an operator divided evenly over DSPs, whose calls overlap (s)."""
     return dsp_kernel_cycles(kernel, elements / dsps, rows / dsps, lanes, True) / clock_hz
 
 

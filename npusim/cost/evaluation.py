@@ -71,7 +71,7 @@ SHARED_SEARCH = 1024
 
 
 def no_search() -> GroupSearch:
-    """Return the result of no search."""
+    """Return an empty search result."""
     candidates, served = np.empty(0, CANDIDATE_DTYPE), np.empty(0, SERVED_DTYPE)
     return GroupSearch(candidates, np.zeros(1, np.int64), served, np.empty((0, COUNT)), 0.0)
 
@@ -80,7 +80,7 @@ def no_search() -> GroupSearch:
 def _search_group(
     design: Design, start: int, stop: int, rows: Any, first_ops: Any, has_hosts: bool, batch: Batch
 ) -> GroupSearch:
-    """Fill a batch with the first points, and return the search for all points of a group."""
+    """Return the tiling search of a group of points; fill a batch with its first points."""
     arrays, archs = design.arrays, batch.archs
     rate_bounds, row_starts = np.empty((arrays, RATES, 2)), np.empty(rows.shape[0] + 1, np.int64)
     next_point = fill_batch(batch, design, start, stop, first_ops, has_hosts)
@@ -109,7 +109,7 @@ def _search_group(
 
 @compiled
 def _reads_rates(points: int, rows: Any) -> bool:
-    """Whether the search for a group of points reads their rates."""
+    """Return whether the search of a group depends on the rates of its points."""
     has_convolutions = False  # they have pieces of several sizes
     for r in range(rows.shape[0]):
         has_convolutions |= rows[r].unit == _DPU and rows[r].dpu_operation == _CONVOLUTION
@@ -118,7 +118,7 @@ def _reads_rates(points: int, rows: Any) -> bool:
 
 @compiled
 def _widen_by_sram_alone(design: Design, start: int, stop: int, rate_bounds: Floats) -> None:
-    """Widen the bounds of SRAM by the points `start` to `stop`, and clear the bounds of rates."""
+    """Widen the bounds of SRAM by points `start` to `stop`; clear the bounds of all rates."""
     for d in range(design.arrays):
         clear_rate_bounds(rate_bounds[d])
     for c in range(design.columns.shape[0]):
@@ -129,7 +129,7 @@ def _widen_by_sram_alone(design: Design, start: int, stop: int, rate_bounds: Flo
 
 
 class Results(NamedTuple):
-    """Where the costs of points are written."""
+    """Arrays that receive the costs of points."""
 
     totals: Any
     """Array of TOTAL_DTYPE, shape (points,)."""
@@ -155,10 +155,10 @@ def _evaluate_group(
     thread: int,
     results: Results,
 ) -> GroupSearch:
-    """Cost the points `start` to `stop`, which share one search, batch by batch; return the search.
+    """Evaluate points `start` to `stop`, which share one search, batch by batch; return the search.
 
-    An earlier `search` holds for these points where they are `is_searched`. Each `thread` has its own
-    incumbents.
+    `search` is used as it is if `is_searched`; otherwise these points are searched first. Each `thread` has
+    its own incumbents.
     """
     rows, operators = table.rows, table.fused_chains.shape[1]
     first_ops, has_hosts = np.empty(operators, rows.dtype), False
@@ -171,16 +171,16 @@ def _evaluate_group(
     else:
         search = _search_group(design, start, stop, rows, first_ops, has_hosts, batch)
     work = new_work(design, table, search, batch.independent.requests.shape[0])
-    nothing, first, before = np.zeros(1, TOTAL_DTYPE), start, 0
+    zero_total, first, previous_columns = np.zeros(1, TOTAL_DTYPE), start, 0
     while first < stop:
-        _keep_terms(work, batch, before)
-        before, points, order = batch.counts[0], batch.counts[1], design.order[first:]
+        _keep_terms(work, batch, previous_columns)
+        previous_columns, points, order = batch.counts[0], batch.counts[1], design.order[first:]
         if is_dominated(work, batch, incumbents, thread):
             for p in range(points):
                 results.totals[order[p]].latency_s = results.totals[order[p]].energy_j = np.inf
         else:
-            for c in range(before):
-                work.best.totals[c], work.best.plans[c] = nothing[0], -1
+            for c in range(previous_columns):
+                work.best.totals[c], work.best.plans[c] = zero_total[0], -1
             _compare_plans(work, batch)
             _add_demands(work, batch)
             fill_columns(batch, work)
@@ -197,7 +197,7 @@ def _evaluate_group(
 
 @compiled
 def _keep_terms(work: Work, batch: Batch, columns_before: int) -> None:
-    """Keep the costs of rows only where the batch has the rates of the one before and no DSP is involved."""
+    """Invalidate row costs of the previous batch, except where rates are equal and no DSP is involved."""
     columns, has_terms, is_bounded = batch.counts[0], work.has_terms, work.is_bounded
     is_same = columns == columns_before and are_alike(batch.rates, work.rates_before, columns)
     for r in range(has_terms.shape[0]):
@@ -215,7 +215,7 @@ def _keep_terms(work: Work, batch: Batch, columns_before: int) -> None:
 
 @compiled
 def _fill_row_terms(work: Work, batch: Batch, o: int) -> None:
-    """Write the costs of the row of an operator: its fastest candidate at each column."""
+    """Write the costs of an operator's row: those of its fastest candidate at each column."""
     r, d, points, search = work.row_of[o], work.table.array_of[o], batch.counts[0], work.search
     rates, served = batch.rates[d], search.served[r]
     for p in range(points):
@@ -227,7 +227,7 @@ def _fill_row_terms(work: Work, batch: Batch, o: int) -> None:
 
 @compiled
 def _compare_plans(work: Work, batch: Batch) -> None:
-    """Write the best plan of each column and its sums."""
+    """Find the best plan of each column, and its sums."""
     table, tree, row_of, points = work.table, work.tree, work.row_of, batch.counts[0]
     leaf_of, chain_leaf, arrays = table.leaf_of, table.chain_leaf, batch.archs.arrays[0]
     row_of[:] = -1
@@ -312,9 +312,9 @@ def _evaluate_share(
     share: int,
     shares: int,
 ) -> None:
-    """Cost each `shares`-th group of points, starting with number `share`."""
+    """Evaluate every `shares`-th group from group `share` on: the work of one thread."""
     # numba counts references to arrays: shared by all threads, a count would move from core to core.
-    own, base, columns = _own_table(table), design.base.copy(), design.columns.copy()
+    own_table, base, columns = _own_table(table), design.base.copy(), design.columns.copy()
     own_design = Design(base, design.arrays, design.hosts, columns, design.values, design.order, design.cuts)
     own_incumbents = Incumbents(
         incumbents.is_objective.copy(),
@@ -324,19 +324,19 @@ def _evaluate_share(
         incumbents.objectives,
         incumbents.counts,
     )
-    searched = -1
+    previous_search = -1
     thread: Any = np.int64(share)
     for g in range(share, points.spans.shape[0], shares):
         for c in range(points.group_columns.shape[0]):
             base[points.group_columns[c]] = points.group_values[g, c]
         first, start, stop = points.first[g], points.spans[g, 0], points.spans[g, 1]
-        is_free = not _reads_rates(stop - start, own.rows)
-        is_searched = is_free and points.search_of[g] == searched
-        there = Results(results.totals[first:], results.plans[first:], results.uses)
+        holds_for_all_rates = not _reads_rates(stop - start, own_table.rows)
+        is_searched = holds_for_all_rates and points.search_of[g] == previous_search
+        group_results = Results(results.totals[first:], results.plans[first:], results.uses)
         search = _evaluate_group(
-            own_design, start, stop, own, search, is_searched, own_incumbents, thread, there
+            own_design, start, stop, own_table, search, is_searched, own_incumbents, thread, group_results
         )
-        searched = points.search_of[g] if is_free else -1
+        previous_search = points.search_of[g] if holds_for_all_rates else -1
 
 
 def _all_ms(*arguments: Any) -> float:

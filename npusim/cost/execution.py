@@ -47,25 +47,25 @@ class Execution:
     """Its name in a SoC's `fused_ops` and `eltwise_ops`; '': its type in lower case."""
 
     def element_kind(self, op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
-        """Return what an operator does with each of its elements."""
+        """Return the kind of host work that an operator does on each element."""
         return self.element(op, inputs, outputs) if callable(self.element) else self.element
 
     def on_dma(self, op: Operator) -> bool:
-        """Whether a DMA engine does an operator without a DSP."""
+        """Return whether a DMA engine runs an operator without a DSP."""
         return self.dma(op) if callable(self.dma) else self.dma
 
     def row_kind(self, row_length: float) -> RowKind | None:
-        """Return which rows it takes up one by one; single elements are gathered as such."""
+        """Return the kind of rows that are processed one by one; gathered single elements have none."""
         return None if self.row == "gather" and row_length <= 1 else self.row
 
 
 def execution_of(op_type: OpType) -> Execution:
-    """Return how machines run a type.
+    """Return how an operator type runs: its DSP kernel, grid operation and kind of host work.
 
     Raises
     ------
     NpusimError
-        Where its declaration brings no `Execution`.
+        Where the declaration of the type has no `Execution`.
     """
     if not op_type.known:
         return _UNKNOWN
@@ -79,7 +79,7 @@ def execution_of(op_type: OpType) -> Execution:
 
 
 def listed_as(op: Operator) -> str:
-    """Return the name of an operator in a SoC's `fused_ops` and `eltwise_ops`."""
+    """Return the name under which a SoC's `fused_ops` and `eltwise_ops` list an operator."""
     return execution_of(op.traits).listed_as or op.type.lower()
 
 
@@ -88,13 +88,13 @@ _WHOLE_ROW = 16
 
 
 def _reduction(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
-    """Work along a row is arithmetic; across rows it is a reduction."""
+    """Return `arithmetic` for a reduction along rows, `reduction` for one across rows."""
     rank = len(inputs[0].shape)
     return "arithmetic" if rank - 1 in op.attrs.get("axes", (rank - 1,)) else "reduction"
 
 
 def _transposition(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
-    """A transposition that only moves axes of length one keeps the order; long rows stay in one piece."""
+    """Return `arithmetic` if elements keep their order, `row_relayout` if long rows do, else `relayout`."""
     shape = inputs[0].shape
     order = op.attrs.get("order") or tuple(reversed(range(len(shape))))
     long = [axis for axis in order if shape[axis] > 1]
@@ -104,24 +104,24 @@ def _transposition(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKi
 
 
 def _scattering(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
-    """A sum goes into what is there; a maximum or mean has to know of each result whether it is the first."""
+    """Return `scatter` for a copy or sum, else `scatter_reduce`: others must know a result's first value."""
     return "scatter" if op.attrs.get("reduction", "none") in ("none", "sum") else "scatter_reduce"
 
 
 def _repetition(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
-    """A broadcast within rows writes elements in another order than it reads them."""
+    """Return `relayout` for a broadcast within rows, which changes the order of elements."""
     shape, wider = inputs[0].shape, outputs[0].shape
     within = bool(shape) and bool(wider) and shape[-1] == 1 and wider[-1] > 1 and inputs[0].elements > 1
     return "relayout" if within else "arithmetic"
 
 
 def _repeats(op: Operator) -> bool:
-    """An interpolation to the nearest element repeats elements, which a DMA engine can."""
+    """Return whether an interpolation only repeats elements, which a DMA engine can do."""
     return op.attrs.get("mode") == "nearest"
 
 
 def _runs(names: str, dsp: bool = True, **traits: Any) -> dict[str, Execution]:
-    """Return the executions of types with common traits: `Type`, or `Type=kernel` where names differ."""
+    """Return executions with common traits by type name; `names` holds `Type` or `Type=kernel`."""
     traits = {"dpu": None, "dma": False, "element": "arithmetic", "row": None, "computes": True} | traits
     executions = {}
     for name, _, kernel in (part.partition("=") for part in names.split()):
@@ -194,7 +194,7 @@ _UNKNOWN = Execution(dsp_kernel="unknown", dpu=None, dma=False, element="arithme
 
 
 def _check_complete() -> None:
-    """Raise where a type has no execution here and brings none, or an execution has no type."""
+    """Raise where a type has no execution, or an execution names no type."""
     declared = {name for name in OPERATORS.own_names() if OPERATORS[name].execution is None}
     if declared != set(_EXECUTIONS):
         raise NpusimError(f"operator types and executions differ: {sorted(declared ^ set(_EXECUTIONS))}")

@@ -80,7 +80,7 @@ class DpuWorkload(NamedTuple):
 
 
 class SkippedShares(NamedTuple):
-    """Cycles with zero skipping over those of dense operands: computing, and feeds of both operands."""
+    """Cycles with zero skipping over cycles of dense operands: computing, and feeds of both operands."""
 
     mac: float = 1.0
     act: float = 1.0
@@ -151,7 +151,7 @@ def mode_shape(arch: ArchRecord, mode: int) -> tuple[float, float, float]:
 
 @compiled
 def mac_format(item_bytes: float) -> int:
-    """Place of an operand's format in `npusim.cost.architecture.MAC_FORMATS`, by the bytes of an element."""
+    """Return the place of an operand's format in `MAC_FORMATS`, by the bytes of an element."""
     if item_bytes < 1.0:
         return 0
     return 1 if item_bytes < 2.0 else 2 if item_bytes < 4.0 else 3
@@ -188,9 +188,9 @@ def reduction_cycles(
 
 @compiled
 def drain_cycles_per_byte(arch: ArchRecord, write_tiles: float, out_bytes: float) -> float:
-    """Cycles a byte that leaves the grid.
+    """Return the cycles that the grid needs to write one byte of its result.
 
-    Slower when the result goes to other tiles' SRAM as well, and for fp16, whose post-processing handles
+    They grow when the result goes to other tiles' SRAM as well, and for fp16, whose post-processing handles
     fewer elements per cycle (the latter by the cost model only).
     """
     rate = arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports
@@ -203,13 +203,13 @@ def drain_cycles_per_byte(arch: ArchRecord, write_tiles: float, out_bytes: float
 
 @compiled
 def startup_cycles(arch: ArchRecord, write_tiles: float) -> float:
-    """Cycles before the first and after the last stencil that nothing hides."""
+    """Return the cycles before the first stencil and after the last one, which no work hides."""
     return float(arch.dpu_startup_cycles + (arch.dpu_broadcast_cycles if write_tiles > 1.0 else 0.0))
 
 
 @compiled
 def _word_bytes(arch: ArchRecord, channel_bytes: float) -> float:
-    """Bytes that a pixel's channels occupy in SRAM: whole words."""
+    """Return the bytes that a pixel's channels occupy in SRAM: whole words."""
     return float(np.ceil(channel_bytes / arch.dpu_sram_word_bytes) * arch.dpu_sram_word_bytes)
 
 
@@ -231,7 +231,7 @@ def channel_blocks(arch: ArchRecord, work: DpuWorkload, groups: float) -> Channe
 
 @compiled
 def _stencil_cycles(reduction: ReductionCycles, groups: float, channel_groups: float, drain: float) -> float:
-    """Cycles of one stencil: computing or feeding, or the write-back of the stencil before it."""
+    """Return the cycles of one stencil: compute or feed, or the write-back of the previous stencil."""
     # Both operands share the ports, so their feeds add up.
     feed = reduction.slots + groups * reduction.act + channel_groups * reduction.weight
     compute = reduction.start + max(groups * channel_groups * reduction.mac, feed)
@@ -257,7 +257,7 @@ def area_cycles(
 
 @compiled
 def tail_cycles(channels: Channels, largest_pixels: float, last: float, last_drain: float) -> float:
-    """Write-back left over after the last stencil: its own, or the rest of the largest before it."""
+    """Return the write-back left after the last stencil: its own, or the rest of the largest earlier one."""
     largest = largest_pixels * (channels.drain if channels.blocks > 0.0 else channels.rest_drain)
     return max(last_drain, largest - last)
 
@@ -296,7 +296,7 @@ def lane_density(density: float, block_density: float, lanes: float, window: flo
 
 @compiled
 def worth_trying(side: int, work: DpuWorkload) -> bool:
-    """Whether a choice of bitmaps uses only operands that hold zeros."""
+    """Return whether a choice of bitmaps uses only operands that hold zeros."""
     uses_act = side in (ACTIVATIONS, BOTH)
     uses_weight = side in (WEIGHTS, BOTH)
     return (not uses_act or work.act_density < 1.0) and (not uses_weight or work.weight_density < 1.0)
@@ -333,9 +333,9 @@ _MODES = 3
 
 @compiled
 def effective_taps(arch: ArchRecord, work: DpuWorkload) -> float:
-    """Kernel taps that the grid works through.
+    """Return the kernel taps that the grid works through.
 
-    A lone last output row beside vertical padding lets the grid skip about one tap (npu4000 silicon, 3x3:
+    A lone last output row next to vertical padding lets the grid skip about one tap (npu4000 silicon, 3x3:
     rows with ``out_h mod 4 = 1`` run 1/9 faster; the figures do not determine the mechanism).
     """
     taps = work.kernel_w * work.kernel_h
@@ -355,7 +355,7 @@ def _conv_areas(
     reduction: ReductionCycles,
     channels: Channels,
 ) -> float:
-    """Cycles, without start-up, of all stencils over an output of ``out_w`` x ``out_h`` pixels."""
+    """Return the cycles of all stencils over an output of ``out_w`` x ``out_h`` pixels, without start-up."""
     full_w, full_h = across * arch.dpu_pixel_lanes_w, down * arch.dpu_pixel_lanes_h
     columns, rows = np.floor(work.out_w / full_w), np.floor(work.out_h / full_h)
     rest_w, rest_h = work.out_w - columns * full_w, work.out_h - rows * full_h
@@ -398,7 +398,7 @@ def _matmul_areas(
     reduction: ReductionCycles,
     channels: Channels,
 ) -> float:
-    """Cycles, without start-up, of all stencils over a product's rows, folded to groups of pixels."""
+    """Return the cycles of all stencils over a product's rows, folded to pixel groups, without start-up."""
     lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
     slots = across * down
     full = np.floor(work.out_w / (slots * lanes))
@@ -446,19 +446,19 @@ def matmul_cycles(arch: ArchRecord, work: DpuWorkload) -> float:
 
 @compiled
 def _blocks(arch: ArchRecord, channel_bytes: float) -> float:
-    """Blocks of channels, 32 B each, that a pass handles."""
+    """Return the blocks of channels, 32 B each, that a pass handles."""
     return float(np.ceil(channel_bytes / arch.dpu_channelwise_block_bytes))
 
 
 @compiled
 def _pixel_groups(arch: ArchRecord, out_w: float, out_h: float) -> float:
-    """Groups of pixel lanes that cover an output."""
+    """Return the groups of pixel lanes that cover an output."""
     return float(np.ceil(out_w / arch.dpu_pixel_lanes_w) * np.ceil(out_h / arch.dpu_pixel_lanes_h))
 
 
 @compiled
 def _block_cycles(arch: ArchRecord) -> float:
-    """Cycles in which the ports read one block of channels of one pixel group."""
+    """Return the cycles in which the ports read one block of channels of one pixel group."""
     read = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h * arch.dpu_channelwise_block_bytes
     return float(read / (arch.dpu_read_ports * arch.dpu_channelwise_bytes_per_port_cycle))
 

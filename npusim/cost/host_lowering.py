@@ -66,12 +66,12 @@ Broadcast of node numbers `ref_i32`, and holds no Convert of them."""
 
 
 def held_bytes(dtype: DType) -> float:
-    """Return the bytes of an element in a host's runtime, without widening of floating-point numbers."""
+    """Return the bytes of an element in a host's runtime, if floating point is not widened."""
     return float(dtype.bytes) if dtype.is_float else min(float(dtype.bytes), _WIDEST_INTEGER_BYTES)
 
 
 def _is_sparse_product(graph: Graph, op: Operator) -> bool:
-    """Whether a product goes along the non-zeros of its left operand: what is stored dense does not."""
+    """Return whether a product visits only the non-zeros of its left operand, which is stored sparse."""
     if op.family is Family.AGGREGATE:
         return True
     return op.family is Family.MATMUL and graph.inputs_of(op)[0].storage is Storage.ZVC
@@ -95,7 +95,7 @@ def _fill_sparse_product(
 
 
 def hand_over(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, handed: Collection[str]) -> None:
-    """Let `handed` tensors of a group pass through DRAM in its row, whose host columns are filled in."""
+    """Count `handed` tensors of a group as DRAM traffic in its row, whose host columns are filled in."""
     if not handed:
         return
     traffic = _Traffic(graph, [graph.operators[name] for name in group.members], device)
@@ -117,7 +117,7 @@ def hand_over(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, handed: C
 def shared_tensors(
     graph: Graph, groups: Iterable[Group], roots: Mapping[str, Collection[str]]
 ) -> frozenset[str]:
-    """Return the stored tensors of computed values that several devices touch."""
+    """Return the stored tensors of computed values that several devices read or write."""
     touched: dict[str, set[str]] = {}
     for group in groups:
         for op in (graph.operators[name] for name in group.members if group.device):
@@ -134,21 +134,22 @@ def shared_tensors(
 def uncached_tensors(
     graph: Graph, groups: Sequence[Group], roots: Mapping[str, Collection[str]], leaving: Collection[str]
 ) -> dict[int, set[str]]:
-    """Return the tensors that DRAM moves to or from the host of each group even if caches hold them.
+    """Return for each group on a host the tensors that go through DRAM even if its caches have room.
 
-    These are inputs, constants and states of the network at their first read, its results (`leaving`), and
-    tensors between its parts. `roots` are the tensors with the bytes of each tensor.
+    They are inputs, constants and states at their first read, results of the network (`leaving`), and tensors
+    passed between its separately compiled parts. `roots` gives the stored tensors that hold the bytes of each
+    tensor. Keys are places in `groups`.
     """
-    known = {name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
-    known.update(graph.passed_between_parts)
+    external = {name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
+    external.update(graph.passed_between_parts)
     fetched, uncached = set[str](), dict[int, set[str]]()
     for i, group in enumerate(groups):
         if group.unit.is_host:
             members = [graph.operators[name] for name in group.members]
-            fresh = {t: known.intersection(roots[t]) - fetched for op in members for t in op.inputs}
+            unread = {t: external.intersection(roots[t]) - fetched for op in members for t in op.inputs}
             results = {t for op in members for t in op.outputs if not set(roots[t]).isdisjoint(leaving)}
-            uncached[i] = results | {name for name, stored in fresh.items() if stored}
-            fetched.update(*fresh.values())
+            uncached[i] = results | {name for name, stored in unread.items() if stored}
+            fetched.update(*unread.values())
     return uncached
 
 
@@ -174,7 +175,7 @@ def _add_elements(row: Any, graph: Graph, op: Operator) -> None:
 
 
 def _random(row: Any, graph: Graph, op: Operator, device: Cpu | Gpu) -> None:
-    """Fill in scattered rows: each starts with a random access, and its rest follows in order."""
+    """Fill in the scattered rows of an operator: each starts with a random access and continues in order."""
     inputs, work = graph.inputs_of(op), graph.work(op)
     table = inputs[0]
     row_bytes = work.row_length * table.dtype.bytes
@@ -196,7 +197,7 @@ class HostFacts(NamedTuple):
 
 
 def host_facts(device: Cpu | Gpu) -> HostFacts:
-    """Return what rows of a device depend on."""
+    """Return the properties of a device that its host columns depend on."""
     rates = device.macs_per_cycle
     return HostFacts(rates.get("fp16", 0.0) <= rates.get("fp32", 0.0), float(device.cache_line or 1))
 
@@ -212,8 +213,8 @@ class _Traffic:
     def size(self, tensor: Tensor) -> float:
         """Return the bytes of a tensor in the format of the device; one without fp16 arithmetic uses fp32."""
         if tensor.storage is Storage.CSR:
-            wide = tensor.with_(dtype=DType.FP32) if self._widens(tensor) else tensor
-            return wide.stored_bytes
+            widened = tensor.with_(dtype=DType.FP32) if self._widens(tensor) else tensor
+            return widened.stored_bytes
         each = max(4.0, tensor.dtype.bytes) if self._widens(tensor) else held_bytes(tensor.dtype)
         return float(tensor.elements * each + tensor.scales_bytes)
 
@@ -222,16 +223,17 @@ class _Traffic:
         return tensor.dtype.is_float and host_facts(self.device).widens and not moves
 
     def read(self) -> list[Tensor]:
-        """Tensors that come from outside."""
+        """Return the tensors that the group reads and does not make itself."""
         inner = {name for op in self.members for name in op.outputs}
         names = dict.fromkeys(name for op in self.members for name in op.inputs if name not in inner)
         return [self.graph.tensors[name] for name in names]
 
     def read_of(self, tensor: Tensor) -> float:
-        """Return the bytes read of a tensor: the gathered rows of a table, none of zeros to be overwritten.
+        """Return the bytes that the group reads of a tensor.
 
-        A sparse product reads the non-zeros of its left operand with their indices; the fetched rows of its
-        right operand are counted apart.
+        A gather reads only its rows of a table; a scatter reads no zeros that it overwrites. A sparse product
+        reads the non-zeros of its left operand with their indices; the fetched rows of its right operand are
+        counted apart.
         """
         main = self.members[0]
         if main.inputs and _is_sparse_product(self.graph, main):

@@ -51,13 +51,13 @@ class DramRates(NamedTuple):
 
 @compiled
 def leakage_scale(voltage_ratio: float) -> float:
-    """Leakage power at a voltage over that at the rated voltage."""
+    """Return the leakage power at a voltage over that at the rated voltage."""
     return float(voltage_ratio)
 
 
 @compiled
 def dynamic_scale(clock_ratio: float, voltage_ratio: float) -> float:
-    """Dynamic power at a clock and voltage over that at the rated point."""
+    """Return the dynamic power at a clock and voltage over that at the rated point."""
     return float(clock_ratio * voltage_ratio * voltage_ratio)
 
 
@@ -200,7 +200,7 @@ def derive_host(host: HostRecord, dram: DramRates) -> None:
 
 @compiled
 def _derive_power(host: HostRecord, dram: DramRates) -> None:
-    """Fill in what a host draws at its clock and voltage, and while its cores wait."""
+    """Fill in the dynamic power of a working host at its clock and voltage, and the power saved in waits."""
     beyond_idle_w = max(0.0, host.busy_w - host.idle_w)
     if beyond_idle_w <= 0.0:
         host.working_w = host.saved_w = 0.0
@@ -222,31 +222,32 @@ def _derive_power(host: HostRecord, dram: DramRates) -> None:
 
 @compiled
 def _spread(host: HostRecord, bytes_: float, per_byte: Floats) -> float:
-    """Sum of a time per byte over `bytes_` in the nearest levels that they fit."""
-    total = inside = 0.0
+    """Return the summed time of `bytes_` that fill the levels nearest first, at `per_byte` of each."""
+    time_s = nearer_bytes = 0.0
     for i in range(_LEVELS):
-        reach = min(bytes_, host.level_bytes[i])
-        total += (reach - inside) * per_byte[i]
-        inside = reach
-    return float(total + (bytes_ - inside) * per_byte[_LEVELS])
+        held_bytes = min(bytes_, host.level_bytes[i])
+        time_s += (held_bytes - nearer_bytes) * per_byte[i]
+        nearer_bytes = held_bytes
+    return float(time_s + (bytes_ - nearer_bytes) * per_byte[_LEVELS])
 
 
 @compiled
 def _stream_s(host: HostRecord, op: OpRecord) -> float:
-    """Time to read and write an operator's tensors (s)."""
-    handed_s = op.host_handed_bytes * host.level_s_per_byte[_LEVELS]
-    touched = op.host_read_bytes + op.host_written_bytes
-    if touched <= 0.0:
+    """Return the time to read and write an operator's tensors (s), through caches and from DRAM."""
+    s_per_byte = host.level_s_per_byte
+    handed_s = op.host_handed_bytes * s_per_byte[_LEVELS]
+    moved_bytes = op.host_read_bytes + op.host_written_bytes
+    if moved_bytes <= 0.0:
         return float(handed_s)
-    moved = op.host_read_bytes + host.write_cost * op.host_written_bytes
-    cold = _cold_bytes(host, op)
-    streamed_s = _spread(host, touched - cold, host.level_s_per_byte) + cold * host.level_s_per_byte[_LEVELS]
-    return float(handed_s + moved / touched * streamed_s)
+    weighted_bytes = op.host_read_bytes + host.write_cost * op.host_written_bytes
+    cold_bytes = _cold_bytes(host, op)
+    streamed_s = _spread(host, moved_bytes - cold_bytes, s_per_byte) + cold_bytes * s_per_byte[_LEVELS]
+    return float(handed_s + weighted_bytes / moved_bytes * streamed_s)
 
 
 @compiled
 def _cold_bytes(host: HostRecord, op: OpRecord) -> float:
-    """Bytes of inputs, constants and states that no cache holds from the inference before."""
+    """Return the bytes of inputs, constants and states that were evicted since the last inference."""
     if op.host_network_bytes <= host.level_bytes[_LEVELS - 1]:
         return 0.0
     return float(op.host_fresh_bytes * (1.0 - host.level_bytes[_LEVELS - 1] / op.host_network_bytes))
@@ -254,37 +255,37 @@ def _cold_bytes(host: HostRecord, op: OpRecord) -> float:
 
 @compiled
 def _fetch_s(host: HostRecord, op: OpRecord) -> float:
-    """Time to fetch the rows of a sparse product, each from the level of its table (s)."""
+    """Return the time to fetch the rows of a sparse product (s), each from the level of its table."""
     if op.host_fetched_bytes <= 0.0:
         return 0.0
-    reach = max(1.0, op.host_reach_bytes)
-    return float(op.host_fetched_bytes / reach * _spread(host, reach, host.level_s_per_byte))
+    touched = max(1.0, op.host_reach_bytes)
+    return float(op.host_fetched_bytes / touched * _spread(host, touched, host.level_s_per_byte))
 
 
 @compiled
 def _product_s(host: HostRecord, op: OpRecord) -> float:
-    """Time of an operator's multiply-accumulates (s)."""
+    """Return the time of an operator's multiply-accumulates (s)."""
     if op.host_macs <= 0.0:
         return 0.0
     lanes = host.product_lanes
     rows, columns, depth = op.out_w * op.out_h, op.out_c, op.in_c * op.kernel_w * op.kernel_h
-    wide = np.ceil(columns / lanes) * lanes / columns
+    padding = np.ceil(columns / lanes) * lanes / columns
     steps = op.host_macs / depth
-    by_column = steps * wide * (depth + host.result_macs)
+    by_column = steps * padding * (depth + host.result_macs)
     by_depth = steps * (np.ceil(depth / lanes) * lanes + host.result_macs)
     macs = by_column
     if columns <= 1.0:
         macs = by_depth
     elif rows <= 1.0:
         macs = min(by_column, by_depth)
-    macs *= max(1.0, host.cores * host.busy_outputs / max(1.0, op.host_results * wide))
+    macs *= max(1.0, host.cores * host.busy_outputs / max(1.0, op.host_results * padding))
     peak = host.macs_per_cycle[op.host_format] * host.cores * host.clock_hz
     return float(host.product_overhead_s + macs / (peak * host.dense_efficiency))
 
 
 @compiled
 def _elements_s(host: HostRecord, op: OpRecord) -> float:
-    """Time of the work on elements and rows (s)."""
+    """Return the time of an operator's work on elements and rows (s)."""
     cycles = 0.0
     for i in range(_KINDS):
         if i not in _SCATTERS:
@@ -306,8 +307,8 @@ def host_waits_s(host: HostRecord, op: OpRecord) -> float:
     accesses = op.host_gathers + host.scatter_cost * op.host_scatters
     if accesses <= 0.0:
         return float(host.dispatch_s)
-    reach = max(1.0, op.host_reach_bytes)
-    wait_s = _spread(host, reach, host.level_wait_s) / reach
+    touched = max(1.0, op.host_reach_bytes)
+    wait_s = _spread(host, touched, host.level_wait_s) / touched
     return float(host.dispatch_s + accesses * wait_s / (host.cores * host.outstanding_misses))
 
 
@@ -330,18 +331,18 @@ def cost_host(host: HostRecord, op: OpRecord) -> HostCost:
     """Return the costs of one operator on a host."""
     work_s = _product_s(host, op) + _elements_s(host, op)
     busy_s, waits_s = max(work_s, _stream_s(host, op) + _fetch_s(host, op)), host_waits_s(host, op)
-    cold, reach = _cold_bytes(host, op), max(1.0, op.host_reach_bytes)
-    missed = op.host_fetched_bytes * max(0.0, reach - host.level_bytes[_LEVELS - 1]) / reach
+    cold, touched = _cold_bytes(host, op), max(1.0, op.host_reach_bytes)
+    missed = op.host_fetched_bytes * max(0.0, touched - host.level_bytes[_LEVELS - 1]) / touched
     warm = op.host_read_bytes + op.host_written_bytes - cold
-    left = max(0.0, warm - host.level_bytes[_LEVELS - 1])
-    read = cold + (left * (op.host_read_bytes - cold) / warm if warm > 0.0 else 0.0)
-    beyond = cold + left
+    overflow = max(0.0, warm - host.level_bytes[_LEVELS - 1])
+    read_bytes = cold + (overflow * (op.host_read_bytes - cold) / warm if warm > 0.0 else 0.0)
+    dram_bytes = cold + overflow
     return HostCost(
         waits_s + busy_s,
-        op.host_handed_bytes + beyond + missed,
+        op.host_handed_bytes + dram_bytes + missed,
         waits_s + busy_s - work_s,
-        op.host_handed_bytes - op.host_handed_written_bytes + max(read + missed, op.host_fresh_bytes),
-        op.host_handed_written_bytes + max(beyond - read, op.host_leaving_bytes),
+        op.host_handed_bytes - op.host_handed_written_bytes + max(read_bytes + missed, op.host_fresh_bytes),
+        op.host_handed_written_bytes + max(dram_bytes - read_bytes, op.host_leaving_bytes),
     )
 
 

@@ -91,7 +91,7 @@ def incumbents_of(
 
 @compiled
 def _fill_batch_bounds(batch: Batch, work: Work) -> tuple[float, float]:
-    """Write bounds of costs under every plan and of unit energies; return those of area and idle power."""
+    """Write lower bounds of plan-independent costs; return lower bounds of area (mm2) and idle power (W)."""
     table, least, unit_j, columns = batch.independent.table, work.least, work.least_unit_j, batch.counts[0]
     area_mm2 = idle_w = np.inf
     for row in range(table.shape[0]):
@@ -210,7 +210,7 @@ def _latency_energy_bounds(work: Work, idle_w: float) -> tuple[float, float]:
 def _has_better(
     incumbents: Incumbents, thread: int, latency_s: float, energy_j: float, area_mm2: float
 ) -> bool:
-    """Whether an incumbent dominates all points with at least this latency, energy and area."""
+    """Return whether an incumbent dominates all points with at least this latency, energy and area."""
     latency_s, energy_j = latency_s * (1.0 - _MARGIN), energy_j * (1.0 - _MARGIN)
     objectives, is_worse = incumbents.objectives[thread], False
     for i in range(incumbents.counts[thread]):
@@ -221,7 +221,7 @@ def _has_better(
 
 @compiled
 def is_dominated(work: Work, batch: Batch, incumbents: Incumbents, thread: int) -> bool:
-    """Whether incumbents dominate all points of a batch, by lower bounds.
+    """Return whether incumbents dominate all points of a batch, by lower bounds of its costs.
 
     Bounds are computed only where they take less time than evaluating the batch: with one request in flight
     and few plans.
@@ -255,7 +255,7 @@ def is_dominated(work: Work, batch: Batch, incumbents: Incumbents, thread: int) 
 
 @compiled
 def add_incumbents(incumbents: Incumbents, thread: int, totals: Any, order: Ints, points: int) -> None:
-    """Add the points of a batch with the least latency, energy, and product of both."""
+    """Add three points of a batch: the least latency, the least energy, the least product of both."""
     figures = totals.view(np.float64)
     least_s = least_j = least_js = np.inf
     at_s = at_j = at_js = -1
@@ -283,10 +283,10 @@ def _add_incumbent(
     incumbents: Incumbents, thread: int, latency_s: float, energy_j: float, area_mm2: float
 ) -> None:
     """Add an incumbent unless another dominates it; drop those that it dominates."""
-    objectives, wanted, kept = incumbents.objectives[thread], incumbents.is_objective, 0
-    latency_s = latency_s if wanted[0] else -np.inf
-    energy_j = energy_j if wanted[1] else -np.inf
-    area_mm2 = area_mm2 if wanted[2] else -np.inf
+    objectives, is_minimised, kept = incumbents.objectives[thread], incumbents.is_objective, 0
+    latency_s = latency_s if is_minimised[0] else -np.inf
+    energy_j = energy_j if is_minimised[1] else -np.inf
+    area_mm2 = area_mm2 if is_minimised[2] else -np.inf
     for i in range(incumbents.counts[thread]):
         if objectives[i, 0] <= latency_s and objectives[i, 1] <= energy_j and objectives[i, 2] <= area_mm2:
             return

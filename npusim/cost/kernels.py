@@ -56,16 +56,16 @@ _state = _State()
 
 @contextmanager
 def plain_kernels() -> Iterator[None]:
-    """Run all kernels of this thread as plain Python, where a debugger can follow them.
+    """Context in which all kernels of this thread run as plain Python, where a debugger can follow them.
 
-    A division by 0 is infinite, as in compiled code.
+    Division by 0 gives infinity, as in compiled code.
     """
-    before, _state.is_plain = _state.is_plain, True
+    was_plain, _state.is_plain = _state.is_plain, True
     try:
         with np.errstate(all="ignore"):
             yield
     finally:
-        _state.is_plain = before
+        _state.is_plain = was_plain
 
 
 @cache
@@ -235,7 +235,7 @@ class Kernel:
 
 
 def _holds_array(value: Any) -> bool:
-    """Whether a value is more than numbers and a few records."""
+    """Return whether a value holds arrays, not only numbers and a few records."""
     if isinstance(value, tuple):
         return any(map(_holds_array, value))
     return isinstance(value, np.ndarray) and (value.dtype.names is None or value.size > _RECORDS)
@@ -254,7 +254,7 @@ def _run_in_lists(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _in_lists(value: Any, copies: list[tuple[Any, list[Any]]]) -> Any:
-    """Return an array, or a named tuple of arrays, as lists, and note the copies."""
+    """Return an array, or a named tuple of arrays, as lists; add the pairs to `copies`."""
     if isinstance(value, tuple):
         return type(value)(*(_in_lists(part, copies) for part in value))
     if not isinstance(value, np.ndarray):
@@ -317,20 +317,20 @@ def thread_count() -> int:
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a scalar equation or the loop over them.
+    """Compile a scalar equation, or a loop over scalar equations.
 
-    It makes no array and returns none, so numba need not count references to arrays.
+    The function makes no array and returns none, so numba need not count references to arrays.
     """
     return cast(_Function, Kernel(function, _nrt=False))
 
 
 def compiled_making_arrays(function: _Function) -> _Function:
-    """Compile a function that makes arrays, or calls another that returns some."""
+    """Compile a function that creates arrays, or calls another that returns arrays."""
     return cast(_Function, Kernel(function))
 
 
 def compiled_always(function: _Function) -> _Function:
-    """Compile a search that takes too long as plain Python, whatever its caller runs as."""
+    """Compile a function that is too slow as plain Python, even if its caller runs as plain Python."""
     kernel = Kernel(function)
     kernel.is_long = True
     return cast(_Function, kernel)

@@ -83,15 +83,15 @@ def share_held(capacity: float, between_bytes: float, size_bytes: float, is_cach
 
 @compiled
 def _passes(operands: float, bit: float) -> bool:
-    """Whether an operand passes through a level."""
+    """Return whether an operand passes through a level, given the level's operand bits."""
     return bool(np.floor(operands / bit) % 2.0 == 1.0)
 
 
 @compiled
 def fill_served(arch: Any, op: OpRecord, served: ServedRecord) -> None:
-    """Fill in the bytes of an operator that the levels of a device (record of ARCH_DTYPE) serve."""
-    left = op.a_triangle_bytes if op.triangle else op.a_dram_bytes
-    served.compulsory_bytes = left + op.b_dram_bytes + op.extra_dram_bytes
+    """Fill in the bytes of an operator that each memory level of a device (ARCH_DTYPE) serves."""
+    a_bytes = op.a_triangle_bytes if op.triangle else op.a_dram_bytes
+    served.compulsory_bytes = a_bytes + op.b_dram_bytes + op.extra_dram_bytes
     footprint = served.compulsory_bytes + op.c_dram_bytes
     first = again = written = 0.0
     served.is_any, served.shared_place = 0.0, arch.shared_place
@@ -109,9 +109,9 @@ def fill_served(arch: Any, op: OpRecord, served: ServedRecord) -> None:
         rest = capacity if is_cache else max(0.0, capacity - pinned_bytes)
         a = b = extra = c = held = 0.0
         if has_inputs:
-            a = left * share_held(rest, between.a, left, is_cache)
+            a = a_bytes * share_held(rest, between.a, a_bytes, is_cache)
             if op.a_pinned > 0.0 and between.a > 0.0:
-                a = max(a, left * pinned)
+                a = max(a, a_bytes * pinned)
         if has_weights:
             b = op.b_dram_bytes * share_held(rest, between.b, op.b_dram_bytes, is_cache)
             if op.b_pinned > 0.0 and between.b > 0.0:
@@ -131,9 +131,9 @@ def fill_served(arch: Any, op: OpRecord, served: ServedRecord) -> None:
 
 @compiled
 def serve_rows(arrays: Any, rows: Any, candidates: Any, row_starts: Any, served: Any) -> None:
-    """Fill in the bytes of each row that levels serve, and move them from DRAM to levels in candidates.
+    """Write to `served` the bytes of each operator from memory levels, and deduct them from DRAM bytes.
 
-    Hosts have levels of their own.
+    DRAM bytes are those of the tiling candidates. Rows on hosts are skipped: a host models its own caches.
 
     Parameters
     ----------
@@ -148,22 +148,22 @@ def serve_rows(arrays: Any, rows: Any, candidates: Any, row_starts: Any, served:
         if rows[r].unit in (_DPU, _DSP, _DMA):
             fill_served(arrays[rows[r].device], rows[r], served[r])
         for c in range(row_starts[r], row_starts[r + 1] if served[r].is_any > 0.0 else row_starts[r]):
-            first = c * CANDIDATE_SIZE
-            read, from_levels, to_levels = numbers[first + READ_BYTES], 0.0, 0.0
-            again = max(0.0, read - served[r].compulsory_bytes)
+            offset = c * CANDIDATE_SIZE
+            read_bytes, read_from_levels, written_to_levels = numbers[offset + READ_BYTES], 0.0, 0.0
+            repeated = max(0.0, read_bytes - served[r].compulsory_bytes)
             for k in range(LEVELS):
-                near = min(served[r].first_bytes[k], read) + served[r].again_share[k] * again
-                numbers[first + LEVEL_READ_BYTES + k] = near
-                numbers[first + LEVEL_WRITTEN_BYTES + k] = served[r].written_bytes[k]
-                from_levels += near
-                to_levels += served[r].written_bytes[k]
-            numbers[first + READ_BYTES] -= from_levels
-            numbers[first + WRITTEN_BYTES] -= to_levels
+                level_bytes = min(served[r].first_bytes[k], read_bytes) + served[r].again_share[k] * repeated
+                numbers[offset + LEVEL_READ_BYTES + k] = level_bytes
+                numbers[offset + LEVEL_WRITTEN_BYTES + k] = served[r].written_bytes[k]
+                read_from_levels += level_bytes
+                written_to_levels += served[r].written_bytes[k]
+            numbers[offset + READ_BYTES] -= read_from_levels
+            numbers[offset + WRITTEN_BYTES] -= written_to_levels
 
 
 @compiled
 def first_wait_s(served: ServedRecord, rates: Floats, point: int) -> float:
-    """Return the wait for the first byte of an operator (s), of DRAM and levels in proportion."""
+    """Return the wait for the first byte of an operator (s): DRAM and levels, weighted by their bytes."""
     wait_s = rates[READ_WAIT, point]
     if served.is_any > 0.0 and served.compulsory_bytes > 0.0:
         for k in range(LEVELS):
@@ -174,7 +174,7 @@ def first_wait_s(served: ServedRecord, rates: Floats, point: int) -> float:
 
 @compiled
 def sourced_bytes(numbers: Floats, first: int, rates: Floats, point: int, source: int) -> float:
-    """Return the level bytes of a candidate that one level supplies at a point, or DRAM (`LEVELS`).
+    """Return the level bytes of a candidate that level `source` (`LEVELS`: DRAM) supplies at a point.
 
     The numbers of the candidate start at `numbers[first]`.
     """
@@ -189,7 +189,7 @@ def sourced_bytes(numbers: Floats, first: int, rates: Floats, point: int, source
 def add_candidate_demands(
     numbers: Floats, candidate: float, repeats: float, rates: Floats, point: int, demands: Floats
 ) -> None:
-    """Add the needs of a candidate at a point, for all repeats of its operator, to a row of demands.
+    """Add the demands of a candidate at a point, over all repeats, to one row of demands.
 
     `candidate` is a place in the table of candidates, whose numbers are `numbers`.
     """
@@ -206,7 +206,7 @@ def add_candidate_demands(
 
 @compiled
 def shared_bytes_per_s(arch: Any) -> float:
-    """Return the bandwidth of the level that a device shares (B/s), at least that of DRAM."""
+    """Return the bandwidth of a device's shared memory level (B/s), at least that of DRAM."""
     return float(max(arch.level_bytes_per_s[int(arch.shared_place) - 1], arch.dram_bytes_per_s))
 
 

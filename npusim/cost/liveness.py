@@ -44,7 +44,7 @@ def fill_reuse(
     leaving: Collection[str],
     shared: Mapping[str, str],
 ) -> None:
-    """Fill in the columns of the operator table that memory levels read.
+    """Fill in the reuse distances and pinned bytes of the operator table, which memory levels read.
 
     Parameters
     ----------
@@ -80,19 +80,19 @@ def fill_reuse(
 def _fill(
     table: Any, uses: Sequence[Use | None], leaving: Collection[str], kept: Collection[str], suffix: str
 ) -> None:
-    """Fill in the bytes between uses, and the bytes that are marked to stay."""
-    marked: dict[str, dict[str, float]] = {}
-    for mover in filter(None, uses):
-        operands = {**(mover.a or {}), **(mover.b or {})}
-        own = {name: size for name, size in operands.items() if name in kept}
-        marked.setdefault(mover.device, {}).update(own)
-    pinned = {name for sizes in marked.values() for name in sizes}
+    """Fill in reuse distances and pinned bytes in the columns with `suffix` (own or shared levels)."""
+    pinned_bytes: dict[str, dict[str, float]] = {}
+    for user in filter(None, uses):
+        operands = {**(user.a or {}), **(user.b or {})}
+        kept_bytes = {name: size for name, size in operands.items() if name in kept}
+        pinned_bytes.setdefault(user.device, {}).update(kept_bytes)
+    pinned = {name for sizes in pinned_bytes.values() for name in sizes}
     for row, use, between in zip(table, uses, bytes_between(uses, leaving, pinned), strict=True):
         if use is not None:
             row["between" + suffix] = between
             row["a_pinned"] = bool(use.a) and pinned.issuperset(use.a or ())
             row["b_pinned"] = bool(use.b) and pinned.issuperset(use.b or ())
-            row[f"pinned{suffix}_bytes"] = sum(marked[use.device].values())
+            row[f"pinned{suffix}_bytes"] = sum(pinned_bytes[use.device].values())
 
 
 def _on_host(graph: Graph, group: Group, roots: Mapping[str, Any]) -> Use:
@@ -107,7 +107,7 @@ def _on_host(graph: Graph, group: Group, roots: Mapping[str, Any]) -> Use:
 def bytes_between(
     uses: Sequence[Use | None], leaving: Collection[str], pinned: Collection[str]
 ) -> list[Between]:
-    """Return the bytes between two uses of the operands and results of each group.
+    """Return the reuse distances of each group: bytes touched between two uses of an operand or result.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def bytes_between(
     distances = [Between() for _ in uses]
     recent: dict[str, tuple[int, str, float]] = {}
     """Last use of each tensor (group, device, bytes), in the order of last use."""
-    made: dict[str, int] = {}
+    producer_of: dict[str, int] = {}
     last_needed: dict[int, float] = {}
     lost: set[int] = set()
     for i, use in enumerate(uses):
@@ -129,50 +129,52 @@ def bytes_between(
             continue
 
         def passed(names: Collection[str], device: str = use.device) -> float:
-            """Bytes since the earliest of the last uses of some tensors, without these."""
+            """Return the bytes touched since the earliest last use of some tensors; -1: no such use."""
             ages = [recent[name][0] for name in names if name in recent and recent[name][1] == device]
             return _since(recent, min(ages), names, pinned) if len(ages) == len(names) and ages else -1.0
 
         operands = (use.a, use.b, *use.extra)
         a, b = (passed(operand) + 1.0 if operand else 0.0 for operand in (use.a, use.b))
-        more = [passed(operand) for operand in use.extra]
-        distances[i] = Between(a, b, max(more) + 1.0 if more and min(more) >= 0.0 else 0.0)
+        extra_distances = [passed(operand) for operand in use.extra]
+        distances[i] = Between(
+            a, b, max(extra_distances) + 1.0 if extra_distances and min(extra_distances) >= 0.0 else 0.0
+        )
         read = {name for operand in operands for name in operand or ()}
-        for name in read & made.keys():
-            maker = made[name]
-            if uses[maker].device != use.device:  # type: ignore[union-attr]  # a maker is no view
-                lost.add(maker)
+        for name in read & producer_of.keys():
+            producer = producer_of[name]
+            if uses[producer].device != use.device:  # type: ignore[union-attr]  # a maker is no view
+                lost.add(producer)
             else:
-                size = _since(recent, maker, [name], pinned)
-                last_needed[maker] = max(last_needed.get(maker, 0.0), size)
+                size = _since(recent, producer, [name], pinned)
+                last_needed[producer] = max(last_needed.get(producer, 0.0), size)
         for name in (*sorted(read), *(use.made or ())):
             size = max(sizes[name] for sizes in (*operands, use.made) if sizes and name in sizes)
             recent.pop(name, None)
             recent[name] = (i, use.device, size)
-        made.update(dict.fromkeys(use.made or (), i))
-    for maker, size in last_needed.items():
-        results = uses[maker].made or {}  # type: ignore[union-attr]
-        if maker not in lost and not leaving & results.keys():
-            distances[maker] = distances[maker]._replace(c=size + 1.0)
+        producer_of.update(dict.fromkeys(use.made or (), i))
+    for producer, size in last_needed.items():
+        results = uses[producer].made or {}  # type: ignore[union-attr]
+        if producer not in lost and not leaving & results.keys():
+            distances[producer] = distances[producer]._replace(c=size + 1.0)
     return distances
 
 
 def _since(
-    recent: dict[str, tuple[int, str, float]], index: int, apart: Collection[str], pinned: Collection[str]
+    recent: dict[str, tuple[int, str, float]], index: int, excluded: Collection[str], pinned: Collection[str]
 ) -> float:
-    """Return the distinct bytes touched by a group and after it."""
+    """Return the distinct bytes touched from group `index` on, except tensors in `apart` and `pinned`."""
     total = 0.0
     for name in reversed(recent):
-        at, _, size = recent[name]
-        if at < index:
+        last_use, _, size = recent[name]
+        if last_use < index:
             break
-        if name not in apart and name not in pinned:
+        if name not in excluded and name not in pinned:
             total += size
     return total
 
 
 def packing(tensor: Tensor, is_weight: bool, npu: Npu) -> float:
-    """Return bytes of an operand in transfers and in SRAM over its dense bytes.
+    """Return the compression ratio of an operand in transfers and in SRAM: stored over dense bytes.
 
     A tensor with a bitmap stays packed where the NPU decompresses operands of its role (`npu.sparsity`);
     otherwise it is moved dense.
@@ -189,10 +191,10 @@ Roots = Mapping[str, Mapping[str, float]]
 
 
 def roots(graph: Graph, groups: Iterable[Group]) -> Roots:
-    """Map each tensor to the stored tensors with its bytes; operators outside `groups` work in place.
+    """Map each tensor to the stored tensors that hold its bytes, with the share in each.
 
-    A view has the bytes of its source, a part those of the split tensor, and a tensor that was joined in
-    place those of its parts.
+    A view has the bytes of its source, a part those of the split tensor. A tensor that was joined in place
+    has the bytes of its parts. Operators outside `groups` work in place.
     """
     working = {name for g in groups if g.unit is not Unit.VIEW for name in g.members}
     root: dict[str, dict[str, float]] = {name: {name: 1.0} for name in graph.tensors}
@@ -201,10 +203,12 @@ def roots(graph: Graph, groups: Iterable[Group]) -> Roots:
             continue
         if op.type == "Concat":
             stored_in: dict[str, float] = {}
-            whole = sum(graph.tensors[name].bytes for name in op.inputs)
+            joined_bytes = sum(graph.tensors[name].bytes for name in op.inputs)
             for name in op.inputs:
                 for stored, share in root[name].items():
-                    stored_in[stored] = stored_in.get(stored, 0.0) + share * graph.tensors[name].bytes / whole
+                    stored_in[stored] = (
+                        stored_in.get(stored, 0.0) + share * graph.tensors[name].bytes / joined_bytes
+                    )
         else:
             stored_in = root[op.inputs[0]]
         root.update(dict.fromkeys(op.outputs, stored_in))
@@ -215,7 +219,7 @@ _UNITS = 3
 
 
 def fused_chains(graph: Graph, decisions: Decisions, root: Roots) -> list[tuple[int, ...]]:
-    """Return the groups of each row-wise fusion, in order; the chains by their last group."""
+    """Return the groups of each row-wise fusion in ascending order; fusions are sorted by last group."""
     row_fused, users = decisions.residency.row_fused, dict[str, list[int]]()
     if not row_fused:
         return []
@@ -247,20 +251,20 @@ def row_block_bytes(tensor: Tensor, npu: Npu) -> float:
 
 
 def row_block_sizes(graph: Graph, decisions: Decisions, root: Roots, soc: Soc) -> dict[str, float]:
-    """Return the bytes of the row blocks of each row-fused tensor in each tile.
+    """Return the bytes of row blocks that each tile holds of each row-fused tensor.
 
-    Grid, DSPs and DMA process one block each, so a row-wise fusion has at most as many blocks at a time, of
-    the size of the largest.
+    MAC grid, DSPs and DMA each work on one block at a time. So a row-wise fusion holds at most three times
+    the largest of `row_block_bytes`; this limit is shared among its tensors in proportion.
     """
     block_bytes: dict[str, float] = {}
-    for members in fused_chains(graph, decisions, root):
-        ops = [graph.operators[name] for i in members for name in decisions.groups[i].members]
+    for chain in fused_chains(graph, decisions, root):
+        ops = [graph.operators[name] for i in chain for name in decisions.groups[i].members]
         tensors = decisions.residency.row_fused.intersection(t for op in ops for t in op.outputs)
-        npu = soc.array_devices[decisions.groups[members[0]].device]
+        npu = soc.array_devices[decisions.groups[chain[0]].device]
         sizes = {name: row_block_bytes(graph.tensors[name], npu) for name in sorted(tensors)}
-        total = sum(sizes.values())
-        used = min(total, _UNITS * max(sizes.values()))
-        block_bytes.update((name, size * used / total) for name, size in sizes.items())
+        fusion_bytes = sum(sizes.values())
+        limited_bytes = min(fusion_bytes, _UNITS * max(sizes.values()))
+        block_bytes.update((name, size * limited_bytes / fusion_bytes) for name, size in sizes.items())
     return block_bytes
 
 
@@ -300,12 +304,12 @@ class Liveness:
         self.keep_shares(decisions.residency.cached)
 
     def _columns(self) -> dict[str, list[float]]:
-        """Return a number for each group, of each array device in use."""
+        """Return a list of zeros, one per group, for each array device in use."""
         used = dict.fromkeys(group.device for group in self.groups if group.unit.is_array)
         return {device: [0.0] * len(self.groups) for device in used}
 
     def _find_spans(self) -> None:
-        """Find the uses of each tensor on array devices, and tensors that each tile holds whole."""
+        """Find first and last use of each tensor per array device, and tensors that each tile holds whole."""
         for i, group in enumerate(self.groups):
             if not group.unit.is_array:
                 continue  # these bring nothing into SRAM
@@ -337,7 +341,7 @@ class Liveness:
         return self.soc.array_devices[device]
 
     def _weights(self, index: int) -> dict[str, float]:
-        """Return names and bytes of a product's weights, without what is kept anyhow."""
+        """Return the bytes of a product's weights by stored tensor, except tensors kept in SRAM anyway."""
         group = self.groups[index]
         op = self.graph.operators[group.main]
         if group.unit is not Unit.DPU or op.family not in (Family.MATMUL, Family.CONVOLUTION):
@@ -349,14 +353,14 @@ class Liveness:
         }
 
     def _set_kept(self, name: str, is_kept: bool) -> None:
-        """Count weights among kept tensors, or among weights that wait for rows."""
+        """Note whether a tensor is kept; weights that are not kept occupy SRAM for their row-wise fusion."""
         if is_kept != (name in self._kept):
             self._kept ^= {name}
             for last, size in self._chains_of_weight.get(name, {}).items():
                 self._waiting[last] += -size if is_kept else size
 
     def keep_or_drop(self, name: str) -> None:
-        """Keep one more tensor in SRAM as a whole, or one that is kept no longer."""
+        """Switch whether a tensor stays in SRAM as a whole."""
         is_kept = name in self._kept
         self._set_kept(name, not is_kept)
         size = self.graph.tensors[name].bytes
@@ -365,7 +369,7 @@ class Liveness:
             self._add(columns, device, name, -size if is_kept else size)
 
     def keep_shares(self, shares: Mapping[str, float]) -> None:
-        """Keep a share of each of some tensors in SRAM, in place of all shares kept so far."""
+        """Set the share of each tensor that stays in SRAM in part; earlier shares are dropped."""
         for name in self._shares:
             self._set_kept(name, False)
             for device, (begin, end) in self._span[name].items():
@@ -376,12 +380,12 @@ class Liveness:
             self._set_kept(name, True)
             tensor = self.graph.tensors[name]
             for device in self._span[name]:
-                copied = (device, name) in self._copied_tensors
-                whole = tensor.stored_bytes
+                is_copied = (device, name) in self._copied_tensors
+                tensor_bytes = tensor.stored_bytes
                 if tensor.storage is not Storage.TRIANGLE:
-                    whole = tensor.bytes * packing(tensor, copied, self._npu(device))
-                columns = self._shared_copied if copied else self._shared_spread
-                self._add(columns, device, name, whole * share)
+                    tensor_bytes = tensor.bytes * packing(tensor, is_copied, self._npu(device))
+                columns = self._shared_copied if is_copied else self._shared_spread
+                self._add(columns, device, name, tensor_bytes * share)
 
     def affected(self, name: str) -> Iterator[int]:
         """Yield the groups, some more than once, whose live bytes depend on whether a tensor is kept."""
@@ -396,7 +400,7 @@ class Liveness:
             yield from self._chain[last]
 
     def share_to_fetch(self, name: str, index: int) -> float:
-        """Return the share of a tensor that is not in SRAM from an earlier use."""
+        """Return the share of a tensor that a group reads from outside SRAM."""
         share = self._shares.get(name, 0.0)
         if not share or index <= self._first[self.groups[index].device, name]:
             return 1.0
@@ -405,8 +409,8 @@ class Liveness:
     def bytes_at(self, index: int) -> tuple[float, float]:
         """Return the live bytes at a group: (spread over the tiles, held whole by each tile).
 
-        They lie in the SRAM of the group's device; at a group on a host in that of any. Of a row-fused
-        operator the weights of all others of its fusion are among the latter.
+        They count the SRAM of the group's device; for a group on a host, the SRAM of all array devices. For a
+        row-fused group, the weights of the other groups of its fusion count as held whole.
         """
         time, group = self._time(index), self.groups[index]
         devices = [group.device] if group.unit.is_array else [*self._spread]
@@ -416,9 +420,9 @@ class Liveness:
         return spread, copied + others
 
     def waits_elsewhere(self, index: int) -> bool:
-        """Whether something lies in the SRAM of another device than a group's while it works."""
-        own, time = self.groups[index].device, self._time(index)
+        """Return whether the SRAM of another device holds live bytes while a group works."""
+        device, time = self.groups[index].device, self._time(index)
         if self.groups[index].unit is Unit.VIEW:
             return False
         columns = (self._spread, self._shared_spread, self._copied, self._shared_copied)
-        return any(column[time] > 0.0 for part in columns for d, column in part.items() if d != own)
+        return any(column[time] > 0.0 for part in columns for d, column in part.items() if d != device)

@@ -71,7 +71,7 @@ class _Operands:
     """Bytes of activations that are a stored triangle."""
 
     def names(self) -> set[str]:
-        """Tensors that are read or written."""
+        """Return the tensors that are read or written."""
         read = [name for operand in (self.a, self.b, *self.extra) for name in operand or ()]
         return {*read, *(result.name for result in self.results)}
 
@@ -101,8 +101,8 @@ class _Lowering:
         self.copies = {i for i, g in enumerate(groups) if is_state_copy(graph.operators[g.main], g.unit)}
         """Groups that copy states in DRAM."""
         copied = (t for i in self.copies for t in graph.operators[groups[i].main].inputs)
-        left = (*graph.outputs, *graph.passed_between_parts, *copied)
-        self.leaving = {stored for name in left for stored in self.root[name]}
+        returned = (*graph.outputs, *graph.passed_between_parts, *copied)
+        self.leaving = {stored for name in returned for stored in self.root[name]}
         self.warnings: list[str] = []
         self.operands: dict[int, _Operands] = {}
         """Of each group on the NPU."""
@@ -124,8 +124,8 @@ class _Lowering:
             self._fill(row, i, group, first=entered != place)
             place = entered
         for name in soc.hosts:
-            there = [i for i, group in enumerate(groups) if group.device == name]
-            self.table["host_network_bytes"][there] = self.table["host_fresh_bytes"][there].sum()
+            host_groups = [i for i, group in enumerate(groups) if group.device == name]
+            self.table["host_network_bytes"][host_groups] = self.table["host_fresh_bytes"][host_groups].sum()
         if not place[0]:  # a network of views calls the runtime too
             self.table["launches"][:1] = 1.0
         shared = {
@@ -140,7 +140,7 @@ class _Lowering:
                 self.users.setdefault(name, []).append(i)
 
     def _is_dispatched(self, group: Group) -> bool:
-        """Whether the NPU's management processor is called for a group."""
+        """Return whether the NPU's management processor launches a group."""
         requantises = self.graph.operators[group.main].family is Family.CONVERT
         return group.unit in (Unit.DSP, Unit.DMA) or (group.unit is Unit.DPU and requantises)
 
@@ -162,7 +162,7 @@ class _Lowering:
         self.operands[index] = self._operands(row, op, group, inputs, results, first)
 
     def _handed(self, group: Group) -> set[str]:
-        """Tensors of a group that other devices touch, too."""
+        """Return the tensors of a group that other devices touch too."""
         members = (self.graph.operators[name] for name in group.members)
         touched = {t for op in members for t in (*op.inputs, *op.outputs)} if self.shared else ()
         return {t for t in touched if not self.shared.isdisjoint(self.root[t])}
@@ -246,7 +246,7 @@ class _Lowering:
         return all(tensor.kind is not TensorKind.ACTIVATION for tensor in stored)
 
     def _triangle(self, row: Any, a: Tensor, op: Operator) -> float:
-        """Return the bytes of activations that are a stored triangle, 0 of others."""
+        """Return the bytes of activations stored as a triangle; 0 for other activations."""
         if a.storage is not Storage.TRIANGLE:
             return 0.0
         if op.family is Family.MATMUL and row["batch"] == 1.0 and row["out_w"] == row["in_c"]:
@@ -258,7 +258,7 @@ class _Lowering:
         return 0.0
 
     def resident(self, index: int, live: Liveness, in_sram: Collection[str]) -> _Resident:
-        """Return the columns of a row that depend on residency; tensors `in_sram` never see DRAM."""
+        """Return the columns of a row that depend on residency; tensors `in_sram` never move over DRAM."""
         unit = self.groups[index].unit
         if unit is Unit.VIEW:
             return _Resident()
@@ -307,9 +307,9 @@ def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
 def lower_plans(
     graph: Graph, groups: tuple[Group, ...], soc: Soc, plans: Plans
 ) -> tuple[PlanTable, tuple[str, ...]]:
-    """Lower a graph under residency plans; return the table and warnings."""
+    """Lower a graph under each residency plan; return the table and warnings."""
     lowering = _Lowering(graph, groups, soc)
-    alike, shape_of = distinct_rows(lowering.table)
+    distinct, shape_of = distinct_rows(lowering.table)
     places: dict[tuple[int, _Resident], int] = {}
     changes: list[tuple[int, int]] = []
     starts, family, waits = [0], list[int](), list[bool]()
@@ -326,7 +326,7 @@ def lower_plans(
         starts.append(len(changes))
         family.append(len(chains) - 1)
         waits.append(bool(waiting))
-    rows = alike[[shape for shape, _ in places]]
+    rows = distinct[[shape for shape, _ in places]]
     _fill_resident(rows, [columns for _, columns in places])
     table = make_table(
         rows=rows,
@@ -342,7 +342,7 @@ def lower_plans(
 def _each_plan(
     lowering: _Lowering, plans: Plans
 ) -> Iterator[tuple[Iterable[int], Liveness, Collection[str], bool]]:
-    """Yield for each plan groups to lower again, liveness, tensors in SRAM, whether a family starts."""
+    """Yield for each plan (groups to lower again, liveness, tensors in SRAM, whether a family starts)."""
     graph, groups = lowering.graph, lowering.groups
     live, in_sram, last = None, set[str](), Plan(False)
     for step in plans.steps:
@@ -353,15 +353,15 @@ def _each_plan(
             live = Liveness(graph, Decisions(groups, residency), lowering.soc)
             last = Plan(step.is_row_fused)
         changed: set[int] = set(range(len(groups)) if is_new else ())
-        more = [*sorted(step.whole - last.whole), *sorted(last.whole - step.whole)]
-        for name in more:
+        toggled = [*sorted(step.whole - last.whole), *sorted(last.whole - step.whole)]
+        for name in toggled:
             live.keep_or_drop(name)
             in_sram ^= {name}
         if step.share != last.share:
             live.keep_shares(dict.fromkeys(plans.marked, step.share) if step.share else {})
-            more += plans.marked
+            toggled += plans.marked
         if not is_new:
-            for name in more:
+            for name in toggled:
                 changed.update(live.affected(name))
                 changed.update(lowering.users.get(name, ()))
         yield sorted(changed), live, in_sram, is_new

@@ -51,9 +51,10 @@ class DeviceTimes(NamedTuple):
 
 @compiled
 def throttled_interval_s(interval_s: float, work_j: float, idle_w: float, limit_w: float) -> float:
-    """Return the least time between two inferences with mean package power within its limit (s).
+    """Return the least time between two inferences that keeps mean package power within its limit (s).
 
-    The limit holds over seconds, many inferences long: the package works at its clocks and pauses in between.
+    The limit holds over seconds, which is many inferences: the package works at its clocks and pauses in
+    between.
 
     Parameters
     ----------
@@ -197,9 +198,9 @@ def plan_independent(arrays: int, hosts: int, operators: int, points: int) -> Pl
 
 @compiled
 def fill_independent(archs: Archs, ops: Any, table: Floats, column: int) -> None:
-    """Write the costs of a point under every residency plan into a column of `PlanIndependent.table`.
+    """Write the costs of a point that are equal under all plans into a column of `PlanIndependent.table`.
 
-    `ops` are the operators under any plan, array of OP_DTYPE.
+    `ops` are the operators under any one plan, array of OP_DTYPE.
     """
     # One array in place of the views: numba counts references to each array in a call.
     arrays, hosts, shared = archs.arrays.shape[1], archs.hosts.shape[1], archs.shared[0, 0]
@@ -253,7 +254,7 @@ FUSED_SUMS = 7
 
 @compiled
 def change_rows(table: PlanTable, row_starts: Ints, plan: int, unfit: int, row_of: Ints) -> int:
-    """Give operators their rows under the next plan; return the number of operators that do not fit."""
+    """Switch operators to their rows under the next plan; return how many operators do not fit into SRAM."""
     for c in range(table.change_start[plan], table.change_start[plan + 1]):
         o, r = table.changes[c, 0], table.changes[c, 1]
         if row_of[o] >= 0 and not fits(table.rows[row_of[o]], row_starts, row_of[o]):
@@ -280,7 +281,7 @@ def fill_terms(
     points: int,
     terms: Floats,
 ) -> None:
-    """Write the costs of the chosen candidate of an operator at each point, for all repeats."""
+    """Write the costs of an operator's chosen candidate at each point, over all repeats."""
     reads, writes, numbers = reads_dram(op), op.c_dram_bytes > 0.0, candidates.view(np.float64)
     is_served = served.is_any > 0.0
     for p in range(points):
@@ -329,7 +330,7 @@ def fill_terms(
 
 @compiled
 def _add_operator(terms: Floats, is_row_fused: bool, points: int, sums: Floats) -> None:
-    """Add one operator to the sums of its device under a plan; of a row-fused one only the waits."""
+    """Add one operator to the sums of its device; the latency of a row-fused one is its waits alone."""
     for s in range(SHARED + 1):
         for p in range(points):
             sums[s, p] += terms[_DMA_S + s, p]
@@ -341,7 +342,7 @@ def _add_operator(terms: Floats, is_row_fused: bool, points: int, sums: Floats) 
 
 @compiled
 def add_fused(terms: Floats, dsp_s: Floats, points: int, fused_sums: Floats) -> None:
-    """Add one row-fused operator to the sums of its fusion, unit by unit."""
+    """Add one row-fused operator to the per-unit sums of its fusion."""
     for s in range(_DMA_S + 1):
         for p in range(points):
             fused_sums[s, p] += terms[s, p]
@@ -353,10 +354,10 @@ def add_fused(terms: Floats, dsp_s: Floats, points: int, fused_sums: Floats) -> 
 
 @compiled
 def fused_chain_s(fused_sums: Floats, pieces: float, p: int) -> float:
-    """Return the time of a row-wise fusion at a point, in place of the latencies of its operators (s).
+    """Return the time of a row-wise fusion at a point (s), which replaces the latencies of its operators.
 
-    Its operators work at the same time: units overlap, prologues and epilogues add up. But one of `pieces`
-    blocks of rows passes through all of them in turn (filling the pipeline).
+    The operators work at the same time: units overlap, prologues and epilogues add up. Filling the pipeline
+    takes longer: one of `pieces` blocks of rows passes through all operators in turn.
     """
     work_s = max(fused_sums[_DPU_S, p], fused_sums[_FUSED_DSP, p])
     exposed_s, wait_s = fused_sums[_PROLOGUE_EPILOGUE_S, p], fused_sums[_REFILL_WAIT_S, p]
@@ -397,13 +398,13 @@ def sum_tree(leaves: int, devices: int, points: int) -> SumTree:
 
 @compiled
 def mark_stale(tree: SumTree, leaf: int, queued: int) -> int:
-    """Queue the node of a leaf; return how many nodes are queued."""
+    """Queue the node above a leaf for recomputation; return the length of the queue."""
     return _queue(tree, leaf // _FANOUT, queued) if leaf >= 0 else queued
 
 
 @compiled
 def mark_all_stale(tree: SumTree, leaves: int) -> int:
-    """Queue all nodes of the lowest level; return how many are queued."""
+    """Queue all nodes of the lowest level for recomputation; return the length of the queue."""
     queued = 0
     for node in range(max(1, -(-leaves // _FANOUT))):
         queued = _queue(tree, node, queued)
@@ -431,10 +432,10 @@ def add_up(
     arrays: Any,
     points: int,
 ) -> None:
-    """Compute the queued nodes and the nodes above them, from `terms`, shape (rows, TERMS, points).
+    """Recompute the queued nodes and all nodes above them from `terms`, shape (rows, TERMS, points).
 
-    The first `queued` nodes of the queue are of the lowest level. `arrays`, array of ARCH_DTYPE, has the
-    blocks of rows of a row-wise fusion.
+    The first `queued` nodes of the queue belong to the lowest level. `arrays` (ARCH_DTYPE) gives the blocks
+    of rows of a row-wise fusion.
     """
     leaf_op, chain_leaf, array_of = table.leaf_op[family], table.chain_leaf[family], table.array_of
     below, start, size, done = 0, 0, max(1, -(-leaf_op.shape[0] // _FANOUT)), 0
@@ -504,10 +505,10 @@ def keep_better_plan(
     times: DeviceTimes,
     bounds: Floats,
 ) -> None:
-    """Compare a plan with the best so far at each point: by time, traffic, then bytes in SRAM.
+    """Replace the best plan of a point by `plan` where its time, DRAM traffic or SRAM (in turn) is less.
 
-    Points with several requests in flight skip a plan with bytes that `waits` in SRAM while another device
-    works: other requests need the room. `times` and `bounds` are scratch (`interval_s`).
+    Points with several requests in flight skip a plan that `waits`, that is, holds bytes in SRAM while
+    another device works: other requests need the space. `times` and `bounds` are scratch (`interval_s`).
     """
     arrays, hosts, shared = sums.shape[0], independent.hosts_s.shape[0], sums[:, SHARED]
     for p in range(points):

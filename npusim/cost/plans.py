@@ -62,7 +62,7 @@ class Residency:
     cached: Mapping[str, float] = field(default_factory=dict)
     """Inputs and constants kept after their first use, and the share of each that is kept (0 to 1)."""
     row_fused: frozenset[str] = frozenset()
-    """Intermediate tensors that operators hand on in blocks of rows."""
+    """Intermediate tensors that operators pass on in blocks of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class PlanTable(NamedTuple):
 
 
 def _leaves(on_npu: Any, fused_chains: Any) -> tuple[Any, Any, Any]:
-    """Return `leaf_op`, `leaf_of` and `chain_leaf` of a table."""
+    """Return `leaf_op`, `leaf_of` and `chain_leaf` of a plan table."""
     families, count = fused_chains.shape
     order = np.full((families, count + int(fused_chains.max(initial=0))), NO_LEAF)
     leaf_of, chain_leaf = np.full((2, families, count), -1)
@@ -164,7 +164,7 @@ def _leaves(on_npu: Any, fused_chains: Any) -> tuple[Any, Any, Any]:
 def make_table(
     rows: Any, changes: Ints, change_start: Ints, family: Ints, fused_chains: Ints, waits: Any
 ) -> PlanTable:
-    """Return a table with the columns that follow from these."""
+    """Return a plan table, with the columns that follow from the given ones."""
     order = np.argsort(changes[: fused_chains.shape[1], 0])
     first = rows[changes[order, 1]]
     array_of = np.where(np.isin(first["unit"], _ARRAY_UNITS), first["device"], -1).astype(np.int64)
@@ -183,17 +183,17 @@ def operators_of(table: PlanTable, plan: int) -> Any:
 
 
 def distinct_rows(ops: Any) -> tuple[Any, Any]:
-    """Return the distinct operators apart from fused chains, and the row of each, of the shape of `ops`."""
-    alike = ops.copy()
-    alike["fused_chain"] = 0  # it says who works at the same time, not what an operator needs
+    """Return the distinct operators without their `fused_chain`, and each operator's row, shaped as `ops`."""
+    without_chains = ops.copy()
+    without_chains["fused_chain"] = 0  # it says who works at the same time, not what an operator needs
     places: dict[bytes, int] = {}
-    row_of = [places.setdefault(row.tobytes(), len(places)) for row in alike.reshape(-1)]
+    row_of = [places.setdefault(row.tobytes(), len(places)) for row in without_chains.reshape(-1)]
     rows = np.frombuffer(b"".join(places), ops.dtype).copy()
     return rows, np.array(row_of, np.int64).reshape(ops.shape)
 
 
 def plan_table(ops: Any) -> PlanTable:
-    """Return the table of plans from operators, shape (plans, operators), each plan its own family."""
+    """Return the plan table of operators, shape (plans, operators); each plan is its own family."""
     plans, count = ops.shape
     rows, row_of = distinct_rows(ops)
     operators = np.tile(np.arange(count), plans)

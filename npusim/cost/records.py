@@ -57,7 +57,7 @@ class Field(NamedTuple):
 
 
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the type behind an annotation, and its details."""
+    """Return the type behind an annotation, and the annotation's details."""
     if get_origin(hint) is not Annotated:
         return hint, ()
     plain, *details = get_args(hint)
@@ -143,7 +143,7 @@ def columns_at(sheet: type[BaseModel], paths: Mapping[str, str]) -> Callable[[_R
 
 
 def fill_at(row: Any, paths: Mapping[str, str], sheet: BaseModel) -> None:
-    """Fill columns with the numbers at dotted paths of a data sheet; None leaves a column as it is."""
+    """Fill columns with the numbers at dotted paths of a data sheet; a missing number changes nothing."""
     for column, path in paths.items():
         number = attrgetter(path)(sheet)
         if number is not None:

@@ -114,7 +114,7 @@ _DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
 
 @compiled
 def fed_bytes(arch: ArchRecord, op: OpRecord, mode: int) -> float:
-    """Return the reads of the MAC grid in SRAM: operands once for each stencil that uses them."""
+    """Return the bytes that the MAC grid reads from SRAM: operands once per stencil that uses them."""
     across, down, channel_groups = mode_shape(arch, mode)
     if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
         pixels = across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
@@ -124,7 +124,7 @@ def fed_bytes(arch: ArchRecord, op: OpRecord, mode: int) -> float:
 
 @compiled
 def stencil_fed_bytes(op: OpRecord, stencil_pixels: float, stencil_channels: float) -> float:
-    """Return the reads of the MAC grid in SRAM for a product or convolution in stencils of a size."""
+    """Return the bytes that the grid reads from SRAM for a product or convolution, by stencil size."""
     pixels = op.out_w * op.out_h
     stencils_c = np.ceil(op.out_c / stencil_channels)
     stencils_m = np.ceil(pixels / stencil_pixels)
@@ -142,10 +142,10 @@ def grid_written_bytes(op: OpRecord) -> float:
 
 @compiled
 def _grid_macs(arch: ArchRecord, op: OpRecord) -> float:
-    """Work of the MAC grid in the energy of multiply-accumulates of the operands' format.
+    """Return the work of the MAC grid in multiply-accumulates of the operands' format, for its energy.
 
     Skipped products cost nothing. Other work costs its factor for each operation: an ideal cycle is as many
-    operations as there are multipliers, of every operator alike (VPUNN, `DPU_Power_IdealCycles`).
+    operations as there are multipliers, for every operator (VPUNN, `DPU_Power_IdealCycles`).
     """
     if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
         return float(op.macs * min(op.a_density, op.b_density) * arch.energy_convolution)
@@ -169,7 +169,7 @@ def dsp_lane_cycles(arch: ArchRecord, op: OpRecord, dsp_s: float) -> float:
 
 @compiled
 def add_operator_demand(arch: ArchRecord, op: OpRecord, demands: Floats, row: int) -> None:
-    """Add the demands of an operator under any mapping to a row of `demands`, without the time of DSPs."""
+    """Add to a row of `demands` what an operator needs under any mapping, without the time of DSPs."""
     if op.unit == _DPU:
         demands[row, MACS + mac_format(op.a_item)] += op.repeats * _grid_macs(arch, op)
         demands[row, GRID_WRITTEN_BYTES] += op.repeats * grid_written_bytes(op)
@@ -180,7 +180,7 @@ def add_operator_demand(arch: ArchRecord, op: OpRecord, demands: Floats, row: in
 
 @compiled
 def moved_bytes(demands: Floats, row: int) -> tuple[float, float, float]:
-    """Return the bytes of demands: (between DRAM and the device, read in its SRAM, written there)."""
+    """Return the bytes that one row of demands moves: (to and from DRAM, read in SRAM, written there)."""
     dram = read = written = 0.0
     for r in range(COUNT):
         # Not a sum of all products: cycles may be infinite, and infinity times 0 is no number.

@@ -58,7 +58,7 @@ class Unit(IntEnum):
 
     @property
     def is_array(self) -> bool:
-        """Whether it is part of an array device: an NPU, or what is built like one."""
+        """Whether it is part of an array device: an NPU, or a device built like one."""
         return self in (Unit.DPU, Unit.DSP, Unit.DMA)
 
 
@@ -184,7 +184,7 @@ class OpRecord:
     b_pack: Share
     """The same for the weights."""
     a_resident: int
-    """1 where the activations lie in SRAM as a whole; their bytes are then among the live bytes below."""
+    """1 where all activations are in SRAM; their bytes then count among the live bytes below."""
     b_resident: int
     """The same for the weights."""
     c_resident: int
@@ -329,7 +329,7 @@ class ResultRecord:
     tile_columns: Elements
     """Output channels of the busiest tile."""
     row_pieces: int
-    """Pieces along the rows of a tile's share that blocks are made of."""
+    """Pieces along the rows of a tile's share; blocks consist of pieces."""
     strips: int
     """Vertical strips of the image."""
     row_blocks: int

@@ -142,7 +142,7 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
 
 @compiled_making_arrays
 def _search(archs: Archs, ops: Any, rates: Floats, row_starts: Ints, served: Any) -> Any:
-    """Fill the rates of all array devices; return the candidates of all operators."""
+    """Fill the rates of all array devices; return the tiling candidates of all operators."""
     point: Any = np.int64(0)
     points: Any = np.int64(1)
     rate_bounds = np.empty((rates.shape[0], RATES, 2))
@@ -157,7 +157,7 @@ def _search(archs: Archs, ops: Any, rates: Floats, row_starts: Ints, served: Any
 
 @compiled
 def _fill_tiling(result: ResultRecord, candidate: CandidateRecord) -> None:
-    """Write the mapping of the chosen candidate."""
+    """Copy the mapping of the chosen candidate to the result of an operator."""
     result.split, result.order, result.mode = int(candidate.split), int(candidate.order), int(candidate.mode)
     result.tiles, result.row_blocks = int(candidate.tiles), int(candidate.row_blocks)
     result.row_pieces, result.strips = int(candidate.row_pieces), int(candidate.strips)
@@ -167,23 +167,23 @@ def _fill_tiling(result: ResultRecord, candidate: CandidateRecord) -> None:
 
 @compiled
 def _share_chains(archs: Archs, ops: Any, results: Any, fused_sums: Any, apart_s: Any) -> None:
-    """Divide the time of each row-wise fusion among its operators, by their times apart; add their waits.
+    """Divide the time of each row-wise fusion among its operators, in proportion to separate latencies.
 
-    `critical_s` of such an operator is its latency apart without waits until then.
+    `critical_s` of a fused operator is on entry its separate latency without waits. Its waits are added.
     """
     point: Any = np.int64(0)
     for o in range(ops.shape[0]):
         chain, result = ops[o].fused_chain, results[o]
         if chain > 0 and apart_s[chain] > 0.0 and result.latency_s < np.inf:
-            best_s = result.critical_s
+            separate_s = result.critical_s
             pieces = archs.arrays[0, ops[o].device].stream_pieces
             chain_s = fused_chain_s(fused_sums[chain], pieces, point)
-            result.critical_s = best_s * (chain_s / apart_s[chain]) + result.latency_s - best_s
+            result.critical_s = separate_s * (chain_s / apart_s[chain]) + result.latency_s - separate_s
 
 
 @compiled_making_arrays
 def _read_out(archs: Archs, ops: Any, demands: Any, is_mapped: Any, results: Any) -> None:
-    """Write the traffic and the energy of operators on array devices."""
+    """Write the traffic and energy of operators on array devices to their results."""
     devices = archs.arrays.shape[1]
     first: Any = np.int64(0)
     unit_j = np.empty((1, devices, UNIT_ENERGIES))
@@ -224,7 +224,7 @@ def _host_cost(host: HostRecord, op: OpRecord, result: ResultRecord) -> None:
 
 @compiled
 def _bound(result: ResultRecord) -> int:
-    """Return the bottleneck of an operator: its longest unit, or its start where that is longer still."""
+    """Return the bottleneck of an operator: its busiest unit, or its launch if that takes longer."""
     longest = max(result.dpu_s, result.dsp_s, result.dma_s)
     if result.latency_s > 2.0 * longest:
         return _LAUNCH_BOUND
@@ -235,7 +235,7 @@ def _bound(result: ResultRecord) -> int:
 
 @compiled
 def fill_columns(batch: Batch, work: Work) -> None:
-    """Write traffic and busy times of each column under its best plan."""
+    """Write the traffic and busy times of each column under its best plan."""
     independent, best, sums, demands = batch.independent, work.best.totals, work.best.sums, work.demands
     for c in range(batch.counts[0]):
         total = best[c]
@@ -309,7 +309,7 @@ def write_point_totals(batch: Batch, work: Work, totals: Any, order: Ints, plans
 
 @compiled
 def fill_device_uses(batch: Batch, work: Work, uses: Any) -> None:
-    """Write the busy times of array devices, then hosts, at the one point of a batch."""
+    """Write the busy times of array devices, then hosts, at the only point of a batch."""
     sums, independent = work.best.sums, batch.independent
     arrays = sums.shape[0]
     if work.best.plans[0] >= 0:

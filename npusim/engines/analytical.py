@@ -113,7 +113,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
 
 
 def contexts_with(mapped: Mapped, unit: str) -> float:
-    """Return how many units of a name work side by side: one per context, or one that all contexts share."""
+    """Return the contexts that have a unit of this name each; 1 for a unit that all contexts share."""
     return float(mapped.arch[unit.partition(".")[0]]["contexts"]) if unit.endswith(_PER_CONTEXT) else 1.0
 
 
@@ -133,13 +133,13 @@ def _dispatch_s(mapped: Mapped) -> float:
 
 
 def _spans_s(mapped: Mapped) -> Any:
-    """Return the span of each operator (s); operators fused row-wise work at the same time."""
+    """Return the span of each operator (s); operators of a row-wise fusion span the whole fusion."""
     chains, critical_s = mapped.lowered.ops["fused_chain"].astype(int), mapped.results["critical_s"]
     return np.where(chains > 0, np.bincount(chains, critical_s)[chains], critical_s)
 
 
 def _warnings(mapped: Mapped) -> list[str]:
-    """Return what deviates from expectations: unknown operators, levels too small, no work for the NPU."""
+    """Return the warnings: unknown operators, memory levels that are too small, no work for the NPU."""
     soc, groups = mapped.soc, mapped.decisions.groups
     unknown = sorted({op.type for op in mapped.graph if op.family is Family.UNKNOWN})
     warnings = list(mapped.lowered.warnings)
@@ -175,7 +175,7 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
 
 
 def _notes(mapped: Mapped) -> Iterator[str]:
-    """Yield notes on cycles and kernels that are not measured, on copies that are spared, and on roles."""
+    """Yield notes on unmeasured cycles and kernels, on joins and splits without a copy, on operand roles."""
     graph, groups = mapped.graph, mapped.decisions.groups
     grid_inputs = (graph.operators[g.main].inputs[0] for g in groups if g.unit is Unit.DPU)
     if any(graph.tensors[name].dtype.is_float for name in grid_inputs):
@@ -216,7 +216,7 @@ def _technique_notes(mapped: Mapped) -> list[str]:
 
 
 def _power_notes(mapped: Mapped) -> Iterator[str]:
-    """Yield cores and clock of hosts in use that vary by hint, and the power limit that throttles."""
+    """Yield notes on cores and clock of the hosts in use, and on throttling by the power limit."""
     hint, total, limit_w = mapped.run.hint, mapped.total, float(mapped.arch.shared["limit_w"])
     used = {group.device for group in mapped.decisions.groups}
     for name, device in mapped.soc.hosts.items():
@@ -255,7 +255,7 @@ def part_costs(mapped: Mapped, operators: Sequence[OperatorCost]) -> list[PartCo
 
 
 def language_figures(mapped: Mapped, latency_s: float, energy_j: float) -> LanguageFigures | None:
-    """Return the figures per token, given time and energy of an inference; None for other networks."""
+    """Return the figures per token of a language model; None for other networks."""
     tokens, prompt = mapped.graph.meta.new_tokens, mapped.graph.meta.prompt_tokens
     if tokens is None or prompt is None:
         return None
@@ -270,7 +270,7 @@ def language_figures(mapped: Mapped, latency_s: float, energy_j: float) -> Langu
 
 
 def launch_each_s(mapped: Mapped, group: Group) -> float:
-    """Return the time of one call of the runtime of a group's device (s); for a view, of the first NPU."""
+    """Return the time of one runtime call for a group's device (s); for a view, of the first NPU."""
     device = group.device or next(iter(mapped.arch.arrays), "")
     return float(mapped.arch[device]["launch_s"]) if device else 0.0
 
@@ -287,9 +287,9 @@ def _constants_bytes(mapped: Mapped) -> dict[str, float]:
 
 
 def _compilation(mapped: Mapped, constants: dict[str, float]) -> Compilation | None:
-    """Return time and memory of compiling, given the bytes of constants by part; None without a compiler.
+    """Return time and memory of compiling; None without a compiler in the data sheet.
 
-    Parts are compiled one after the other, and stay loaded.
+    `constants` are the bytes of constants by part. Parts are compiled one after the other, and stay loaded.
     """
     seconds: list[_Term] = []
     peak: list[_Term] = []
@@ -347,7 +347,7 @@ def _sum(terms: list[_Term]) -> float:
 
 
 def _interval(terms: list[_Term]) -> tuple[float, float]:
-    """Return the 90 % interval of a sum; each term rests on a number with a log-normal error."""
+    """Return the 90 % interval of a sum whose terms depend on numbers with log-normal errors."""
     total = _sum(terms)
     by_number: dict[tuple[float, str], float] = {}
     for value, number in terms:

@@ -60,13 +60,13 @@ def chrome_trace(line: Timeline) -> str:
 
 
 def _events(line: Timeline) -> list[Event]:
-    """Return the events: names of tracks, tasks, layers, arrows, counters."""
-    places = {row: _place(line, int(row)) for row in line.working}
+    """Return the events: track names, tasks, layers, critical-path arrows, SRAM, DRAM, power."""
+    tracks = {row: _place(line, int(row)) for row in line.working}
     return [
-        *_names(line, places),
-        *(_task(line, int(row), places[row]) for row in line.working),
+        *_names(line, tracks),
+        *(_task(line, int(row), tracks[row]) for row in line.working),
         *_layers(line),
-        *_arrows(line, places),
+        *_arrows(line, tracks),
         *_counter("SRAM", "bytes", sram_in_use(line)),
         *_counter("DRAM bandwidth", "GB/s", dram_bandwidth(line), 1e-9),
         *_counter("power", "W", power(line)),
@@ -74,7 +74,7 @@ def _events(line: Timeline) -> list[Event]:
 
 
 def _place(line: Timeline, row: int) -> tuple[int, int]:
-    """Return process and thread of a task."""
+    """Return the track of a task: its process and thread number."""
     unit = int(line.unit[row])
     if unit < 0:
         return _HOST, 100 + int(line.slot[line.inference[row]])
@@ -86,7 +86,7 @@ def _place(line: Timeline, row: int) -> tuple[int, int]:
 
 
 def _names(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[Event]:
-    """Return the names of processes and threads."""
+    """Return the metadata events that name processes and threads."""
     processes = {_LAYERS: "Layers", _DMA: "DMA", _HOST: "Host"}
     threads: dict[tuple[int, int], str] = {}
     for row, place in places.items():
@@ -108,7 +108,7 @@ def _metadata(what: str, pid: int, tid: int, **arguments: Any) -> Event:
 
 
 def _task(line: Timeline, row: int, place: tuple[int, int]) -> Event:
-    """Return the slice of a task."""
+    """Return the trace slice of a task, with its bytes, MACs and waiting time as arguments."""
     kind = TaskKind(int(line.kind[row]))
     words = (line.operator_of(row), _VERB.get(kind, ""))
     if kind is TaskKind.LAUNCH:
@@ -125,29 +125,29 @@ def _task(line: Timeline, row: int, place: tuple[int, int]) -> Event:
 
 
 def _launched(line: Timeline, row: int) -> str:
-    """Return the part whose operators follow a call of the runtime; empty for an operator's own call."""
+    """Return the part that a runtime call launches; empty for an operator's own call."""
     if line.operator[row] >= 0:
         return ""
-    following = line.operator[row : row + line.per_inference]
-    first = int(np.argmax(following >= 0))
-    return line.parts[int(following[first])] if following[first] >= 0 else ""
+    next_operators = line.operator[row : row + line.per_inference]
+    first = int(np.argmax(next_operators >= 0))
+    return line.parts[int(next_operators[first])] if next_operators[first] >= 0 else ""
 
 
 def _at(time_s: float) -> float:
-    """Return a time on the grid, in us."""
+    """Return a time in microseconds, rounded to `_GRID`."""
     return round(time_s * _US * _GRID) / _GRID
 
 
 def _slice(name: str, category: str, place: tuple[int, int], begin_s: float, end_s: float) -> Event:
-    """Return a slice of a track from one time to another."""
+    """Return a slice event of a track, from `begin_s` to `end_s`."""
     times = {"ts": _at(begin_s), "dur": _at(end_s) - _at(begin_s)}
     return {"ph": "X", "name": name, "cat": category, "pid": place[0], "tid": place[1], **times}
 
 
 def _layers(line: Timeline) -> list[Event]:
-    """Return one event per layer and inference, from its first task to its last.
+    """Return one slice per layer and inference, from its first task to its last.
 
-    Layers overlap, as operands are prefetched: each lies in the first lane that is free.
+    Layers overlap because operands are prefetched. A layer takes the first lane that is free.
     """
     events, free_from = [], list[float]()
     for begin, end, group in sorted(_layer_spans(line), key=lambda span: span[:2]):
@@ -177,7 +177,7 @@ def _layer_spans(line: Timeline) -> Iterator[tuple[float, float, Any]]:
 
 
 def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> Iterator[Event]:
-    """Yield arrows along the critical path where it goes from one unit to another; the name says why."""
+    """Yield an arrow for each change of unit on the critical path; its name gives the reason."""
     for number, (before, after) in enumerate(pairwise(critical_path(line))):
         if places[before.row] == places[after.row]:
             continue

@@ -40,7 +40,10 @@ _HOST_FORMATS = {
 
 
 def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> OperatorCost:
-    """Return what one operator costs, given its span (s)."""
+    """Return the estimate's row of one group: cost, mapping, power and bound of its main operator.
+
+    `index` is the place of `group` in the operator table; `span_s` as in `OperatorCost`.
+    """
     result: Any = mapped.results[index]
     op, row = mapped.graph.operators[group.main], mapped.lowered.ops[index]
     latency_s, energy_j = float(result["latency_s"]), float(result["energy_j"])
@@ -72,21 +75,21 @@ def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> Op
 
 
 def _package_w(mapped: Mapped, device: str, work_w: float) -> float:
-    """Return the power of the package while one device works."""
+    """Return the package power (W) while one device alone works, at `work_w` of dynamic power."""
     arch = mapped.arch
     static_w = float(arch[device]["static_w"]) if device in arch.arrays else 0.0
     return work_w + static_w + float(arch.shared["idle_w"])
 
 
 def _on_grid_s(mapped: Mapped, group: Group, row: Any) -> float:
-    """Return the time of an operator if all multipliers of the tiles in use worked."""
+    """Return the ideal time of an operator (s): all multipliers of the tiles in use busy at all times."""
     if row["macs"] <= 0.0:
         return 0.0
     return _performed_macs(row) / _multiplier_macs_per_s(mapped.arch[group.device], float(row["a_item"]))
 
 
 def grid_utilisation(mapped: Mapped, interval_s: float) -> float:
-    """Return the mean share of the multipliers that work."""
+    """Return the mean share of the multipliers that are busy over the interval between inferences."""
     needed_s: dict[str, float] = {}
     for group, row in zip(mapped.decisions.groups, mapped.lowered.ops, strict=True):
         if group.unit is Unit.DPU:
@@ -155,7 +158,7 @@ def _multiplier_macs_per_s(arch: Any, item_bytes: float) -> float:
 
 
 def _performed_macs(op: Any) -> float:
-    """Return the multiply-accumulates of the grid: non-zeros of the sparser operand, over all repeats."""
+    """Return the multiply-accumulates that the grid performs over all repeats, skipped zeros excluded."""
     return float(op["repeats"] * op["macs"] * min(op["a_density"], op["b_density"]))
 
 
@@ -198,7 +201,7 @@ def _memory(name: str, unit: str, level: str, bytes_per_s: float) -> Ceiling:
 
 
 def roofline_point(mapped: Mapped, index: int, ceilings: list[Ceiling]) -> RooflinePoint | None:
-    """Return the point of a group; None where it computes nothing or takes no time."""
+    """Return the roofline point of a group; None where it computes nothing or takes no time."""
     group = mapped.decisions.groups[index]
     time_s = float(mapped.results[index]["latency_s"])
     ops, traffic = _ops_and_bytes(mapped, index, group.unit)
@@ -228,7 +231,7 @@ def roofline_point(mapped: Mapped, index: int, ceilings: list[Ceiling]) -> Roofl
 
 
 def _form(op: Any, unit: Unit) -> str:
-    """Return the format of an operator's ceiling."""
+    """Return the number format of the ceiling that bounds an operator."""
     if unit.is_host:
         return next((name for name, form in _HOST_FORMATS.items() if form == op["host_format"]), "fp16")
     return next((name for name, size in _ITEMS.items() if op["a_item"] <= size), "fp32")

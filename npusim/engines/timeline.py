@@ -194,9 +194,9 @@ class Timeline(EventLog):
         return rows[starts[operator] : starts[operator + 1]] + inference * self.per_inference
 
     def busy_s(self, inferences: Any = None) -> dict[str, float]:
-        """Return the busy time of each unit, by name, in some inferences or all.
+        """Return the busy time of each unit by name, in some inferences (default: all).
 
-        A DSP is not busy during its call.
+        A DSP is not busy while its kernel is launched.
         """
         spent_s = np.where(self.kind == TaskKind.LAUNCH, 0.0, self.end - self.start)
         if inferences is not None:
@@ -205,7 +205,7 @@ class Timeline(EventLog):
 
     @cached_property
     def npu_phases(self) -> dict[str, tuple[Any, Any]]:
-        """Begins and ends (s) of the times in which any unit of an NPU works, by NPU: float64, rising."""
+        """Begins and ends of the times in which an NPU works (s), by NPU: float64, ascending."""
         return {name: self._phases(name) for name in self.static_w}
 
     def _phases(self, device: str) -> tuple[Any, Any]:
@@ -213,15 +213,15 @@ class Timeline(EventLog):
         rows = self.working[on_npu[self.unit[self.working]]]
         order = np.argsort(self.start[rows], kind="stable")
         begin, end = self.start[rows][order], np.maximum.accumulate(self.end[rows][order])
-        apart = np.flatnonzero(begin[1:] > end[:-1]) + 1
-        first, last = np.append(0, apart), np.append(apart, len(rows)) - 1
+        gaps = np.flatnonzero(begin[1:] > end[:-1]) + 1
+        first, last = np.append(0, gaps), np.append(gaps, len(rows)) - 1
         return (begin[first], end[last]) if len(rows) else (np.zeros(0), np.zeros(0))
 
     def group_busy_s(self, inferences: Any = None) -> dict[str, float]:
         """Return the busy time of each group of units (npu.dpu, npu.dsp, npu.dma, cpu, gpu).
 
-        It is that of the busiest unit in each context, summed over contexts: divided by the inferences it is
-        the time of one.
+        It is the busy time of the busiest unit per context, summed over contexts. Divided by the number of
+        inferences, it is the time of one.
         """
         busy_s = self.busy_s(inferences)
         longest: dict[tuple[str, int], float] = {}
@@ -235,14 +235,14 @@ class Timeline(EventLog):
         return {name: busy / self.makespan_s for name, busy in self.busy_s().items()}
 
     def span_s(self, operator: int, inference: int = 0) -> tuple[float, float]:
-        """Return begin of an operator's first task and end of its last (s) in one inference; (0, 0): none."""
+        """Return begin of an operator's first task and end of its last in one inference (s); (0, 0): none."""
         rows = self.rows_of(operator, inference)
         if not len(rows):
             return 0.0, 0.0
         return float(self.start[rows].min()), float(self.end[rows].max())
 
     def track(self, row: int) -> str:
-        """Return the name of the track that shows a row: its unit, or the runtime call of its request."""
+        """Return the name of the trace track of a row: its unit, or the runtime calls of its request."""
         if self.unit[row] >= 0:
             return self.units[int(self.unit[row])].name
         return f"host.launch{self.slot[self.inference[row]]}"
@@ -254,7 +254,7 @@ class Timeline(EventLog):
 
 
 def _sums(values: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the sum of the values of each key."""
+    """Return the sum of the values of each key, from pairs of key and value."""
     sums: dict[str, float] = {}
     for key, value in values:
         sums[key] = sums.get(key, 0.0) + value
@@ -305,7 +305,7 @@ def critical_path(line: Timeline, inference: int | None = None) -> list[Critical
 
 
 def _before(line: Timeline, row: int) -> tuple[int, str]:
-    """Return the task that a row waited for last, and the reason."""
+    """Return the row that a task waited for last, and the reason; -1 for none."""
     cause, previous = int(line.cause[row]), int(line.before[row])
     has_waited = line.start[row] > line.ready[row]
     if previous >= 0 and line.end[previous] >= line.start[row] and has_waited:
@@ -383,7 +383,7 @@ def _idle_of_unit(line: Timeline, rows: Any) -> dict[str, float]:
 
 
 def _cause(line: Timeline, row: int) -> str:
-    """Return why a task waited: the kind of the nearest cause that took time."""
+    """Return why a task waited, by the kind of the nearest preceding task that took time."""
     while True:
         cause = int(line.cause[row])
         if cause < 0:
@@ -401,7 +401,7 @@ def _cause(line: Timeline, row: int) -> str:
 
 
 def queueing_s(line: Timeline) -> dict[str, float]:
-    """Return the time that ready tasks waited for each busy unit, by its name (s, over all tasks)."""
+    """Return by unit name the time that ready tasks waited because the unit was busy (s)."""
     queued = {}
     for unit, rows in zip(line.units, line.by_unit, strict=True):
         previous = line.before[rows]
@@ -421,10 +421,10 @@ class StepFunction:
 
 
 def _sum_of_rates(start: Any, end: Any, amount: Any) -> StepFunction:
-    """Return the sum of amounts that are each spread evenly from their start to their end."""
-    moving = end > start
-    start, end = start[moving], end[moving]
-    rate = amount[moving] / (end - start)
+    """Return the total rate over time of amounts, each spread evenly from its start to its end."""
+    has_length = end > start
+    start, end = start[has_length], end[has_length]
+    rate = amount[has_length] / (end - start)
     times, places = np.unique(np.concatenate((start, end)), return_inverse=True)
     change = np.bincount(places, np.concatenate((rate, -rate)), len(times)) if len(times) else np.zeros(0)
     value = np.cumsum(change)
@@ -434,17 +434,17 @@ def _sum_of_rates(start: Any, end: Any, amount: Any) -> StepFunction:
 
 
 def sram_in_use(line: Timeline) -> StepFunction:
-    """Return the bytes in use in SRAM over all tiles."""
+    """Return the bytes in use in SRAM over time, summed over all tiles."""
     return StepFunction(line.sram_time, line.sram_bytes)
 
 
 def dram_bandwidth(line: Timeline) -> StepFunction:
-    """Return the bytes per second to and from DRAM."""
+    """Return the traffic to and from DRAM over time (B/s)."""
     return StepFunction(line.dram_time, line.dram_bytes_per_s)
 
 
 def power(line: Timeline) -> StepFunction:
-    """Return the power of the package (W): tasks, static power of NPUs that work, idle power."""
+    """Return the power of the package over time (W): tasks, static power of working NPUs, idle power."""
     rows = line.working
     spans = [(line.start[rows], line.end[rows], line.energy_j[rows])]
     for device, (begin, end) in line.npu_phases.items():

@@ -52,7 +52,7 @@ class Axis:
     """Columns of the architecture table (places among a point's numbers) that the axis sets; none: a lowering
     axis."""
     is_searched: bool = False
-    """Whether the tiling search looks at what the axis sets."""
+    """Whether the tiling search reads a column that the axis sets."""
     is_sram: bool = False
     """Whether it sets the size of SRAM and nothing else, so that its values share one search."""
     is_rated: bool = False
@@ -64,12 +64,12 @@ class Axis:
 
     @property
     def size(self) -> int:
-        """How many values it has; 0 for a continuous axis."""
+        """Number of values; 0 for a continuous axis."""
         return 0 if self.is_continuous else len(self.texts)
 
     @property
     def is_lowered(self) -> bool:
-        """Whether a value makes another operator table."""
+        """Whether each value needs its own operator table."""
         return not self.columns
 
     def values_at(self, coordinates: Any) -> Any:
@@ -95,19 +95,19 @@ class Axis:
 
 
 def is_of_network(path: str) -> bool:
-    """Tell whether a path leads into the network and its rewriting instead of the machine."""
+    """Return whether a path leads into the network or its rewriting, not into the machine."""
     return path.split(".")[0] in _NETWORK_ROOTS
 
 
 def machine_row(soc: Soc, run: RunSpec) -> ArchRow:
-    """Return a machine as a design point, run as the space says."""
+    """Return a machine as a design point, under the run settings of the space."""
     definite = run_on(soc, run)
     tiles = {name: _tiles(npu, run) for name, npu in soc.array_devices.items()}
     return arch_row(soc, tiles, definite.requests, definite.hint)
 
 
 def _tiles(npu: Npu, run: RunSpec) -> float:
-    """Return the tiles that an inference uses; infinite for all, however many there are."""
+    """Return the tiles of an NPU that an inference uses; infinite for all tiles."""
     if run.tiles is not None:
         return float("inf") if run.tiles == "all" else run.tiles
     wanted = float(getattr(npu.tiles_for, run.hint))
@@ -115,7 +115,7 @@ def _tiles(npu: Npu, run: RunSpec) -> float:
 
 
 def run_on(soc: Soc, run: RunSpec) -> Run:
-    """Return how a network is run on one machine of the space, never on more tiles than that has."""
+    """Return the run settings of the space for one machine, with at most that machine's tiles."""
     tiles = run.tiles
     if isinstance(tiles, int):
         if not soc.array_devices:
@@ -127,9 +127,9 @@ def run_on(soc: Soc, run: RunSpec) -> Run:
 def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
     """Return the axes of a space in the order in which points are numbered.
 
-    Lowering axes come first, then machine axes that the tiling search looks at, SRAM the last of them, then
-    the others, each kind in the order of the file; the last varies fastest. So points that share a search
-    follow each other.
+    Lowering axes come first, then machine axes that the tiling search reads (SRAM last), then the others.
+    Axes of one kind keep the order of the file. The last axis varies fastest, so points that share a search
+    have consecutive numbers.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def _resolve(path: str, spec: AxisSpec, soc: Soc, run: RunSpec) -> Axis:
 
 
 def _of_network(path: str, spec: AxisSpec) -> Axis:
-    """Resolve an axis of the network: names, or whole numbers of the workload's settings."""
+    """Return an axis of the network: names, or whole numbers of a workload setting."""
     if spec.values is not None:
         values = spec.values
         names = [name_of(value) for value in values if not isinstance(value, Scalar)]
@@ -216,7 +216,7 @@ def _range(path: str, spec: AxisSpec, soc: Soc, kind: Quantity | Count, run: Run
 
 
 def _steps(path: str, spec: AxisSpec, soc: Soc, low: float, high: float) -> Any:
-    """Return the numbers of a range with a step or a count, both ends included where the step meets them."""
+    """Return the numbers of a range with a step or a count; the end is included where a step meets it."""
     if spec.count is not None:
         spaced = np.geomspace if spec.scale == "log" else np.linspace
         return spaced(low, high, spec.count)
@@ -239,19 +239,19 @@ def _number(soc: Soc, path: str) -> float:
 
 
 def study_override(path: str, value: Any, prefix: str = "") -> Override:
-    """Return the setting of a point; an error names the path after a prefix."""
+    """Return one axis value as an override; an error names the path after `prefix`."""
     return Override(tuple(path.split(".")), value, f"{prefix}{path}: {value}", source=SET_BY_STUDY)
 
 
 def _set(soc: Soc, path: str, value: Any) -> Soc:
-    """Return the machine with one value of an axis; an error names the axis."""
+    """Return the machine with one axis value set; an error names the axis."""
     return with_overrides(soc, [study_override(path, value, "axes.")])
 
 
 def _with_columns(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
-    """Return an axis with the columns of the architecture table that its values set, and to what."""
+    """Return an axis with the architecture columns that it sets, and their value at each position."""
     base = machine_row(soc, run)
-    rows = np.array([machine_row(own, run).numbers for own in socs])
+    rows = np.array([machine_row(machine, run).numbers for machine in socs])
     changed = [c for c in base.primitives if np.any(rows[:, c] != base.numbers[c])]
     if is_read_by_lowering(axis.path):
         changed = []  # it makes another operator table, and the whole machine is set with it
@@ -270,6 +270,7 @@ def _with_columns(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
 
 
 def _refuse_shared_columns(axes: list[Axis]) -> None:
+    """Raise a ConfigError where two axes set the same column of the architecture table."""
     owner: dict[int, Axis] = {}
     for axis in axes:
         for column in axis.columns:

@@ -68,9 +68,9 @@ def _client(address: str) -> Any:
 
 @contextmanager
 def scored_on_cluster(score: Score, address: str) -> Iterator[Score]:
-    """Lend a scorer of architectures that works on the workers of a Dask scheduler.
+    """Context with a scorer of architectures that runs on the workers of a Dask scheduler.
 
-    `score` can be pickled, and is sent to every worker once; NpusimError where no scheduler answers.
+    `score` must be picklable; each worker receives it once. NpusimError where no scheduler answers.
     """
     with _client(address) as client:
         held = client.scatter(score, broadcast=True, hash=False)

@@ -45,18 +45,19 @@ _MOST_WAITING = 1 << 18
 
 
 @compiled_parallel_or_plain(lambda figures, *_: _POINT_MS * len(figures))
-def _select_objectives(
-    figures: Any, wanted: Any, signs: Any, bounded: Any, ends: Any, values: Any, good: Any
+def _fill_objectives(
+    figures: Any, columns: Any, signs: Any, limited: Any, limits: Any, values: Any, good: Any
 ) -> None:
+    """Write the signed objectives of each point to `values`, and whether it keeps its limits to `good`."""
     for block in numba.prange((figures.shape[0] + _BLOCK - 1) // _BLOCK):
         for p in range(block * _BLOCK, min((block + 1) * _BLOCK, figures.shape[0])):
             admitted = figures[p, _LATENCY] < np.inf
-            for b in range(bounded.shape[0]):
-                figure = figures[p, bounded[b]]
-                admitted = admitted and ends[b, 0] <= figure <= ends[b, 1]
+            for b in range(limited.shape[0]):
+                figure = figures[p, limited[b]]
+                admitted = admitted and limits[b, 0] <= figure <= limits[b, 1]
             good[p] = admitted
-            for w in range(wanted.shape[0]):
-                values[w, p] = signs[w] * figures[p, wanted[w]] if admitted else WORST
+            for i in range(columns.shape[0]):
+                values[i, p] = signs[i] * figures[p, columns[i]] if admitted else WORST
 
 
 def select_objectives(
@@ -72,25 +73,26 @@ def select_objectives(
     Returns
     -------
     values : array of float64, shape (metrics, points)
-        Less is better; as bad as can be where a point is not admitted.
+        Less is better; `WORST` where a point is not admitted.
     good : array of bool, shape (points,)
+        Whether a point can run the network and keeps to the constraints.
     """
     figures = totals.view(np.float64).reshape(len(totals), len(_COLUMNS))
     columns, derived = _COLUMNS, {*minimise, *constraints} - set(_COLUMNS)
     if derived:
         columns = [*_COLUMNS, *derived]
         figures = np.column_stack([figures, *(METRICS[name].values(totals) for name in derived)])
-    wanted = np.array([columns.index(name) for name in minimise], np.int64)
+    objective_columns = np.array([columns.index(name) for name in minimise], np.int64)
     signs = np.array([METRICS[name].sign for name in minimise])
-    bounded = np.array([columns.index(name) for name in constraints], np.int64)
-    ends = np.array([bound.ends for bound in constraints.values()], np.float64).reshape(-1, 2)
-    values, good = np.empty((len(wanted), len(totals))), np.empty(len(totals), np.bool_)
-    _select_objectives(figures, wanted, signs, bounded, ends, values, good)
+    limited_columns = np.array([columns.index(name) for name in constraints], np.int64)
+    limits = np.array([bound.ends for bound in constraints.values()], np.float64).reshape(-1, 2)
+    values, good = np.empty((len(objective_columns), len(totals))), np.empty(len(totals), np.bool_)
+    _fill_objectives(figures, objective_columns, signs, limited_columns, limits, values, good)
     return values, good
 
 
 def keep_points(space: Space, totals: Any) -> tuple[Any, int]:
-    """Return the points of a range that are kept, and how many are admitted; of a front those kept.
+    """Return the points of a range that `space.keep` keeps, and how many keep to the constraints.
 
     Parameters
     ----------
@@ -101,6 +103,7 @@ def keep_points(space: Space, totals: Any) -> tuple[Any, int]:
     kept : array of int64
         Positions in the range, ascending.
     count : int
+        Where a front is kept, the number of its points.
     """
     values, good = select_objectives(totals, space.objectives, space.constraints)
     places = np.flatnonzero(good)
@@ -114,13 +117,13 @@ def keep_points(space: Space, totals: Any) -> tuple[Any, int]:
 
 
 def best_of(space: Space, scores: Mapping[str, Any]) -> Any:
-    """Return the positions, ascending, of the points that `space.keep` asks for among some."""
+    """Return the positions of the points that `space.keep` keeps, ascending."""
     values = objectives(scores, space.objectives)
     return front(values) if parse_keep(space.keep)[0] == "pareto" else _best(space, values)
 
 
 def _best(space: Space, values: Any) -> Any:
-    """Return the positions of the best points in the first objective; of equal ones the first stay."""
+    """Return the positions of the best points in the first objective, ascending; ties keep the first."""
     return np.sort(np.argsort(values[0], kind="stable")[: parse_keep(space.keep)[1]])
 
 
@@ -162,7 +165,7 @@ class KeptPoints:
         """Metrics that have a column."""
 
     def columns_for(self, metric: str) -> list[str]:
-        """Return the columns that a metric is read from or follows from; ConfigError where one is missing."""
+        """Return the columns that a metric is computed from; ConfigError where one is missing."""
         if metric in self.metrics:
             return [metric]
         of, used = METRICS[metric].of, _UsedColumns()
@@ -177,7 +180,7 @@ class KeptPoints:
         raise ConfigError(f"the metric {metric}", file=str(self._directory), allowed=allowed)
 
     def batches(self, columns: Collection[str]) -> Iterator[dict[str, Any]]:
-        """Yield some columns and the points' numbers, batch by batch, as arrays by name."""
+        """Yield the points batch by batch: their numbers and some columns, as arrays by name."""
         names = list(dict.fromkeys([POINT, *columns]))
         for batch in self._filtered(names) if self._where else self._all(names):
             yield {name: np.from_dlpack(batch[name]) for name in names}  # without pandas
@@ -193,7 +196,7 @@ class KeptPoints:
         yield from query(self._directory, statement).to_batches(_ROWS)
 
     def rows(self, numbers: IntVector) -> Any:
-        """Return the points of some numbers with all their columns, in order, as an Arrow table."""
+        """Return the points with these numbers and all their columns, in order, as an Arrow table."""
         return self._points.to_table(filter=field(POINT).isin(pa.array(numbers)))
 
 
@@ -248,18 +251,18 @@ def pareto(
     where: str | None = None,
     maximise: str | Sequence[str] | None = None,
 ) -> Front:
-    """Find the front of a sweep: the points that are not dominated, and the knee among them.
+    """Find the Pareto front of a sweep, and its knee.
 
     Parameters
     ----------
     directory : str, Path or SweepResult
         Directory that `npusim sweep` wrote.
     minimise : sequence of str, or str with commas, optional
-        Metrics parted by commas, such as latency_s,energy_j,area_mm2. None: what the space says
+        Metrics separated by commas, such as latency_s,energy_j,area_mm2. None: the objectives of the space
     where : str, optional
         A condition, such as '"npu.tiles" <= 4'.
     maximise : sequence of str, or str with commas, optional
-        Metrics of which more is better, such as throughput_per_s. None: what the space says
+        Metrics to maximise, such as throughput_per_s. None: the objectives of the space
 
     Raises
     ------
@@ -310,9 +313,9 @@ def pareto(
 def _front(
     kept: KeptPoints, names: Sequence[str], columns: list[str]
 ) -> tuple[int, IntVector, IntVector, Matrix]:
-    """Return how many points are compared; of the front: numbers, places among them, and objectives.
+    """Return the number of compared points, and of the front: numbers, places and objectives.
 
-    Each batch of the points has its own front; the front of all is the front of these.
+    Each batch of points has its own front. The front of all points is the front of these fronts.
     """
     compared, waiting = 0, 0
     merged = _joined([(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((len(names), 0)))])
@@ -329,7 +332,7 @@ def _front(
 
 
 def _joined(parts: list[tuple[IntVector, IntVector, Matrix]]) -> tuple[IntVector, IntVector, Matrix]:
-    """Return the front of several fronts."""
+    """Return the front of the union of several fronts."""
     numbers, places, values = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
     best = front(values)
     return numbers[best], places[best], values[:, best]
@@ -338,17 +341,17 @@ def _joined(parts: list[tuple[IntVector, IntVector, Matrix]]) -> tuple[IntVector
 def _dominated(
     kept: KeptPoints, names: Sequence[str], columns: list[str], compared: int, places: IntVector
 ) -> list[dict[str, float]]:
-    """Return the metrics of an even selection of the points that are not on the front."""
-    behind = compared - len(places)
-    order = np.arange(0, behind, max(1, -(-behind // _MOST_DOMINATED)))
-    # So many points behind the front stand before each point of the front.
-    wanted = order + np.searchsorted(places - np.arange(len(places)), order, side="right")
+    """Return the metrics of dominated points, evenly sampled where there are too many."""
+    dominated = compared - len(places)
+    order = np.arange(0, dominated, max(1, -(-dominated // _MOST_DOMINATED)))
+    # Place among all points: place among the dominated ones plus the number of front points before it.
+    sampled = order + np.searchsorted(places - np.arange(len(places)), order, side="right")
     rows, first = [], 0
     for batch in kept.batches(columns):
         last = first + len(batch[POINT])
-        here = wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, last)] - first
-        scores = _scores({name: column[here] for name, column in batch.items()}, names)
-        rows += [{name: float(scores[name][i]) for name in names} for i in range(len(here))]
+        sampled_here = sampled[np.searchsorted(sampled, first) : np.searchsorted(sampled, last)] - first
+        scores = _scores({name: column[sampled_here] for name, column in batch.items()}, names)
+        rows += [{name: float(scores[name][i]) for name in names} for i in range(len(sampled_here))]
         first = last
     return rows
 
@@ -367,7 +370,7 @@ def _swept_points(directory: Path, manifest: Manifest) -> int:
 
 
 def _known(metrics: str | Sequence[str] | None, key: str) -> list[str]:
-    """Return the names of metrics, a list or a text with commas; refuse unknown ones and the other sense."""
+    """Return metrics given as a list or a text with commas; raise for unknown ones and a wrong sense."""
     names = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics or ())]
     for name in names:
         if name not in METRICS:
@@ -379,7 +382,7 @@ def _known(metrics: str | Sequence[str] | None, key: str) -> list[str]:
 
 
 def _notes(manifest: Manifest, swept: int, names: list[str], where: str | None) -> Iterator[str]:
-    """Yield where the sweep is not finished, or kept too little for the question."""
+    """Yield a note where the sweep is not finished, or kept too few points for this front."""
     space, points = manifest.space, manifest.points
     if swept < points:
         yield f"the sweep is not finished: {swept:,} of {points:,} points are compared; --resume goes on"

@@ -43,13 +43,13 @@ def front(objectives: Any) -> Any:
 
 
 def finite_front(values: Any) -> Any:
-    """Return the front of points whose objectives, a C-contiguous float64 array, are finite; see `front`."""
+    """Return the front of finite objectives, a C-contiguous float64 array; see `front`."""
     places = np.arange(values.shape[1], dtype=np.int64)
     while len(places) > _STRETCH:
-        kept, before = np.ones(len(places), np.bool_), len(places)
-        _stretches(values, max(_STRETCH, before // _STRETCHES), kept)
+        kept, count = np.ones(len(places), np.bool_), len(places)
+        _stretches(values, max(_STRETCH, count // _STRETCHES), kept)
         places, values = places[kept], np.ascontiguousarray(values[:, kept])
-        if len(places) > before // 2:
+        if len(places) > count // 2:
             break
     kept = np.ones(len(places), np.bool_)
     _sweep(values, 0, len(places), kept)
@@ -58,7 +58,7 @@ def finite_front(values: Any) -> Any:
 
 @compiled_parallel
 def _stretches(values: Any, length: int, kept: Any) -> None:
-    """Clear in `kept` what is dominated within its own stretch of so many points."""
+    """Clear in `kept` the points that another point of the same stretch of `length` points dominates."""
     for s in numba.prange((kept.shape[0] + length - 1) // length):
         start, stop = s * length, min((s + 1) * length, kept.shape[0])
         _clear_by_pivots(values, start, stop, kept)
@@ -67,10 +67,9 @@ def _stretches(values: Any, length: int, kept: Any) -> None:
 
 @compiled_making_arrays
 def _clear_by_pivots(values: Any, start: int, stop: int, kept: Any) -> None:
-    """Clear what a few good points dominate, so that little is left to sort.
+    """Clear in `kept` the points that a few good points (pivots) dominate, so that few are left to sort.
 
-    A pivot has the least sum of objectives, each over its range and with its own weight, among those that
-    are left.
+    A pivot is the remaining point with the least sum of objectives, each scaled to its range and weighted.
     """
     count = values.shape[0]
     low, scale = np.empty(count), np.empty(count)
@@ -100,7 +99,7 @@ def _clear_by_pivots(values: Any, start: int, stop: int, kept: Any) -> None:
 
 @compiled
 def _dominates(values: Any, a: int, b: int) -> bool:
-    """Whether point `a` is at least as good as `b` in all objectives and better in one."""
+    """Return whether point `a` is at least as good as `b` in all objectives and better in one."""
     better = False
     for k in range(values.shape[0]):
         if values[k, a] > values[k, b]:
@@ -148,7 +147,7 @@ def _is_equal(values: Any, a: int, b: int) -> bool:
 
 @compiled_making_arrays
 def _sweep_three(values: Any, order: Any, kept: Any) -> None:
-    """Sweep points in lexicographic order of up to three objectives."""
+    """Clear dominated points of up to three objectives, given in lexicographic order."""
     count = order.shape[0]
     second, third = values[min(1, values.shape[0] - 1)][order], values[values.shape[0] - 1][order]
     level = np.empty(count, np.int64)  # rank of the second objective, from 1; equal ones share a rank
@@ -179,7 +178,7 @@ def _sweep_three(values: Any, order: Any, kept: Any) -> None:
 
 @compiled_making_arrays
 def _sweep_many(values: Any, order: Any, kept: Any) -> None:
-    """Sweep points in lexicographic order of any number of objectives: only earlier ones can dominate."""
+    """Clear dominated points of any number of objectives; only points earlier in `order` can dominate."""
     survivors = np.empty(order.shape[0], np.int64)
     count = 0
     for point in order:
@@ -195,7 +194,7 @@ def _sweep_many(values: Any, order: Any, kept: Any) -> None:
 
 
 def hypervolume(objectives: Any, reference: Any) -> float:
-    """Return the volume that points dominate below a reference point, found by moocore.
+    """Return the volume that points dominate, bounded by a reference point; computed by moocore.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class Points:
 
     @property
     def total(self) -> int:
-        """How many points there are."""
+        """Number of points."""
         return self.design.points if self.design.points is not None else prod(axis.size for axis in self.axes)
 
     @property
@@ -78,7 +78,7 @@ class Points:
 
 
 def positions_in_unit_cube(axes: Sequence[Axis], cube: Any) -> Any:
-    """Turn rows of the unit cube [0, 1) into coordinates; shapes (points, axes)."""
+    """Return the coordinates of rows of the unit cube [0, 1); both of shape (points, axes)."""
     positions = np.empty_like(cube)
     for i, axis in enumerate(axes):
         share = np.clip(cube[:, i], 0.0, 1.0)
@@ -115,10 +115,10 @@ _READ_BLOCK, _POINT_MS = 4096, 0.01
 def _decode(start: int, sizes: Any, tables: Any, offsets: Any, widths: Any, values: Any) -> None:
     last = sizes.shape[0] - 1
     for block in numba.prange((values.shape[0] + _READ_BLOCK - 1) // _READ_BLOCK):
-        left, digits = start + block * _READ_BLOCK, np.empty_like(sizes)
+        quotient, digits = start + block * _READ_BLOCK, np.empty_like(sizes)
         for i in range(last, -1, -1):
-            digits[i] = left % sizes[i]
-            left //= sizes[i]
+            digits[i] = quotient % sizes[i]
+            quotient //= sizes[i]
         for p in range(block * _READ_BLOCK, min((block + 1) * _READ_BLOCK, values.shape[0])):
             column = 0
             for i in range(last + 1):
@@ -133,7 +133,7 @@ def _decode(start: int, sizes: Any, tables: Any, offsets: Any, widths: Any, valu
 
 
 def decode(start: int, count: int, sizes: Sequence[int], column_values: Sequence[Any]) -> Any:
-    """Return what consecutive points of a full design set columns to.
+    """Return the column values of consecutive points of a full-factorial design.
 
     Parameters
     ----------
@@ -199,9 +199,9 @@ class Traversal:
         self._kept: dict[int, _Places] = {}
 
     def points(self, first: int, last: int) -> PointGroups:
-        """Return the points `first` to `last` of a network."""
+        """Return points `first` to `last` of one network as groups, in the order of evaluation."""
         parts: list[_Places] = []
-        where: dict[int, tuple[int, int]] = {}  # spans of whole runs
+        whole_spans: dict[int, tuple[int, int]] = {}  # spans of whole runs
         spans, firsts, owners, end = [], [], [], 0
         for owner in range(first // self.length, -(-last // self.length)):
             for r, (start, stop) in enumerate(pairwise(self._starts)):
@@ -210,13 +210,13 @@ class Traversal:
                 if low >= high:
                     continue
                 is_whole = high - low == (stop - start) * self._below
-                if not (is_whole and r in where):
+                if not (is_whole and r in whole_spans):
                     parts.append(self._places(r) if is_whole else _between(self._places(r), low, high))
                     span = (end, end + high - low)
                     end = span[1]
                     if is_whole:
-                        where[r] = span
-                spans.append(where[r] if is_whole else span)
+                        whole_spans[r] = span
+                spans.append(whole_spans[r] if is_whole else span)
                 firsts.append(begin + low - first)
                 owners.append(owner)
         columns, values = self._outer_values(np.array(owners, np.int64))
@@ -235,7 +235,7 @@ class Traversal:
         )
 
     def _outer_values(self, owners: Any) -> tuple[Any, Any]:
-        """Return the columns that outer axes set, and their values in each group."""
+        """Return the columns that outer axes set, and their values in each group (`owners`)."""
         if not self._outer:
             return np.empty(0, np.int64), np.empty((len(owners), 0))
         digits = np.unravel_index(owners, [axis.size for axis in self._outer])
@@ -243,7 +243,7 @@ class Traversal:
         return _columns(self._outer), np.ascontiguousarray(np.concatenate(values, axis=1))
 
     def _places(self, run: int) -> _Places:
-        """Return the places of a run, by its number among runs with the same outer values."""
+        """Return order, boxes and column values of a run, given its number within its group."""
         if run not in self._kept:
             while len(self._kept) >= _KEPT:
                 self._kept.pop(next(iter(self._kept)))
@@ -253,8 +253,8 @@ class Traversal:
             sizes = [len(axis) for axis in values]
             order, cuts = in_boxes(values, [axis.is_rated for axis in self._inner])
             digits = np.unravel_index(order, sizes)
-            set_to = np.concatenate([axis[d] for axis, d in zip(values, digits, strict=True)], axis=1)
-            self._kept[run] = _Places(order, cuts, np.ascontiguousarray(set_to))
+            column_values = np.concatenate([axis[d] for axis, d in zip(values, digits, strict=True)], axis=1)
+            self._kept[run] = _Places(order, cuts, np.ascontiguousarray(column_values))
         return self._kept[run]
 
 
@@ -263,14 +263,14 @@ def _columns(axes: Sequence[Axis]) -> Any:
 
 
 def _between(places: _Places, low: int, high: int) -> _Places:
-    """Return the points `low` to `high` of a run."""
+    """Return points `low` to `high` of a run, in its order of evaluation."""
     is_inside = (places.order >= low) & (places.order < high)
-    before = np.concatenate([[0], np.cumsum(is_inside)])
-    return _Places(places.order[is_inside] - low, before[places.cuts], places.values[is_inside])
+    count_before = np.concatenate([[0], np.cumsum(is_inside)])
+    return _Places(places.order[is_inside] - low, count_before[places.cuts], places.values[is_inside])
 
 
 def in_boxes(values: Sequence[Any], is_rated: Sequence[bool]) -> tuple[Any, Any]:
-    """Return a traversal order of all combinations with similar neighbours, and where its boxes begin.
+    """Return all combinations in an order where neighbours are similar, and where its boxes begin.
 
     Parameters
     ----------
@@ -316,7 +316,7 @@ def _sums(parts: Sequence[Any]) -> Any:
 
 
 def _width(logs: Any, start: int, stop: int) -> float:
-    """Return the range of an axis between two of its values, as a logarithm; of one value less than any."""
+    """Return the range of an axis between two positions, as a logarithm; -1 for a single position."""
     if stop - start < 2:
         return -1.0
     part = logs[start:stop]

@@ -130,7 +130,7 @@ def _refuse_all_but_one_select(sql: str) -> None:
 
 
 def _in_time(connection: Any, work: Callable[[], _Result]) -> _Result:
-    """Return what some work of a connection returns; NpusimError after the time limit, also after Ctrl-C."""
+    """Return the result of `work` on a connection; NpusimError after the time limit or Ctrl-C."""
     outcome: Future[_Result] = Future()
 
     def run() -> None:
@@ -157,7 +157,7 @@ def _in_time(connection: Any, work: Callable[[], _Result]) -> _Result:
 
 
 def _fetched(answer: Any, most_rows: int | None) -> Any:
-    """Return an answer as a table, refused as soon as it has too many rows or bytes."""
+    """Return an answer as a table; NpusimError as soon as it has too many rows or bytes."""
     reader = answer.to_arrow_reader()
     batches: list[Any] = []
     rows = size = 0
@@ -173,6 +173,6 @@ def _fetched(answer: Any, most_rows: int | None) -> Any:
 
 
 def points_table(directory: str | Path, where: str | None = None) -> Any:
-    """Return the kept points of a sweep, those that fulfil a condition in SQL, as an Arrow table in order."""
+    """Return the kept points of a sweep as an Arrow table, in order, filtered by a condition in SQL."""
     condition = f" WHERE (\n{where}\n)" if where else ""
     return query(directory, f"SELECT * FROM {TABLE}{condition} ORDER BY point")

@@ -23,12 +23,12 @@ _scorer: list[Any] = []
 
 @contextmanager
 def on_processes(score: Score, cores: int) -> Iterator[Score]:
-    """Lend a scorer that works on so many processes; on one core, the scorer itself.
+    """Context with a scorer that runs on `cores` processes; on one core, `score` itself.
 
     Parameters
     ----------
     score : callable
-        Can be pickled; its answer for an architecture does not depend on what was asked before.
+        Picklable; the score of an architecture must not depend on earlier calls.
     """
     if cores < 2:
         yield score
@@ -54,7 +54,7 @@ def on_processes(score: Score, cores: int) -> Iterator[Score]:
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Hold Ctrl-C back while processes start: before they ignore it, it would end one that is waited for."""
+    """Hold back Ctrl-C while processes start: it would end one that does not ignore it yet."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -67,7 +67,7 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def in_portions(texts: Sequence[str], run: Callable[[list[list[str]]], Iterator[list[float]]]) -> list[float]:
-    """Return scores in the order of `texts`, portions of which are scored by `run`, in order."""
+    """Return the scores of `texts`, in their order; `run` scores sorted portions of them."""
     order = sorted(range(len(texts)), key=lambda i: texts[i])
     portions = [order[first : first + _PORTION] for first in range(0, len(order), _PORTION)]
     scores = [0.0] * len(texts)

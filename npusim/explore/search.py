@@ -1,4 +1,4 @@
-"""Search of a space that is too large to sweep: NSGA-II beside random search, resumable from a log.
+"""Search of a space that is too large to sweep: NSGA-II against random search, resumable from a log.
 
 A generation of NSGA-II is one call of each of pymoo's operators on positions of axes. pymoo's own algorithm
 keeps an object for each individual, which takes longer than evaluating it. No point is evaluated twice.
@@ -71,7 +71,7 @@ class Evolution:
     population : int
         Points of a generation.
     seed : int
-        The same seed asks for the same points.
+        Runs with the same seed propose the same points.
     """
 
     def __init__(self, sizes: Sequence[int], population: int, seed: int) -> None:
@@ -83,7 +83,7 @@ class Evolution:
         self._rank, self._crowding = np.empty(0, np.int64), np.empty(0)
 
     def ask(self) -> Any:
-        """Return points that were not asked for before, shape (points, axes); none where none is left."""
+        """Return new points to evaluate, shape (points, axes); no rows once the whole space was proposed."""
         parts: list[Any] = []
         wanted = self._population
         for _ in range(_TRIES if len(self._points) else 0):
@@ -96,14 +96,14 @@ class Evolution:
         return np.concatenate(parts)
 
     def tell(self, points: Any, values: Any, good: Any) -> None:
-        """Choose the next parents from the population and some points.
+        """Choose the next parents among the population and newly evaluated points.
 
         Parameters
         ----------
         values : array of float, shape (points, objectives)
             Finite; less is better.
         good : array of bool, shape (points,)
-            Whether a point may be taken at all.
+            Whether a point may become a parent.
         """
         if not len(self._points):
             self._values = np.empty((0, values.shape[1]))
@@ -121,7 +121,7 @@ class Evolution:
         self._rank, self._crowding = rank[best], crowding[best]
 
     def _children(self, wanted: int) -> Any:
-        """Return children of parents that won tournaments of two, each by its front, then by its distance."""
+        """Return children of parents chosen by binary tournaments on front rank, then crowding distance."""
         random, count = self._random, len(self._points)
         drawn = random.integers(0, count, (2, 2 * -(-wanted // 2)))
         order = np.empty(count, np.int64)
@@ -141,23 +141,23 @@ class Evolution:
         return np.where(mutates, np.rint(mutated), children).astype(np.int64)
 
     def _new(self, points: Any, most: int) -> Any:
-        """Return at most so many points that were not asked for before, and note them."""
+        """Return at most `most` points that were not proposed before, and record them as proposed."""
         numbers = np.ravel_multi_index(tuple(points.T), self._sizes)
         first = np.sort(np.unique(numbers, return_index=True)[1])
         places = np.searchsorted(self._asked, numbers[first])
-        known = np.append(self._asked, -1)[places] == numbers[first]
-        self._new_share = max(np.count_nonzero(~known) / max(len(points), 1), 1.0 / _MOST_DRAWN)
-        kept = first[~known][:most]
+        is_known = np.append(self._asked, -1)[places] == numbers[first]
+        self._new_share = max(np.count_nonzero(~is_known) / max(len(points), 1), 1.0 / _MOST_DRAWN)
+        kept = first[~is_known][:most]
         self._asked = np.sort(np.concatenate([self._asked, numbers[kept]]), kind="stable")
         return points[kept]
 
     def _anywhere(self, count: int) -> Any:
-        """Return points drawn at random; where few are new, drawn from the new ones."""
+        """Return random points; where few are left in the space, only points not proposed before."""
         total = int(np.prod(self._sizes))
         if total - len(self._asked) > 4 * len(self._asked) + count:
             return self._random.integers(0, self._sizes, (8 * count, len(self._sizes)))
-        left = np.setdiff1d(np.arange(total), self._asked)
-        drawn = self._random.permutation(left)[:count]
+        untried = np.setdiff1d(np.arange(total), self._asked)
+        drawn = self._random.permutation(untried)[:count]
         return np.stack(np.unravel_index(drawn, self._sizes), axis=1)
 
 
@@ -171,7 +171,7 @@ class SearchLog:
     Parameters
     ----------
     seed, population : int
-        They belong to the search: with others it would evaluate other points.
+        A log can only be resumed with the same: they decide which points are evaluated.
     """
 
     def __init__(self, directory: Path, space: Space, seed: int, population: int, resume: bool) -> None:
@@ -190,11 +190,11 @@ class SearchLog:
             raise FileError(str(directory), "is not empty", remedy)
 
     def answers(self, points: Any, evaluate: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
-        """Return (objectives, whether admitted) of points: from the log where it has them."""
+        """Return (objectives, whether admitted) of points, from an earlier run's log where possible."""
         start, self.count = self.count, self.count + len(points)
-        own = slice(start, self.count)
-        if self._old is not None and np.array_equal(self._old[0][own], points):
-            values, good = self._old[1][own], self._old[2][own]
+        span = slice(start, self.count)
+        if self._old is not None and np.array_equal(self._old[0][span], points):
+            values, good = self._old[1][span], self._old[2][span]
         else:
             values, good = evaluate(points)
         self._parts.append((points, values, good))
@@ -240,18 +240,18 @@ class SearchLog:
 
 
 class SearchStep(Part):
-    """How far both searches are after some evaluations."""
+    """Progress of both searches after some evaluations."""
 
     evaluations: int
     """Points evaluated by each."""
     evolution: float
-    """Hypervolume of the front that evolution has found, relative to the best of both at the end."""
+    """Hypervolume of the front of NSGA-II, relative to the common front of both searches at the end."""
     chance: float
     """The same of random search."""
 
 
 class SearchResult(Document):
-    """What a search found."""
+    """Result of a search."""
 
     schema_: Literal["npusim.search/1"] = Field("npusim.search/1", alias="schema")
     """Version of this document."""
@@ -290,7 +290,7 @@ def _evaluated(campaign: Campaign, points: Any) -> tuple[Any, Any]:
 
 
 def _logarithms(values: Any) -> Any:
-    """Return objectives as evolution compares them: ratios count, not differences; the sign stays."""
+    """Return the logarithms of objectives, with their sign: evolution then compares ratios."""
     with np.errstate(divide="ignore"):
         logarithms = np.sign(values) * np.log(np.abs(values))
     return np.where(np.isfinite(logarithms), logarithms, _INFEASIBLE)
@@ -309,7 +309,7 @@ def search(
     progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> SearchResult:
-    """Search a space for its front by evolution (NSGA-II), with random search as the yardstick.
+    """Search a space for its Pareto front by NSGA-II, with random search as the baseline.
 
     Parameters
     ----------
@@ -318,33 +318,35 @@ def search(
     directory : str or Path
         New directory for front and log.
     budget : int
-        Points to evaluate.
+        Points to evaluate; random search evaluates as many.
     minimise : sequence of str, or str with commas, optional
-        Metrics parted by commas, such as latency_s,energy_j,area_mm2. None: what the space says
+        Metrics separated by commas, such as latency_s,energy_j,area_mm2. None: the objectives of the space
     maximise : sequence of str, or str with commas, optional
-        Metrics of which more is better, such as throughput_per_s. None: what the space says
+        Metrics to maximise, such as throughput_per_s. None: the objectives of the space
     seed : int
-        The same seed finds the same.
+        Seed of the random numbers; the same seed gives the same result.
     population : int, optional
         Points of a generation. None: about the square root of the budget
     resume : bool
-        Go on with what an earlier run left in the directory.
-    progress, stop : callable, optional
-        Called with the evaluations done and to do; says whether to stop after the generation.
+        Continue the unfinished search in the directory.
+    progress : callable, optional
+        Called after each generation with the evaluations done and the budget.
+    stop : callable, optional
+        Called after each generation; True stops the search.
 
     Raises
     ------
     NpusimError
-        For a continuous axis, or a directory that holds something else.
+        For a continuous axis, or a directory that holds other files or another search.
     Interrupted
-        Where `stop` said so.
+        Where `stop` returned True.
 
     Command lines
     -------------
         npusim search gcn-cora --budget 20000 -o found
         npusim search my_space.yaml --minimise latency_s,area_mm2 --budget 5000 --seed 7 -o found
     """
-    began = time.perf_counter()
+    start_s = time.perf_counter()
     space = with_objectives(load_space(space), minimise, maximise)
     store = Store(Path(directory))
     store.refuse_impossible()
@@ -371,11 +373,11 @@ def search(
                 log.save()
                 raise Interrupted(f"stopped after {log.count:,} of {budget:,} evaluations; --resume goes on")
         log.save()
-        return _report(campaign, log, seed, budget, began)
+        return _report(campaign, log, seed, budget, start_s)
 
 
-def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, began: float) -> SearchResult:
-    """Write the front, search at random with as many evaluations, and compare."""
+def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, start_s: float) -> SearchResult:
+    """Write the front, run random search with as many evaluations, and return the comparison."""
     points, values, good = (part[:budget] for part in log.all())
     sizes = [axis.size for axis in campaign.axes]
     random = np.random.default_rng([seed, 1])
@@ -397,27 +399,27 @@ def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, began: f
         front=len(kept),
         minimise=list(campaign.space.objectives),
         steps=steps,
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - start_s,
         directory=str(log.directory),
     )
 
 
 def _compare(evolution: tuple[Any, Any], chance: tuple[Any, Any]) -> list[SearchStep]:
-    """Return the hypervolume of both searches over evaluations, relative to the front of both together.
+    """Return the hypervolume of both searches after some evaluations, relative to their common front.
 
     Parameters
     ----------
     evolution, chance : tuple of array
         Objectives of the points in the order of evaluation, and whether each point is admitted.
     """
-    together = np.vstack([values[good] for values, good in (evolution, chance)]).T
-    if not together.shape[1]:
+    all_values = np.vstack([values[good] for values, good in (evolution, chance)]).T
+    if not all_values.shape[1]:
         return []
-    corner, reference = corner_of(together[:, front(together)]), corner_of_unit(len(together))
-    whole = hypervolume(scaled(together, corner), reference)
+    corner, reference = corner_of(all_values[:, front(all_values)]), corner_of_unit(len(all_values))
+    total = hypervolume(scaled(all_values, corner), reference)
 
     def share(values: Any, good: Any, end: int) -> float:
-        return hypervolume(scaled(values[:end][good[:end]].T, corner), reference) / whole
+        return hypervolume(scaled(values[:end][good[:end]].T, corner), reference) / total
 
     count = len(evolution[0])
     ends = np.unique(np.geomspace(max(1, count // 100), count, _STEPS).astype(int))

@@ -35,7 +35,7 @@ class Influence(Part):
 
 
 def influences(space: Space, samples: int = _SAMPLES, seed: int = 0) -> dict[str, list[Influence]]:
-    """Return, for each metric that the space minimises, the influence of each axis, the strongest first.
+    """Return for each minimised metric of a space the influence of its axes, strongest first.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def influences(space: Space, samples: int = _SAMPLES, seed: int = 0) -> dict[str
 
     Notes
     -----
-    Where the network does not fit, a point counts as ten times the worst that fits: it must be avoided, not
-    be left out, or the sample were no longer even. Constraints are not looked at.
+    A point where the network does not fit counts as ten times the worst value that fits: leaving it out would
+    make the sample uneven. Constraints are ignored.
     """
     campaign = campaign_of(space)
     axes, sizes = campaign.axes, [axis.size for axis in campaign.axes]
@@ -80,7 +80,7 @@ def _logarithms(campaign: Campaign, points: Any) -> Any:
 
 
 def exact_indices(values: Any) -> tuple[Any, Any]:
-    """Return first-order and total indices of metrics that are known at all points of a space.
+    """Return first-order and total indices of metrics that are known at every point of a space.
 
     Parameters
     ----------

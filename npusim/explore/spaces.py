@@ -230,7 +230,7 @@ class Space(Section):
 
 
 def wrong_sense(names: Sequence[str], key: str) -> tuple[str, str] | None:
-    """Return what is wrong and what is allowed where `minimise` or `maximise` names a metric of the other."""
+    """Return (problem, allowed) for metrics of the other sense under `minimise` or `maximise`."""
     sense, better, other = ("min", "more", "maximise") if key == "minimise" else ("max", "less", "minimise")
     wrong = next((name for name in names if METRICS[name].sense != sense), None)
     if wrong is None:

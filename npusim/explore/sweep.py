@@ -66,7 +66,7 @@ class Interrupted(NpusimError):
 
 
 class SweepResult(Document):
-    """What a sweep did."""
+    """Result of a sweep."""
 
     schema_: Literal["npusim.sweep/1"] = Field("npusim.sweep/1", alias="schema")
     """Version of this document."""
@@ -116,9 +116,9 @@ def sweep(
         New directory for the results.
     keep : str, optional
         Points to write: all, those that are not dominated, or the N best in the first metric that the space
-        minimises. None: what the space says
+        minimises. None: as the space says
     resume : bool
-        Go on with what an earlier run left in the directory.
+        Continue the unfinished sweep in the directory.
     scheduler : str, optional
         Evaluate on the workers of a Dask scheduler.
     chunk : int, optional
@@ -126,8 +126,10 @@ def sweep(
     intervals : bool, optional
         Give kept points the 90 % interval of their latency, where at most 1000 are kept. None: where the SoC
         was fitted to measurements
-    progress, stop : callable, optional
-        Called with the points done and their number; says whether to stop after the chunk.
+    progress : callable, optional
+        Called after each chunk with the points done and the points in all.
+    stop : callable, optional
+        Called after each chunk; True stops the sweep.
 
     Returns
     -------
@@ -142,7 +144,7 @@ def sweep(
     FileError
         Where the disk is full; what is written stays valid.
     Interrupted
-        Where `stop` said so.
+        Where `stop` returned True.
 
     Notes
     -----
@@ -206,7 +208,7 @@ def sweep(
 
 
 def _runner(scheduler: str | None) -> Runner:
-    """Return what evaluates chunks: the workers of a Dask scheduler, or this process on all cores."""
+    """Return the evaluator of chunks: workers of a Dask scheduler, or this process on all cores."""
     if scheduler is None:
         return _local
     address = _ADDRESS.fullmatch(scheduler)
@@ -224,12 +226,12 @@ def _runner(scheduler: str | None) -> Runner:
 
 
 def chunk_bytes(campaign: Campaign, start: int, stop: int, scratch: Any = None) -> bytes:
-    """Return the file of a chunk: the points `start` to `stop` that are kept.
+    """Return the content of a chunk's Parquet file: the kept points among points `start` to `stop`.
 
     Parameters
     ----------
     scratch : array of TOTAL_DTYPE, optional
-        Memory for at least so many points.
+        Memory to reuse, for at least `stop - start` points.
     """
     totals = campaign.totals(start, stop, scratch, parse_keep(campaign.space.keep)[0] == "pareto")
     rows, admitted = keep_points(campaign.space, totals)
@@ -253,7 +255,7 @@ def _local(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tup
 def _opened(
     directory: Path, space: Space, resume: bool, chunk: int | None
 ) -> Iterator[tuple[Store, Manifest]]:
-    """Prepare the directory of results, or check that it is this sweep's; no other may write to it."""
+    """Context with the results directory, new or to be resumed, locked for this sweep."""
     campaign = campaign_of(space)
     size = chunk or CHUNK[parse_keep(space.keep)[0]]
     manifest = manifest_of(space, campaign.axes, campaign.total, size)
@@ -287,9 +289,9 @@ def _opened(
 
 
 def _merge(store: Store, manifest: Manifest, space: Space, intervals: bool) -> int:
-    """Write the kept points of all chunks as one file, unless all points are kept; return how many.
+    """Write the kept points of all chunks as one file, unless all points are kept; return their number.
 
-    They get the intervals of their latencies where these are wanted and the points are few.
+    If `intervals` is set and the points are few, they get the intervals of their latencies.
     """
     paths = [store.directory / MANIFEST]
     if parse_keep(space.keep)[0] == "all":
@@ -309,7 +311,7 @@ def _merge(store: Store, manifest: Manifest, space: Space, intervals: bool) -> i
 
 
 def _with_intervals(table: Any, space: Space) -> Any:
-    """Return a table of points with the 90 % interval of each latency (s) in two further columns."""
+    """Return a table of points with the 90 % interval of each latency (s) in two more columns."""
     campaign = campaign_of(space)
     bounds: list[tuple[float, float]] = []
     for number in table[POINT].to_numpy():

@@ -52,7 +52,7 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a network is run: OpenVINO's hints, made definite."""
+    """How a network is run: OpenVINO's hints as definite numbers."""
 
     hint: str = "latency"
     requests: int = 1
@@ -76,7 +76,7 @@ class Run:
         return arch_row(soc, tiles, self.requests, self.hint)
 
     def home(self, soc: Soc) -> str | None:
-        """Return the array device that `tiles` counts for: the run's, or the main one; None: none."""
+        """Return the array device whose tiles `tiles` sets: the run's device, or the main one; None: none."""
         name = soc.main_device if self.device == "auto" else soc.named(self.device)
         return name if name in soc.array_devices else next(iter(soc.array_devices), None)
 
@@ -116,8 +116,8 @@ class Mapped:
 def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
     """Decide fusion and residency for the least latency; wishes on devices are obeyed.
 
-    With roles of operands to search it is the fastest of three mappings: operands as written, all swapped, or
-    swapped where that product is faster. What a product reads depends on the others too, so the third need
+    With `swap_operands` "search" it is the fastest of three mappings: operands as written, all swapped, or
+    each swapped where that product is faster. Products depend on each other's residency, so the third need
     not be the fastest.
 
     Raises
@@ -147,7 +147,7 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
 
 
 def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Mapped:
-    """Return the graph under the residency plan of the least latency on a machine."""
+    """Return the graph mapped under its fastest residency plan."""
     arch = run.row(soc)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
     uses = evaluate_plans(arch, tables.table, total, plan)
@@ -212,14 +212,14 @@ class PreparedGraph:
     """None where the roles of operands are searched, which depends on clocks."""
 
     def on(self, soc: Soc) -> Mapped:
-        """Return the graph on a machine that differs in clocks and voltages; errors as `map_placed`."""
+        """Return the graph mapped to a machine with other clocks and voltages; errors as `map_placed`."""
         if self.tables is None:
             return map_placed(self.graph, soc, self.run)
         return _under_best_plan(self.graph, soc, self.run, self.tables)
 
 
 def prepared(graph: Graph, soc: Soc, run: Run) -> PreparedGraph:
-    """Prepare a graph for machines that differ in clocks and voltages.
+    """Prepare a graph for mapping to machines that differ only in clocks and voltages.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def prepared(graph: Graph, soc: Soc, run: Run) -> PreparedGraph:
 
 
 def is_read_by_lowering(path: str) -> bool:
-    """Return whether a number of a device, by its path such as `npu.dpu.grid.vpe`, changes the tables."""
+    """Return whether lowering reads a number of a device, given its path such as `npu.dpu.grid.vpe`."""
     return path.partition(".")[2].startswith(_READ_BY_LOWERING)
 
 
@@ -259,7 +259,7 @@ class SramContents:
 
 
 def sram_contents(mapped: Mapped) -> SramContents:
-    """Return the contents of SRAM while each operator of the NPU runs; the largest sum is the SRAM peak."""
+    """Return the bytes in SRAM while each NPU operator runs; the largest sum is the SRAM peak."""
     ops, arch = mapped.lowered.ops, mapped.npu
     on_npu = [i for i, g in enumerate(mapped.decisions.groups) if g.unit.is_array]
     tiles = float(arch["tiles"])
@@ -278,7 +278,7 @@ def sram_contents(mapped: Mapped) -> SramContents:
 
 
 def _held(mapped: Mapped, on_npu: list[int], tiles: float) -> dict[str, Any]:
-    """Return the bytes of each tensor that stays: live bytes with it alone, less those without any."""
+    """Return the bytes that each resident tensor occupies: live bytes with it less live bytes without any."""
     residency = mapped.decisions.residency
 
     def live(names: set[str]) -> Any:

@@ -79,7 +79,7 @@ def _size(tensor: Tensor, is_wide: bool) -> float:
 
 
 def _kept_wide(graph: Graph, groups: tuple[Group, ...], root: Roots, soc: Soc) -> set[str]:
-    """Return the tensors of hosts without fp16 arithmetic, which keep them in fp32."""
+    """Return the fp16 tensors that hosts without fp16 arithmetic keep in fp32."""
     wide: set[str] = set()
     for group in groups:
         rates = soc.hosts[group.device].macs_per_cycle if group.unit.is_host else {}
@@ -92,7 +92,7 @@ def _kept_wide(graph: Graph, groups: tuple[Group, ...], root: Roots, soc: Soc) -
 def _live_peak(
     graph: Graph, groups: tuple[Group, ...], root: Roots, elsewhere: set[str] | frozenset[str], wide: set[str]
 ) -> tuple[float, str]:
-    """Return the most bytes of results in DRAM at one time, and the operator that runs then."""
+    """Return the peak bytes of results in DRAM, and the operator that runs at the peak."""
     begin: dict[str, int] = {}
     end: dict[str, int] = {}
     for i, group in enumerate(groups):

@@ -35,7 +35,7 @@ _NOWHERE = Place("", Unit.VIEW)
 
 
 def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice, whole: bool = False) -> Place:
-    """Return the device and the unit of it that run an operator.
+    """Return the device and unit that run an operator.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def can_run(op: Operator, graph: Graph, soc: Soc, device: str) -> bool:
 
 
 def _runner(op: Operator, graph: Graph, soc: Soc, wanted: str) -> str:
-    """Return the device that runs an operator: the wanted one, or its first fallback that can."""
+    """Return the device that runs an operator: the wanted one, or its first fallback that can run it."""
     device, tried = wanted, [wanted]
     while not can_run(op, graph, soc, device):
         following = soc.devices[device].fallback
@@ -114,7 +114,7 @@ def _runner(op: Operator, graph: Graph, soc: Soc, wanted: str) -> str:
 
 
 def _only_on_hosts(op: Operator, graph: Graph, why: str) -> str:
-    """Return a message: the NPU cannot run an operator, but these forms of the network."""
+    """Return a message for an operator that no NPU can run, with forms of the network that avoid it."""
     forms = f"it can run the forms {', '.join(graph.meta.npu_forms)} (--set workload.form=...)"
     instead = f"{forms}, " if graph.meta.npu_forms else ""
     return f"operator {op.name!r} ({op.type}): {why}; {instead}a CPU or GPU this one too (--device cpu)"
@@ -145,9 +145,9 @@ def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, npu: Npu) -> 
 
 
 def wished(graph: Graph) -> tuple[str, ...]:
-    """Return the operators that GraphSplit wishes on the CPU: preprocessing, which is placed by cost.
+    """Return the operators that GraphSplit prefers on the CPU: preprocessing, which is placed by cost.
 
-    Other wishes, such as QuantGr's on the device that rounds an input, are obeyed.
+    Other preferred devices, such as QuantGr's for rounding an input, are obeyed.
     """
     structural = graph.structural
     return tuple(op.name for op in graph if op.device == "cpu" and structural.issuperset(op.outputs))
@@ -198,7 +198,7 @@ def unpacked(graph: Graph, soc: Soc, device: str) -> Graph:
 
 
 def _add_operators(editor: Editor, op: Operator, weight: str, dtype: DType) -> str:
-    """Add Convert and Multiply, which unpack a weight at each inference; return the result's name."""
+    """Add the Convert and Multiply that unpack a weight at each inference; return the result's name."""
     shape, name = editor.tensors[weight].shape, f"{op.name}/unpack"
     wide = editor.op("Convert", (weight,), shape, dtype, f"{name}/convert", device=op.device)
     scale = editor.constant(f"{name}/scale", (shape[0], *(1 for _ in shape[1:])), dtype)
@@ -206,7 +206,7 @@ def _add_operators(editor: Editor, op: Operator, weight: str, dtype: DType) -> s
 
 
 def _handling(op: Operator, graph: Graph, soc: Soc, device: str) -> str:
-    """Return where a product's packed weight is unpacked: product, ahead or operators (`packed_weights`)."""
+    """Return how a packed weight is unpacked: in the product, ahead, or by operators (`packed_weights`)."""
     if op.family is not Family.MATMUL or len(op.inputs) < 2:
         return "product"
     left, weight = graph.inputs_of(op)[:2]

@@ -41,7 +41,7 @@ _FEW_TENSORS = 12
 
 
 class _Use(NamedTuple):
-    """Groups that make and last read a tensor, and how often it moves through DRAM unless it is kept."""
+    """Groups that produce and last read a tensor, and its number of DRAM transfers if it is not kept."""
 
     bytes: float
     first: int
@@ -50,7 +50,7 @@ class _Use(NamedTuple):
 
 
 def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
-    """Return every residency plan worth costing, the one that keeps nothing first."""
+    """Return every residency plan worth costing; the first one keeps nothing."""
     root = roots(graph, groups)
     unable = {name for name, device in soc.array_devices.items() if not device.sram.holds_results}
     # Results that SRAM cannot hold.
@@ -73,14 +73,14 @@ def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
 
 
 def _by_size(uses: dict[str, _Use]) -> list[frozenset[str]]:
-    """Return the tensors up to each size, for at most `_MOST_SIZES` sizes."""
+    """Return sets of tensors to keep: those up to some size, for at most `_MOST_SIZES` sizes."""
     sizes = sorted({use.bytes for use in uses.values()})
     places = np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), _MOST_SIZES)).round().astype(int))
     return [frozenset(name for name, use in uses.items() if use.bytes <= sizes[place]) for place in places]
 
 
 def _by_moment(uses: dict[str, _Use]) -> list[frozenset[str]]:
-    """Return the tensors that fit into each capacity at every moment."""
+    """Return sets of tensors that fit together at every moment, for several capacities."""
     if len(uses) <= _FEW_TENSORS:
         return []
     alive = np.zeros(max(use.last for use in uses.values()) + 1)
@@ -99,7 +99,7 @@ def _by_moment(uses: dict[str, _Use]) -> list[frozenset[str]]:
 
 
 def _fitting(uses: dict[str, _Use], order: list[str], capacity: float, moments: int) -> frozenset[str]:
-    """Return the tensors, added in an order, that fit into a capacity at every moment."""
+    """Return the tensors that fit into a capacity at every moment, taken greedily in `order`."""
     room = np.full(moments, capacity)
     kept = []
     for name in order:
@@ -137,7 +137,7 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Us
 
 
 def _marked(graph: Graph, groups: tuple[Group, ...], root: Roots) -> list[str]:
-    """Return the inputs and constants marked `cached` that several groups of an array device read."""
+    """Return inputs and constants marked `cached` that several groups of an array device read."""
     readers: dict[tuple[str, str], set[str]] = {}
     for group in groups:
         if not group.unit.is_array:

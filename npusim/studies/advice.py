@@ -182,7 +182,7 @@ def advise(
 def _keeping(
     variants: Sequence[Variant], judge: Callable[[str], Agreement] | None, least: float
 ) -> tuple[Variant, list[Agreement], list[str]]:
-    """Return the first variant that keeps enough answers, the agreements up to it, and notes.
+    """Return the first variant that keeps enough answers, all agreements up to it, and notes.
 
     Without a judge it is the first variant. If none keeps enough, it is the network without techniques.
     """
@@ -214,7 +214,7 @@ def _without(stack: str, name: str) -> str:
 
 
 def _stack_with(scenario: Scenario, name: str, stacks: Sequence[str]) -> str | None:
-    """Return the first stack that is legal with a technique and without it; None: there is none."""
+    """Return the first stack that is legal both with a technique and without it; None if there is none."""
     graph = scenario.baseline
     for stack in map(parse, stacks):
         whole = stack if name in stack.names else parse([*stack.to_data(), name])
@@ -231,7 +231,7 @@ def _advice(
     draws: Draws | None,
     best: Variant,
 ) -> TechniqueAdvice:
-    """Return what a technique gives in a stack, over the same stack without it."""
+    """Return the gain of a technique in a stack, over the same stack without it."""
     technique = get(name)
     today = _runs_today(technique)
     advice = partial(TechniqueAdvice, technique=name, today=today, numerics=technique.numerics)
@@ -252,7 +252,7 @@ def _advice(
 
 
 def _rewritings(scenario: Scenario) -> list[RewritingAdvice]:
-    """Return the changes that open the network to techniques, the costliest part of it first."""
+    """Return the changes of the model that open it to techniques, most costly part of it first."""
     try:
         plain = mapped_estimate(scenario.with_(techniques=NONE).mapped)
     except InfeasibleError:

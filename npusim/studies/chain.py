@@ -88,7 +88,7 @@ def placement_of(
 
 @dataclass(frozen=True)
 class Chain:
-    """Blocks in order of execution, and what each hands to the next."""
+    """Blocks in order of execution, and what each passes to the next."""
 
     blocks: tuple[str, ...]
     handed_bytes: tuple[float, ...]
@@ -96,7 +96,7 @@ class Chain:
 
 
 def chain_of(graph: Graph) -> Chain:
-    """Return the blocks of a network; an `NpusimError` where one reads from another than the previous."""
+    """Return the blocks of a network; NpusimError where one reads from any but the previous block."""
     block_of = {op.name: graph.regions[op.name].block for op in graph}
     blocks = tuple(dict.fromkeys(block_of.values()))
     number = {block: i for i, block in enumerate(blocks)}
@@ -118,7 +118,7 @@ def chain_of(graph: Graph) -> Chain:
 
 @dataclass(frozen=True)
 class Passing:
-    """What handing a result from device to device costs (MaGNAS, Eq. 6 and 7)."""
+    """Cost of passing a result from device to device (MaGNAS, Eq. 6 and 7)."""
 
     launch_s: Any
     """Time to launch each device."""
@@ -130,10 +130,10 @@ class Passing:
     """Energy of a byte that DRAM moves."""
 
     def crossings(self, handed_bytes: Any) -> tuple[Any, Any]:
-        """Return time and energy of handing results from device to device, shape (results, from, to).
+        """Return time and energy of passing results between devices, shape (results, from, to).
 
-        A result goes through DRAM, at the bandwidth of the device that writes and of the one that reads, and
-        the latter is launched.
+        A result goes through DRAM at the bandwidths of the writing and the reading device; the reading device
+        is launched.
         """
         handed = np.asarray(handed_bytes)[:, None, None]
         time_s = handed * (self.byte_s[:, None] + self.byte_s[None, :]) + self.launch_s[None, None, :]
@@ -172,7 +172,7 @@ class ChainOnDevices:
                 self._refused.append(error)
 
     def costs(self, soc: Soc) -> BlockCosts:
-        """Return what each block costs where one device runs all of them; the first one holds the launch.
+        """Return the costs of each block where one device runs all; the first block holds the launch.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class ChainOnDevices:
         return costs_of_mapped(mapped, self._chain, soc)
 
     def problem(self, soc: Soc) -> ChainProblem:
-        """Return the chain to place, with what handing results costs; errors as `costs`."""
+        """Return the chain as a placement problem with the costs of passing results; errors as `costs`."""
         return self.costs(soc).problem(self._chain, self._devices)
 
 
@@ -201,7 +201,7 @@ def chain_problem(scenario: Scenario, chain: Chain, devices: Sequence[str]) -> C
 
 
 def costs_of_mapped(mapped: Mapping[str, Mapped | None], chain: Chain, soc: Soc) -> BlockCosts:
-    """Return what each block costs on devices that a network is mapped to; None: one cannot run it."""
+    """Return the costs of each block on the devices of a mapped network; None where one cannot run it."""
     shape = (len(chain.blocks), len(mapped))
     time_s, energy_j = np.full(shape, np.inf), np.full(shape, np.inf)
     launch_s = np.zeros(len(mapped))
@@ -220,8 +220,8 @@ def costs_of_mapped(mapped: Mapping[str, Mapped | None], chain: Chain, soc: Soc)
 def _on_one(mapped: Mapped, chain: Chain) -> tuple[Any, Any]:
     """Return time and energy of each block of a network that is mapped to one device.
 
-    Launches, also those of a device that runs what this one cannot, are of the block that needs them. Static
-    power of an array device goes with the time that it works, idle power of the package with all time.
+    A launch counts for the block that needs it, also on a device that runs what this one cannot. Static power
+    of an array device counts while it works, idle power of the package all the time.
     """
     number, regions = {block: i for i, block in enumerate(chain.blocks)}, mapped.graph.regions
     groups, results, arch = mapped.decisions.groups, mapped.results, mapped.arch

@@ -24,7 +24,7 @@ from npusim.studies.elasticity import Elasticity
 
 
 class Variant(Part):
-    """One technique stack beside the baseline."""
+    """One technique stack, compared with the baseline."""
 
     techniques: Techniques
     stack: str
@@ -89,7 +89,7 @@ class Untouched(Part):
 
 
 class Skipped(Part):
-    """A stack that cannot be applied to this network, or not run at a point."""
+    """A stack that this network does not allow, or that cannot run at a point."""
 
     techniques: str
     """The stack as asked for."""
@@ -100,7 +100,7 @@ class Skipped(Part):
 
 
 class Crossover(Part):
-    """Two stacks that change places along an axis."""
+    """Two stacks whose order of speed reverses along an axis."""
 
     axis: str
     """Path of the setting that changes."""
@@ -148,5 +148,5 @@ class WhatIf(RunConditions, OnMachine):
 
     @property
     def points(self) -> list[dict[str, str]]:
-        """The points, in order; one without settings where nothing was varied."""
+        """The points in order; one point without settings if nothing was varied."""
         return list({tuple(variant.at.items()): variant.at for variant in self.variants}.values())

@@ -24,7 +24,7 @@ Notes = Annotated[list[str], Field(description="What one should know before beli
 
 
 class RestsOn(Part):
-    """The one uncertain number that more than half of a time is made of."""
+    """The uncertain number that determines more than half of a time."""
 
     number: str
     """Its path in the data sheet."""

@@ -22,7 +22,7 @@ Engine = Callable[[Scenario], Estimate]
 
 
 class Elasticity(Part):
-    """What a little more of one resource gives."""
+    """Sensitivity of the time of an inference to one resource."""
 
     resource: str
     """What is changed, in words."""
@@ -55,13 +55,15 @@ _COUNTS = (("DSPs of a tile", "npu.dsp.per_tile"), ("DMA engines", "npu.dma.engi
 
 
 def elasticities(scenario: Scenario, engine: Engine) -> list[Elasticity]:
-    """Simulate the network with a little more of each resource, and return the most helpful first."""
-    before = _seconds(engine(scenario))
+    """Simulate the network with slightly more of each resource; return its gains, largest first."""
+    base_s = _seconds(engine(scenario))
     rows = []
-    for resource, setting, more, changed in _changes(scenario):
-        after = _seconds(engine(changed))
-        gain = 1.0 - after / before if before else 0.0
-        rows.append(Elasticity(resource=resource, setting=setting, more=more, seconds=after, gain=gain))
+    for resource, setting, increase, changed in _changes(scenario):
+        changed_s = _seconds(engine(changed))
+        gain = 1.0 - changed_s / base_s if base_s else 0.0
+        rows.append(
+            Elasticity(resource=resource, setting=setting, more=increase, seconds=changed_s, gain=gain)
+        )
     return sorted(rows, key=lambda row: (-row.elasticity, row.resource))
 
 

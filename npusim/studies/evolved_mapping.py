@@ -15,7 +15,7 @@ SearchMethod = Literal["nsga2", "random"]
 
 @dataclass(frozen=True)
 class Genes:
-    """What a search draws from: units of each block, and what placements cost."""
+    """Search space of placements: allowed units of each block, and the cost function."""
 
     allowed: Any
     """Which unit may run each block, bool array of shape (blocks, units)."""
@@ -26,7 +26,7 @@ class Genes:
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to search, and how."""
+    """How long to search, and with which parameters."""
 
     evaluations: int = 5000
     population: int = 200
@@ -77,13 +77,13 @@ def searched(genes: Genes, method: SearchMethod, budget: Budget, first: Any = No
 
 
 def _drawn(allowed: Any, count: int, random: np.random.Generator) -> Any:
-    """Draw placements at random, all units of a block alike."""
+    """Return random placements; all allowed units of a block are equally likely."""
     chance = allowed / allowed.sum(1, keepdims=True)
     return (random.random((count, len(allowed), 1)) > chance.cumsum(1)[None, :, :-1]).sum(2)
 
 
 def _children(allowed: Any, kept: Any, count: int, budget: Budget, random: np.random.Generator) -> Any:
-    """Return children of parents that won tournaments of two; survivors stand best first."""
+    """Return children of parents chosen by binary tournaments; survivors are sorted best first."""
     drawn = random.integers(0, len(kept), (2, 2 * count))
     parents = kept[drawn.min(0)].reshape(2, count, -1)
     blocks = kept.shape[1]
@@ -96,7 +96,7 @@ def _children(allowed: Any, kept: Any, count: int, budget: Budget, random: np.ra
 
 
 def _survivors(points: Any, values: Any, population: int) -> tuple[Any, Any]:
-    """Return the best of some placements, each once: by fronts, within a front by crowding distance."""
+    """Return the best distinct placements: by front, within a front by crowding distance."""
     points, first = np.unique(points, axis=0, return_index=True)
     values = values[first]
     good = np.isfinite(values).all(1)

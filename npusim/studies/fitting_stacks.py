@@ -58,14 +58,14 @@ def fitting_stacks(
 
 @dataclass
 class _Search:
-    """The greedy search; each stack is mapped once."""
+    """Greedy search for a technique stack; each stack is mapped once."""
 
     scenario: Scenario
     techniques: list[Technique]
     times: dict[str, float] = field(default_factory=dict)
 
     def result(self) -> FittingStacks:
-        """Return the baseline, techniques that gain on it alone, and the stacks up to the best."""
+        """Return the baseline, the techniques that gain on it alone, and the stacks up to the best one."""
         base = self._baseline()
         grown = [base]
         while (following := self._grown(grown[-1])) is not None:
@@ -113,7 +113,7 @@ class _Search:
         return best if self._gains(best, stack) else None
 
     def _left_out(self, base: Stack, chosen: list[Stack]) -> str:
-        """Return which techniques no stack has, by reason."""
+        """Return the techniques that are in no stack, by reason."""
         used = {name for stack in chosen for name in stack.names}
         reasons: dict[str, list[str]] = {}
         for name in (technique.name for technique in self.techniques if technique.name not in used):
@@ -126,7 +126,7 @@ class _Search:
 
 
 def _options(technique: Technique) -> Iterator[str]:
-    """Yield a technique as it is by default, then in its other forms."""
+    """Yield a technique in its default form, then in its other forms."""
     yield technique.name
     for key, info in technique.parameters.model_fields.items() if technique.forms is not None else ():
         if isinstance(info.default, Enum):
@@ -140,7 +140,7 @@ def _name(option: str) -> str:
 
 
 def _with(stack: Stack, *options: str) -> Stack | None:
-    """Return a stack with more techniques; None where it has one already or one excludes another."""
+    """Return a stack with more techniques; None where it has one of them or one excludes another."""
     names = set(map(_name, options))
     present = {*stack.names, *names}
     if names & set(stack.names) or any(present & set(get(name).excludes) for name in present):

@@ -129,7 +129,7 @@ _BEYOND = 1.001
 
 @dataclass(frozen=True)
 class Limits:
-    """What every placement has to keep."""
+    """Limits that every placement must keep."""
 
     latency_s: float | None = None
     energy_j: float | None = None
@@ -210,7 +210,7 @@ def map_front(
     granularity : {"block", "layer", "operator"}
     budget : Budget, optional
     tell : callable
-        Called with settings done, and in all.
+        Progress callback (settings done, settings in all).
 
     Raises
     ------
@@ -275,7 +275,7 @@ def map_front(
 
 
 def _chain(graph: Graph, method: str | None, granularity: Granularity) -> Chain | None:
-    """Return a network as a chain of blocks; None where it is none, or placed by finer units."""
+    """Return a network as a chain of blocks; None if it is no chain or is placed in finer units."""
     if granularity != "block":
         if method == "exact":
             raise NpusimError("exact fronts are of chains of blocks: --granularity block")
@@ -304,7 +304,7 @@ class _Study:
         return letters_of(self.problem.units)
 
     def exact(self, problems: Sequence[tuple[OperatingPoints, ChainProblem]]) -> list[PlacedChain]:
-        """Return the exact fronts under all combinations of operating points, one behind the other."""
+        """Return the exact front of each combination of operating points, one after the other."""
         placements: list[PlacedChain] = []
         refused: list[InfeasibleError] = []
         for points, problem in problems:
@@ -318,7 +318,7 @@ class _Study:
         return placements
 
     def searched(self, method: SearchMethod) -> tuple[list[PlacedChain], float | None]:
-        """Return what a search finds, and its hypervolume over that of the exact front if there is one."""
+        """Return the front of a search, and its hypervolume over that of the exact front if that is known."""
         problem, start, share = self.problem, None, None
 
         def within_limits(placements: Any) -> Any:
@@ -358,7 +358,7 @@ class _Study:
     def requested(
         self, mapping: str, problem: ChainProblem | PlacedUnits, points: OperatingPoints
     ) -> PlacedChain:
-        """Return the placement that the user wrote, under operating points."""
+        """Return the placement that the user gave, at some operating points."""
         blocks, units = self.problem.blocks, self.problem.units
         placement = placement_of(blocks, units, mapping.split("/"), "--mapping")
         if not np.isfinite(self.problem.evaluate(placement[None])[0, 0]):
@@ -377,7 +377,7 @@ class _Study:
 
 
 def devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the devices named, by name or kind, in the order of the data sheet; all for None."""
+    """Return the named devices (names or kinds) in the order of the data sheet; all devices for None."""
     present = (*soc.array_devices, *soc.hosts)
     if devices is None:
         return present
@@ -391,7 +391,7 @@ def devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def combinations_of(soc: Soc, devices: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield every combination of operating points of the devices and of DRAM, that of the data sheet too."""
+    """Yield each combination of operating points of devices and DRAM, the data sheet's included."""
     owners: dict[str, Any] = {**{name: soc.device(name) for name in devices}, "dram": soc.dram}
     choices: list[list[dict[str, str]]] = []
     for name, owner in owners.items():
@@ -421,7 +421,7 @@ def _is_set(owner: Any, point: Any) -> bool:
 
 
 def fitness(latency_s: Any, energy_j: Any, alone: Any, exponents: tuple[float, float]) -> Any:
-    """Return the product of energy and latency over those of the best device alone (MaGNAS, Eq. 13).
+    """Return energy times latency, relative to the best device alone (MaGNAS, Eq. 13).
 
     Parameters
     ----------
@@ -438,7 +438,7 @@ def fitness(latency_s: Any, energy_j: Any, alone: Any, exponents: tuple[float, f
 
 
 def _values(rows: Sequence[PlacedChain | AloneOn]) -> Any:
-    """Return latency (s) and energy (J) of rows, shape (rows, 2)."""
+    """Return latency (s) and energy (J) of document rows, shape (rows, 2)."""
     return np.array([(row.latency_s, row.energy_j) for row in rows]).reshape(-1, 2)
 
 

@@ -27,7 +27,7 @@ _HALVINGS = 6
 
 
 def _stack_at(point: Point, stack: str) -> str:
-    """Return what a stack is at a point: in 8 bits, with the technique that quantises."""
+    """Return the stack at a point; if the point asks for 8 bits, with the technique that quantises."""
     parsed = parse(stack)
     quantising = technique_with(precision=DType.INT8).name
     if point.get(_PRECISION) != _INT8 or quantising in parsed.names:
@@ -52,11 +52,11 @@ class _Search:
         return self.loaded[key]
 
     def times_at(self, point: Point) -> dict[str, float]:
-        """Return the known times of a point, to be filled."""
+        """Return the cache of stack times at a point."""
         return self.times.setdefault(tuple(point.items()), {})
 
     def lead(self, point: Point, a: str, b: str) -> float | None:
-        """Return by how much `a` is faster (logarithm of the ratio), 0 for a tie; None: one cannot run."""
+        """Return log(time of b / time of a): above 0 if `a` is faster, 0 for a tie; None: one cannot run."""
         times = self.times_at(point)
         for stack in {a, b} - set(times):
             times[stack] = interval_s(self.at(point), _stack_at(point, stack))
@@ -127,7 +127,7 @@ def whatif_over(
 
 
 def _notes(scenario: Scenario, results: Sequence[WhatIf], over: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return what hides an axis, and the notes of all points; figures show what holds at one point only."""
+    """Return notes on settings that hide an axis, and the notes that hold at all points."""
     notes = []
     if "npu.tiles" in over and isinstance(scenario.tiles, int):
         fixed = f"--tiles {scenario.tiles} fixes the tiles in use at every point"
@@ -140,7 +140,7 @@ def _notes(scenario: Scenario, results: Sequence[WhatIf], over: Mapping[str, Seq
 
 
 def _crossovers(search: _Search, stacks: Sequence[str], over: Mapping[str, Sequence[str]]) -> list[Crossover]:
-    """Find where two stacks change places between neighbouring values of an axis."""
+    """Return where the order of two stacks reverses between neighbouring values of an axis."""
     crossings = []
     for axis, values in over.items():
         others = {path: texts for path, texts in over.items() if path != axis}
@@ -153,7 +153,7 @@ def _crossovers(search: _Search, stacks: Sequence[str], over: Mapping[str, Seque
 
 
 def _changes(search: _Search, axis: str, points: Sequence[Point], a: str, b: str) -> list[Crossover]:
-    """Return where two stacks change places along points that differ in one setting."""
+    """Return where the order of two stacks reverses along points that differ in one setting."""
     crossings = []
     before: tuple[Point, float] | None = None
     for point in points:
@@ -190,7 +190,7 @@ def _bisected(search: _Search, axis: str, left: Point, right: Point, first: str,
 
 
 def _number(search: _Search, axis: str, point: Point) -> tuple[float, str, bool] | None:
-    """Return a value as number and unit, and whether it must be whole; None where it is none."""
+    """Return (number, unit, whether it must be whole) of an axis value; None if it is no number."""
     split = split_number(point[axis])
     present = valid_paths(search.at(point).machine).get(axis)
     if split is None or unit_factor(split[1], getattr(present, "unit", "")) is None:
@@ -200,7 +200,7 @@ def _number(search: _Search, axis: str, point: Point) -> tuple[float, str, bool]
 
 
 def _conclusion(variants: Sequence[Variant], crossings: Sequence[Crossover], points: Sequence[Point]) -> str:
-    """Say which stack is fastest at how many points, and whether the order changes at all."""
+    """Return a sentence: the fastest stack, at how many points, and whether the order changes."""
     wins: dict[str, list[Variant]] = {}
     for point in points:
         best = max((v for v in variants if v.at == point), key=lambda v: v.throughput_per_s)

@@ -23,7 +23,7 @@ _NO_TIME = frozenset({"power", "energy_factors", "voltage"})
 
 @dataclass(frozen=True, slots=True)
 class Uncertain:
-    """A number of the data sheet that is not known exactly."""
+    """A number of the data sheet with an uncertainty."""
 
     path: tuple[str, ...]
     """Fields that lead to it from the SoC."""
@@ -46,7 +46,7 @@ class Uncertain:
 
 
 def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str, str]] = frozenset()) -> list[Uncertain]:
-    """Return the numbers of a SoC that bear on time and state an uncertainty.
+    """Return the numbers of a SoC that affect time and state an uncertainty.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def sampled(soc: Soc, numbers: Sequence[Uncertain], normals: Sequence[float]) ->
 
 
 def moved(soc: Soc, values: Mapping[tuple[str, ...], float]) -> Soc:
-    """Return the SoC with other values at some paths (fields from the SoC on); nothing is validated again."""
+    """Return the SoC with new values at some paths of fields; nothing is validated again."""
     tree: dict[str, Any] = {}
     for path, value in values.items():
         branch = tree
@@ -111,7 +111,7 @@ def moved(soc: Soc, values: Mapping[tuple[str, ...], float]) -> Soc:
 
 
 def number_at(soc: Soc, path: Sequence[str]) -> Any:
-    """Return what stands at a path of fields."""
+    """Return the value at a path of fields."""
     value: Any = soc
     for step in path:
         value = value[step] if isinstance(value, Mapping) else getattr(value, step)
@@ -119,7 +119,7 @@ def number_at(soc: Soc, path: Sequence[str]) -> Any:
 
 
 class _Whole(dict[str, Any]):
-    """A mapping that replaces what was there."""
+    """A mapping that replaces the previous mapping as a whole."""
 
 
 def _replaced(value: Any, tree: Any) -> Any:
@@ -133,7 +133,7 @@ def _replaced(value: Any, tree: Any) -> Any:
 
 
 def with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tuple[str, str, str]]]:
-    """Write the library's DSP kernels that are used into the SoC, so that they can be moved too."""
+    """Copy the DSP kernels in use from the library into the SoC, so that they can be varied too."""
     used: set[tuple[str, str, str]] = set()
     for mapped in groups:
         for group in mapped.decisions.groups:
@@ -176,7 +176,7 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
 
 
 def lowered_on(mapped: Mapped, machine: Soc) -> Any:
-    """Return the operator table of a mapped graph, with entries that depend on the machine computed again."""
+    """Return the operator table of a mapped graph, with machine-dependent columns computed for `machine`."""
     groups = mapped.decisions.groups
     hosts = {group.device for group in groups if group.unit.is_host}
     if any(host_facts(machine.hosts[name]) != host_facts(mapped.soc.hosts[name]) for name in hosts):

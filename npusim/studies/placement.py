@@ -156,7 +156,7 @@ def _splits(
 ) -> tuple[tuple[_Nodes, ...], Split, list[_Nodes]]:
     """Return units, their best split, and placements of nodes worth mapping in full.
 
-    Placements of coarser units are among these: so a finer granularity is never worse.
+    These include placements of coarser units, so a finer granularity is never worse.
     """
     coarser = GRANULARITIES[GRANULARITIES.index(granularity) :]
     units = list(dict.fromkeys(units_of(graph, problem, size) for size in coarser))
@@ -170,10 +170,10 @@ def _splits(
 
 
 def _profiled(problem: Problem, soc: Soc, profiles: Sequence[Profile]) -> tuple[Problem, list[Profiled]]:
-    """Return the problem with measured times where they exist.
+    """Return the problem with measured times in place of the model's, and a row per profile.
 
-    A time of several operators in several groups is shared out by the model's times of the groups. A group
-    takes what was measured of any of its operators: the others are fused into them.
+    A measured time of operators in several groups is divided in proportion to the groups' modelled times. A
+    group takes the measured time of any of its operators, because the others are fused into it.
     """
     group_of = {name: i for i, members in enumerate(problem.members) for name in members}
     time_s, rows = problem.time_s.copy(), []
@@ -217,7 +217,7 @@ def _best(
     alone: Sequence[Mapped | None],
     minimise: Objective,
 ) -> tuple[_Nodes, Mapped]:
-    """Map the best placements in full, and return the best of them and of each device alone."""
+    """Map the given placements in full; return the best of them and of each device alone."""
     candidates: list[tuple[_Nodes, Mapped]] = []
     for placement in tried:
         graph = placed(scenario.graph, problem, placement)
@@ -255,14 +255,14 @@ def _groups(graph: Graph, problem: Problem, placement: _Nodes, modelled: Problem
 
 @dataclass(frozen=True, slots=True)
 class _Costs:
-    """Figures of placements by the costs of a problem alone."""
+    """Figures of placements, computed from the costs of a problem without mapping."""
 
     problem: Problem
     latency: Terms
     energy: Terms
 
     def totals(self, loads: Any) -> dict[str, Any]:
-        """Return latency, throughput and energy of a placement's loads; None where it is infeasible."""
+        """Return latency, throughput and energy of a placement's loads; None if it is infeasible."""
         interval_s = objective_of_loads(self.latency, loads)
         if not interval_s < inf:
             return dict(_NOWHERE)

@@ -36,7 +36,7 @@ class PlacedGroup(Part):
 
 
 class Alone(Part):
-    """All of the network on one device."""
+    """The whole network on one device."""
 
     device: str
     """The device."""

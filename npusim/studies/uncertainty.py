@@ -57,14 +57,14 @@ class Draws:
         return _quantiles(self.interval_s[over] / self.interval_s[i])
 
     def sources(self, i: int, over: int) -> dict[str, float]:
-        """Return which numbers that speed-up is uncertain by: the share of its variance, the largest first.
+        """Return the numbers that make a speed-up uncertain: their share of its variance, largest first.
 
         Shares are squared correlations of the speed-up's logarithm; at most three, none below 5 %.
         """
         return self._shares(np.log(self.interval_s[over] / self.interval_s[i]))
 
     def latency_sources(self, i: int) -> dict[str, float]:
-        """Return which numbers a graph's latency is uncertain by, as `sources` does."""
+        """Return the numbers that make a graph's latency uncertain, as `sources` does."""
         return self._shares(np.log(self.latency_s[i]))
 
     def _shares(self, values: Any) -> dict[str, float]:
@@ -103,17 +103,17 @@ def with_interval(estimate: Estimate, mapped: Mapped) -> Estimate:
 
 
 def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Draws:
-    """Evaluate mapped graphs on machines that the data sheet would allow too.
+    """Evaluate mapped graphs on machines that the uncertainties of the data sheet allow.
 
     Each number with an uncertainty (a relative standard deviation) is drawn log-normally around its value,
-    clipped to what its kind allows. The draws are a Latin hypercube, the same for all graphs, so that what
-    two stacks share cancels in their ratio. Decisions (fusion, residency, placement) stay as mapped; the
+    clipped to what its kind allows. The draws are a Latin hypercube, the same for all graphs, so that shared
+    errors of two stacks cancel in their ratio. Decisions (fusion, residency, placement) stay as mapped; the
     tiling is searched again.
 
     If the data sheet was fitted to measurements (`Soc.calibration`), fitted numbers are drawn with the
-    correlations of the fit, and each type of operator errs by a factor of its own, as wide as the errors on
-    operators held out of the fit. Otherwise numbers are drawn independently, so an interval is rather too
-    wide than too narrow, and the errors of the equations are not in it.
+    correlations of the fit. Each type of operator then errs by a factor of its own, as wide as the errors on
+    operators held out of the fit. Otherwise numbers are drawn independently: an interval is too wide rather
+    than too narrow, and it excludes the errors of the equations.
     """
     soc, used = with_library(mapped[0].soc, mapped)
     numbers, shares = uncertain_numbers(soc, used), np.zeros((len(mapped), 0))
@@ -143,10 +143,10 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
 
 
 def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
-    """Return the uncertain number that carries more than half of the latency of the i-th graph drawn.
+    """Return the uncertain number that carries more than half of the latency of the i-th drawn graph.
 
-    Each number that its interval comes from is raised by itself, and the graph evaluated again. None where no
-    number does, or where the one that does is well known.
+    Each number that the interval depends on is raised alone, and the graph evaluated again. None where no
+    number carries as much, or where that number is well known.
     """
     soc, _ = with_library(mapped.soc, [mapped])
     numbers = {number.name: number for number in draws.numbers if number.path[0] != EQUATIONS}
@@ -168,10 +168,10 @@ def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
 
 
 def _model_errors(calibration: Calibration, mapped: Sequence[Mapped]) -> tuple[list[Uncertain], Any]:
-    """Return the model error by type of operator, and each graph's time share of it (graphs, types).
+    """Return the model error of each operator type, and each graph's share of time in it (graphs, types).
 
-    Operators of one type err together, different types independently: what the equation of a type leaves out
-    is left out wherever it is used.
+    Operators of one type err together, types independently: what the equation of a type omits is missing
+    wherever it is used.
     """
     shares: list[dict[str, float]] = []
     for graph in mapped:
@@ -190,7 +190,7 @@ def _model_errors(calibration: Calibration, mapped: Sequence[Mapped]) -> tuple[l
 
 
 def _correlate(normals: Any, numbers: Sequence[Uncertain], calibration: Calibration) -> None:
-    """Let the deviates of numbers that were fitted together go together, in place."""
+    """Correlate in place the deviates of numbers that were fitted together."""
     place = {number.name: i for i, number in enumerate(numbers)}
     there = [k for k, name in enumerate(calibration.parameters) if name in place]
     if len(there) < 2:

@@ -76,7 +76,7 @@ def whatif(
 def compared(
     scenario: Scenario, stacks: Sequence[str], *, samples: int, seed: int, alone: bool = False
 ) -> tuple[WhatIf, Draws | None]:
-    """Return a comparison without what more of the machine saves, and what was drawn: a row a variant."""
+    """Return a comparison of stacks without sensitivities, and the draws: one row per variant or device."""
     scenario.load()
     mapped, skipped = _mapped(scenario, stacks)
     hosts = {} if alone else _on_devices(scenario)
@@ -108,7 +108,7 @@ def compared(
 
 
 def _mapped(scenario: Scenario, stacks: Sequence[str]) -> tuple[list[Mapped], list[Skipped]]:
-    """Map the network under each stack; return those that cannot be, too, and raise where none can."""
+    """Map the network under each stack; return mapped graphs and skipped stacks, or raise if all fail."""
     mapped: list[Mapped] = []
     skipped: list[Skipped] = []
     too_large: InfeasibleError | None = None
@@ -135,7 +135,7 @@ def _on_devices(scenario: Scenario) -> dict[str, Mapped]:
 
 
 def _rate_in_flight(scenario: Scenario) -> float | None:
-    """Return the inferences per second by the throughput hint; None where several are in flight anyway."""
+    """Return the inferences per second under the throughput hint; None where it changes nothing."""
     if scenario.run.requests > 1 or scenario.requests is not None:
         return None
     several = scenario.with_(hint="throughput")
@@ -145,7 +145,7 @@ def _rate_in_flight(scenario: Scenario) -> float | None:
 
 
 def step_from(stacks: Sequence[str], i: int) -> int | None:
-    """Return the earlier stack that the i-th extends: its largest part, without what is last."""
+    """Return the earlier stack that the i-th extends: the largest subset, without its last techniques."""
     order = {str(step): place for place, step in enumerate(parse(stacks[i]))}
     parts = [set(map(str, parse(stack))) for stack in stacks[:i]]
     ranks = [
@@ -239,7 +239,7 @@ def _rate(row: Variant | Untouched) -> float:
 
 
 def _is_what_if(v: Variant) -> bool:
-    """Return whether nobody offers a technique of a stack today, or not on a host that runs it."""
+    """Return whether a technique of a stack is not available today on the device that runs it."""
     on_host = not v.bound.startswith("npu")
     return any(get(name).what_if or (on_host and get(name).host_note) for name in _names(v.techniques))
 
@@ -249,7 +249,7 @@ def _gain(v: Variant) -> str:
 
 
 def _advice_of(tried: Sequence[Elasticity], in_flight: float | None, rate: float) -> str:
-    """Say what more of each resource saves; `in_flight` is the rate with several requests in flight."""
+    """Return a sentence on the time that more of each resource saves, and on several requests in flight."""
     helpful = [e for e in tried[:_MOST_NAMED] if e.gain >= _LEAST_SAVING]
     savings = [f"{e.more:.0%} {_more(e.resource)} saves {e.gain:.1%}" for e in helpful]
     if in_flight is not None and in_flight > (1.0 + _LEAST_SAVING) * rate:
@@ -287,7 +287,7 @@ def _notes_of(
 
 
 def _single_numbers(variants: Sequence[Variant], devices: Sequence[Untouched]) -> list[str]:
-    """Return which times one uncertain number carries more than half of, a sentence for each number."""
+    """Return a sentence per uncertain number that carries more than half of some time."""
     shown = [d for d in devices if d.device != "npu" or NONE not in {v.techniques for v in variants}]
     rows = [(f"{NONE} on the {d.device.upper()}", d.rests_on) for d in shown]
     rows += [(v.techniques, v.rests_on) for v in variants]
@@ -303,7 +303,7 @@ def _single_numbers(variants: Sequence[Variant], devices: Sequence[Untouched]) -
 
 
 def _triangle_against_zvc(scenario: Scenario, e: Estimate, triangle: str) -> str:
-    """Compare the two ways to store the aggregation matrix, and say what the hardware can use of them."""
+    """Return a sentence on the two ways to store the aggregation matrix, and the hardware's limits."""
     norms = apply(scenario.baseline, e.techniques).with_role(Role.NORM)
     norm, soc = next(t for t in norms if t.storage is Storage.TRIANGLE), scenario.machine
     packed = stored_bytes(norm.elements, norm.dtype, Storage.ZVC, norm.density, norm.shape[-1])
@@ -325,7 +325,7 @@ def _triangle_against_zvc(scenario: Scenario, e: Estimate, triangle: str) -> str
 
 
 def _uncertain_gains(variants: Sequence[Variant]) -> list[str]:
-    """Say which number of the data sheet the gain of each what-if is most uncertain by."""
+    """Return a sentence per what-if: its gain, and the number that makes the gain most uncertain."""
     lines = []
     for technique in [name for name in technique_names() if get(name).what_if]:
         for v in variants:

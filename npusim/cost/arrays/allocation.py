@@ -101,7 +101,7 @@ def new_allocation() -> Allocation:
 
 @compiled
 def _fill_steps(order: NestOrder, level: int, count: int, is_whole: bool, steps: Floats) -> None:
-    """Write the steps of an instance of a level: of the `count` innermost factors and its lanes."""
+    """Write the steps of each loop in one instance of a level: its `count` innermost factors, its lanes."""
     steps[:] = 1.0
     for i in range(count):
         steps[order.loops[i]] *= order.factors[i]
@@ -110,7 +110,7 @@ def _fill_steps(order: NestOrder, level: int, count: int, is_whole: bool, steps:
 
 @compiled
 def _has_sums_left(order: NestOrder, level: int, first: int) -> bool:
-    """Whether factors from `first` on, or lanes outside a level, still add to outputs."""
+    """Return whether outputs in a level are partial sums: factors from `first` on or lanes outside add."""
     machine = order.machine
     for i in range(first, order.loops.shape[0]):
         if is_irrelevant(OUTPUTS, order.loops[i]):
@@ -126,7 +126,7 @@ def _has_sums_left(order: NestOrder, level: int, first: int) -> bool:
 
 @compiled
 def allocate(order: NestOrder, work: Allocation) -> bool:
-    """Cut one order at every level; return False where not even the lanes fit."""
+    """Divide the factors of one order among the levels; return False where not even the lanes fit."""
     machine = order.machine
     work.held[:] = 0
     work.place[:] = 0
@@ -153,29 +153,29 @@ def allocate(order: NestOrder, work: Allocation) -> bool:
 
 @compiled
 def _list_choices(order: NestOrder, level: int, operand: int, work: Allocation) -> bool:
-    """List how much of an operand a level could hold; return False where not even its lanes fit."""
+    """List how many factors of an operand a level can hold; return False where not even its lanes fit."""
     machine, loops, factors, steps = order.machine, order.loops, order.factors, work.steps
     count, first = loops.shape[0], work.held[operand]
     bits = order.nest.bits[operand]
     if operand == OUTPUTS and _has_sums_left(order, level, first):
         bits = order.nest.bits[OPERAND_COUNT]
     _fill_steps(order, level, count, False, steps)
-    whole = operand_elements(order.nest, operand, steps) * bits
-    left = 1.0
+    whole_bits = operand_elements(order.nest, operand, steps) * bits
+    transfers_left = 1.0
     for i in range(first, count):
-        left *= factors[i]
+        transfers_left *= factors[i]
     choices = 0
     _fill_steps(order, level, first, False, steps)
     for held in range(first, count + 1):
         if held > first:
             steps[loops[held - 1]] *= factors[held - 1]
-            left /= factors[held - 1]
+            transfers_left /= factors[held - 1]
         size = operand_elements(order.nest, operand, steps) * bits
-        if held < count and size < whole:
+        if held < count and size < whole_bits:
             size *= machine.level_copies[level]
         if size > machine.level_bits[level]:
             break
-        work.choice_bits[operand, choices], work.choice_moved[operand, choices] = size, left * size
+        work.choice_bits[operand, choices], work.choice_moved[operand, choices] = size, transfers_left * size
         choices += 1
     work.choices[operand] = choices
     return bool(choices > 0)
@@ -183,15 +183,15 @@ def _list_choices(order: NestOrder, level: int, operand: int, work: Allocation) 
 
 @compiled
 def _choose(capacity: float, work: Allocation) -> bool:
-    """Choose the combination that fits and leaves the fewest bits to move; return False where none fits."""
+    """Choose the factors of all operands that fit with the fewest bits to move; False where none fit."""
     least, best = np.inf, -1
     second, third = work.choices[1], work.choices[2]
-    for way in range(work.choices[0] * second * third):
-        a, b, c = way // (second * third), way // third % second, way % third
+    for combination in range(work.choices[0] * second * third):
+        a, b, c = combination // (second * third), combination // third % second, combination % third
         bits = work.choice_bits[0, a] + work.choice_bits[1, b] + work.choice_bits[2, c]
         moved = work.choice_moved[0, a] + work.choice_moved[1, b] + work.choice_moved[2, c]
         if bits <= capacity and moved <= least:
-            least, best = moved, way
+            least, best = moved, combination
     if best < 0:
         return False
     work.held[0] += best // (second * third)
@@ -202,7 +202,7 @@ def _choose(capacity: float, work: Allocation) -> bool:
 
 @compiled
 def _keep_what_stays(order: NestOrder, work: Allocation) -> None:
-    """Have each level keep an operand during loops that do not index it."""
+    """Extend what each level holds of an operand over the next loops that do not index it."""
     loops, depth = order.loops, order.unrolling.depth
     for operand in range(OPERAND_COUNT):
         for place in range(depth[operand] - 1):
@@ -216,14 +216,14 @@ def _keep_what_stays(order: NestOrder, work: Allocation) -> None:
 
 @compiled
 def fill_links(order: NestOrder, work: Allocation) -> None:
-    """Fill in the transfers of an order that has been allocated."""
+    """Fill in the transfers between levels of an allocated order: elements, bits and period."""
     unrolling = order.unrolling
     for operand in range(OPERAND_COUNT):
         for place in range(unrolling.depth[operand]):
-            inside = 0 if place == 0 else work.cuts[operand, place - 1]
+            held_below = 0 if place == 0 else work.cuts[operand, place - 1]
             work.bits[operand, place] = order.nest.bits[operand]
             work.is_returned[operand, place] = 0.0
-            if operand == OUTPUTS and _has_sums_left(order, unrolling.chain[operand, place], inside):
+            if operand == OUTPUTS and _has_sums_left(order, unrolling.chain[operand, place], held_below):
                 work.bits[operand, place] = order.nest.bits[OPERAND_COUNT]
                 work.is_returned[operand, place] = 1.0
             if place == 0:
@@ -232,11 +232,11 @@ def fill_links(order: NestOrder, work: Allocation) -> None:
                 continue
             below = unrolling.chain[operand, place - 1]
             for is_whole in range(2):
-                _fill_steps(order, below, inside, is_whole == 1, work.steps)
+                _fill_steps(order, below, held_below, is_whole == 1, work.steps)
                 elements = operand_elements(order.nest, operand, work.steps)
                 work.below[is_whole, operand, place] = max(1.0, elements)
             period = 1.0
-            for i in range(inside):
+            for i in range(held_below):
                 period *= order.factors[i]
             work.period[operand, place] = period
             _fill_exchange(order, operand, place, work)
@@ -244,7 +244,7 @@ def fill_links(order: NestOrder, work: Allocation) -> None:
 
 @compiled
 def _steps_of_one_element(order: NestOrder, operand: int, work: Allocation) -> float:
-    """Steps for which a PE uses one weight or input; 1 where folds are serial, and for sums."""
+    """Return the steps for which a PE uses one weight or input; 1 for sums and for serial folds."""
     stays, loops = int(order.machine.stationary), order.loops
     if operand == OUTPUTS or stays == NONE_STAYS:
         return 1.0
@@ -259,25 +259,25 @@ def _steps_of_one_element(order: NestOrder, operand: int, work: Allocation) -> f
 
 @compiled
 def _fill_exchange(order: NestOrder, operand: int, place: int, work: Allocation) -> None:
-    """Fill in how the level below exchanges its content while it works."""
+    """Fill in the bits of the level below that are in use while it exchanges its content, and its steps."""
     first, last = 0 if place == 1 else work.cuts[operand, place - 2], work.cuts[operand, place - 1] - 1
-    indexed = stays = 1.0
+    indexed = unchanged = 1.0
     i = last
     while i >= first and is_index(operand, order.loops[i]):
         indexed *= order.factors[i]
         i -= 1
     i = last
     while i >= first and is_irrelevant(operand, order.loops[i]):
-        stays *= order.factors[i]
+        unchanged *= order.factors[i]
         i -= 1
     bits = work.below[0, operand, place] * work.bits[operand, place]
     work.used_bits[operand, place - 1] = np.floor(bits / indexed)
-    work.stays[operand, place - 1] = stays
+    work.stays[operand, place - 1] = unchanged
 
 
 @compiled
 def _billed(bits: float, least: float) -> float:
-    """Bits of an access: whole parts of a word."""
+    """Return the bits of an access, rounded up to whole parts of a word."""
     return float(np.ceil(bits / least - 1e-9) * least)
 
 
@@ -310,7 +310,7 @@ def fill_traffic(order: NestOrder, steps: float, work: Allocation) -> None:
 
 @compiled
 def energy_j(order: NestOrder, work: Allocation) -> float:
-    """Return the energy of an order (J): multiply-accumulates and accesses to all levels."""
+    """Return the energy of an order (J): multiply-accumulates, and accesses to all levels."""
     machine, unrolling = order.machine, order.unrolling
     total = machine.mac_j * multiply_accumulates(order.nest)
     for operand in range(OPERAND_COUNT):

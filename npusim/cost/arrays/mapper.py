@@ -116,7 +116,7 @@ def loop_factors(steps: Floats, most: int) -> tuple[Ints, Floats]:
 
 @compiled
 def _merge(of: Floats, counts: Ints) -> None:
-    """Merge the two smallest factors of the loop that has most."""
+    """Merge the two smallest factors of the loop that has the most factors."""
     longest = _TURNS[0]
     for loop in _TURNS:
         if counts[loop] > counts[longest]:
@@ -135,7 +135,7 @@ def _merge(of: Floats, counts: Ints) -> None:
 
 @compiled
 def next_order(loops: Ints, factors: Floats) -> bool:
-    """Rearrange factors to the next distinct order; False after the last, which is a descending one."""
+    """Permute factors in place to the next distinct order; return False after the last one."""
     last = loops.shape[0] - 1
     place = last - 1
     while place >= 0 and not _is_before(loops, factors, place, place + 1):
@@ -166,7 +166,7 @@ def _swap(loops: Ints, factors: Floats, a: int, b: int) -> None:
 
 @compiled
 def _is_allowed(machine: ArrayRecord, loops: Ints) -> bool:
-    """Whether a dataflow allows an order: a stationary operand has its irrelevant loops innermost."""
+    """Return whether a dataflow allows an order: loops irrelevant to a stationary operand are innermost."""
     place, count, inner = 0, loops.shape[0], 0
     for loop in range(LOOP_COUNT):
         if machine.inner[loop] > 0.0:
@@ -220,7 +220,7 @@ class ArrayMapping(NamedTuple):
 
 @compiled
 def _cost_order(order: NestOrder, outside: int, work: Allocation, moves: Transfers) -> OrderCost:
-    """Allocate one order and return its cost, of infinite cycles where it does not fit or is not allowed.
+    """Allocate one order and return its cost, of infinite cycles where it is impossible.
 
     Transfers of the outermost `outside` levels (0, or 1: DRAM) take no time.
     """
@@ -245,7 +245,7 @@ def _cost_order(order: NestOrder, outside: int, work: Allocation, moves: Transfe
 def mapped_order(
     machine: ArrayRecord, nest: LoopNest, loops: Ints, factors: Floats, tried: int
 ) -> ArrayMapping:
-    """Return the cost and the traffic of one order."""
+    """Return the cost and traffic of one order of the loops; `tried` is copied to the result."""
     unrolling, work = unroll(machine, nest), new_allocation()
     cost = _cost_order(NestOrder(machine, nest, unrolling, loops, factors), 0, work, new_transfers())
     billed_bits, dram_bits = work.billed_bits, np.zeros(4)
@@ -280,10 +280,10 @@ _KEY, _PLACES = 15, 256
 
 
 class KnownTiles(NamedTuple):
-    """Costs of the shares of tiles so far: rows of a table often differ in residency alone.
+    """Cache of `array_tile`: rows of a table often differ in residency alone.
 
-    Numbers that a cost depends on, shape (places, _KEY); cycles and bytes, shape (places, 2); number of
-    places used, shape (1,).
+    Fields: numbers that a cost depends on, shape (places, _KEY); cycles and bytes, shape (places, 2); number
+    of places in use, shape (1,).
     """
 
     keys: Floats
@@ -315,7 +315,7 @@ def lanes_along(arch: ArchRecord, loop: int, steps: float) -> float:
 
 @compiled_making_arrays
 def _tile_nest(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> LoopNest:
-    """Return a share of one product or image as a nest (`npusim.cost.tiling.tile_share`)."""
+    """Return the loop nest of one tile's rows and channels (`npusim.cost.tiling.tile_share`)."""
     sizes = np.ones(LOOP_COUNT)
     if op.dpu_operation == _MATMUL:
         sizes[BATCH], sizes[OUTPUT_CHANNELS], sizes[INPUT_CHANNELS] = rows, channels, op.in_c
@@ -332,7 +332,7 @@ def _tile_nest(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> 
 
 @compiled
 def _format_cost(arch: ArchRecord, op: OpRecord) -> float:
-    """Cycles of a multiply-accumulate in the format of the operands over cycles in the fastest format."""
+    """Return the cycles of a multiply-accumulate in the operands' format, relative to the fastest format."""
     fastest, item = 0.0, 0.5
     for form in range(4):
         fastest = max(fastest, arch.dpu_mac_bytes_per_cycle[form] / item)
@@ -342,7 +342,7 @@ def _format_cost(arch: ArchRecord, op: OpRecord) -> float:
 
 @compiled_always
 def array_tile(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> tuple[float, float]:
-    """Return (cycles, bytes through SRAM) of a share of one product or image."""
+    """Return (cycles, bytes through SRAM) of one tile's rows and channels of a product or image."""
     machine, nest = arch.array, _tile_nest(arch, op, rows, channels)
     unrolling, work, moves = unroll(machine, nest), new_allocation(), new_transfers()
     loops, factors = loop_factors(unrolling.steps, MOST_FACTORS if machine.is_deep > 0.0 else 1)
@@ -362,7 +362,7 @@ def array_tile(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> 
 
 @compiled_making_arrays
 def no_known_tiles(arrays: Any) -> KnownTiles:
-    """Return empty storage for costs of shares, of no places where all devices are grids."""
+    """Return an empty cache of tile costs; it has no places where all devices are grids."""
     places = 0
     for d in range(arrays.shape[0]):
         if has_array(arrays[d]):
@@ -374,7 +374,7 @@ def no_known_tiles(arrays: Any) -> KnownTiles:
 def known_tile(
     arch: ArchRecord, op: OpRecord, rows: float, channels: float, known: KnownTiles
 ) -> tuple[float, float]:
-    """Return the result of `array_tile`, computed once for equal shares."""
+    """Return the result of `array_tile`, from the cache where equal numbers were costed before."""
     key, count = np.empty(_KEY), known.used[0]
     key[0], key[1], key[2], key[3], key[4] = op.device, op.dpu_operation, rows, channels, op.in_c
     key[5], key[6], key[7], key[8], key[9] = op.out_w, op.in_w, op.in_h, op.kernel_w, op.kernel_h

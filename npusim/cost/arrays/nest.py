@@ -67,13 +67,13 @@ class LoopNest(NamedTuple):
 
 @compiled
 def is_irrelevant(operand: int, loop: int) -> bool:
-    """Whether an operand stays the same while a loop runs."""
+    """Return whether an operand stays the same while a loop runs."""
     return bool(_CONCERNS[operand, loop] == _NO)
 
 
 @compiled
 def is_index(operand: int, loop: int) -> bool:
-    """Whether every step of a loop has elements of the operand that no other step has."""
+    """Return whether each step of a loop reads elements of the operand that no other step reads."""
     return bool(_CONCERNS[operand, loop] == _YES)
 
 
@@ -85,7 +85,7 @@ def window_positions(outputs: float, taps: float, stride: float, positions: floa
 
 @compiled
 def operand_elements(nest: LoopNest, operand: int, steps: Floats) -> float:
-    """Return the elements of an operand in a part of the nest with so many steps of each loop."""
+    """Return the elements of an operand in a part of the nest, given its steps of each loop."""
     product = 1.0
     for loop in range(LOOP_COUNT):
         if _CONCERNS[operand, loop] == _YES:
@@ -126,9 +126,9 @@ class ArrayRecord:
     inner: Annotated[Vector, len(LOOPS), ""]
     """1 for loops that run inside all others."""
     is_systolic: Number
-    """1 where operands are handed on from PE to PE."""
+    """1 where operands pass from PE to PE."""
     is_serial: Number
-    """1 where the array fills anew for each fold."""
+    """1 where the array fills again for each fold."""
     is_of_grid: Number
     """1 where the first two axes are those of an NPU's grid."""
     is_deep: Number
@@ -148,7 +148,7 @@ class ArrayRecord:
     level_words: Annotated[Vector, LEVELS, ""]
     """Words that a port moves side by side, each for another operand if need be: banks, ports of one word."""
     level_copies: Annotated[Vector, LEVELS, ""]
-    """Copies that a level keeps of what is not all of a tensor: 2 where it is double-buffered."""
+    """Copies that a level keeps of a part of a tensor: 2 where it is double-buffered."""
     level_width_bits: _Levels
     """Bits that a port moves in a cycle."""
     level_least_bits: _Levels
@@ -220,9 +220,9 @@ def array_record(array: MacArray, dataflow: Dataflow, outermost: ArrayLevel) -> 
 
 
 def fill_tile_array(record: Any, dpu: Dpu) -> None:
-    """Fill the record of the MAC array of a tile; that of the calibrated grid stays 0.
+    """Fill the record of the MAC array of a tile; the record of the calibrated grid stays 0.
 
-    What SRAM holds is settled outside (`npusim.cost.tiling`), so it is no limit here.
+    `npusim.cost.tiling` decides what SRAM holds, so SRAM has no limit here.
     """
     if isinstance(dpu.dataflow, str):
         return
@@ -241,7 +241,7 @@ def fill_tile_array(record: Any, dpu: Dpu) -> None:
 
 
 def _level(**keys: Any) -> ArrayLevel:
-    """Return a level whose energy the technology counts."""
+    """Return a memory level without energy of its own: the technology section counts its accesses."""
     return ArrayLevel.model_validate({"read_energy": "0 J/B", "least_access": "1 B"} | keys)
 
 
@@ -284,7 +284,7 @@ def lanes_of(pes: float, steps: float) -> float:
 
 @compiled_making_arrays
 def unroll(machine: ArrayRecord, nest: LoopNest) -> Unrolling:
-    """Unroll a nest on an array."""
+    """Unroll the loops of a nest on the axes of an array."""
     lanes = np.ones(_PLACES)
     steps = nest.sizes.copy()
     for axis in range(int(machine.axes)):
@@ -307,20 +307,20 @@ def unroll(machine: ArrayRecord, nest: LoopNest) -> Unrolling:
 
 @compiled
 def is_inside(machine: ArrayRecord, level: int, axis: int) -> bool:
-    """Whether the PEs along an axis share an instance of a level; all share DRAM."""
+    """Return whether the PEs along an axis share one instance of a level; all share DRAM."""
     return bool(level == int(machine.levels) - 1 or machine.level_spans[level * AXES + axis] > 0.0)
 
 
 @compiled
 def add_lanes(
-    machine: ArrayRecord, lanes: Floats, inside: int, outside: int, is_whole: bool, steps: Floats
+    machine: ArrayRecord, lanes: Floats, level: int, level_below: int, is_whole: bool, steps: Floats
 ) -> None:
-    """Multiply steps by the lanes inside an instance of a level, but outside level `outside` (-1: none).
+    """Multiply `steps` by the lanes in an instance of `level`, except lanes in one of `level_below`.
 
-    With `is_whole`, lanes count whole, as in one round.
+    `level_below` is -1 for none. With `is_whole`, lanes are rounded down to whole ones, as in one round.
     """
     for axis in range(int(machine.axes)):
-        if is_inside(machine, inside, axis) and (outside < 0 or not is_inside(machine, outside, axis)):
+        if is_inside(machine, level, axis) and (level_below < 0 or not is_inside(machine, level_below, axis)):
             for place in range(axis * LOOPS_OF_AXIS, (axis + 1) * LOOPS_OF_AXIS):
                 loop = int(machine.axis_loops[place])
                 if loop >= 0:
@@ -331,20 +331,20 @@ def add_lanes(
 def _feeds_and_instances(
     machine: ArrayRecord, nest: LoopNest, lanes: Floats, chain: Ints, depth: Ints
 ) -> tuple[Floats, Floats]:
-    """Count the lanes that each level feeds, and its active instances."""
+    """Return `feeds` and `instances` of `Unrolling`: elements sent to the level below, active instances."""
     feeds, instances = np.ones((2, OPERAND_COUNT, LEVELS)), np.ones((OPERAND_COUNT, LEVELS))
     steps = np.ones(LOOP_COUNT)
     for operand in range(OPERAND_COUNT):
-        below = -1
+        level_below = -1
         for place in range(depth[operand]):
             level = chain[operand, place]
             for is_whole in range(2):
                 steps[:] = 1.0
-                add_lanes(machine, lanes, level, below, is_whole == 1, steps)
+                add_lanes(machine, lanes, level, level_below, is_whole == 1, steps)
                 feeds[is_whole, operand, place] = operand_elements(nest, operand, steps)
             for axis in range(int(machine.axes)):
                 if not is_inside(machine, level, axis):
-                    for at in range(axis * LOOPS_OF_AXIS, (axis + 1) * LOOPS_OF_AXIS):
-                        instances[operand, place] *= lanes[at]
-            below = level
+                    for lane in range(axis * LOOPS_OF_AXIS, (axis + 1) * LOOPS_OF_AXIS):
+                        instances[operand, place] *= lanes[lane]
+            level_below = level
     return feeds, instances

@@ -41,7 +41,7 @@ from npusim.cost.records import Floats, Ints
 _PORTS = 4
 _MOST = OPERAND_COUNT * LEVELS * 4
 _ORDER = np.array([OUTPUTS, INPUTS, WEIGHTS], np.int64)
-"""Operands in the order in which they get room for a second copy."""
+"""Operands in the order in which they get space for a second copy."""
 
 
 class Transfers(NamedTuple):
@@ -68,7 +68,7 @@ class Transfers(NamedTuple):
 
 @compiled_making_arrays
 def new_transfers() -> Transfers:
-    """Return room for the transfers of one order."""
+    """Return empty storage for the transfers of one order."""
     return Transfers(
         np.zeros(_MOST, np.int64),
         np.zeros(_MOST),
@@ -86,7 +86,7 @@ def new_transfers() -> Transfers:
 
 @compiled
 def _find_room(order: NestOrder, work: Allocation, moves: Transfers) -> None:
-    """Find the levels with room for a second copy of each operand."""
+    """Mark the levels that have room for a second copy of each operand (double buffering)."""
     chain, depth, second_bits = order.unrolling.chain, order.unrolling.depth, moves.second_bits
     second_bits[:] = 0.0
     for operand in range(OPERAND_COUNT):
@@ -116,7 +116,7 @@ def _port(machine: ArrayRecord, level: int, flow: int) -> int:
 
 @compiled
 def _port_cycles(machine: ArrayRecord, level: int, bits: float) -> float:
-    """Cycles of a port of a level for so many bits: whole words, several in parallel."""
+    """Return the cycles in which a port of a level moves `bits`: whole words, several in parallel."""
     words = machine.level_words[level]
     return float(np.ceil(bits / machine.level_width_bits[level] * words) / words)
 
@@ -129,23 +129,30 @@ def link_index(side: int, operand: int, place: int) -> int:
 
 @compiled
 def list_transfers(order: NestOrder, steps: float, outside: int, work: Allocation, moves: Transfers) -> int:
-    """List all transfers except those of links to `outside` levels (0, or 1: DRAM); return their number."""
+    """List the recurring transfers of an order between neighbouring levels; return their number.
+
+    `steps` are the cycles of the nest without stalls. A transfer between two levels is listed at the port of
+    either level, and once per direction. Transfers of the outermost `outside` levels (0, or 1: DRAM) are left
+    out.
+    """
     _find_room(order, work, moves)
     machine, unrolling, count = order.machine, order.unrolling, 0
     for operand in range(OPERAND_COUNT):
         is_output = operand == OUTPUTS
-        nearest = 0.0
+        nearest_bits = 0.0
         if unrolling.depth[operand] > 1:
-            nearest = work.below[1, operand, 1] * work.bits[operand, 1]
+            nearest_bits = work.below[1, operand, 1] * work.bits[operand, 1]
         for place in range(unrolling.depth[operand] - outside):
             period = allowed = work.period[operand, place]
             if place > 0 and moves.has_room[operand, place - 1] == 0.0:
                 allowed = np.floor(period / work.stays[operand, place - 1])
-            returned = work.is_returned[operand, place] > 0.0
+            sums_return = work.is_returned[operand, place] > 0.0
             for flow in range(4):
                 is_upper = flow in (TO_BELOW, FROM_BELOW)
-                is_up = flow in (FROM_BELOW, TO_ABOVE)
-                if (not is_upper and place == 0) or (is_up != is_output and not (is_output and returned)):
+                is_outward = flow in (FROM_BELOW, TO_ABOVE)
+                if (not is_upper and place == 0) or (
+                    is_outward != is_output and not (is_output and sums_return)
+                ):
                     continue
                 level = unrolling.chain[operand, place if is_upper else place - 1]
                 bits = work.below[1, operand, place] * work.bits[operand, place]
@@ -155,9 +162,9 @@ def list_transfers(order: NestOrder, steps: float, outside: int, work: Allocatio
                 moves.allowed_cycles[count], moves.period[count] = allowed, period
                 moves.repeats[count] = np.floor(steps / period)
                 moves.rate[count] = bits / (machine.level_width_bits[level] * period)
-                moves.least[count] = _port_cycles(machine, level, nearest)
-                is_back = is_up != is_output
-                moves.link[count] = -1 if is_back else link_index(1 if is_upper else 0, operand, place)
+                moves.least[count] = _port_cycles(machine, level, nearest_bits)
+                is_returning = is_outward != is_output
+                moves.link[count] = -1 if is_returning else link_index(1 if is_upper else 0, operand, place)
                 count += 1
     return count
 
@@ -195,50 +202,50 @@ def covered_cycles(moves: Transfers, members: Ints, count: int) -> float:
 
 @compiled
 def _port_stall(moves: Transfers, members: Ints, count: int) -> float:
-    """Needed less allowed cycles of the transfers through one port, less shared slack."""
-    late = spare = windows = always = 0.0
+    """Return the stall of one port: needed less allowed cycles of its transfers, less usable slack."""
+    excess_total = slack_total = windows = always = 0.0
     for m in range(count):
         i = members[m]
-        beyond = (moves.needed_cycles[i] - moves.allowed_cycles[i]) * (moves.repeats[i] - 1.0)
-        if beyond > 0.0:
-            late += beyond
+        excess = (moves.needed_cycles[i] - moves.allowed_cycles[i]) * (moves.repeats[i] - 1.0)
+        if excess > 0.0:
+            excess_total += excess
         else:
-            spare += beyond
+            slack_total += excess
         windows += moves.allowed_cycles[i] * (moves.repeats[i] - 1.0)
         if moves.period[i] == moves.allowed_cycles[i]:
             always = max(always, moves.period[i] * moves.repeats[i])
     if count == 1:
-        return float(late + spare)
+        return float(excess_total + slack_total)
     union = always
     if always == 0.0:
         longest = members[0]
         union = covered_cycles(moves, members, count) * moves.repeats[longest]
-    return float(late + max(0.0, spare + windows - union))
+    return float(excess_total + max(0.0, slack_total + windows - union))
 
 
 @compiled_making_arrays
 def stall_cycles(machine: ArrayRecord, count: int, moves: Transfers) -> float:
-    """Return the stall cycles of the first `count` transfers in the steady state."""
+    """Return the steady-state stall of the first `count` transfers: that of the slowest port."""
     members = np.zeros(count, np.int64)
     longest = 0.0
     for port in range(int(machine.levels) * _PORTS):
-        mine = 0
+        port_members = 0
         for i in range(count):
             if moves.port[i] == port:
-                place = mine  # longest periods first
+                place = port_members  # longest periods first
                 while place > 0 and moves.period[members[place - 1]] < moves.period[i]:
                     members[place] = members[place - 1]
                     place -= 1
                 members[place] = i
-                mine += 1
-        if mine > 0:
-            longest = max(longest, _port_stall(moves, members, mine))
+                port_members += 1
+        if port_members > 0:
+            longest = max(longest, _port_stall(moves, members, port_members))
     return longest
 
 
 @compiled_making_arrays
 def find_waits(busy: float, count: int, moves: Transfers) -> None:
-    """Fill in the exposed cycles of each link over `busy` cycles of work and stalls."""
+    """Fill in `moves.waits`: the cycles of each link that `busy` cycles of work and stalls do not hide."""
     moves.waits[:] = 0.0
     spare = np.full(_PORTS * LEVELS, busy)
     for i in range(count):
@@ -253,18 +260,18 @@ def find_waits(busy: float, count: int, moves: Transfers) -> None:
         is_done[longest] = True
         if moves.link[longest] < 0:
             continue
-        takes = moves.needed_cycles[longest]
+        exposed = moves.needed_cycles[longest]
         if moves.repeats[longest] <= 1.0:
             port = moves.port[longest]
-            hidden = max(0.0, min(takes - moves.least[longest], spare[port]))
+            hidden = max(0.0, min(exposed - moves.least[longest], spare[port]))
             spare[port] -= hidden
-            takes -= hidden
-        moves.waits[moves.link[longest]] = takes
+            exposed -= hidden
+        moves.waits[moves.link[longest]] = exposed
 
 
 @compiled
 def _link_wait(moves: Transfers, operand: int, place: int) -> float:
-    """Exposed cycles of the slower side of a link."""
+    """Return the exposed cycles of the slower side of a link."""
     return float(max(moves.waits[link_index(0, operand, place)], moves.waits[link_index(1, operand, place)]))
 
 
@@ -280,7 +287,7 @@ def first_fill_cycles(order: NestOrder, outside: int, moves: Transfers) -> float
 
 @compiled
 def _fill_cycles(order: NestOrder, operand: int, outside: int, moves: Transfers) -> tuple[float, float]:
-    """Cycles to fill all levels with one operand: (with common ports on both sides, all others)."""
+    """Return the cycles to fill all levels with one operand: (links shared with the other, other links)."""
     level_holds, chain, other = order.machine.level_holds, order.unrolling.chain, 1 - operand
     shared = alone = half = 0.0
     for place in range(1, order.unrolling.depth[operand] - outside):

@@ -92,13 +92,13 @@ class FusedChain:
     """
 
     members: tuple[int, ...]
-    """In order; groups outside wait for the last one alone."""
+    """Groups in order; groups outside the chain wait for the last one only."""
     pieces: int
-    """Least number of pieces of each group; 0: as it would have alone."""
+    """Least number of row pieces of each group; 0: the number that it has on its own."""
 
 
 def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, FusedChain]:
-    """Return the chain of each group that runs at the same time as others, by group."""
+    """Return the chain of each group that runs at the same time as others; keys are groups."""
     numbers = mapped.lowered.ops["fused_chain"]
     chains = [tuple(np.flatnonzero(numbers == n).tolist()) for n in dict.fromkeys(numbers.tolist()) if n]
     while True:
@@ -112,16 +112,16 @@ def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, F
 def _fitting(
     mapped: Mapped, residents: list[ResidentTensor], chains: list[tuple[int, ...]]
 ) -> dict[int, FusedChain]:
-    """Return the chains that fit, by group, if all others run as chains too."""
+    """Return the chains that fit into SRAM if the others run as chains too; keys are groups."""
     fitting: dict[int, FusedChain] = {}
     # Last group of the chain of each group: tensors within a chain are in SRAM only while it is written.
-    ends = {i: members[-1] for members in chains for i in members}
-    moments = [[ends.get(user, user) for user in r.users] for r in residents]
-    first, last = (np.array([limit(times) for times in moments], int) for limit in (min, max))
+    last_of_chain = {i: members[-1] for members in chains for i in members}
+    use_times = [[last_of_chain.get(user, user) for user in r.users] for r in residents]
+    first, last = (np.array([limit(times) for times in use_times], int) for limit in (min, max))
     sizes = np.array([r.bytes for r in residents])
-    homes = np.array([r.device for r in residents], object)
+    devices = np.array([r.device for r in residents], object)
     for members in chains:
-        on_device = homes == mapped.decisions.groups[members[0]].device
+        on_device = devices == mapped.decisions.groups[members[0]].device
         held_bytes = float(sizes[on_device & (first <= members[-1]) & (last >= members[-1])].sum())
         pieces = _pieces(mapped, members, held_bytes)
         if pieces:
@@ -130,7 +130,7 @@ def _fitting(
 
 
 def _pieces(mapped: Mapped, members: tuple[int, ...], held_bytes: float) -> int:
-    """Return the pieces of a chain that fits with other tensors, in two buffers or one; 0: none."""
+    """Return into how many pieces a chain is cut to fit into SRAM with `held_bytes` of others; 0: never."""
     arch = mapped.arch[mapped.decisions.groups[members[0]].device]
     npu, coarsest = NpuUnits(arch), int(arch["stream_pieces"])
     sram_bytes = float(arch["tiles"]) * float(arch["sram_tile_bytes"])
@@ -143,7 +143,7 @@ def _pieces(mapped: Mapped, members: tuple[int, ...], held_bytes: float) -> int:
 
 
 def _needed_bytes(job: Job, buffers: float) -> float:
-    """Return the SRAM that a job needs with a number of buffers for streamed tensors."""
+    """Return the SRAM that a job needs if streamed tensors have `buffers` buffers each."""
     a, b, out, steps = job.a.sram_bytes, job.b.sram_bytes, job.out.sram_bytes, job.tiling.steps
     streamed = max(a * step.a + out * step.out for step in steps)
     waiting = max(b * step.b + job.sums_bytes * step.sums for step in steps)
@@ -209,27 +209,27 @@ class _Emission:
         self.a_ready: list[int] = []
 
     def _parts(self, total: float, shares: list[float]) -> list[float]:
-        """Return each step's part of a total of one pass."""
+        """Return each step's amount, given the amount of one pass over the data and the steps' shares."""
         if self.job.tiling.loops:  # equal steps must be equal to the last bit
             return [total * share for share in shares]
         # The shares of all steps add up to a whole number of passes.
         return apportion(total * round(sum(shares)), shares)
 
     def _divided(self, total: float, parts: int) -> list[float]:
-        """Return each unit's part of an amount: whole numbers, or equal ones where steps stand for others."""
+        """Return equal parts of an amount: whole numbers, except where steps stand for others (loops)."""
         return [total / parts] * parts if self.job.tiling.loops else apportion(total, [1.0] * parts)
 
     def add_loops(self) -> None:
-        """Add the loops that are written in part to the program, by the tasks of their turns."""
+        """Add to the program the loops of which only some turns are written."""
         tasks = [*self.first_tasks, len(self.builder)]
         for loop in self.job.tiling.loops:
             starts = [tasks[step] for step in loop.starts]
             self.builder.loops.append((self.job.operator, Loop(loop.turns, loop.level, starts)))
 
     def advance(self, share: float) -> None:
-        """Write steps until a share of the work is written, producers first.
+        """Write steps until a share of the work is written; producers of the needed rows come first.
 
-        Rows are proportional to work. A chain may be thousands of operators long: no recursion.
+        Rows are proportional to work. A chain may be thousands of operators long, so there is no recursion.
         """
         unfinished = [(self, self._place(share))]
         while unfinished:
@@ -274,12 +274,12 @@ class _Emission:
         self.results.append(after)
 
     def emitted(self) -> Emitted:
-        """Return the tasks that others wait for, when all steps are written."""
+        """Return the tasks that later tasks wait for, once all steps are written."""
         done = self.builder.sync(self.computed, self.job.operator)
         return Emitted(done, self.builder.sync(self.written, self.job.operator) if self.written else done)
 
     def _reserve(self, also_after: Sequence[int], sizes: Sequence[tuple[str, float]]) -> list[int]:
-        """Write a reservation of SRAM and return its buffers; -1 where no bytes are needed."""
+        """Write an SRAM reservation; return its buffers, -1 where no bytes are needed."""
         builder = self.builder
         if also_after or any(size > 0.0 for _, size in sizes):
             after = (builder.last_reserve, *also_after)
@@ -287,12 +287,12 @@ class _Emission:
         return [builder.buffer(builder.last_reserve, *size) if size[1] > 0.0 else -1 for size in sizes]
 
     def _hold(self, buffer: int, until: int) -> None:
-        """Keep a buffer until the work of a step ends."""
+        """Hold a buffer until the work of step `until` ends."""
         if buffer >= 0:
             self.held.setdefault(until, []).append(buffer)
 
     def _fetch_b(self, i: int, step: TilingStep) -> list[int]:
-        """Reserve SRAM for a step's weights and fetch them."""
+        """Reserve SRAM for a step's weights and fetch them; return the transfers."""
         job = self.job
         extra = job.once_bytes if i == 0 else 0.0
         # Small tables lie in SRAM that tilings leave free: no tiling counts them.
@@ -301,7 +301,7 @@ class _Emission:
         return self._move(TaskKind.DMA_IN, self.b[i] + extra, job.dma.read_s_per_byte)
 
     def _fetch_a(self, i: int, step: TilingStep) -> tuple[list[int], int]:
-        """Reserve SRAM for a step and fetch its activations: (loads, buffer of the results)."""
+        """Reserve SRAM for a step and fetch its activations; return (loads, buffer of the results)."""
         job, first = self.job, i == 0
         extra = job.once_bytes if first and job.b.bytes <= 0.0 else 0.0
         sizes = [(job.a.name, job.a.sram_bytes * step.a), (job.out.name, job.out.sram_bytes * step.out)]
@@ -320,7 +320,7 @@ class _Emission:
     def _move(
         self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int] | None = None
     ) -> list[int]:
-        """Write one transfer, shared evenly by all engines; by default after the last reservation."""
+        """Write one transfer, divided evenly over all DMA engines; it waits for the last reservation."""
         job, dma = self.job, self.job.dma
         after = [self.builder.last_reserve] if after is None else after
         parts = self._divided(size, len(job.npu.engines)) if size > 0.0 else []
@@ -347,7 +347,7 @@ class _Emission:
         return moves
 
     def _work(self, i: int, step: TilingStep, after: Sequence[int]) -> list[int]:
-        """Write the work of a step, with the call of its operator before the first."""
+        """Write the compute tasks of a step; the operator's dispatch precedes the first step."""
         job, builder = self.job, self.builder
         waits = [*after, *job.start, builder.last_reserve]
         if i == 0 and job.dispatch_s > 0.0:
@@ -424,9 +424,9 @@ class _Build:
         self.chains = fused_chains(mapped, self.residents)
 
     def _held_across(self) -> set[int]:
-        """Return the groups at which work returns to an array device that still holds a tensor in SRAM.
+        """Return the groups at which work comes back to an array device that still holds tensors in SRAM.
 
-        Between two such phases no other inference may enter: it could take SRAM that the second one needs.
+        No other inference may enter between two such phases: it could take SRAM that the second phase needs.
         """
         changes = {name: [0] * (len(self.groups) + 2) for name in self.arch.arrays}
         for resident in self.residents:
@@ -434,16 +434,16 @@ class _Build:
             changes[resident.device][resident.users[-1] + 1] -= 1
         alive = {name: list(accumulate(steps)) for name, steps in changes.items()}
         held: set[int] = set()
-        before = ("", "")
+        previous = ("", "")
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
                 continue
             place = (group.device, self.graph.operators[group.main].part)
-            if group.unit.is_array and before != place:
+            if group.unit.is_array and previous != place:
                 self.returns[group.device].append(i)
                 if alive[group.device][i]:
                     held.add(i)
-            before = place
+            previous = place
         return held
 
     def run(self) -> Program:
@@ -469,7 +469,7 @@ class _Build:
         return self.builder.finish()
 
     def _enter(self, index: int, device: str, launches: float) -> None:
-        """Begin a phase of work on a device with calls of its runtime."""
+        """Begin a phase of work on a device, with its runtime calls."""
         self.device = device
         seconds = launches * float(self.arch[device]["launch_s"]) if device else 0.0
         if seconds > 0.0:
@@ -482,7 +482,7 @@ class _Build:
         self.phase = [self.last_end]
 
     def _leave(self, index: int) -> None:
-        """End a phase of work on one device; the next, at group `index`, begins after it."""
+        """End the current phase of work; the next phase begins at group `index`."""
         if not self.device:
             return
         self.last_end = self.builder.sync(self.phase)
@@ -517,13 +517,13 @@ class _Build:
         return stored_inputs(self.graph, group, self.root)
 
     def _producers(self, index: int, tensors: Iterable[str]) -> list[Emitted]:
-        """Return the last tasks of the other groups that produce tensors."""
+        """Return the last tasks of the groups that produce some tensors, except group `index`."""
         results = (t for t in tensors if self.graph.tensors[t].kind is TensorKind.ACTIVATION)
         producers = dict.fromkeys(self.producer[t] for t in results if t in self.producer)
         return [self.done[i] for i in producers if i in self.done and i != index]
 
     def _on_npu(self, chain: FusedChain, npu: NpuUnits) -> None:
-        """Write the tasks of a group on an array device, or of a chain."""
+        """Write the tasks of a chain on an array device; one group alone is a chain too."""
         place = {i: at for at, i in enumerate(chain.members)}
         jobs = [self._job(i, place, npu, chain.pieces) for i in chain.members]
         self.done.update(zip(chain.members, emit(self.builder, jobs), strict=True))
@@ -537,7 +537,7 @@ class _Build:
                     self.builder.release(buffer, dict.fromkeys(self.done[i]))
 
     def _job(self, index: int, place: dict[int, int], npu: NpuUnits, pieces: int) -> Job:
-        """Return the job of a group, given the places of all groups in its chain."""
+        """Return the job of a group; `place` gives the position of each group in its chain."""
         group = self.groups[index]
         # Steps of groups that run at the same time wait for each other: all are written.
         job = job_of(self.mapped, index, npu, pieces, self.most_turns(index) if len(place) == 1 else 0)

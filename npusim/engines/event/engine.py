@@ -46,7 +46,7 @@ def event_estimate(scenario: Scenario, every_tile: bool = False) -> Estimate:
 
 
 def run_events(mapped: Mapped, every_tile: bool = False) -> Estimate:
-    """Return the estimate of a mapped graph, with its time line, by simulating it as discrete events.
+    """Simulate a mapped graph as discrete events; return its estimate, with the time line attached.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ def run_events(mapped: Mapped, every_tile: bool = False) -> Estimate:
     Notes
     -----
     With R > 1 requests in flight, R inferences fill the machine, at least R more are measured, and R keep it
-    full meanwhile. Throughput is the number measured over the time between the end of the first R and the
-    end of those; busy times and energy are means of the same.
+    full meanwhile. Throughput is the number of measured inferences over the time from the end of the first R
+    to the end of the last measured one. Busy times and energy are means over the measured inferences.
     """
     requests, rates = mapped.run.requests, transfer_rates(mapped.arch)
     if requests == 1 and not every_tile:
@@ -112,7 +112,7 @@ def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any
 
 
 def _energy_of_tasks(mapped: Mapped, tasks: Any, repeats: Any) -> Any:
-    """Return the energy of each task: transfers by their bytes of DRAM, other work by its time."""
+    """Return the energy of each task (J): transfers by their DRAM bytes, other work by its time."""
     groups, arch, operator = mapped.decisions.groups, mapped.arch, tasks["operator"]
     per_byte = {
         name: float(arch[name]["dram_j_per_byte"] + arch[name]["sram_j_per_byte"]) for name in arch.arrays
@@ -129,7 +129,7 @@ def _energy_of_tasks(mapped: Mapped, tasks: Any, repeats: Any) -> Any:
 
 
 def _estimate(mapped: Mapped, line: Timeline, measured: Measured) -> Estimate:
-    """Return the analytical estimate with the figures of the run in place of its own."""
+    """Return the analytical estimate with its figures replaced by those of the simulated run."""
     base = mapped_estimate(mapped)
     totals = _times_and_energies(mapped, line, base, measured)
     interval_s, units = 1.0 / totals["throughput_per_s"], {}
@@ -159,9 +159,10 @@ def _estimate(mapped: Mapped, line: Timeline, measured: Measured) -> Estimate:
 
 
 def _times_and_energies(mapped: Mapped, line: Timeline, base: Estimate, measured: Measured) -> dict[str, Any]:
-    """Return time, energy and power of an inference; static and idle power count for the whole run.
+    """Return the estimate's times, energies and power per inference, as measured in the simulated run.
 
-    A power limit of the package stretches the run by pauses, which draw idle power alone.
+    Static power counts while an NPU works, idle power all the time. A package power limit stretches the run
+    by pauses at idle power.
     """
     latency_s, interval_s = measured.latency_s, measured.interval_s
     static_j = 0.0
@@ -189,7 +190,7 @@ def _times_and_energies(mapped: Mapped, line: Timeline, base: Estimate, measured
 def _operator_from_timeline(
     line: Timeline, index: int, op: OperatorCost, inference: int, critical_s: dict[str, float] | None
 ) -> OperatorCost:
-    """Return an operator's cost with the times of one inference, given its part of the critical path."""
+    """Return an operator's cost with times of one inference; `critical_s` are critical times by operator."""
     begin, end = line.span_s(index, inference)
     rows = line.rows_of(index, inference)
     lengths_s, is_call = line.end[rows] - line.start[rows], line.kind[rows] == TaskKind.LAUNCH

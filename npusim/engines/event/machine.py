@@ -34,7 +34,7 @@ class TransferRates:
 
 
 def transfer_rates(row: ArchRow) -> TransferRates:
-    """Return the rates of a machine.
+    """Return the transfer rates of a machine.
 
     Notes
     -----
@@ -133,7 +133,7 @@ class Machine:
         state.flows["unit"], state.flows["device"] = [*engines, *hosts], [*homes, *[-1] * len(hosts)]
 
     def _units(self, engines: list[int], hosts: list[int], contexts: dict[str, int]) -> tuple[Any, int]:
-        """Return the records of units, and how many tasks may wait for all of them."""
+        """Return the records of units, and the total length of their queues."""
         units, count = self.program.units, len(self.program.units)
         on_unit = self.program.tasks["unit"]
         tasks = np.bincount(on_unit[on_unit >= 0], minlength=count)
@@ -150,9 +150,9 @@ class Machine:
         return records, int(places.sum())
 
     def run(self, until: int | None = None) -> EventLog:
-        """Execute the program until some inferences have ended, or all, and return its log.
+        """Run the program until `until` inferences (default: all) have ended; return the log so far.
 
-        A run that was left is resumed.
+        A later call resumes the run.
 
         Raises
         ------
@@ -160,9 +160,9 @@ class Machine:
             Where tensors do not fit into SRAM together; they are named.
         """
         state, run = self._state, self._state.run[0]
-        wanted = self.inferences if until is None else until
-        simulation.execute(state, 0 if run["begun"] else self.in_flight, wanted)
-        if run["ended"] < wanted:
+        target = self.inferences if until is None else until
+        simulation.execute(state, 0 if run["begun"] else self.in_flight, target)
+        if run["ended"] < target:
             raise InfeasibleError(self._stuck())
         executions = state.executions[: run["begun"] * len(self.program)]
         inferences = state.inferences[: run["begun"]]
@@ -182,7 +182,7 @@ class Machine:
         )
 
     def _stuck(self) -> str:
-        """Return a message that names the tensors that do not fit, and what is in their way."""
+        """Return the message of a deadlock: tensors that do not fit in SRAM, and tensors that occupy it."""
         program, state, buffers = self.program, self._state, self.program.buffers
         blocked = np.flatnonzero(state.lines["first"] < state.lines["end"])
         blocked = blocked[blocked >= len(state.devices)]  # lines of reservations
@@ -224,7 +224,7 @@ def array_devices(units: Sequence[ExecutionUnit]) -> list[str]:
 
 
 def _strides(units: Sequence[ExecutionUnit]) -> list[int]:
-    """Return how much higher the same unit of the next context is numbered than each unit; 0: shared."""
+    """Return the distance in numbers from each unit to the same unit of the next context; 0: shared."""
     own = Counter(unit.group for unit in units if unit.context == 0)
     repeated = {unit.group for unit in units if unit.context > 0}
     return [own[unit.group] if unit.group in repeated else 0 for unit in units]

@@ -41,10 +41,11 @@ _WRITTEN = ("kind", "unit", "operator", "device", "duration_s", "fixed_s", "byte
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop of equal turns, some of them written; the last of `PERIODS` divides the number left out.
+    """A loop of equal turns, of which only some are written to the program.
 
-    `level` is the depth of the loops inside it that are written in part as well. `starts` has the first step,
-    later the first task, of each turn that is written, and the end of the last.
+    The number of turns left out is a multiple of the last of `PERIODS`. `level` counts the nested loops that
+    are written in part too. `starts` has the first step (later: task) of each written turn, and the end of
+    the last.
     """
 
     turns: int
@@ -77,7 +78,7 @@ class Program:
 
 
 def refuse_many(tasks: int, inferences: int) -> None:
-    """Raise an InfeasibleError where there are more tasks than can be simulated."""
+    """Raise an InfeasibleError where there are more tasks than the simulation can hold."""
     if tasks * inferences > MOST_TASKS:
         raise InfeasibleError(
             f"{tasks:,} tasks in each of {inferences:,} requests that are simulated: {_REMEDY}"
@@ -138,11 +139,11 @@ class ProgramBuilder:
         return number
 
     def sync(self, after: Iterable[int], operator: int = -1) -> int:
-        """Write a task without work that ends after some others."""
+        """Write a task without work that ends once some other tasks have ended; return its number."""
         return self.task(TaskKind.SYNC, operator=operator, after=after)
 
     def buffer(self, owner: int, tensor: str, size: float) -> int:
-        """Add a buffer to a RESERVE task and return its number."""
+        """Add an SRAM buffer to a RESERVE task; return the buffer's number."""
         self._buffers.extend((owner, size))
         self._tensors.append(tensor)
         return len(self._tensors) - 1
@@ -169,7 +170,7 @@ class ProgramBuilder:
 
 
 def _grouped(count: int, keys: Any, values: Any) -> tuple[Any, Any, Any]:
-    """Return values grouped by key, in the order of arrival: begin and end of each key's values, values."""
+    """Return values grouped by key, in order of arrival: (begin per key, end per key, values)."""
     sizes = np.bincount(keys, minlength=count)
     ends = np.cumsum(sizes)
     return ends - sizes, ends, values[np.argsort(keys, kind="stable")]

@@ -105,7 +105,7 @@ class State(NamedTuple):
 
 @compiled
 def _make_ready(state: State, number: int, execution: int) -> None:
-    """Add a task to the ready tasks of a unit: the last is the first in program order; they are few."""
+    """Insert a task into the short ready list of a unit, whose last entry comes first in program order."""
     unit = state.units[number]
     place = unit.first + unit.ready
     while place > unit.first and state.queue[place - 1] < execution:
@@ -117,7 +117,7 @@ def _make_ready(state: State, number: int, execution: int) -> None:
 
 @compiled_making_arrays
 def _request(state: State, agenda: Any, delay_s: float, action: int, subject: int) -> None:
-    """Request an action after a delay."""
+    """Schedule an action after a delay."""
     run = state.run[0]
     run.actions += 1
     heappush(agenda, (run.now_s + delay_s, run.actions, action, subject))
@@ -125,12 +125,12 @@ def _request(state: State, agenda: Any, delay_s: float, action: int, subject: in
 
 @compiled
 def _set_timer(state: State, agenda: Any, timer: int, time_s: float) -> None:
-    """Run a timer's action at a time or before; timers of engines by unit, then that of flows."""
+    """Schedule a timer's action at `time_s`, unless it is already due earlier; the last timer is of flows."""
     unit = state.units[timer]
-    times = state.timer_s[timer]
-    if unit.timers == 0 or time_s < times[unit.timers - 1]:
+    due_s = state.timer_s[timer]
+    if unit.timers == 0 or time_s < due_s[unit.timers - 1]:
         place = min(unit.timers, TIMERS - 1)
-        times[place] = time_s
+        due_s[place] = time_s
         unit.timers = place + 1
         action = _FLOWS_END if timer == len(state.units) - 1 else _LATENCY_OVER
         _request(state, agenda, time_s - state.run[0].now_s, action, timer)
@@ -138,7 +138,7 @@ def _set_timer(state: State, agenda: Any, timer: int, time_s: float) -> None:
 
 @compiled
 def _advance_flows(state: State) -> None:
-    """Reduce what is left of each flow by what it moved since its speed last changed."""
+    """Deduct from what is left of each flow its progress since its speed last changed."""
     run = state.run[0]
     passed_s = run.now_s - run.flows_since_s
     if passed_s > 0.0:
@@ -181,25 +181,25 @@ def _share_bandwidth(state: State, agenda: Any) -> None:
 
 @compiled_making_arrays
 def _limit_flows(state: State, memory: int) -> None:
-    """Limit flows to a memory's bandwidth by max-min fairness: an equal share each, or the demand."""
+    """Limit the speed of flows to the bandwidth of one memory by max-min fairness."""
     rates, demands = state.bytes_per_s[memory], [(0.0, 0)]
     demands.pop()
     for place in range(state.run[0].active):
         number = state.active[place]
         if rates[number] > 0.0:
             heappush(demands, (state.flows[number].speed * rates[number], number))
-    left = state.bandwidth[memory]
+    free_bytes_per_s = state.bandwidth[memory]
     while len(demands) > 0:
-        share = left / len(demands)
+        share = free_bytes_per_s / len(demands)
         demand, number = heappop(demands)
         granted = min(demand, share)
         state.flows[number].speed = granted / rates[number]
-        left -= granted
+        free_bytes_per_s -= granted
 
 
 @compiled
 def _log_dram(state: State, bytes_per_s: float) -> None:
-    """Log the traffic from now on; what changes again at the same time is overwritten."""
+    """Log the DRAM traffic from now on; a second change at the same time overwrites the first."""
     run = state.run[0]
     entries = run.dram_changes
     if entries and state.dram[entries - 1].time_s == run.now_s:
@@ -214,7 +214,7 @@ def _log_dram(state: State, bytes_per_s: float) -> None:
 def _begin_flow(
     state: State, agenda: Any, number: int, seconds: float, top_speed: float, dram_bytes_per_s: float
 ) -> None:
-    """Start a flow: seconds at speed 1, its highest speed, bytes/s of DRAM at speed 1."""
+    """Start a flow; `seconds` and `dram_bytes_per_s` are its length and DRAM traffic at speed 1."""
     _advance_flows(state)
     run, flow = state.run[0], state.flows[number]
     flow.left_s, flow.top_speed = seconds, top_speed
@@ -228,7 +228,7 @@ def _begin_flow(
 
 @compiled_making_arrays
 def _end_flows(state: State, agenda: Any) -> Any:
-    """End the flows with nothing left; return a heap of their numbers."""
+    """End the flows that are complete; return a heap of their numbers."""
     _advance_flows(state)
     run = state.run[0]
     # Rounding must not leave a sliver: what ends within a few units in the last place ends now.
@@ -270,7 +270,7 @@ def _end(state: State, agenda: Any, execution: int) -> None:
 
 @compiled
 def _release(state: State, execution: int) -> None:
-    """Return a task's SRAM and stack the followers that wait for nothing else."""
+    """Free the SRAM that a task used last, and stack the followers that no longer wait for anything."""
     local, inference = execution % len(state.tasks), execution // len(state.tasks)
     task = state.tasks[local]
     users = state.buffer_users[inference]
@@ -304,7 +304,7 @@ def _context(state: State, local: int, inference: int) -> int:
 
 @compiled
 def _take_sram(state: State, number: int, wanted_bytes: float) -> None:
-    """Take SRAM of a context, or return some where the bytes are negative, and log what is in use."""
+    """Take SRAM of a context, or return it for negative `wanted_bytes`, and log the bytes in use."""
     run, context = state.run[0], state.contexts[number]
     context.free_bytes -= wanted_bytes
     capacity_bytes = free_bytes = 0.0
@@ -325,7 +325,7 @@ def _take_sram(state: State, number: int, wanted_bytes: float) -> None:
 
 @compiled
 def _proceed(state: State, agenda: Any, cause: int) -> None:
-    """Queue the tasks on the stack on their units; complete at once those that take no time."""
+    """Queue the tasks on the ready stack on their units; complete tasks without duration at once."""
     run = state.run[0]
     for number in range(len(state.units)):
         state.units[number].is_woken = 0
@@ -382,7 +382,7 @@ def _queue(state: State, number: int, execution: int, from_s: float) -> None:
 
 @compiled
 def _complete(state: State, agenda: Any, number: int) -> None:
-    """Start and end a task that takes no time."""
+    """Start and end a task without duration; the last task of an inference ends the inference."""
     run, execution = state.run[0], state.executions[number]
     execution.start = execution.end = run.now_s
     if number % len(state.tasks) == len(state.tasks) - 1:
@@ -396,7 +396,7 @@ def _complete(state: State, agenda: Any, number: int) -> None:
 
 @compiled
 def _enter(state: State, execution: int) -> bool:
-    """Let a phase of work enter the open context with the most SRAM; False where none is open."""
+    """Let a phase enter the open context with the most free SRAM; return False where none is open."""
     context, number = -1, state.tasks[execution % len(state.tasks)].device
     for other in range(state.devices[number].first_context, state.devices[number].end_context):
         if state.contexts[other].is_open and (
@@ -412,7 +412,7 @@ def _enter(state: State, execution: int) -> bool:
 
 @compiled
 def _wait(state: State, number: int, execution: int) -> None:
-    """Append a phase or reservation to its line."""
+    """Append a phase or reservation to its waiting line."""
     line, places = state.lines[number], state.waiting[number]
     places[line.end % len(places)] = execution
     line.end += 1
@@ -420,7 +420,7 @@ def _wait(state: State, number: int, execution: int) -> None:
 
 @compiled
 def _granted(state: State) -> int:
-    """Return the next phase or reservation that can proceed; -1 where there is none."""
+    """Grant the next waiting phase or reservation that fits; return its execution, -1 where there is none."""
     for number in range(len(state.lines)):
         line, places = state.lines[number], state.waiting[number]
         if line.first < line.end:
@@ -434,7 +434,7 @@ def _granted(state: State) -> int:
 
 @compiled
 def _reserve(state: State, execution: int, number: int) -> bool:
-    """Take the SRAM that a reservation needs; False where too little is free."""
+    """Take the SRAM that a reservation needs; return False where too little is free."""
     free_bytes = state.contexts[number].free_bytes
     wanted_bytes = state.tasks[execution % len(state.tasks)].bytes
     if wanted_bytes > free_bytes and wanted_bytes > free_bytes * (1.0 + 1e-12):
@@ -445,7 +445,7 @@ def _reserve(state: State, execution: int, number: int) -> bool:
 
 @compiled
 def _start_next(state: State, agenda: Any, number: int) -> None:
-    """Start the first ready task of a unit in program order, if the unit is free."""
+    """Start the first ready task of a unit in program order if the unit is free."""
     run, unit = state.run[0], state.units[number]
     if unit.current >= 0:
         return
@@ -485,7 +485,7 @@ def _start_next(state: State, agenda: Any, number: int) -> None:
 
 @compiled
 def _move(state: State, agenda: Any, number: int) -> None:
-    """Start the flow of a host's task."""
+    """Start the flow of a host's task; a task without memory time is done at once."""
     unit = state.units[number]
     task = state.tasks[unit.current % len(state.tasks)]
     if task.duration_s <= 0.0:

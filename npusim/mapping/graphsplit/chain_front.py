@@ -100,7 +100,7 @@ class Front:
 
 
 def transitions_limit(problem: ChainProblem, most: int) -> Limit:
-    """Return the limit on how often work passes to another unit."""
+    """Return the limit on the number of times that work passes to another unit."""
     return Limit("transitions", float(most), np.zeros(problem.time_s.shape), transition=1.0)
 
 
@@ -122,12 +122,12 @@ def energy_limit(problem: ChainProblem, most_j: float) -> Limit:
 
 
 def power_limit(problem: ChainProblem, most_w: float) -> Limit:
-    """Return the limit on mean power (W): no joule beyond it."""
+    """Return the limit on mean power (W); the limited amount is the energy beyond it."""
     return Limit("mean_power_w", 0.0, np.zeros(problem.time_s.shape), per_second=-most_w, per_joule=1.0)
 
 
 def chain_front(problem: ChainProblem, limits: Sequence[Limit] = ()) -> Front:
-    """Return every Pareto-optimal placement of a chain within limits, one of each set of equal ones.
+    """Return every Pareto-optimal placement of a chain within limits; of equal ones only one.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def chain_front(problem: ChainProblem, limits: Sequence[Limit] = ()) -> Front:
 
 
 def _amounts(problem: ChainProblem, limits: Sequence[Limit]) -> tuple[Any, Any, Any]:
-    """Return amounts of blocks on units and of crossings, and the limit of each."""
+    """Return the amounts of blocks on units, the amounts of transitions, and the limit of each amount."""
     nodes, edges = [problem.time_s, problem.energy_j], [problem.crossing_s, problem.crossing_j]
     time_s, energy_j = (np.where(np.isfinite(table), table, 0.0) for table in nodes)
     apart = 1.0 - np.eye(len(problem.units))
@@ -155,7 +155,7 @@ def _amounts(problem: ChainProblem, limits: Sequence[Limit]) -> tuple[Any, Any, 
 
 
 def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
-    """Return amounts and placements of the front; None where it is empty."""
+    """Return amounts and placements of the front; None where no placement keeps the limits."""
     count, units, amounts = nodes.shape
     least, largest = _still_to_come(nodes, edges)
     scale = np.abs(np.where(np.isfinite(nodes), nodes, 0.0)).max(1).sum(0) + np.abs(edges).max((1, 2)).sum(0)
@@ -184,7 +184,7 @@ def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
 
 
 def _still_to_come(nodes: Any, edges: Any) -> tuple[Any, Any]:
-    """Return bounds on each amount of the blocks behind each one: the least and the largest."""
+    """Return for each block the least and largest sum of each amount over the blocks after it."""
     least, largest = np.zeros(nodes.shape), np.zeros(nodes.shape)
     possible = np.isfinite(nodes[..., LATENCY])
     for i in range(len(nodes) - 2, -1, -1):
@@ -197,9 +197,9 @@ def _still_to_come(nodes: Any, edges: Any) -> tuple[Any, Any]:
 
 @compiled
 def _undominated(values: Any, units: Any, largest: Any, most: Any, slack: Any, kept: Any) -> int:
-    """List the partial placements that none before them on the same unit dominates, up to rounding.
+    """List the partial placements that no earlier one on the same unit dominates, up to rounding.
 
-    Amounts that stay within their limit in any case, given the largest still to come, are equal.
+    Amounts that keep their limit in any case, given the largest remaining sum, count as equal.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ def _pareto(values: Any) -> tuple[Any, Any]:
 
 
 def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> str:
-    """Return a message on limits that cannot be met, alone or together, and the nearest feasible ones."""
+    """Return a message on limits that no placement keeps, with the nearest feasible limits."""
     blocking = []
     for limit in limits:
         others = [other for other in limits if other is not limit]
@@ -261,7 +261,7 @@ def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> str:
 
 
 def _lowest(problem: ChainProblem, limit: Limit) -> float:
-    """Return the least of a limited amount over all placements."""
+    """Return the least value of a limited amount over all placements."""
     nodes, edges, _ = _amounts(problem, [limit])
     least, _ = _still_to_come(nodes, edges)
     possible = np.isfinite(problem.time_s[0])
@@ -269,9 +269,9 @@ def _lowest(problem: ChainProblem, limit: Limit) -> float:
 
 
 def _least_power_w(problem: ChainProblem) -> float:
-    """Return the least mean power (W): some placement has no joule beyond it.
+    """Return the least mean power of all placements (W).
 
-    The least joules beyond a power are convex and piecewise linear in it, so Newton's method ends.
+    The least energy beyond a power is convex and piecewise linear in that power, so Newton's method ends.
     """
     power_w, moved = 1.0, np.inf
     while moved > _POWER_STEP * power_w:

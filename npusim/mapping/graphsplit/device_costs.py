@@ -57,7 +57,7 @@ def placement_problem(
     fixed: Mapping[str, str] | None = None,
     kept: Residency | None = None,
 ) -> Problem:
-    """Cost every group of a graph on every device.
+    """Return the placement problem of a graph: the cost of each group on each device, and of links.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def placement_problem(
 
 
 def _in_order(graph: Graph, groups: tuple[Group, ...], root: Roots) -> tuple[Group, ...]:
-    """Return the groups without views, preprocessing first, one branch after the other."""
+    """Return the groups without views: preprocessing first, then one branch after the other."""
     work = [g for g in groups if g.unit is not Unit.VIEW]
     structural = graph.structural
     is_early = [structural.issuperset(graph.operators[g.main].outputs) for g in work]
@@ -123,7 +123,7 @@ def _in_order(graph: Graph, groups: tuple[Group, ...], root: Roots) -> tuple[Gro
 
 
 def _by_branches(graph: Graph, groups: list[Group], root: Roots) -> list[Group]:
-    """Return groups in an order in which few results wait: each is read as soon as its reader is ready."""
+    """Return groups in an order that reads each result as soon as its reader is ready."""
     producers = producers_of(graph, groups, root)
     order = list_schedule(producers, lambda ready, last: {i for i in ready if last in producers[i]})
     return [groups[i] for i in order]
@@ -139,24 +139,25 @@ def _best_residency(graph: Graph, soc: Soc, run: Run) -> Residency:
 def _costs_on_array(
     graph: Graph, soc: Soc, arch: ArchRow, groups: tuple[Group, ...], device: str
 ) -> CostsUnder:
-    """Return the costs of groups on one array device, which may fuse operators differently."""
+    """Return the function from a residency plan to the costs of groups on one array device."""
     home = {name: i for i, group in enumerate(groups) for name in group.members}
     fused = [group for group in fuse(graph, soc, device, whole=True) if group.main in home]
-    own = tuple(sorted(fused, key=lambda group: home[group.main]))
+    device_groups = tuple(sorted(fused, key=lambda group: home[group.main]))
 
     def costs_under(residency: Residency) -> Any:
         costs = np.zeros((len(groups), len(Load._fields)))
-        rows = lower(graph, Decisions(own, residency), soc).ops
-        np.add.at(costs, [home[group.main] for group in own], costed(arch, rows))
+        rows = lower(graph, Decisions(device_groups, residency), soc).ops
+        np.add.at(costs, [home[group.main] for group in device_groups], costed(arch, rows))
         return costs
 
     return costs_under
 
 
 def _most_feasible(costs_under: CostsUnder, residency: Residency) -> tuple[Residency, Any]:
-    """Return a residency plan, or the empty one where more groups fit with it, and the costs under it.
+    """Return a residency plan and its costs, or the empty plan where more groups fit under that.
 
-    The plan is for the order of the network; here one branch follows the other, so more may wait in SRAM.
+    The plan was chosen for the order of the network. Here one branch follows the other, so more bytes may be
+    live.
     """
     costs = costs_under(residency)
     if np.isfinite(costs).all():
@@ -166,7 +167,7 @@ def _most_feasible(costs_under: CostsUnder, residency: Residency) -> tuple[Resid
 
 
 def _grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ...]:
-    """Return the groups of operators that are placed as one, with views."""
+    """Return the groups of operators that are placed together, and the views."""
     arrays = [device for device in (*devices, *soc.array_devices) if device in soc.array_devices]
     if len(devices) == 1 and devices[0] in soc.hosts:
         arrays = [devices[0]]
@@ -178,7 +179,7 @@ def _grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, .
 
 
 def _passed(graph: Graph, groups: tuple[Group, ...], root: Roots) -> Passed:
-    """Return maker and readers of each result that passes between groups."""
+    """Return the producer and the readers of each result that passes between groups."""
     maker = {t: i for i, group in enumerate(groups) for t in graph.operators[group.members[-1]].outputs}
     readers: dict[str, list[int]] = {}
     for i, group in enumerate(groups):
@@ -190,7 +191,7 @@ def _passed(graph: Graph, groups: tuple[Group, ...], root: Roots) -> Passed:
 def _links(
     costs_under: CostsUnder, device: int, residency: Residency, kept: Any, users: dict[str, tuple[int, ...]]
 ) -> tuple[Link, ...]:
-    """Return a link for each tensor that stays in SRAM, given the maker and readers of each."""
+    """Return a link for each tensor that stays in SRAM; `users` are its producer and readers."""
     links = []
     staying = sorted(residency.whole | residency.row_fused)
     for batch in _batches({tensor: users[tensor] for tensor in staying if tensor in users}):
@@ -207,7 +208,7 @@ def _links(
 
 
 def _batches(users: Mapping[str, tuple[int, ...]]) -> list[list[str]]:
-    """Return batches of tensors such that no group uses two of one, which one lowering evaluates."""
+    """Return batches of tensors without a common group, so that one lowering evaluates a batch."""
     batches: list[tuple[set[int], list[str]]] = []
     for tensor, touching in users.items():
         batch = next((b for b in batches if not b[0].intersection(touching)), None)
@@ -221,7 +222,7 @@ def _batches(users: Mapping[str, tuple[int, ...]]) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """The part of a host's chain of operators that one node has, in its place among the chain's segments.
+    """The operators of a host's chain that belong to one node, in order of the chain's segments.
 
     `own` are its operators, `names` all operators of the chain up to its end.
     """
@@ -306,7 +307,7 @@ class HostCosting:
         return links
 
     def _handed(self, row: Any, names: tuple[str, ...], tensor: str) -> Any:
-        """Return a row with one tensor through DRAM."""
+        """Return a row of the operator table with one tensor moved through DRAM."""
         row = row.copy()
         members = [self.graph.operators[name] for name in names]
         parts = {t for op in members for t in (*op.inputs, *op.outputs) if tensor in self.root[t]}
@@ -315,7 +316,7 @@ class HostCosting:
         return row
 
     def _rows(self, part: Callable[[_Segment], tuple[str, ...]]) -> Any:
-        """Return a row of the operator table for each segment, of the operators that `part` returns."""
+        """Return a row of the operator table for each segment, with the operators that `part` selects."""
         rows = np.zeros(len(self.segments), OP_DTYPE)
         for place in range(1 + max((s.place for s in self.segments), default=-1)):
             shown = {s.chain: (i, part(s)) for i, s in enumerate(self.segments) if s.place == place}
@@ -337,7 +338,7 @@ class HostCosting:
 def costed(arch: ArchRow, rows: Any) -> Any:
     """Return the load of each row of an operator table, shape (rows, loads); equal rows are costed once.
 
-    Rows of a row-wise fusion share its time, and each of them is costed.
+    Rows of a row-wise fusion share its time, so each of them is costed.
     """
     number = np.where(rows["fused_chain"] > 0, np.arange(len(rows)), -1)
     keys = [(at, row.tobytes()) for at, row in zip(number.tolist(), rows, strict=True)]
@@ -351,7 +352,7 @@ def costed(arch: ArchRow, rows: Any) -> Any:
 
 
 def homes(graph: Graph, members: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Return the node of each operator; an operator of no node belongs with its inputs."""
+    """Return the node of each operator; an operator outside all nodes joins the node of its inputs."""
     home = {name: i for i, names in enumerate(members) for name in names}
     for op in graph:
         if op.name not in home:

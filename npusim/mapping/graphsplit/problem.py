@@ -28,7 +28,7 @@ GRANULARITIES: tuple[Granularity, ...] = get_args(Granularity)
 
 
 class Load(NamedTuple):
-    """Cost of work."""
+    """Cost of some work on one device."""
 
     time_s: float = 0.0
     dram_bytes: float = 0.0
@@ -128,7 +128,7 @@ class Problem:
         return np.stack([getattr(self, name) for name in Load._fields], axis=-1)
 
     def places(self, device: int) -> list[int]:
-        """Return where the load of a device's group is added in `loads`."""
+        """Return the indices of `loads` to which the load of a group on a device is added."""
         k = len(self.devices)
         return [device, k + 1, k + 2, k + 3 + device]
 
@@ -152,7 +152,7 @@ class Problem:
         return loads
 
     def _add_link(self, loads: Any, link: Link, placement: Sequence[int], sign: float) -> None:
-        """Add the cost of a link to the loads of a placement."""
+        """Add the cost of a link under a placement to `loads`, times `sign`."""
         if all(placement[i] == link.home for i in link.users):
             return
         for i, load in zip(link.users, link.loads, strict=True):
@@ -160,7 +160,7 @@ class Problem:
                 loads[self.places(link.home)] += sign * np.array(load)
 
     def moved(self, loads: Any, placement: list[int], group: int, device: int) -> Any:
-        """Return the loads of a placement with one group on another device, up to rounding."""
+        """Return the loads of a placement with one group moved to another device, up to rounding."""
         before, moved = placement[group], loads.copy()
         for sign, here in ((-1.0, before), (1.0, device)):
             placement[group] = here
@@ -190,21 +190,21 @@ class Problem:
         )
 
     def transfer_bytes(self, placement: Sequence[int]) -> float:
-        """Return the bytes that cross from the producing device to others, once per reading device."""
+        """Return the bytes that leave their producing device, counted once per reading device."""
         return sum(
             size * len({placement[r] for r in readers} - {placement[maker]})
             for maker, readers, size in self.handed
         )
 
     def switches(self, placement: Sequence[int]) -> int:
-        """Return how often work passes to another device."""
+        """Return the number of times that work passes to another device."""
         return sum(a != b for a, b in pairwise(placement))
 
 
 def units_of(graph: Graph, problem: Problem, granularity: Granularity) -> tuple[tuple[int, ...], ...]:
-    """Return the nodes of each unit, in order of execution.
+    """Return the nodes of each placement unit, in order of execution.
 
-    Operators of a layer or block that are apart in this order are several units.
+    Operators of a layer or block that do not follow each other in this order form several units.
     """
     if granularity == "operator":
         return tuple((i,) for i in range(len(problem.names)))
@@ -218,7 +218,7 @@ def units_of(graph: Graph, problem: Problem, granularity: Granularity) -> tuple[
 
 
 def merged(problem: Problem, units: Sequence[Sequence[int]]) -> Problem:
-    """Return the problem of placing units instead of nodes.
+    """Return the problem whose groups are units of nodes.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def merged(problem: Problem, units: Sequence[Sequence[int]]) -> Problem:
 
 
 def spread(units: Sequence[Sequence[int]], placement: Sequence[int]) -> tuple[int, ...]:
-    """Return the device of each node, given that of each unit."""
+    """Return the device of each node from the device of each unit."""
     return tuple(device for nodes, device in zip(units, placement, strict=True) for _ in nodes)
 
 
@@ -255,7 +255,7 @@ def _others(readers: Sequence[int], maker: int, unit: Sequence[int]) -> tuple[in
 
 
 def _merged_link(link: Link, unit: Sequence[int]) -> Link:
-    """Return a link between units; one without readers stays within a unit."""
+    """Return a link between units; a link within one unit has no readers."""
     loads: dict[int, Load] = {}
     for user, load in zip(link.users, link.loads, strict=True):
         loads[unit[user]] = loads.get(unit[user], NOTHING).plus(load)
@@ -265,7 +265,7 @@ def _merged_link(link: Link, unit: Sequence[int]) -> Link:
 
 
 def cut_loads(problem: Problem, first: int, rest: int) -> Any:
-    """Return the loads of each cut in two: one device runs the groups before it, another those behind it.
+    """Return the loads of every cut in two: one device runs the groups before it, another the rest.
 
     Returns
     -------
@@ -283,7 +283,7 @@ def cut_loads(problem: Problem, first: int, rest: int) -> Any:
 
 
 def _link_loads(problem: Problem, home: int, is_first: bool) -> Any:
-    """Return the loads on users at home of the links that each cut divides, shape (groups - 1, 4).
+    """Return the loads, on users at home, of links that each cut divides; shape (groups - 1, 4).
 
     A link costs nothing where none or all of its users are at home.
     """

@@ -75,7 +75,7 @@ State = tuple[int, int]
 
 
 class _Touch(NamedTuple):
-    """A group's use of a link: cost of its own transfer, and of the earlier users', all at home."""
+    """A group's use of a link: cost of its own transfer, and of all earlier users' if all were at home."""
 
     home: int
     bit: int
@@ -147,7 +147,7 @@ def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_S
 
 
 def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> Problem:
-    """Return the problem with the most expensive links, at most `most` of them open at any place."""
+    """Return the problem with its most expensive links, of which at most `most` are open at any group."""
     open_links = np.zeros(len(problem.names), int)
     kept = []
 
@@ -172,7 +172,7 @@ def _node_costs(problem: Problem, weights: ObjectiveWeights) -> list[list[float]
 
 
 def _touches(problem: Problem, weights: ObjectiveWeights) -> list[list[_Touch]]:
-    """Return the links that each group uses; a bit is free again once its link is closed."""
+    """Return the links that each group uses, each with a bit of the state; closed links free their bit."""
     touches: list[list[_Touch]] = [[] for _ in problem.names]
     free: list[int] = []
     closing: list[list[int]] = [[] for _ in problem.names]
@@ -222,7 +222,7 @@ class Terms:
 
 
 def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> float:
-    """Return the objective of a placement: seconds between inferences, or joules of one."""
+    """Return the objective of a placement: seconds between inferences, or joules per inference."""
     return objective_of_loads(terms, problem.loads(placement))
 
 
@@ -237,14 +237,14 @@ def objective_of_loads(terms: Terms, loads: Any) -> float:
 
 
 def _pace(terms: Terms, loads: Any) -> tuple[DeviceTimes, float, float]:
-    """Return the arguments of `npusim.cost.plan_costs` for the loads of a placement."""
+    """Return (device times, launch time, DRAM time) of loads, arguments of the interval's bounds."""
     k = len(terms.contexts)
     times = DeviceTimes(np.ascontiguousarray(loads[:k]), np.ascontiguousarray(loads[k + 3 :]), terms.contexts)
     return times, float(loads[k]), float(loads[k + 1] / terms.dram_bytes_per_s)
 
 
 def _bounds_per_load(terms: Terms) -> Any:
-    """Return the bounds of the interval per unit of each load, without bounds that are always 0."""
+    """Return the matrix from loads to the bounds of the interval, without rows of zeros."""
     k = len(terms.contexts)
     matrix = np.empty((2 * k + 3, 2 * k + 2))
     for unit, bounds in zip(np.eye(2 * k + 3), matrix, strict=True):
@@ -254,7 +254,7 @@ def _bounds_per_load(terms: Terms) -> Any:
 
 
 def best_placement(problem: Problem, terms: Terms) -> Split:
-    """Return the best placement of a problem, with a proof of how good it is."""
+    """Return the best placement of a problem, with a lower bound of its objective."""
     per_load = _bounds_per_load(terms)
     share = np.full(len(per_load), 1.0 / len(per_load))
     if terms.requests <= 1.0:
@@ -283,7 +283,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
 def _improved(
     problem: Problem, terms: Terms, placement: tuple[int, ...], value: float
 ) -> tuple[float, tuple[int, ...]]:
-    """Return value and placement after helpful moves of single groups, which weights cannot separate."""
+    """Return value and placement after single-group moves have lowered the objective as far as they can."""
     moves = np.argwhere(problem.allowed & np.isfinite(problem.time_s)).tolist()
     better, current = True, list(placement)
     loads = problem.loads(current)
@@ -301,7 +301,7 @@ def _improved(
 
 
 def _weights(per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
-    """Return the weights of seconds, bytes and joules, given the share of each bound."""
+    """Return the weights of seconds, bytes and joules, given the multiplier of each bound."""
     scale, energy = (1.0, 0.0) if terms.minimise == "latency" else (terms.idle_w, 1.0)
     k, weights = len(terms.contexts), scale * (share @ per_load)
     time = (weights[:k] + energy * terms.static_w).tolist()
@@ -310,7 +310,7 @@ def _weights(per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
 
 
 def placed(graph: Graph, problem: Problem, placement: tuple[int, ...]) -> Graph:
-    """Return the graph with each operator's device as its wish."""
+    """Return the graph with the device of each operator set to its placement."""
     editor = Editor.of(graph)
     for name, node in homes(graph, problem.members).items():
         editor.change_operator(name, device=problem.devices[placement[node]])
@@ -318,9 +318,9 @@ def placed(graph: Graph, problem: Problem, placement: tuple[int, ...]) -> Graph:
 
 
 def _split(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Map a graph whose preprocessing may go to the CPU where that is cheaper than the NPU.
+    """Map a graph whose preprocessing may run on the CPU, wherever it is faster.
 
-    The best placements are mapped in full, and the NPU alone; the fastest wins.
+    The best placements and the NPU alone are mapped in full; the fastest wins.
     """
     movable, main = frozenset(wished(graph)), soc.main_device
     choice = (main, soc.named("cpu") or main)

@@ -20,7 +20,7 @@ _MOST_NODES = 10_000_000
 
 
 class _Times(Number):
-    """How often an event happens: once where nothing stands there."""
+    """Number of times that an event happens; an empty field counts as one."""
 
     def value(self, text: str) -> float | None:
         """Return the number, or None."""
