@@ -467,7 +467,7 @@ def _with_facts(soc: Soc, measurement: Measurement, chip: str) -> tuple[Soc, lis
         for path, before, value, unit in numbers
         if before != value
     ]
-    settings = {
+    settings: dict[str, str | int] = {
         fact.path: f"{fact.value:.0f} {fact.unit}" if fact.unit else int(fact.value) for fact in facts
     }
     return (with_overrides(soc, settings) if facts else soc), facts
