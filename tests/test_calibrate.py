@@ -11,10 +11,11 @@ from npusim.calibration.data_sheet import FittedNumber, as_written, with_numbers
 from npusim.calibration.dsp_fit import DSP, LOOPS, Calls, FittedKernel, cycles_of, fit_numbers, kernel_of
 from npusim.calibration.fits import (
     FOLDS,
-    LinearFit,
+    FiguresFit,
     cross_validate,
     fit_named,
     folds_of,
+    linear_times,
     main,
     shipped_rows,
 )
@@ -73,7 +74,18 @@ class TestLeastSquares:
         assert self.solution(3, 0.05).values == self.solution(3, 0.05).values
 
 
-class TestLinearFit:
+class LinearFit(FiguresFit):
+    """A fit whose times come from `linear_times`."""
+
+    def __init__(self, free, measured, times):
+        super().__init__("x", free, ["a", "b", "c"], measured)
+        self.times = linear_times(free, times, 1.5)
+
+    def predicted(self, values):
+        return self.times(values)
+
+
+class TestLinearTimes:
     FREE = (FreeNumber("overhead", 2.0, 0.1, 10.0), FreeNumber("dram_bandwidth", 5.0, 0.1, 50.0))
     BYTES = np.array([1.0, 10.0, 100.0])
 
@@ -82,14 +94,14 @@ class TestLinearFit:
 
     def test_times_linear_in_a_number_and_in_the_inverse_of_a_bandwidth_are_exact(self):
         truth = {"overhead": 3.0, "dram_bandwidth": 7.0}
-        fit = LinearFit("x", self.FREE, ["a", "b", "c"], self.times(truth), self.times, 1.5)
+        fit = LinearFit(self.FREE, self.times(truth), self.times)
         assert fit.predicted(truth) == pytest.approx(self.times(truth), rel=1e-12)
         assert fit.solve().values == pytest.approx(truth, rel=1e-4)
 
     def test_a_group_that_is_left_out_has_no_part_in_its_own_prediction(self):
         truth = {"overhead": 3.0, "dram_bandwidth": 7.0}
         spoilt = self.times(truth) * np.array([1.0, 1.0, 5.0])
-        fit = LinearFit("x", self.FREE, ["a", "b", "c"], spoilt, self.times, 1.5)
+        fit = LinearFit(self.FREE, spoilt, self.times)
         held_out, fits = fit.leave_one_out(fit.solve())
         assert held_out[2] == pytest.approx(self.times(truth)[2], rel=1e-3)
         assert len(fits) == 3

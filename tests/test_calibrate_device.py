@@ -12,8 +12,7 @@ import pytest
 
 import npusim
 from npusim.arch import load_soc, soc_file
-from npusim.calibration.device import Calibrated, FitOptions, calibrate
-from npusim.calibration.device_outcome import assign_folds, source_after
+from npusim.calibration.device import Calibrated, FitOptions, assign_folds, calibrate, source_after
 from npusim.calibration.device_rows import noise_of
 from npusim.cli.program import run
 from npusim.measuring.document import Benchmark, Device, Measurement, Network, Row, Spread, Workload
@@ -338,7 +337,7 @@ def test_a_measurement_without_calm_rows_is_refused() -> None:
 
 
 def test_what_a_fit_makes_worse_is_said_first(fitted: Calibrated) -> None:
-    from npusim.calibration.device_outcome import worse_families
+    from npusim.calibration.device import worse_families
 
     rows = [row for row in fitted.report.rows if row.family == "Softmax"]
     assert worse_families(rows) == []

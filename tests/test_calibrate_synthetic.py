@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from npusim.arch import Soc, load_soc
+from npusim.calibration.device import statuses
 from npusim.calibration.device_fit import DeviceFit, half_widths
-from npusim.calibration.device_outcome import statuses
 from npusim.calibration.device_rows import INFLUENCE, candidates, chosen, map_rows
 from npusim.measuring.document import Benchmark, Device, Measurement, Row, Spread
 

@@ -15,7 +15,7 @@ from npusim.errors import ConfigError
 from npusim.measuring import Benchmark, Measurement, ModelFile, Row, Spread
 from npusim.measuring.devices import Setting, cache_bytes
 from npusim.measuring.document import Device
-from npusim.measuring.predicting import predicted
+from npusim.measuring.models import predicted
 from npusim.measuring.running import measure
 from npusim.measuring.suites import Item, items_of
 from npusim.measuring.timing import TimedNetwork

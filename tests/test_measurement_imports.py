@@ -22,7 +22,7 @@ from npusim.errors import NpusimError
 from npusim.measuring.benchmark_app import from_benchmark_app
 from npusim.measuring.document import read_measurement
 from npusim.measuring.energy import read_hwinfo
-from npusim.measuring.imports import (
+from npusim.measuring.traces import (
     choose_platform,
     from_npu_profiling,
     from_openvino_benchmarks,

@@ -117,7 +117,7 @@ def map(
     """
     scenario, names = scenario_of(network, soc, how), [name.lower() for name in as_list(devices)] or None
     if minimise != _BOTH:
-        from npusim.measuring.predicting import operator_profiles
+        from npusim.measuring.models import operator_profiles
         from npusim.studies.placement import place
 
         only_fronts = {

@@ -170,7 +170,7 @@ def measure(
         )
     if machine is None:
         return result
-    from npusim.measuring.predicting import predicted
+    from npusim.measuring.models import predicted
 
     return predicted(result, machine, files)
 
@@ -200,7 +200,7 @@ def _imported(
     tool: str, path: Any, device: str | None, platform: str | None, model: str | None
 ) -> Measurement:
     """Return what another tool measured."""
-    from npusim.measuring import imports
+    from npusim.measuring import traces
     from npusim.measuring.benchmark_app import from_benchmark_app
     from npusim.measuring.devices import kind_of
 
@@ -211,8 +211,8 @@ def _imported(
     if tool == "benchmark_app":
         return from_benchmark_app(path, kind=kind_of(device) if device else None, name=platform)
     if tool == "npu-profiling":
-        return imports.from_npu_profiling(path, model=model, name=platform)
-    return imports.choose_platform(imports.from_openvino_benchmarks(path), platform)
+        return traces.from_npu_profiling(path, model=model, name=platform)
+    return traces.choose_platform(traces.from_openvino_benchmarks(path), platform)
 
 
 def calibrate(

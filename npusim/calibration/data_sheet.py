@@ -101,12 +101,12 @@ def _edits(node: Any, number: FittedNumber) -> Iterator[Edit]:
     value, sigma = as_written(number)
     held, source, spread = (_child(node, key) for key in ("value", "source", "uncertainty"))
     if not _same(held.value, value, number.unit):
-        yield (*_span(held), value)
+        yield held.start_mark.index, held.end_mark.index, value
     # A longer note about the same source stays.
     if not source.value.startswith(number.source):
-        yield (*_span(source), quoted(number.source))
+        yield source.start_mark.index, source.end_mark.index, quoted(number.source)
     if spread is not None and not _same(spread.value, sigma or "0 %", ""):
-        yield (*_span(spread), sigma or "0 %")
+        yield spread.start_mark.index, spread.end_mark.index, sigma or "0 %"
     if spread is None and sigma:
         end = node.end_mark.index - 1
         yield end, end, f", uncertainty: {sigma}"
@@ -125,7 +125,3 @@ def _value(text: str, unit: str) -> float | None:
     split = split_number(text)
     factor = unit_factor(split[1], unit) if split is not None else None
     return None if split is None or factor is None else float(split[0] * factor)
-
-
-def _span(node: Any) -> tuple[int, int]:
-    return node.start_mark.index, node.end_mark.index

@@ -7,30 +7,33 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
+import yaml
 
 from npusim import __version__
-from npusim.arch import Soc, load_soc, sheet_text, with_overrides
-from npusim.calibration.data_sheet import FittedNumber, paths_held
-from npusim.calibration.device_fit import DeviceFit, FitResult
-from npusim.calibration.device_outcome import (
-    assign_folds,
-    calibration_of,
-    family_errors,
-    fitted_numbers,
-    fitted_parameters,
-    fitted_text,
-    held_out,
-    model_errors,
-    worse_families,
+from npusim.arch import Calibration, Soc, load_soc, sheet_text, with_overrides
+from npusim.arch.soc import OTHER_OPERATORS
+from npusim.calibration.data_sheet import Edit, FittedNumber, edited, paths_held, quoted, with_numbers
+from npusim.calibration.device_fit import IDENTIFIED, NORMAL, DeviceFit, FitResult, half_widths
+from npusim.calibration.device_report import (
+    CalibratedRow,
+    CalibrationReport,
+    FamilyError,
+    FittedParameter,
+    SkippedRow,
+    Status,
 )
-from npusim.calibration.device_report import CalibratedRow, CalibrationReport, SkippedRow
 from npusim.calibration.device_rows import (
     INFLUENCE,
+    LAUNCH_ONLY,
     DeviceRow,
     calm_rows,
     candidates,
@@ -44,9 +47,258 @@ from npusim.config.reading import compose
 from npusim.errors import NpusimError
 from npusim.files import write_whole
 from npusim.measuring.document import UNSTEADY_SPREAD, Measurement, merge, read_measurement
-from npusim.measuring.models import Sources
-from npusim.measuring.predicting import chip_text, match_device
+from npusim.measuring.models import Sources, chip_text, match_device
+from npusim.studies.perturbation import number_at
 from npusim.studies.uncertainty import draw
+
+ALL = "all"
+_SHRINK = 4.0  # weight of the pooled variance against a type's own, in rows (shrinkage)
+_P90 = 1.645  # 90 % of a normal variable lie within so many standard deviations
+_WORSE = 0.02  # growth of a median error, beyond the noise of its rows, above which it is called worse
+_BEFORE = "; before "
+_TOGETHER = 0.5  # least correlation of tied errors
+_WORTH_WRITING = 0.05  # least correlation that the data sheet keeps
+_MOST_TIES = 3
+_ONE = 0.8  # correlation from which only the product or sum of two numbers is known
+_DESPITE = 0.5  # share of the prior uncertainty up to which a number with such a partner is identified
+
+
+def assign_folds(rows: Sequence[DeviceRow], folds: int, seed: int) -> list[int]:
+    """Return the fold of each row.
+
+    All rows of a network share a fold; networks of a family are spread over all folds.
+    """
+    random = np.random.default_rng(seed)
+    families: dict[str, set[str]] = {}
+    for row in rows:
+        families.setdefault(row.family, set()).add(row.instance)
+    fold_of: dict[str, int] = {}
+    for _, members in sorted(families.items()):
+        instances = sorted(members)
+        for i in random.permutation(len(instances)):
+            fold_of[instances[i]] = len(fold_of) % folds
+    return [fold_of[row.instance] for row in rows]
+
+
+def held_out(
+    fit: DeviceFit, best: FitResult, folds: Sequence[int], progress: Callable[[int, int, str], None]
+) -> Floats:
+    """Return the logarithm of each row's time as predicted by the fit to the other folds, shape (rows,)."""
+    fold_of = np.array(folds)
+    predicted = best.predicted.copy()
+    numbers = sorted(set(folds))
+    if len(numbers) < 2:
+        return predicted
+    for done, number in enumerate(numbers, start=1):
+        out = fold_of == number
+        logs = fit.solve(best.logs, best.moving, best.model_error, ~out)
+        predicted[out] = fit.predicted(logs, np.flatnonzero(out).tolist())
+        progress(done, len(numbers), "folds")
+    return predicted
+
+
+def model_errors(rows: Sequence[DeviceRow], held_out: Floats) -> dict[str, float]:
+    """Return the relative standard deviation of what the equations leave out, by type of operator.
+
+    Without their noise, 90 % of the held-out rows lie within 1.645 of it, so that 90 % intervals hold. Types
+    with few rows are pooled with all rows.
+    """
+    residuals = held_out - np.log([row.measured_s for row in rows])
+    noise = np.array([row.noise for row in rows])
+    working = np.array([row.family != LAUNCH_ONLY for row in rows])
+    kinds = np.array([row.type for row in rows])
+    pooled = _variance(residuals[working], noise[working]) if working.any() else 0.0
+    errors = {}
+    for kind in sorted(set(kinds[working].tolist())):
+        mine = (kinds == kind) & working
+        count = int(mine.sum())
+        variance = (count * _variance(residuals[mine], noise[mine]) + _SHRINK * pooled) / (count + _SHRINK)
+        errors[kind] = round(float(np.sqrt(variance)), 4)
+    # Operators that were not measured may be as far off as the worst measured ones.
+    errors[OTHER_OPERATORS] = max([round(float(np.sqrt(pooled)), 4), *errors.values()])
+    return errors
+
+
+def _variance(residuals: Floats, noise: Floats) -> float:
+    width = float(np.quantile(np.abs(residuals), 0.9)) / _P90
+    return max(0.0, width**2 - float(np.mean(noise**2)))
+
+
+def family_errors(rows: Sequence[CalibratedRow]) -> list[FamilyError]:
+    """Return the errors of all fitted rows, of each of their families, and of the checks' families."""
+    members: dict[tuple[bool, str], list[CalibratedRow]] = {}
+    for row in sorted(rows, key=lambda row: not row.fitted):
+        if row.fitted:
+            members.setdefault((True, ALL), []).append(row)
+        members.setdefault((row.fitted, row.family), []).append(row)
+    return [_errors(family, fitted, own) for (fitted, family), own in members.items()]
+
+
+def worse_families(rows: Sequence[CalibratedRow]) -> list[str]:
+    """Return a warning where operators or networks are predicted worse than by the data sheet."""
+    worse = [
+        f"{one.family} {one.before_median:.0%} to {one.held_out_median:.0%}"
+        for one in family_errors(rows)
+        if one.held_out_median > one.before_median + max(_WORSE, one.noise_median)
+    ]
+    text = "worse than the data sheet (median error on rows that the fit did not see): "
+    remedy = "measure again on a quiet machine, or hold what they rest on (--hold)"
+    return [f"{text}{', '.join(worse)}; {remedy}"] if worse else []
+
+
+def _errors(family: str, fitted: bool, rows: Sequence[CalibratedRow]) -> FamilyError:
+    seconds = np.array([[row.before_s, row.after_s, row.held_out_s] for row in rows])
+    errors = np.abs(seconds / np.array([[row.measured_s] for row in rows]) - 1.0)
+    before, after, unseen = np.median(errors, axis=0).tolist()
+    bounded = [(row.interval_s, row.measured_s) for row in rows if row.interval_s is not None]
+    inside = sum(low <= measured_s <= high for (low, high), measured_s in bounded)
+    return FamilyError(
+        family=family,
+        fitted=fitted,
+        rows=len(rows),
+        before_median=before,
+        after_median=after,
+        held_out_median=unseen,
+        held_out_p90=float(np.quantile(errors[:, 2], 0.9)),
+        noise_median=float(np.median([row.noise for row in rows])),
+        inside=inside if bounded else None,
+    )
+
+
+def _correlation(best: FitResult) -> Floats:
+    sigma = np.maximum(best.sigma, 1e-300)
+    correlation: Floats = best.covariance / np.outer(sigma, sigma)
+    return np.clip(correlation, -1.0, 1.0)
+
+
+def fitted_parameters(fit: DeviceFit, best: FitResult, influence: Floats) -> list[FittedParameter]:
+    """Return all parameters for the report, the best determined first."""
+    correlation, widths = _correlation(best), half_widths(fit, best)
+    (below, above), status = widths, statuses(fit, best, widths)
+    fitted = []
+    for j in np.argsort(np.where(best.moving, best.sigma / fit.widths, 10.0), kind="stable"):
+        parameter, strength = fit.parameters[j], np.abs(correlation[j])
+        order = [int(k) for k in np.argsort(-strength) if k != j and strength[k] >= _TOGETHER]
+        value = float(np.exp(best.logs[j])) if best.moving[j] else parameter.number.value
+        high = min(value * math.exp(above[j]), parameter.number.upper)
+        fitted.append(
+            FittedParameter(
+                path=parameter.name,
+                unit=parameter.unit,
+                before=parameter.number.value,
+                before_uncertainty=math.sqrt(math.expm1(parameter.number.sigma**2)),
+                after=value,
+                interval=(value * math.exp(-below[j]), high),
+                status=status[j],
+                tied_to=[fit.parameters[k].name for k in order[:_MOST_TIES]] if best.moving[j] else [],
+                rows=int((influence[:, j] >= INFLUENCE).sum()),
+                at_bound=parameter.name in best.at_bound,
+            )
+        )
+    return fitted
+
+
+def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[Status]:
+    """Return what is known of each parameter."""
+    alone = np.abs(_correlation(best) - np.eye(len(best.logs))).max(axis=1, initial=0.0) < _ONE
+    share = widths.mean(axis=0) / (NORMAL * fit.widths)
+    # Where a partner was well known before, the knowledge of both together determines the other alone.
+    clear = share <= np.where(alone, IDENTIFIED, _DESPITE)
+    unclear = np.where(alone, "loose", "tied")
+    unmoved = np.where(fit.may_move, "not identified", "held")
+    statuses: list[Status] = np.where(best.moving, np.where(clear, "identified", unclear), unmoved).tolist()
+    return statuses
+
+
+def fitted_numbers(soc: Soc, fit: DeviceFit, best: FitResult, source: str) -> list[FittedNumber]:
+    """Return the fitted numbers as the data sheet holds them."""
+    sigmas = np.minimum(best.sigma * best.quantile / NORMAL, 2.0)
+    numbers = []
+    for j in np.flatnonzero(best.moving):
+        parameter = fit.parameters[j]
+        held: Any = number_at(soc, parameter.number.path)
+        value, relative = float(np.exp(best.logs[j])), math.sqrt(math.expm1(float(sigmas[j]) ** 2))
+        origin = source_after(source, held.text, held.source)
+        numbers.append(FittedNumber(parameter.name, value, parameter.unit, relative, origin, True))
+    return numbers
+
+
+def calibration_of(
+    fit: DeviceFit, best: FitResult, measurement: Measurement, chip: str, errors: dict[str, float]
+) -> Calibration:
+    """Return the calibration section of the fitted SoC: measurement, model error, correlations."""
+    correlation = _correlation(best)
+    linked = np.abs(correlation) >= _WORTH_WRITING
+    np.fill_diagonal(linked, False)
+    written = [int(j) for j in np.flatnonzero(best.moving | linked.any(axis=0))]
+    return Calibration(
+        device=measurement.device.kind,
+        chip=chip,
+        date=measurement.date or "unknown",
+        rows=len(fit.rows),
+        noise=round(median(row.noise for row in fit.rows), 4),
+        model_error=errors,
+        parameters=[fit.parameters[j].name for j in written],
+        correlation=[
+            [1.0 if k == j else round(float(correlation[j, k]), 3) for k in written[: place + 1]]
+            for place, j in enumerate(written)
+        ],
+    )
+
+
+def source_after(measured: str, before: str, source: str) -> str:
+    """Return the source of a fitted number: the measurement, and its value and source before.
+
+    A number that was calibrated before keeps its first source.
+    """
+    if source.startswith("measured: ") and _BEFORE in source:
+        return f"{_clean(measured)}{_BEFORE}{source.split(_BEFORE, 1)[1]}"
+    return _clean(f"{measured}{_BEFORE}{before}, {source}")
+
+
+def _clean(text: str) -> str:
+    """Return a text that can stand between double quotes on one line."""
+    return re.sub(r"\s+", " ", text.replace("\\", "/").replace('"', "'"))
+
+
+def fitted_text(
+    text: str, numbers: Sequence[FittedNumber], calibration: Calibration, name: str | None = None
+) -> str:
+    """Return a SoC file with fitted numbers and its calibration."""
+    text = with_numbers(text, numbers)
+    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    entries = {key.value: (key, value) for key, value in root.value}
+    block = _block(calibration)
+    edits: list[Edit] = []
+    if "calibration" in entries:
+        key, value = entries["calibration"]
+        edits.append((key.start_mark.index, value.end_mark.index, block))
+    else:
+        edits.append((len(text), len(text), ("" if text.endswith("\n") else "\n") + "\n" + block))
+    if name is not None:
+        value = entries["name"][1]
+        edits.append((value.start_mark.index, value.end_mark.index, quoted(_clean(name))))
+    return edited(text, edits)
+
+
+def _block(calibration: Calibration) -> str:
+    errors = ", ".join(f"{name}: {share:.4f}" for name, share in calibration.model_error.items())
+    lines = [
+        "calibration:                                    # written by `npusim calibrate`",
+        f"  device: {calibration.device}",
+        f"  chip: {quoted(_clean(calibration.chip))}",
+        f"  date: {quoted(_clean(calibration.date))}",
+        f"  rows: {calibration.rows}",
+        f"  noise: {calibration.noise:.4f}",
+        f"  model_error: {{{errors}}}",
+    ]
+    if calibration.parameters:
+        lines += ["  parameters:", *(f"    - {path}" for path in calibration.parameters), "  correlation:"]
+        for row in calibration.correlation:
+            numbers = ", ".join(f"{float(value):.3f}".replace("-0.000", "0.000") for value in row)
+            lines.append(f"    - [{numbers}]")
+    return "\n".join(lines) + "\n"
+
 
 _MOST_ROUNDS = 3  # largest number of decisions of fusion and residency
 _NORMAL = 1.645  # half a 90 % interval of a normal variable, in standard deviations
@@ -58,24 +310,16 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How a device is fitted."""
+    """How a device is fitted: options of `npusim.calibrate`, which describes them."""
 
     free: Sequence[str] = ()
-    """Paths of numbers or sections that alone are fitted; none: all."""
     hold: Sequence[str] = ()
-    """Paths of numbers or sections that stay as they are."""
     folds: int = 5
-    """Folds of the cross-validation."""
     seed: int = 0
-    """Seed of its folds."""
     force_soc: bool = False
-    """Accept a measurement of another chip."""
     fit_networks: bool = False
-    """Fit to whole networks too, instead of predicting them as a check."""
     keep_unsteady: bool = False
-    """Fit also to rows whose readings spread over more than half of their median."""
     name: str | None = None
-    """Short name of the fitted SoC; default: the parent's."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,16 +342,6 @@ class Calibrated:
     def write(self, path: str | Path) -> None:
         """Write the fitted SoC as a YAML file, whole or not at all; FileError where that fails."""
         write_whole(Path(path), self.text.encode())
-
-
-@dataclass(frozen=True)
-class _Converged:
-    """A converged fit: its result, the influence of each number on each row, and the rounds that it took."""
-
-    fit: DeviceFit
-    best: FitResult
-    influence: Floats
-    rounds: int
 
 
 def calibrate(
@@ -143,8 +377,7 @@ def calibrate(
     to_fit = [row for row in rows if networks or not row.end_to_end]
     _refuse_too_few(to_fit, [*disturbed, *unusable], names)
     text = sheet_text(soc)
-    result = _converged(machine, device.kind, to_fit, text, options, progress)
-    fit, best = result.fit, result.best
+    fit, best, influence, rounds = _converged(machine, device.kind, to_fit, text, options, progress)
     folds = assign_folds(to_fit, min(options.folds, len({row.instance for row in to_fit})), options.seed)
     unseen = held_out(fit, best, folds, progress)
     errors = model_errors(to_fit, unseen)
@@ -159,7 +392,14 @@ def calibrate(
     ]
     checks = [row for row in rows if row.end_to_end and not networks]
     predicted += _checks(fitted_soc, checks, progress)
-    messages = [*worse_families(predicted), *_of_disturbed(disturbed, measurement), *warnings]
+    messages = worse_families(predicted)
+    if disturbed:
+        messages.append(
+            f"the machine was busy: {len(disturbed)} of {len(measurement.rows)} rows spread over more than "
+            f"{UNSTEADY_SPREAD:.0%} of their median and are left out; measure again on a quiet machine, or "
+            "fit to them with --unsteady"
+        )
+    messages += warnings
     messages += [f"{fact.path} was set to {fact.value:g}, as {chip} tells of itself" for fact in facts]
     report = CalibrationReport(
         npusim=__version__,
@@ -174,11 +414,11 @@ def calibrate(
         rows_fitted=len(to_fit),
         folds=len(set(folds)),
         seed=options.seed,
-        rounds=result.rounds,
+        rounds=rounds,
         noise=section.noise,
         residual=best.model_error,
         model_error=errors,
-        parameters=fitted_parameters(fit, best, result.influence),
+        parameters=fitted_parameters(fit, best, influence),
         families=family_errors(predicted),
         rows=predicted,
         left_out=[*disturbed, *unusable],
@@ -196,9 +436,12 @@ def _joined(
     places: list[str] = []
     warnings: list[str] = []
     for number, source in enumerate(measurements, start=1):
-        is_read = isinstance(source, Measurement)
-        sheets.append(source if isinstance(source, Measurement) else read_measurement(source))
-        places.append(f"measurement {number}" if is_read else str(source))
+        if isinstance(source, Measurement):
+            sheets.append(source)
+            places.append(f"measurement {number}")
+        else:
+            sheets.append(read_measurement(source))
+            places.append(str(source))
     for sheet, place in zip(sheets, places, strict=True):
         warnings += match_device(sheet, machine, place, force_soc)
     measurement = merge(sheets, places)
@@ -208,34 +451,25 @@ def _joined(
     return measurement, [Path(place).name for place in places], warnings
 
 
-def _of_disturbed(disturbed: Sequence[SkippedRow], measurement: Measurement) -> list[str]:
-    """Return a warning about disturbed rows that are left out."""
-    if not disturbed:
-        return []
-    return [
-        f"the machine was busy: {len(disturbed)} of {len(measurement.rows)} rows spread over more than "
-        f"{UNSTEADY_SPREAD:.0%} of their median and are left out; measure again on a quiet machine, or fit "
-        "to them with --unsteady"
-    ]
-
-
 def _with_facts(soc: Soc, measurement: Measurement, chip: str) -> tuple[Soc, list[FittedNumber]]:
     """Return a generic SoC with the threads and caches that the device reports, and these numbers."""
     device = measurement.device
     if device.kind in soc.chips or device.kind != "cpu" or device.cores is None:
         return soc, []
     home = next(name for name, other in soc.devices.items() if other.kind == device.kind)
-    source = f"measured: {chip}, as its driver tells"
-    facts: list[FittedNumber] = []
-    settings: dict[str, str | int] = {}
-    if int(soc.cpu.cores) != device.cores:
-        facts.append(FittedNumber(f"{home}.cores", device.cores, "", None, source, True))
-        settings[facts[-1].path] = device.cores
+    numbers = [("cores", int(soc.cpu.cores), device.cores, "")]
     if len(device.cache_bytes) == len(soc.cpu.caches):
         for (name, cache), size in zip(soc.cpu.caches.items(), device.cache_bytes, strict=True):
-            if float(cache.size) != size:
-                facts.append(FittedNumber(f"{home}.caches.{name}.size", float(size), "B", None, source, True))
-                settings[facts[-1].path] = f"{size:.0f} B"
+            numbers.append((f"caches.{name}.size", int(cache.size), size, "B"))
+    source = f"measured: {chip}, as its driver tells"
+    facts = [
+        FittedNumber(f"{home}.{path}", float(value), unit, None, source, True)
+        for path, before, value, unit in numbers
+        if before != value
+    ]
+    settings: dict[str, str | int] = {
+        fact.path: f"{fact.value:.0f} {fact.unit}" if fact.unit else int(fact.value) for fact in facts
+    }
     return (with_overrides(soc, settings) if facts else soc), facts
 
 
@@ -250,13 +484,8 @@ def _refuse_too_few(rows: Sequence[DeviceRow], left_out: Sequence[SkippedRow], n
 
 
 def _converged(
-    soc: Soc,
-    kind: str,
-    rows: list[DeviceRow],
-    text: str,
-    options: FitOptions,
-    progress: Progress,
-) -> _Converged:
+    soc: Soc, kind: str, rows: list[DeviceRow], text: str, options: FitOptions, progress: Progress
+) -> tuple[DeviceFit, FitResult, Floats, int]:
     """Fit, and repeat with fusion and residency decided on the fitted machine until they no longer change."""
     full, listed = candidates(soc, kind, [row.mapped for row in rows])
     listed, may_move = chosen(soc, listed, options.free, options.hold)
@@ -279,7 +508,7 @@ def _converged(
         if number == _MOST_ROUNDS or unchanged:
             break
         rows, start = again, best.logs
-    return _Converged(fit, best, influence, number)
+    return fit, best, influence, number
 
 
 def _row(row: DeviceRow, seconds: Floats, interval: tuple[float, float] | None = None) -> CalibratedRow:

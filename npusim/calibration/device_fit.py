@@ -36,7 +36,10 @@ NORMAL = 1.6448536269514722
 _STEP = 0.02
 _SOFT = 3.0  # residual, in standard deviations, from which a row counts less than its square
 _CLIP = 2.0  # standard deviations at which residuals are clipped in the estimate of the model error
-_ROUNDS = 6
+_NORMAL, _ROUNDS = NormalDist(), 6
+_INSIDE = 2.0 * _NORMAL.cdf(_CLIP) - 1.0
+# Mean square of a clipped normal variable.
+_CLIPPED_SQUARE = _INSIDE - 2.0 * _CLIP * _NORMAL.pdf(_CLIP) + 2.0 * _CLIP**2 * (1.0 - _NORMAL.cdf(_CLIP))
 _FIRST_ERROR = 0.1
 _RULED_OUT = 2.706  # rise of the objective beyond which a value lies outside of a 90 % interval (chi-squared)
 # Corrections of the length of an interval's side, and steps of re-optimisation for each.
@@ -73,11 +76,7 @@ class DeviceFit:
     """Predicts rows on machines that differ in some numbers, and fits these numbers to the rows."""
 
     def __init__(
-        self,
-        soc: Soc,
-        rows: Sequence[DeviceRow],
-        parameters: Sequence[Parameter],
-        may_move: set[str],
+        self, soc: Soc, rows: Sequence[DeviceRow], parameters: Sequence[Parameter], may_move: set[str]
     ) -> None:
         self.soc, self.rows, self.parameters = soc, list(rows), list(parameters)
         self.start = np.log([p.number.value for p in self.parameters])
@@ -239,7 +238,7 @@ class DeviceFit:
         Statistics, proposal 2), counting rows less the parameters' degrees of freedom.
         """
         residuals = self.predicted(logs) - self.measured
-        target = self._freedom(slopes, moving, error) * _clipped_square(_CLIP)
+        target = self._freedom(slopes, moving, error) * _CLIPPED_SQUARE
 
         def excess(width: float) -> float:
             squares = residuals**2 / (self.noise**2 + width**2)
@@ -308,7 +307,7 @@ class DeviceFit:
         prior = np.diag(self.widths[m] ** -2.0)
         spread = float(np.mean(_loss_slope(residuals) ** 2)) * len(self.rows)
         spread /= self._freedom(slopes, moving, error)
-        slack = float(np.mean(_loss_curvature(residuals)))
+        slack = float(np.mean((1.0 + (residuals / _SOFT) ** 2) ** -1.5))
         inverse = np.linalg.inv(slack * data + prior)
         whole[np.ix_(m, m)] = inverse @ (spread * data + prior) @ inverse
         if len(h):
@@ -335,18 +334,6 @@ def _loss_slope(residuals: Floats) -> Floats:
     return residuals / np.sqrt(1.0 + (residuals / _SOFT) ** 2)
 
 
-def _loss_curvature(residuals: Floats) -> Floats:
-    """Return the curvature of the soft loss at weighted residuals, shape (rows,)."""
-    return (1.0 + (residuals / _SOFT) ** 2) ** -1.5
-
-
-def _clipped_square(limit: float) -> float:
-    """Return the mean square of a standard normal variable that is clipped at a limit."""
-    normal = NormalDist()
-    inside = 2.0 * normal.cdf(limit) - 1.0
-    return inside - 2.0 * limit * normal.pdf(limit) + 2.0 * limit**2 * (1.0 - normal.cdf(limit))
-
-
 @dataclass
 class _ProfilePoint:
     """A point of the objective: logarithms, weighted residuals, and their slopes (rows, parameters)."""
@@ -369,7 +356,7 @@ class _ProfilePoint:
 
     def hessian(self) -> Floats:
         """Return half the Hessian of the objective, shape (parameters, parameters)."""
-        curvature = _loss_curvature(self.residuals)
+        curvature = (1.0 + (self.residuals / _SOFT) ** 2) ** -1.5
         hessian: Floats = (self.slopes.T * curvature) @ self.slopes + np.diag(self.fit.widths**-2.0)
         return hessian
 
@@ -392,7 +379,10 @@ def half_widths(fit: DeviceFit, best: FitResult) -> Floats:
     widths = np.tile(NORMAL * fit.widths, (2, 1))
     if not best.moving.any():
         return widths
-    minimum = _minimum(fit, best)
+    every, error = np.ones(len(best.logs), bool), best.model_error
+    logs = fit.solve(best.logs, every, error)
+    slopes = fit.slopes(logs, every) * (1.0 / fit.sigmas(error))[:, None]
+    minimum = _ProfilePoint(fit, error, logs, fit.weighted(logs, error), slopes)
     inverse = np.linalg.inv(minimum.hessian())
     for j in np.flatnonzero(best.moving):
         sigma = float(np.sqrt(inverse[j, j]))
@@ -401,14 +391,6 @@ def half_widths(fit: DeviceFit, best: FitResult) -> Floats:
             off = sign * (minimum.logs[j] - best.logs[j])
             widths[side, j] = max(0.1 * sigma, off + steps * sigma)
     return widths
-
-
-def _minimum(fit: DeviceFit, best: FitResult) -> _ProfilePoint:
-    """Return the minimum of the objective with all parameters free."""
-    every, error = np.ones(len(best.logs), bool), best.model_error
-    logs = fit.solve(best.logs, every, error)
-    slopes = fit.slopes(logs, every) * (1.0 / fit.sigmas(error))[:, None]
-    return _ProfilePoint(fit, error, logs, fit.weighted(logs, error), slopes)
 
 
 def _profile_steps(minimum: _ProfilePoint, j: int, step: float, quantile: float) -> float:

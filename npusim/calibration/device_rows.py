@@ -21,8 +21,7 @@ from npusim.measuring.document import (
     Row,
     Workload,
 )
-from npusim.measuring.models import Sources
-from npusim.measuring.predicting import mapped_row, predicted_seconds
+from npusim.measuring.models import Sources, mapped_row, predicted_seconds
 from npusim.studies.perturbation import Uncertain, number_at, numbers_of, uncertain_numbers, with_library
 
 NOISE_FLOOR = 1e-3
@@ -99,15 +98,11 @@ def calm_rows(measurement: Measurement, fit_networks: bool) -> tuple[Measurement
     Networks that are only predicted as a check stay: their intervals hold their noise.
     """
     reason = f"unsteady: its readings spread over more than {UNSTEADY_SPREAD:.0%} of their median"
-    calm: list[Row] = []
-    left_out: list[SkippedRow] = []
-    for row in measurement.rows:
-        is_fitted = fit_networks or isinstance(row.model, Benchmark)
-        if is_fitted and row.latency_s is not None and row.latency_s.is_unsteady:
-            left_out.append(SkippedRow(id=row.id, reason=reason))
-        else:
-            calm.append(row)
-    return measurement.model_copy(update={"rows": tuple(calm)}), left_out
+    fitted = [row for row in measurement.rows if fit_networks or isinstance(row.model, Benchmark)]
+    unsteady = {row.id for row in fitted if row.latency_s is not None and row.latency_s.is_unsteady}
+    calm = tuple(row for row in measurement.rows if row.id not in unsteady)
+    left_out = [SkippedRow(id=row.id, reason=reason) for row in fitted if row.id in unsteady]
+    return measurement.model_copy(update={"rows": calm}), left_out
 
 
 def map_rows(
@@ -195,19 +190,16 @@ def chosen(
         # uncertainty.
         moving |= _below(path, numbers, "--free")
         if path in numbers:
-            listed.setdefault(path, _parameter(soc, _freed(*numbers[path]), True))
+            number, stated = numbers[path]
+            if number.value <= 0.0 or number.whole:
+                what = "a count" if number.whole else "0, which has no logarithm"
+                allowed = "a positive number that is no count"
+                raise ConfigError(what, file="--free", key=number.name, allowed=allowed)
+            sigma = number.sigma if stated else float(np.sqrt(np.log1p(_VAGUE**2)))
+            listed.setdefault(path, _parameter(soc, replace(number, sigma=sigma), True))
     for path in hold:
         moving -= _below(path, numbers, "--hold")
     return list(listed.values()), {name for name in moving if name in listed and listed[name].in_file}
-
-
-def _freed(number: Uncertain, stated: bool) -> Uncertain:
-    """Return a number that a user frees, with an uncertainty; refuse counts and 0."""
-    if number.value <= 0.0 or number.whole:
-        what = "a count" if number.whole else "0, which has no logarithm"
-        allowed = "a positive number that is no count"
-        raise ConfigError(what, file="--free", key=number.name, allowed=allowed)
-    return number if stated else replace(number, sigma=float(np.sqrt(np.log1p(_VAGUE**2))))
 
 
 def _below(path: str, names: Iterable[str], option: str) -> set[str]:

@@ -203,7 +203,10 @@ def ties_of(kernel: FittedKernel, others: Sequence[FittedKernel]) -> list[Tie]:
         # A call costs the same whatever it then computes, but more tensors take longer to set up.
         ties += _tied_to([same, peers], "small_fixed") or _tied_to([alike], "small_fixed", "fixed", kernel)
     else:
-        ties += [tie for duplicate in same for tie in _calls_of(duplicate)]
+        for duplicate in same:
+            matrix, cycles = design(LOOPS[duplicate.loops], duplicate.calls), duplicate.calls.cycles.tolist()
+            factors = [dict(zip(LOOPS[duplicate.loops].numbers, row, strict=True)) for row in matrix.tolist()]
+            ties += [Tie(f, c, c, _DUPLICATE_WEIGHT) for f, c in zip(factors, cycles, strict=True)]
         ties += _start_of_plain_loop([same, peers, alike])
         main = "stream_per_element" if kernel.loops == "stream" else "per_element"
         ties += _tied_to(pools, "small_per_element", main, kernel)
@@ -231,14 +234,6 @@ def _tied_to(
                 return [Tie({name: 1.0}, level, level)]
             return [Tie({name: 1.0, of: -level}, 0.0, max(kernel.numbers[of], kernel.main, 1e-9))]
     return []
-
-
-def _calls_of(duplicate: FittedKernel) -> list[Tie]:
-    """Tie the numbers to the calls of a kernel that runs the same code."""
-    loops, calls = LOOPS[duplicate.loops], duplicate.calls
-    factors = [dict(zip(loops.numbers, row.tolist(), strict=True)) for row in design(loops, calls)]
-    pairs = zip(factors, calls.cycles.tolist(), strict=True)
-    return [Tie(factor, cycles, cycles, _DUPLICATE_WEIGHT) for factor, cycles in pairs]
 
 
 def _start_of_plain_loop(pools: Sequence[Sequence[FittedKernel]]) -> list[Tie]:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.calibration.data_sheet import FittedNumber, as_written, with_numbers
-from npusim.calibration.least_squares import Floats, FreeNumber, Solution, solve
+from npusim.calibration.least_squares import ByNumbers, Floats, FreeNumber, Solution, solve
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.locate import resource
 from npusim.plugins import announced
@@ -251,6 +251,11 @@ class FiguresFit(ABC):
     softness, precision = np.inf, 1.0
     """Error from which a figure counts less; standard deviation of a published figure's logarithm."""
     left_out = "figures"
+    slopes_by_logs = False
+    """Whether slopes are taken by steps of the logarithms, not by scipy's own."""
+    step: float | None = None
+    tolerance: float | None = None
+    """Relative step for scipy's slopes, and tolerance of the solution; None: as `solve` has them."""
 
     def __init__(
         self,
@@ -281,11 +286,16 @@ class FiguresFit(ABC):
         kept = self.groups != without
         return self._solve(lambda values: self.errors(values)[kept], start or {})
 
-    def _solve(
-        self, errors: Callable[[Mapping[str, float]], Floats], start: Mapping[str, float], **how: Any
-    ) -> Solution:
+    def _solve(self, errors: ByNumbers, start: Mapping[str, float]) -> Solution:
         free = [replace(number, start=start.get(number.name, number.start)) for number in self.free]
-        return solve(free, errors, self.softness, **how)
+
+        def slopes(values: Mapping[str, float]) -> Floats:
+            here = errors(values)
+            moved = ({**values, one.name: values[one.name] * np.exp(_STEP)} for one in free)
+            return np.stack([(errors(there) - here) / _STEP for there in moved], -1)
+
+        own = slopes if self.slopes_by_logs else None
+        return solve(free, errors, self.softness, own, self.step, self.tolerance)
 
     def leave_one_out(self, best: Solution) -> tuple[Floats, list[Solution]]:
         """Return each figure as predicted by a fit without its group, and these fits."""
@@ -327,14 +337,11 @@ class FiguresFit(ABC):
         if not self.free:
             yield "nothing is fitted"
             return
-        titles = [
-            "number",
-            "value",
-            "one sigma",
-            "prior, its width, pull",
-            f"as {self.left_out} are left out",
-        ]
-        yield f"| {' | '.join([*titles, 'figures affected', 'tied to'])} |"
+        if not self.free:
+            yield "nothing is fitted"
+            return
+        without = f"as {self.left_out} are left out | figures affected"
+        yield f"| number | value | one sigma | prior, its width, pull | {without} | tied to |"
         yield "| --- | --- | --- | --- | --- | --- | --- |"
         affected = (np.abs(self.slopes(best.values)) * np.log(2.0) > _AFFECTS).sum(axis=0)
         for i, number in enumerate(self.free):
@@ -343,43 +350,39 @@ class FiguresFit(ABC):
             if number.prior is not None:
                 median, width = number.prior
                 prior = f"{median:g}, {width:.0%}, {np.log(value / median) / width:+.1f}"
-            cells = [
+            cells = (
                 number.name,
                 f"{value:.4g} {number.unit}",
                 "-" if sigma is None else f"{sigma:.0%}",
                 prior,
-            ]
-            cells.append(f"{min(others):.3g} to {max(others):.3g}" if others else "-")
-            cells += [str(affected[i]), ", ".join(tied(best, i)) or "-"]
+                f"{min(others):.3g} to {max(others):.3g}" if others else "-",
+                str(affected[i]),
+                ", ".join(tied(best, i)) or "-",
+            )
             yield f"| {' | '.join(cells)} |"
 
     def _figure_table(self, predicted: Floats, held_out: Floats | None) -> Iterator[str]:
         yield "| figure | measured | fitted | error | left out | error |"
         yield "| --- | ---: | ---: | ---: | ---: | ---: |"
         for i, label in enumerate(self.labels):
-            cells = [label, self._amount(i, self.measured)]
-            for values in (predicted, held_out):
-                if values is None:
-                    cells += ["", ""]
-                else:
-                    cells += [self._amount(i, values), f"{values[i] / self.measured[i] - 1.0:+.1%}"]
+            cells = [label]
+            for values in (self.measured, predicted, held_out):
+                cells.append(
+                    "" if values is None else format_quantity(float(f"{values[i]:.4g}"), self.units[i])
+                )
+                cells.append("" if values is None else f"{values[i] / self.measured[i] - 1.0:+.1%}")
+            del cells[2]  # the error of what was measured
             yield f"| {' | '.join(cells)} |"
         for what, values in (("fitted", predicted), ("left out", held_out)):
             if values is not None:
+                errors = values / self.measured - 1.0
+                worst, (low, high) = int(np.argmax(np.abs(errors))), np.quantile(errors, (0.25, 0.75))
                 yield ""
-                yield f"{what}: {self._summary(values / self.measured - 1.0)}"
-
-    def _amount(self, i: int, values: Floats) -> str:
-        return format_quantity(float(f"{values[i]:.4g}"), self.units[i])
-
-    def _summary(self, errors: Floats) -> str:
-        worst = int(np.argmax(np.abs(errors)))
-        low, high = np.quantile(errors, (0.25, 0.75))
-        return (
-            f"mean size of the errors {np.abs(errors).mean():.1%}, root mean square "
-            f"{np.sqrt(np.mean(errors**2)):.1%}, largest {errors[worst]:+.1%} ({self.labels[worst]}), half "
-            f"between {low:+.1%} and {high:+.1%}"
-        )
+                yield (
+                    f"{what}: mean size of the errors {np.abs(errors).mean():.1%}, root mean square "
+                    f"{np.sqrt(np.mean(errors**2)):.1%}, largest {errors[worst]:+.1%} "
+                    f"({self.labels[worst]}), half between {low:+.1%} and {high:+.1%}"
+                )
 
 
 def tied(best: Solution, index: int) -> list[str]:
@@ -394,59 +397,37 @@ def tied(best: Solution, index: int) -> list[str]:
     ]
 
 
-class LinearFit(FiguresFit):
-    """Fit of times that are linear in each number, or in the inverse of a bandwidth.
+def linear_times(free: Sequence[FreeNumber], times: ByNumbers, probe: float) -> ByNumbers:
+    """Return times (s) that are linear in the free numbers, bandwidths inverted.
 
-    Parameters
-    ----------
-    times : callable
-        From values of the free numbers to the time of each figure; called once, and once per number.
-    probe : float
-        Factor between the two values of a number that are tried.
+    Slopes come from one call of `times` for each number, at `probe` times its start.
     """
 
-    def __init__(
-        self,
-        title: str,
-        free: Sequence[FreeNumber],
-        labels: Sequence[str],
-        measured: Floats,
-        times: Callable[[Mapping[str, float]], Floats],
-        probe: float,
-        groups: Sequence[str] | None = None,
-        units: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(title, free, labels, measured, groups, units)
-        start = {number.name: number.start for number in free}
-        base_s = times(start)
-        self._slopes_s = np.empty((len(base_s), len(free)))
-        for i, number in enumerate(free):
-            moved = {**start, number.name: probe * number.start}
-            self._slopes_s[:, i] = (times(moved) - base_s) / (self._sizes(moved) - self._sizes(start))[i]
-        self._fixed_s = base_s - self._slopes_s @ self._sizes(start)
+    def sizes(values: Mapping[str, float]) -> Floats:
+        return np.array([1.0 / v if name.endswith("bandwidth") else v for name, v in values.items()], float)
 
-    def _sizes(self, values: Mapping[str, float]) -> Floats:
-        sizes = [1.0 / v if name.endswith("bandwidth") else v for name, v in values.items()]
-        return np.array(sizes, float)
-
-    def times_s(self, values: Mapping[str, float]) -> Floats:
-        """Return the times of all figures (s), shape (figures,)."""
-        times: Floats = self._fixed_s + self._slopes_s @ self._sizes(values)
-        return times
-
-    predicted = times_s
+    start = {number.name: number.start for number in free}
+    base_s, first = times(start), sizes(start)
+    slopes_s = np.empty((len(base_s), len(free)))
+    for i, number in enumerate(free):
+        moved = {**start, number.name: probe * number.start}
+        slopes_s[:, i] = (times(moved) - base_s) / (sizes(moved) - first)[i]
+    fixed_s = base_s - slopes_s @ first
+    return lambda values: fixed_s + slopes_s @ sizes(values)
 
 
 @dataclass(frozen=True)
 class FiguresFits:
     """Fits to published figures that one command runs."""
 
-    parts: Callable[[argparse.Namespace], Iterator[FiguresFit]]
+    fit: Callable[..., FiguresFit]
+    cases: Sequence[tuple[str, ...]] = ((),)
     options: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, options: argparse.Namespace) -> Iterator[str]:
         """Fit each part; yield its tables."""
-        for part in self.parts(options):
+        given = {name: getattr(options, name) for name in self.options}
+        for part in (self.fit(*case, **given) for case in self.cases):
             best = part.solve()
             yield from part.report(options.quick, best)
             yield ""

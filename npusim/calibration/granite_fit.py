@@ -6,10 +6,9 @@ the figures under other readings (docs/granite.md).
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -81,18 +80,6 @@ class Tolerance(Section):
     points: Positive | None = None
     """Of the difference, for shares."""
 
-    def fits(self, key: Key) -> bool:
-        """Return whether the tolerance applies to a figure."""
-        where = {name: getattr(self, name) for name in ("figure", "layer", "measure")}
-        return all(value in ("", key[name]) for name, value in where.items())
-
-    def error(self, predicted: float, published: float) -> float:
-        """Return the deviation of a figure in standard deviations."""
-        if self.points is not None:
-            return (predicted - published) / self.points
-        assert self.ratio is not None, "a tolerance is a ratio or in points"
-        return float(np.log(predicted / published)) / self.ratio
-
 
 class Plan(Section):
     """Parameters and tolerances of the fit (schema `npusim.granite-fit/1`)."""
@@ -104,14 +91,16 @@ class Plan(Section):
     tolerances: list[Tolerance]
     """The first that fits a figure counts."""
 
-    def tolerance(self, key: Key) -> Tolerance:
-        """Return the tolerance of a figure."""
-        for tolerance in self.tolerances:
-            if tolerance.fits(key):
-                return tolerance
-        raise ConfigError(
-            f"no tolerance for {key['figure']}", key="tolerances", allowed="one for every figure"
-        )
+    def error(self, key: Key, predicted: float, published: float) -> float:
+        """Return the error of a figure in tolerances; a `ConfigError` says that none fits it."""
+        for one in self.tolerances:
+            if all(getattr(one, name) in ("", key[name]) for name in ("figure", "layer", "measure")):
+                if one.points is not None:
+                    return (predicted - published) / one.points
+                assert one.ratio is not None, "a tolerance is a ratio or in points"
+                return float(np.log(predicted / published)) / one.ratio
+        found = f"no tolerance for {key['figure']}"
+        raise ConfigError(found, key="tolerances", allowed="one for every figure")
 
 
 @cache
@@ -131,8 +120,10 @@ def published_figures() -> list[tuple[KeyedFigure, Key]]:
 class GraniteFit(FiguresFit):
     """Maximum a posteriori: squared deviations from figures and priors in standard deviations."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, figures = plan, published_figures()
+    step, tolerance = 1e-3, 1e-6
+
+    def __init__(self, plan: Plan | None = None) -> None:
+        self.plan, figures = plan or load_plan(), published_figures()
         self.keys = [key for _, key in figures]
         self.runner = GraniteRunner(load_definitions())
         self._memory: dict[tuple[float, ...], Floats] = {}
@@ -140,7 +131,7 @@ class GraniteFit(FiguresFit):
             FreeNumber(
                 name, one.prior.value, prior=(one.prior.value, one.prior.width), unit=one.numbers[0].unit
             )
-            for name, one in plan.parameters.items()
+            for name, one in self.plan.parameters.items()
         ]
         labels = [figure.id.removeprefix("granite.") for figure, _ in figures]
         super().__init__("GraNNite", free, labels, np.array([figure.value for figure, _ in figures]))
@@ -166,12 +157,7 @@ class GraniteFit(FiguresFit):
     def errors(self, values: Mapping[str, float]) -> Floats:
         """Return the errors of all figures in standard deviations."""
         rows = zip(self.keys, self.predicted(values).tolist(), self.measured.tolist(), strict=True)
-        return np.array([self.plan.tolerance(key).error(ours, theirs) for key, ours, theirs in rows])
-
-    def _solve(
-        self, errors: Callable[[Mapping[str, float]], Floats], start: Mapping[str, float], **how: Any
-    ) -> Solution:
-        return super()._solve(errors, start, step=1e-3, tolerance=1e-6)
+        return np.array([self.plan.error(key, ours, theirs) for key, ours, theirs in rows])
 
     def sheet_numbers(self, best: Solution) -> dict[str, list[FittedNumber]]:
         """Return the fitted numbers of each SoC's data sheet."""
@@ -215,8 +201,4 @@ def alternatives(runner: GraniteRunner) -> Iterator[str]:
             title = ""
 
 
-def _parts(options: argparse.Namespace) -> Iterator[FiguresFit]:
-    yield GraniteFit(load_plan())
-
-
-GRANITE = FiguresFits(_parts)
+GRANITE = FiguresFits(GraniteFit)

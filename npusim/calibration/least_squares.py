@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+ByNumbers = Callable[[Mapping[str, float]], Floats]
+"""A function of free numbers by name."""
 
 _ROBUST = 1.4826  # standard deviation of a normal variable over the median of its absolute value
 _NEGLIGIBLE = 1e-6  # singular value, relative to the largest, that counts as zero
@@ -42,9 +44,9 @@ class Solution:
 
 def solve(
     free: Sequence[FreeNumber],
-    residual: Callable[[Mapping[str, float]], Floats],
+    residual: ByNumbers,
     softness: float = np.inf,
-    slopes: Callable[[Mapping[str, float]], Floats] | None = None,
+    slopes: ByNumbers | None = None,
     step: float | None = None,
     tolerance: float | None = None,
 ) -> Solution:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from npusim.arch import load_soc
-from npusim.calibration.fits import FiguresFit, FiguresFits, LinearFit, settings_of
-from npusim.calibration.least_squares import Floats, Solution
+from npusim.calibration.fits import FiguresFit, FiguresFits, linear_times, settings_of
+from npusim.calibration.least_squares import ByNumbers, Floats, Solution
 from npusim.calibration.unit_fits import load_plan
 from npusim.cost import arch_row
 from npusim.locate import resource
@@ -39,11 +38,11 @@ class HostFit(FiguresFit):
     left_out = "networks"
 
     def __init__(self, device: str, rows: list[PublishedRow]) -> None:
+        title, free = f"{device} of {SOC}", load_plan().free_of(device)
         labels = [f"{row.network} {row.precision} {row.quantity}" for row in rows]
-        measured = np.array([row.measured for row in rows])
         units = ["s" if row.quantity == "latency" else "" for row in rows]
-        groups = [row.network for row in rows]
-        super().__init__(f"{device} of {SOC}", load_plan().free_of(device), labels, measured, groups, units)
+        measured = np.array([row.measured for row in rows])
+        super().__init__(title, free, labels, measured, [row.network for row in rows], units)
         self.rows, self.machine = rows, load_soc(SOC)
 
     @cached_property
@@ -76,7 +75,7 @@ def host_fit(device: str) -> HostFit:
     return HostFit(device, [row for row in rows if row.device == device and workload_of(row)[0] is not None])
 
 
-class NetworksFit(LinearFit):
+class NetworksFit(FiguresFit):
     """An NPU generation's published rows; the fit minimises the mean of the suite's errors.
 
     Rows that no model explains have little weight in that mean.
@@ -97,7 +96,8 @@ class NetworksFit(LinearFit):
 
         units = ["s" if is_latency else "" for is_latency in self.is_latency]
         groups = list(columns["workload"][kept])
-        super().__init__(unit, free, labels, rows.measured[kept], times, 2.0, groups, units)
+        super().__init__(unit, free, labels, rows.measured[kept], groups, units)
+        self.times_s = linear_times(free, times, 2.0)
 
     def _rows(self, unit: str, values: Mapping[str, float]) -> Evidence:
         suite = load_suite("networks")
@@ -118,9 +118,7 @@ class NetworksFit(LinearFit):
         errors: Floats = self.predicted(values) / self.measured - 1.0
         return errors
 
-    def _solve(
-        self, errors: Callable[[Mapping[str, float]], Floats], start: Mapping[str, float], **how: Any
-    ) -> Solution:
+    def _solve(self, errors: ByNumbers, start: Mapping[str, float]) -> Solution:
         from scipy.optimize import minimize  # slow to import
 
         names = [number.name for number in self.free]
@@ -140,12 +138,5 @@ class NetworksFit(LinearFit):
         return Solution(named(best.x), {}, np.full((len(names), len(names)), np.nan), ())
 
 
-def _host_fits(options: argparse.Namespace) -> Iterator[FiguresFit]:
-    return (host_fit(device) for device in ("cpu", "gpu"))
-
-
-def _network_fits(options: argparse.Namespace) -> Iterator[FiguresFit]:
-    return (NetworksFit(unit) for unit in ("npu3720", "npu4000"))
-
-
-HOSTS, NETWORKS = FiguresFits(_host_fits), FiguresFits(_network_fits)
+HOSTS = FiguresFits(host_fit, (("cpu",), ("gpu",)))
+NETWORKS = FiguresFits(NetworksFit, (("npu3720",), ("npu4000",)))

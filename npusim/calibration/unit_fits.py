@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -16,19 +16,12 @@ from pydantic import Field
 
 from npusim.calibration.data_sheet import FittedNumber
 from npusim.calibration.fits import Fitted, TrainingRows, UnitFit
-from npusim.calibration.least_squares import Floats, FreeNumber, solve
+from npusim.calibration.least_squares import Floats, FreeNumber, Solution, solve
 from npusim.config import Section, load_model
 from npusim.locate import resource
+from npusim.validation import unit_figures
 from npusim.validation.figures import Figures
 from npusim.validation.suite import load_suite
-from npusim.validation.unit_figures import (
-    TRANSFERS,
-    channelwise_table,
-    dense,
-    product_table,
-    sparse_table,
-    workload_table,
-)
 from npusim.validation.unit_models import Machine, dpu_cycles
 
 # Bandwidth of DRAM in the architecture table. It is fitted too, but not written: its value is the prior of
@@ -82,18 +75,26 @@ def load_plan() -> Plan:
     return load_model(resource("validate", "definitions", "unit_fits.yaml"), Plan)
 
 
+def _fit_stage(machine: Machine, stage: Stage, figures: Figures) -> Solution:
+    """Fit the columns of a stage to the rows of its suite."""
+    ((column, least),) = stage.judged.items()
+    weight = np.where(figures[column] >= least, 1.0, _SHORT)
+    measured = figures[load_suite(stage.suite).measured]
+
+    def errors(values: Mapping[str, float]) -> Floats:
+        predicted = unit_figures.TRANSFERS.predict(figures, machine.with_numbers(values))
+        return np.asarray(weight * np.log(predicted / measured))
+
+    free = [FreeNumber(name, *bounds) for name, bounds in stage.free.items()]
+    return solve(free, errors, stage.softness)
+
+
 def fit_dma(machine: Machine, rows: TrainingRows) -> Fitted:
-    """Fit eleven numbers of `npu.dma.model`: measured transfers first, then rows of the cost model."""
+    """Fit the DMA engine, stage by stage."""
     numbers: list[FittedNumber] = []
     undetermined: list[str] = []
     for stage in load_plan().dma:
-        figures, ((column, least),) = rows(stage.suite), stage.judged.items()
-        weight = np.where(figures[column] >= least, 1.0, _SHORT)
-        free = [FreeNumber(name, *bounds) for name, bounds in stage.free.items()]
-        errors = partial(
-            _transfer_errors, machine, figures, weight, figures[load_suite(stage.suite).measured]
-        )
-        solution = solve(free, errors, stage.softness)
+        solution = _fit_stage(machine, stage, rows(stage.suite))
         machine = machine.with_numbers(solution.values)
         undetermined += map(_dma_path, solution.undetermined)
         for name, value in solution.values.items():
@@ -102,13 +103,6 @@ def fit_dma(machine: Machine, rows: TrainingRows) -> Fitted:
                 path = _dma_path(name)
                 numbers.append(FittedNumber(path, value, unit, sigma, stage.source, stage.on_silicon))
     return Fitted(machine, numbers, tuple(undetermined))
-
-
-def _transfer_errors(
-    machine: Machine, figures: Figures, weight: Floats, measured: Floats, values: Mapping[str, float]
-) -> Floats:
-    errors: Floats = weight * np.log(TRANSFERS.predict(figures, machine.with_numbers(values)) / measured)
-    return errors
 
 
 def _dma_path(column: str) -> str:
@@ -143,11 +137,13 @@ def _on_grid(figures: Figures, machine: Machine) -> Any:
 
 
 SOURCES = {
-    "silicon-dpu": Source(workload_table, sigma=0.02),
-    "silicon-sparsity": Source(sparse_table, sigma=0.03),
-    "costmodel-gemm": Source(product_table, sigma=0.15, counts_as=60),
-    "costmodel-sparse": Source(product_table, 0.06, counts_as=60, rows_used=_large, is_speedup=True),
-    "costmodel-eltwise-pool": Source(channelwise_table, 0.15, counts_as=40, rows_used=_on_grid),
+    "silicon-dpu": Source(unit_figures.workload_table, sigma=0.02),
+    "silicon-sparsity": Source(unit_figures.sparse_table, sigma=0.03),
+    "costmodel-gemm": Source(unit_figures.product_table, sigma=0.15, counts_as=60),
+    "costmodel-sparse": Source(
+        unit_figures.product_table, 0.06, counts_as=60, rows_used=_large, is_speedup=True
+    ),
+    "costmodel-eltwise-pool": Source(unit_figures.channelwise_table, 0.15, counts_as=40, rows_used=_on_grid),
 }
 """Figures of the fit of the MAC grid, by suite."""
 
@@ -158,33 +154,24 @@ _UNKNOWN = 0.5  # standard deviation, as a share of a parameter, above which it 
 _SCALE = 0.05  # added to a start's size in the unit of length, because some starts are near 0
 
 
-@dataclass(frozen=True)
 class _Target:
-    """Rows of one source, ready to be compared."""
+    """Rows of a suite to fit to, and their errors in standard deviations, less where many count as few."""
 
-    table: NDArray[Any]
-    dense: NDArray[Any] | None  # the same rows without zeros, where the measured value is a speed-up
-    measured: Floats
-    weight: float  # 1 / sigma of a row, less where many rows count as few
+    def __init__(self, suite: str, figures: Figures, machine: Machine) -> None:
+        self.source = SOURCES[suite]
+        figures = figures.where(self.source.rows_used(figures, machine))
+        self.table, self.measured = self.source.table(figures), figures[load_suite(suite).measured]
+        count = max(1, len(figures))
+        share = min(1.0, (self.source.counts_as or count) / count)
+        self.weight = float(np.sqrt(share)) / self.source.sigma
 
     def errors(self, machine: Machine) -> Floats:
-        """Return errors in weighted sigmas; shape (rows,)."""
+        """Return the error of each row, of the logarithm of cycles or of the speed-up."""
         cycles = dpu_cycles(machine.arch[0], self.table)
-        if self.dense is None:
-            log_error: Floats = np.log(cycles / self.measured) * self.weight
-            return log_error
-        speedup = dpu_cycles(machine.arch[0], self.dense) / cycles
-        error: Floats = (speedup / self.measured - 1.0) * self.weight
-        return error
-
-
-def _target(suite: str, figures: Figures, machine: Machine) -> _Target:
-    source = SOURCES[suite]
-    figures = figures.where(source.rows_used(figures, machine))
-    table, measured = source.table(figures), figures[load_suite(suite).measured]
-    share = 1.0 if source.counts_as is None else min(1.0, source.counts_as / max(1, len(figures)))
-    without_zeros = dense(table) if source.is_speedup else None
-    return _Target(table, without_zeros, measured, float(np.sqrt(share)) / source.sigma)
+        if self.source.is_speedup:
+            speedup = dpu_cycles(machine.arch[0], unit_figures.dense(self.table)) / cycles
+            return np.asarray((speedup / self.measured - 1.0) * self.weight)
+        return np.asarray(np.log(cycles / self.measured) * self.weight)
 
 
 def fit_dpu(machine: Machine, rows: TrainingRows) -> Fitted:
@@ -198,19 +185,25 @@ def fit_dpu(machine: Machine, rows: TrainingRows) -> Fitted:
     """
     from scipy.optimize import least_squares  # slow to import
 
-    start = _start(machine)
+    sheet, plan = machine.soc.npu.dpu.model, load_plan()
+    unmeasured = {name: float(getattr(sheet, name)) for name in plan.dpu_unmeasured}
+    start = plan.dpu_start.get(machine.name, unmeasured)
     names, first = list(start), np.array(list(start.values()))
     length = np.abs(first) + _SCALE
-    targets = {suite: _target(suite, rows(suite), machine) for suite in SOURCES}
+    targets = {suite: _Target(suite, rows(suite), machine) for suite in SOURCES}
     targets = {suite: target for suite, target in targets.items() if len(target.measured)}
 
+    def machine_with(values: Floats) -> Machine:
+        columns = {f"dpu_{name}": float(value) for name, value in zip(names, values, strict=True)}
+        return machine.with_numbers(columns)
+
     def residuals(values: Floats) -> Floats:
-        trial = machine.with_numbers(_columns(names, values))
+        trial = machine_with(values)
         errors = [target.errors(trial) for target in targets.values()]
         return np.concatenate([*errors, _START_WEIGHT * (values - first) / length])
 
-    low = np.array([load_plan().dpu_low.get(name, 0.0) for name in names])
-    high = np.array([load_plan().dpu_high.get(name, np.inf) for name in names])
+    low = np.array([plan.dpu_low.get(name, 0.0) for name in names])
+    high = np.array([plan.dpu_high.get(name, np.inf) for name in names])
     best = least_squares(residuals, first, loss="soft_l1", bounds=(low, high), x_scale=length, max_nfev=60)
     count = sum(len(target.measured) for target in targets.values())
     spread = max(1.0, 2.0 * best.cost / max(1, count - len(names)))
@@ -218,30 +211,14 @@ def fit_dpu(machine: Machine, rows: TrainingRows) -> Fitted:
     measured = np.concatenate([np.full(len(t.measured), n.startswith("silicon")) for n, t in targets.items()])
     moves = np.abs(best.jac[:count][measured]) * np.maximum(1e-3, np.abs(best.x)) > _MOVES
     open_ = (best.x <= low + 1e-4) | (best.x >= high - 1e-4) | ~(sigma < _UNKNOWN * best.x)
-    numbers = [
-        _dpu_number(machine, name, value, error, bool(seen))
-        for name, value, error, seen in zip(names, best.x, sigma, moves.any(axis=0), strict=True)
-    ]
+    numbers = []
+    for name, value, error, seen in zip(names, best.x.tolist(), sigma, moves.any(axis=0), strict=True):
+        source = "[FIT] measured cycles" if seen else "[FIT] cost model only, unmeasured"
+        relative = float(error / value) if value > 0.0 else None
+        path, unit = f"npu.dpu.model.{name}", getattr(sheet, name).unit
+        numbers.append(FittedNumber(path, value, unit, relative, source, bool(seen)))
     undetermined = tuple(number.path for number, is_open in zip(numbers, open_, strict=True) if is_open)
-    return Fitted(machine.with_numbers(_columns(names, best.x)), numbers, undetermined)
-
-
-def _columns(names: list[str], values: Floats) -> dict[str, float]:
-    """Return values by column of the architecture table."""
-    return {f"dpu_{name}": float(value) for name, value in zip(names, values, strict=True)}
-
-
-def _dpu_number(machine: Machine, name: str, value: float, sigma: float, on_silicon: bool) -> FittedNumber:
-    unit = getattr(machine.soc.npu.dpu.model, name).unit
-    source = "[FIT] measured cycles" if on_silicon else "[FIT] cost model only, unmeasured"
-    relative = float(sigma / value) if value > 0.0 else None
-    return FittedNumber(f"npu.dpu.model.{name}", float(value), unit, relative, source, on_silicon)
-
-
-def _start(machine: Machine) -> dict[str, float]:
-    sheet, plan = machine.soc.npu.dpu.model, load_plan()
-    unmeasured = {name: float(getattr(sheet, name)) for name in plan.dpu_unmeasured}
-    return plan.dpu_start.get(machine.name, unmeasured)
+    return Fitted(machine_with(best.x), numbers, undetermined)
 
 
 DPU = UnitFit("dpu", fit_dpu, ("silicon-dpu", "costmodel-eltwise-pool"))

@@ -14,20 +14,7 @@ from npusim.validation.suite import suite_file
 from npusim.workloads import load_statistics
 
 _DATASET = "reddit-full"
-_Bytes = Annotated[float, Field(gt=0.0, strict=False)]
 _Count = Annotated[int, Field(ge=1)]
-
-
-class Caches(Section):
-    """Caches and address translation that one core sees."""
-
-    l1_bytes: _Bytes
-    l2_bytes: _Bytes
-    llc_bytes: _Bytes
-    tlb_entries: _Bytes
-    page_bytes: _Bytes
-    line_bytes: _Bytes
-    vector_bytes: _Bytes
 
 
 class Definitions(Section):
@@ -37,7 +24,7 @@ class Definitions(Section):
     """Version of this file format."""
     source: str
     """Paper and section."""
-    caches: Caches
+    caches: CacheHierarchy
     chunk_width: dict[str, _Count]
     """Features of a chunk, by model."""
     heads: dict[str, _Count]
@@ -67,9 +54,8 @@ def predict(key: Key) -> float:
     if key["quantity"] == "memory":
         memory = peak_memory_bytes(work, structure.features, structure.edges, definitions.heads[model])
         return memory / 1e9
-    rates = miss_rates(work, CacheHierarchy(**definitions.caches.model_dump()))
-    return float(getattr(rates, key["quantity"]))
+    rates = miss_rates(work, definitions.caches)
+    return rates[key["quantity"]]
 
 
 FIGURES = PathPredictor(predict)
-"""The predictor of the suite `feature-decomposition`."""

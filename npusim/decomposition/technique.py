@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -58,21 +56,17 @@ class Segment:
 
 def segments(graph: Graph) -> tuple[Segment, ...]:
     """Find the aggregations that can be cut: sums, means and maxima over neighbours, column by column."""
-    return tuple(_found(graph))
-
-
-def _found(graph: Graph) -> Iterator[Segment]:
+    found: list[Segment | None] = []
     constant = graph.feature_independent
     for op in graph:
         if op.repeats > 1:
             continue
         sparse = op.family is Family.AGGREGATE and len(op.inputs) == 2 and op.inputs[1] not in constant
         if sparse or (op.family is Family.MATMUL and _aggregates(graph, op, constant)):
-            yield Segment(op.inputs[1], (op,))
+            found.append(Segment(op.inputs[1], (op,)))
         elif op.family is Family.SCATTER and op.outputs[0] not in constant:
-            chain = _chain(graph, op, constant)
-            if chain is not None:
-                yield chain
+            found.append(_chain(graph, op, constant))
+    return tuple(segment for segment in found if segment is not None)
 
 
 def _aggregates(graph: Graph, op: Operator, constant: frozenset[str]) -> bool:
@@ -120,15 +114,11 @@ def chunks_of(graph: Graph, segment: Segment, parameters: DecompositionParameter
     if parameters.cache_mb is None:
         return fitting[0]
     cache_bytes = parameters.cache_mb * 1e6
-    line_bytes = parameters.line_bytes or _line_bytes()
+    line_bytes = parameters.line_bytes
+    if line_bytes is None:
+        hosts = load_soc(_PROCESSOR).hosts.values()
+        (line_bytes,) = {float(host.cache_line) for host in hosts if host.cache_line}
     return min(fitting, key=lambda p: moved_bytes(graph, segment, p, cache_bytes, line_bytes))
-
-
-@cache
-def _line_bytes() -> float:
-    """Return the cache line of a processor's data sheet (B)."""
-    (line,) = {float(host.cache_line) for host in load_soc(_PROCESSOR).hosts.values() if host.cache_line}
-    return line
 
 
 def divisor(width: int, chunks: int) -> int:
@@ -225,7 +215,9 @@ def _decompose(editor: Editor, graph: Graph, segment: Segment, chunks: int) -> N
         result = graph.tensors[op.outputs[0]]
         inputs = [current if t == swapped else t for t in op.inputs]
         if op is last and op.family is Family.SCATTER:
-            inputs[0] = _blank(editor, graph.tensors[op.inputs[0]], width)
+            whole = graph.tensors[op.inputs[0]]
+            name, part = unique_name(editor, f"{whole.name}/chunk"), (*whole.shape[:-1], width)
+            inputs[0] = editor.constant(name, part, whole.dtype, density=whole.density)
             inputs[1] = _index(editor, graph, op.inputs[1], (*graph.tensors[op.inputs[1]].shape[:-1], width))
         name = unique_name(editor, f"{op.name}/chunk")
         piece = result.with_(name=name, shape=(*result.shape[:-1], width))
@@ -246,11 +238,6 @@ def _sliced(editor: Editor, whole: Tensor, shape: tuple[int, ...], name: str) ->
     return editor.op(
         "Slice", (whole.name, *ends), shape, whole.dtype, name, tensor={"density": whole.density}
     )
-
-
-def _blank(editor: Editor, whole: Tensor, width: int) -> str:
-    name = unique_name(editor, f"{whole.name}/chunk")
-    return editor.constant(name, (*whole.shape[:-1], width), whole.dtype, density=whole.density)
 
 
 def _index(editor: Editor, graph: Graph, index: str, shape: tuple[int, ...]) -> str:

@@ -168,14 +168,6 @@ class _Decoder:
         attended = editor.reshape(attended, (1, tokens, spec.hidden), f"{name}/join_heads")
         return self.linear(attended, spec.hidden, f"{name}/output")
 
-    def feed_forward(self, x: str, name: str) -> str:
-        """Add the gated feed-forward network."""
-        gate = self.linear(x, self.spec.intermediate, f"{name}/gate")
-        gate = self.editor.unary("Swish", gate, f"{name}/swish")
-        up = self.linear(x, self.spec.intermediate, f"{name}/up")
-        gated = self.editor.eltwise("Multiply", gate, up, f"{name}/multiply")
-        return self.linear(gated, self.spec.hidden, f"{name}/down")
-
     def layer(self, x: str, layer: int, angles: tuple[str, str]) -> str:
         """Add a decoder layer."""
         editor, name = self.editor, f"layer{layer}"
@@ -183,7 +175,13 @@ class _Decoder:
         y = self.attention(self.norm(x, f"{name}/attention/norm"), layer, angles, f"{name}/attention")
         x = editor.eltwise("Add", x, y, f"{name}/attention/add")
         editor.region = f"{name}/feed"
-        y = self.feed_forward(self.norm(x, f"{name}/feed/norm"), f"{name}/feed")
+        y, place = self.norm(x, f"{name}/feed/norm"), f"{name}/feed"
+        gate = editor.unary(
+            "Swish", self.linear(y, self.spec.intermediate, f"{place}/gate"), f"{place}/swish"
+        )
+        up = self.linear(y, self.spec.intermediate, f"{place}/up")
+        gated = editor.eltwise("Multiply", gate, up, f"{place}/multiply")
+        y = self.linear(gated, self.spec.hidden, f"{place}/down")
         return editor.eltwise("Add", x, y, f"{name}/feed/add")
 
     def run(self) -> Graph:

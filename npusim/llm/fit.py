@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
-from npusim.calibration.fits import FiguresFit, FiguresFits, LinearFit, settings_of
+from npusim.calibration.fits import FiguresFit, FiguresFits, linear_times, settings_of
 from npusim.calibration.least_squares import Floats, FreeNumber
 from npusim.config.reading import read_yaml
 from npusim.llm.suite import token_s
@@ -22,10 +21,9 @@ FREE = {
     ),
     "npu": (),
 }
-"""Free numbers by device."""
 
 
-class TokenFit(LinearFit):
+class TokenFit(FiguresFit):
     """Fit of a device to its published times of a token."""
 
     softness = 10.0
@@ -40,11 +38,12 @@ class TokenFit(LinearFit):
             return np.array([token_s(model, device, changes=changes) for model in _MODELS])
 
         units = ["s"] * len(_MODELS)
-        super().__init__(device, FREE[device], _MODELS, measured_s, times, 1.25, units=units)
+        super().__init__(device, FREE[device], _MODELS, measured_s, units=units)
+        self.times_s = linear_times(FREE[device], times, 1.25)
+
+    def predicted(self, values: Mapping[str, float]) -> Floats:
+        """Return the times of a token (s)."""
+        return self.times_s(values)
 
 
-def _parts(options: argparse.Namespace) -> Iterator[FiguresFit]:
-    return (TokenFit(device) for device in FREE)
-
-
-NITRO = FiguresFits(_parts)
+NITRO = FiguresFits(TokenFit, [(device,) for device in FREE])

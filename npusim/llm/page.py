@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import floor, log10
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from npusim.llm.study import CacheGrowth, LanguageModels, LanguageRow, Speculation
 from npusim.reporting.charts import bar_figure, line_figure
 from npusim.reporting.engineering import engineering, last_digit, percent
 from npusim.reporting.html import COLOURS, UNIT_COLOURS, amount_axis, log_axis, names_axis
-from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table, cell, span
+from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table, cell, span
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -22,11 +22,21 @@ _NAME = {"style": "cyan", "min_width": 11}
 
 def language_page(models: LanguageModels) -> Page:
     """Return times, memory and energy of each model, format and device; passes over the cache; drafts."""
-    growth = (section for growth in models.growth for section in _growth(growth))
     problems = [
         f"{row.model} {row.weights} on {row.device}: {row.problem}" for row in models.rows if row.problem
     ]
-    packed = [_packed_line(row) for row in models.rows if row.direct_token_s is not None and row.token_s]
+    packed = []
+    for row in models.rows:
+        if row.direct_token_s is not None and row.token_s:
+            last, now = last_digit(row.token_interval_s), ""
+            if row.token_interval_s is not None:
+                low, high = (engineering(bound, "s", last) for bound in row.token_interval_s)
+                now = f" [{low} to {high}: unpacked by operators, how fast is unmeasured]"
+            packed.append(
+                f"{row.model} {row.weights} on {row.device}: {engineering(row.token_s, 's', last)} a token"
+                f"{now}; {engineering(row.direct_token_s, 's')} if it multiplied them as they are "
+                f"({row.device}.packed_weights.{row.weights}=product)"
+            )
     return Page(
         "Language models",
         ("", models.soc, ""),
@@ -38,7 +48,7 @@ def language_page(models: LanguageModels) -> Page:
             Plot("Memory", lambda: _memory_bars(models)),
             _memory(models),
             _by_device(models, "Energy of a token", lambda row: row.energy_per_token_j, "J"),
-            *growth,
+            *map(_growth, models.growth),
         ],
         [
             Remark("Draft", list(map(_draft_line, models.speculation)), "", "Speculative decoding"),
@@ -154,7 +164,7 @@ def _memory_bars(models: LanguageModels) -> go.Figure | None:
     return bar_figure(series, amount_axis("DRAM", "B"), "B", mode="stack") if rows else None
 
 
-def _growth(growth: CacheGrowth) -> list[Section]:
+def _growth(growth: CacheGrowth) -> Table:
     """Return what a longer cache takes, pass by pass."""
     last = last_digit(growth.growth_interval_s)
     value, low, high = (engineering(s, "s", last) for s in (growth.growth_s, *growth.growth_interval_s))
@@ -173,20 +183,7 @@ def _growth(growth: CacheGrowth) -> list[Section]:
         f"{growth.model} on {growth.device}: a cache of {long} places takes {value} [{low} to {high}] more "
         f"than one of {short}"
     )
-    return [Table(columns, growth.passes, title, f"passes_{growth.model}_{growth.device}", titled=True)]
-
-
-def _packed_line(row: Any) -> str:
-    """Return the times with weights unpacked by operators and with weights multiplied as they are."""
-    last = last_digit(row.token_interval_s)
-    now = f"{engineering(row.token_s, 's', last)} a token"
-    if row.token_interval_s is not None:
-        low, high = (engineering(bound, "s", last) for bound in row.token_interval_s)
-        now += f" [{low} to {high}: unpacked by operators, how fast is unmeasured]"
-    return (
-        f"{row.model} {row.weights} on {row.device}: {now}; {engineering(row.direct_token_s, 's')} if it "
-        f"multiplied them as they are ({row.device}.packed_weights.{row.weights}=product)"
-    )
+    return Table(columns, growth.passes, title, f"passes_{growth.model}_{growth.device}", titled=True)
 
 
 def _draft_line(draft: Speculation) -> str:

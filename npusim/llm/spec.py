@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,24 +20,12 @@ LlmModel = Literal["llama3.2-1b", "llama3.2-3b", "llama3-8b", "llama-tiny"]
 PartDevice = Literal["npu", "cpu", "gpu"]
 
 
-class _Sizes(NamedTuple):
-    """Defaults of a model."""
-
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    intermediate: int
-    vocabulary: int
-    tied: bool
-    chunks: int
-
-
-_SIZES: dict[str, _Sizes] = {
-    "llama3.2-1b": _Sizes(16, 2048, 32, 8, 8192, 128256, True, 1),
-    "llama3.2-3b": _Sizes(28, 3072, 24, 8, 8192, 128256, True, 2),
-    "llama3-8b": _Sizes(32, 4096, 32, 8, 14336, 128256, False, 2),
-    "llama-tiny": _Sizes(4, 128, 8, 2, 384, 512, True, 2),
+_KEYS = ("layers", "hidden", "heads", "kv_heads", "intermediate", "vocabulary", "tied", "chunks")
+_SIZES: dict[str, tuple[int, ...]] = {
+    "llama3.2-1b": (16, 2048, 32, 8, 8192, 128256, True, 1),
+    "llama3.2-3b": (28, 3072, 24, 8, 8192, 128256, True, 2),
+    "llama3-8b": (32, 4096, 32, 8, 14336, 128256, False, 2),
+    "llama-tiny": (4, 128, 8, 2, 384, 512, True, 2),
 }
 _PACKED = {"int8": 8, "int4": 4}
 _SCALE_BYTES = 2.0
@@ -47,7 +35,7 @@ EMBEDDING, OUTPUT, HOST_BEFORE, HOST_AFTER = "embedding", "output", "inputs", "c
 
 
 def _of_model(key: str) -> Any:
-    return default_of_model({model: getattr(sizes, key) for model, sizes in _SIZES.items()})
+    return default_of_model({model: sizes[_KEYS.index(key)] for model, sizes in _SIZES.items()})
 
 
 class LlmSpec(WorkloadSpec):

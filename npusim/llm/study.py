@@ -17,7 +17,6 @@ from npusim.documents import Document, Part
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate, OperatorCost
 from npusim.errors import ConfigError, InfeasibleError
-from npusim.graph import Graph
 from npusim.llm.spec import LlmSpec
 from npusim.mapping import Mapped
 from npusim.ops import TensorKind
@@ -268,7 +267,13 @@ def language_models(
     ConfigError
         For a workload of another kind, or an impossible setting.
     """
-    specs = [_language_spec(model, machine) for model in models]
+    specs = []
+    for model in models:
+        spec = load_spec(model, as_overrides(machine.settings))
+        if not isinstance(spec, LlmSpec):
+            found = f"`{model}`, a workload of kind {spec.kind}"
+            raise ConfigError(found, allowed="one of kind llm, such as llama3-8b")
+        specs.append(spec)
     rows = [_row(machine, *case) for case in product(models, weights, devices)]
     growth = []
     for row in rows:
@@ -289,16 +294,6 @@ def language_models(
     )
 
 
-def _language_spec(model: str, machine: OnMachine) -> LlmSpec:
-    """Return the specification of a language model; a `ConfigError` refuses other kinds."""
-    spec = load_spec(model, as_overrides(machine.settings))
-    if not isinstance(spec, LlmSpec):
-        raise ConfigError(
-            f"`{model}`, a workload of kind {spec.kind}", allowed="one of kind llm, such as llama3-8b"
-        )
-    return spec
-
-
 def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageRow:
     try:
         scenario, at_once = (
@@ -310,7 +305,8 @@ def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageR
         problem = str(error).partition(";")[0]
         return LanguageRow(**_NO_FIGURES, model=model, weights=weights, device=device, problem=problem)
     decode = mapped_estimate(mapped)
-    language = decode.language
+    language, use, compiling = decode.language, decode.memory, decode.compilation
+    constants = (t for t in scenario.graph.tensors.values() if t.kind is TensorKind.CONSTANT)
     assert language is not None, "a language model has figures by the token"
     return LanguageRow(
         model=model,
@@ -323,21 +319,15 @@ def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageR
         prefill_s=float(prefill.total["latency_s"]),
         memory_bytes=decode.memory.dram_peak_bytes,
         energy_per_token_j=language.energy_per_token_j,
-        memory=_memory(decode, scenario.graph),
+        memory=LanguageMemory(
+            file_bytes=sum(t.stored_bytes for t in constants),
+            weights_bytes=use.constants_bytes,
+            states_bytes=use.states_bytes,
+            other_bytes=use.dram_peak_bytes - use.constants_bytes - use.states_bytes,
+            compile_peak_bytes=None if compiling is None else compiling.memory_peak_bytes,
+            compile_interval_bytes=None if compiling is None else compiling.memory_peak_interval_bytes,
+        ),
         **_packed_readings(machine, model, weights, device, mapped),
-    )
-
-
-def _memory(decode: Estimate, graph: Graph) -> LanguageMemory:
-    use, compiling = decode.memory, decode.compilation
-    constants = (t for t in graph.tensors.values() if t.kind is TensorKind.CONSTANT)
-    return LanguageMemory(
-        file_bytes=sum(t.stored_bytes for t in constants),
-        weights_bytes=use.constants_bytes,
-        states_bytes=use.states_bytes,
-        other_bytes=use.dram_peak_bytes - use.constants_bytes - use.states_bytes,
-        compile_peak_bytes=None if compiling is None else compiling.memory_peak_bytes,
-        compile_interval_bytes=None if compiling is None else compiling.memory_peak_interval_bytes,
     )
 
 

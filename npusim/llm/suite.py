@@ -35,4 +35,3 @@ def predicted(key: Key) -> float:
 
 
 FIGURES = PathPredictor(predicted)
-"""The predictor of the suite `nitro`."""

@@ -19,10 +19,10 @@ from npusim.locate import DEFAULT_SOC
 if TYPE_CHECKING:
     from npusim.api.asking import Progress
     from npusim.config.overrides import Settings
-    from npusim.magnas.checkpoint import Checkpoint
     from npusim.magnas.documents import ArchitectureSearch, MappingFigures, SupernetTraining
     from npusim.magnas.space import ArchitectureSpace
     from npusim.magnas.spec import VisionGnnSpec
+    from npusim.magnas.training import Checkpoint
     from npusim.studies.placement_document import MapFront
 
 _BACKBONE = "magnas-vig"
@@ -113,8 +113,7 @@ def train_supernet(
 
     backbone = spec_of(workload, of_workload(settings, ": training knows no machine"))
 
-    from npusim.magnas.checkpoint import Recipe, Task, read_checkpoint
-    from npusim.magnas.training import run_training
+    from npusim.magnas.training import Recipe, Task, read_checkpoint, run_training
 
     recipe = Recipe(epochs, batch, balanced, learning_rate, weight_decay, dropout, distillation, shift, seed)
     taught_by = None if teacher is None else read_checkpoint(Path(teacher))
@@ -243,9 +242,9 @@ def search_architectures(
     from npusim.arch import load_soc
     from npusim.config.overrides import as_overrides
     from npusim.magnas.block_costs import MappedSpace
-    from npusim.magnas.checkpoint import read_checkpoint
     from npusim.magnas.search import Plan
     from npusim.magnas.search import search_architectures as run
+    from npusim.magnas.training import read_checkpoint
     from npusim.scenario import split_settings
 
     of_workload, of_soc = split_settings(settings)
@@ -278,8 +277,8 @@ def search_architectures(
 def _scores(trained: Checkpoint, supernet: Path, cores: int | None, cluster: str | None) -> Iterator[Any]:
     """Lend a function that scores a supernet's subnets and keeps the scores beside its checkpoint."""
     from npusim.explore.scoring_pool import on_processes
-    from npusim.magnas.checkpoint import checkpoint_file
     from npusim.magnas.documents import SCORES, stored_scores
+    from npusim.magnas.training import checkpoint_file
 
     scorer = trained.scorer()
     if cluster is not None:

@@ -240,7 +240,8 @@ def _figure8() -> _Comparison:
         front = _front(chain_problem(scenario, chain_of(scenario.graph), UNITS), Limits())
         result.costs(f"{name}: quickest of {len(front)}", front[0])
         result.costs(f"{name}: least energy", front[-1])
-        bends.append(_bend(front))
+        low, high = front.min(0), front.max(0)
+        bends.append(float((1.0 - ((front - low) / (high - low)).sum(1)).max()))
         result.number(name, "depth below the line, of both ranges", bends[-1])
     result.says("the front of the isotropic backbone is nearly a line, within a tenth", bends[0] < 0.1)
     result.says("that of the pyramid is more convex", bends[1] > bends[0])
@@ -296,7 +297,6 @@ FIGURES: dict[str, Callable[[], _Comparison]] = {
     "figure9": _figure9,
     "figure10": _figure10,
 }
-"""Function of each table and figure."""
 
 
 def _front(problem: ChainProblem, limits: Limits) -> Any:
@@ -322,15 +322,6 @@ def _covers(better: Any, worse: Any) -> bool:
     return all((better <= one * (1.0 + _ROUNDING)).all(1).any() for one in worse)
 
 
-def _bend(front: Any) -> float:
-    """Return the largest distance of a front below the line between its ends, ranges scaled to 1.
-
-    0 for a line, towards 1 where both ends can be had together.
-    """
-    low, high = front.min(0), front.max(0)
-    return float((1.0 - ((front - low) / (high - low)).sum(1)).max())
-
-
 @cache
 def _at_all_points(network: str) -> list[ChainProblem]:
     """Return a network at every setting of clocks, from all at their fastest to all at their slowest."""
@@ -341,14 +332,10 @@ def _at_all_points(network: str) -> list[ChainProblem]:
 
 
 @cache
-def _pyramid(granularity: Granularity) -> PlacedUnits:
-    scenario = _pyramid_scenario()
-    return placed_units(scenario, tuple(scenario.machine.array_devices), granularity)
-
-
-@cache
-def _pyramid_scenario() -> Scenario:
-    return Scenario(PYRAMID, ARRAYS, settings=_OF_FIGURE_8)
+def _pyramid(granularity: Granularity) -> tuple[Scenario, PlacedUnits]:
+    """Return the scenario of the pyramid on three arrays, and its units."""
+    scenario = Scenario(PYRAMID, ARRAYS, settings=_OF_FIGURE_8)
+    return scenario, placed_units(scenario, tuple(scenario.machine.array_devices), granularity)
 
 
 @cache
@@ -356,7 +343,7 @@ def _evolved(
     granularity: Granularity, method: SearchMethod, budget: Budget, from_coarser: bool
 ) -> tuple[PlacedUnits, Any]:
     """Return the units of the pyramid, and latency and energy of the placements that a search finds."""
-    units, start = _pyramid(granularity), None
+    (scenario, units), start = _pyramid(granularity), None
     if from_coarser and granularity != "block":
-        start = coarser_start(_pyramid_scenario(), units, granularity, budget)
+        start = coarser_start(scenario, units, granularity, budget)
     return units, searched(Genes(units.allowed, units.evaluate), method, budget, start).values

@@ -129,8 +129,20 @@ def found_document(
             "relax them, or add generations"
         )
     baselines = _baselines(mapped, homogeneous, best)
-    reference = _reference(baselines)
+    operators = [one.operator for one in baselines]
+    operator = "max_relative" if "max_relative" in operators else operators[0]
+    own = [i for i, one in enumerate(baselines) if one.operator == operator]
+    reference = min(own, key=lambda i: baselines[i].latency_s)
     chosen = _chosen(mapped, best, baselines[reference])
+
+    def gain(i: int, name: str) -> float:
+        """Return the mean over the chosen of a baseline's quantity over theirs."""
+        return float(np.mean([getattr(baselines[i], name) / getattr(one, name) for one in chosen]))
+
+    gains = [
+        UnitGain(unit=baselines[i].unit, speedup=gain(i, "latency_s"), energy_gain=gain(i, "energy_j"))
+        for i in own
+    ]
     return ArchitectureSearch(
         workload=workload,
         soc=mapped.soc.name,
@@ -147,7 +159,7 @@ def found_document(
         baselines=baselines,
         reference=reference,
         chosen=chosen,
-        gains=_gains(chosen, baselines, baselines[reference].operator),
+        gains=gains,
     )
 
 
@@ -173,14 +185,6 @@ def _baselines(
     return baselines
 
 
-def _reference(baselines: Sequence[HomogeneousBaseline]) -> int:
-    """Return the baseline of max_relative, the operator of ViG-S, on its fastest unit."""
-    operators = [one.operator for one in baselines]
-    operator = "max_relative" if "max_relative" in operators else operators[0]
-    own = [i for i, one in enumerate(baselines) if one.operator == operator]
-    return min(own, key=lambda i: baselines[i].latency_s)
-
-
 def _chosen(mapped: MappedSpace, best: _Points, reference: HomogeneousBaseline) -> list[ChosenArchitecture]:
     """Return the points of least latency, least energy, their least product, and best accuracy."""
     error, latency_s, energy_j = best.values.T
@@ -196,39 +200,22 @@ def _chosen(mapped: MappedSpace, best: _Points, reference: HomogeneousBaseline) 
         ("most accurate", most_accurate, product),
     ):
         chosen_for.setdefault(int(points[np.argmin(objective[points])]), []).append(what)
-    front_points = best.listed()
-    return [
-        _as_in_table_2(mapped, front_points[i], ", ".join(what), reference) for i, what in chosen_for.items()
-    ]
-
-
-def _as_in_table_2(
-    mapped: MappedSpace, point: MappedArchitecture, what: str, reference: HomogeneousBaseline
-) -> ChosenArchitecture:
-    blocks = parse_architecture(point.architecture).superblocks
-    letters = point.mapping.replace("/", "")
-    return ChosenArchitecture(
-        **point.model_dump(),
-        chosen_for=what,
-        operators="-".join(LETTERS[one.operator] for one in blocks),
-        ffn_use=sum(one.ffn_percent > 0 for one in blocks) / len(blocks),
-        preprocess_use=sum(one.preprocess for one in blocks) / len(blocks),
-        unit_use={unit: letters.count(letter) / len(letters) for unit, letter in mapped.letters.items()},
-        speedup=reference.latency_s / point.latency_s,
-        energy_gain=reference.energy_j / point.energy_j,
-    )
-
-
-def _gains(
-    chosen: Sequence[ChosenArchitecture], baselines: Sequence[HomogeneousBaseline], operator: str
-) -> list[UnitGain]:
-    """Return the mean gains over an operator's baseline on each unit."""
-
-    def mean(of: HomogeneousBaseline, name: str) -> float:
-        return float(np.mean([getattr(of, name) / getattr(one, name) for one in chosen]))
-
-    return [
-        UnitGain(unit=one.unit, speedup=mean(one, "latency_s"), energy_gain=mean(one, "energy_j"))
-        for one in baselines
-        if one.operator == operator
-    ]
+    listed, chosen = best.listed(), []
+    for i, reasons in chosen_for.items():
+        point = listed[i]
+        blocks, letters = parse_architecture(point.architecture).superblocks, point.mapping.replace("/", "")
+        chosen.append(
+            ChosenArchitecture(
+                **point.model_dump(),
+                chosen_for=", ".join(reasons),
+                operators="-".join(LETTERS[one.operator] for one in blocks),
+                ffn_use=sum(one.ffn_percent > 0 for one in blocks) / len(blocks),
+                preprocess_use=sum(one.preprocess for one in blocks) / len(blocks),
+                unit_use={
+                    unit: letters.count(letter) / len(letters) for unit, letter in mapped.letters.items()
+                },
+                speedup=reference.latency_s / point.latency_s,
+                energy_gain=reference.energy_j / point.energy_j,
+            )
+        )
+    return chosen

@@ -6,21 +6,20 @@ mapped once.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from npusim.arch import Soc, load_soc
-from npusim.calibration.fits import FiguresFit, FiguresFits, settings_of
-from npusim.calibration.least_squares import Floats, FreeNumber, Solution
+from npusim.calibration.fits import FiguresFit, FiguresFits
+from npusim.calibration.least_squares import Floats, FreeNumber
 from npusim.cost import RESULT_DTYPE, operator_costs
 from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, predicted, shipped_figures
 from npusim.mapping import ChainProblem, Mapped
 from npusim.scenario import Scenario
 from npusim.studies.chain import chain_of, costs_of_mapped
+from npusim.studies.perturbation import moved
 
 FREE = (
     FreeNumber("gpu.dense_efficiency", 0.1, 0.03, 0.6),
@@ -32,8 +31,6 @@ FREE = (
     FreeNumber("dla.launch_overhead", 640e-6, 10e-6, 2e-3, unit="s"),
     FreeNumber("dla.power.active", 3.0, 0.2, 8.0, unit="W"),
 )
-_STEP = 1e-3
-"""Step of the logarithms for slopes."""
 _POWER = 2.0
 """Exponent of the errors: large errors count more, since the limit binds each figure by itself."""
 
@@ -47,12 +44,12 @@ class MagnasFit(FiguresFit):
         Width of the feed-forward networks of the baselines, which the paper does not give; None: the suite's.
     """
 
-    softness = 1e3
+    softness, slopes_by_logs = 1e3, True
     """No figure is an outlier."""
     precision = 0.05
 
     def __init__(self, hidden: str | None = None) -> None:
-        figures = shipped_figures()
+        figures, self.machine = shipped_figures(), load_soc(SOC)
         self.keys = [key for _, key in figures]
         self.mapped: dict[str, dict[str, Mapped]] = {}
         self.chains = {}
@@ -68,7 +65,9 @@ class MagnasFit(FiguresFit):
 
     def predicted(self, values: Mapping[str, float]) -> Floats:
         """Return the predictions of all figures."""
-        soc = load_soc(SOC, settings_of(FREE, values))
+        paths = {name: tuple(name.split(".")) for name in values}
+        homes = {name: path if path[0] == "dram" else ("devices", *path) for name, path in paths.items()}
+        soc = moved(self.machine, {homes[name]: value for name, value in values.items()})
         changed = iter(self.costs.on(soc))
         problems: dict[str, ChainProblem] = {}
         for network, units in self.mapped.items():
@@ -80,16 +79,6 @@ class MagnasFit(FiguresFit):
         """Return the weighted errors of all figures."""
         errors = super().errors(values)
         return np.sign(errors) * np.abs(errors) ** _POWER
-
-    def _solve(
-        self, errors: Callable[[Mapping[str, float]], Floats], start: Mapping[str, float], **how: Any
-    ) -> Solution:
-        def slopes(values: Mapping[str, float]) -> Floats:
-            here = errors(values)
-            moved = ({**values, one.name: values[one.name] * np.exp(_STEP)} for one in FREE)
-            return np.stack([(errors(there) - here) / _STEP for there in moved], -1)
-
-        return super()._solve(errors, start, slopes=slopes)
 
 
 class _Costs:
@@ -112,8 +101,4 @@ class _Costs:
         return [replace(mapped, soc=soc, arch=arch, results=own) for mapped, own in pairs]
 
 
-def _parts(options: argparse.Namespace) -> Iterator[FiguresFit]:
-    yield MagnasFit(options.hidden)
-
-
-MAGNAS = FiguresFits(_parts, {"hidden": "width of the baselines' feed-forward networks"})
+MAGNAS = FiguresFits(MagnasFit, options={"hidden": "width of the baselines' feed-forward networks"})

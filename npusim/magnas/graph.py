@@ -120,16 +120,9 @@ class _Grapher:
             embedded = net.constant(f"{name}/relative_positions", (1, self.nodes, self.candidates))
             distances = editor.eltwise("Add", distances, embedded, f"{name}/distances/positions")
         nearer = net.scaled(distances, f"{name}/distances/negative", ())
-        return self._top(nearer)
-
-    def _top(self, nearer: str) -> str:
-        """Take the k d largest of each row, and of these every d-th."""
-        net, editor, name = self.net, self.net.editor, self.name
         taken, step = self.knn * self.stage.dilation, self.stage.dilation
-        batch = net.shape(nearer)[0]
-        near = editor.op(
-            "TopK", (nearer,), (batch, self.nodes, taken), DType.INT64, f"{name}/topk", axes=(2,)
-        )
+        shape = (batch, self.nodes, taken)
+        near = editor.op("TopK", (nearer,), shape, DType.INT64, f"{name}/topk", axes=(2,))
         if step > 1:
             near = editor.op("Slice", (near,), (batch, self.nodes, self.knn), DType.INT64, f"{name}/dilated")
         if batch > 1:
@@ -162,29 +155,27 @@ class _Grapher:
         neighbours = self._gathered(candidates, places, "neighbours")
         if stage.operator != "gin":
             neighbours = self._channels_first(neighbours, "neighbours")
-        mixed = f"{name}/mix"
         if stage.operator == "gin":
             total = net.editor.reduce("ReduceSum", neighbours, (2,), f"{name}/sum", keep_dims=True)
             total = self._channels_first(total, "sum")
             weighed = net.scaled(self._column(y), f"{name}/weighed", (1,) * 4)
             x = net.editor.eltwise("Add", weighed, total, f"{name}/together")
-            x = net.convolution(x, 2 * width, mixed, groups=MIXED_GROUPS, activation="Gelu", to_float=True)
         elif stage.operator == "graphsage":
             x = net.convolution(
                 neighbours, width, f"{name}/transform", groups=MIXED_GROUPS, activation="Gelu", to_float=True
             )
             x = net.concat((self._column(y), self._largest(x)), f"{name}/both", to_float=True)
-            x = net.convolution(x, 2 * width, mixed, groups=MIXED_GROUPS, activation="Gelu", to_float=True)
         elif stage.operator == "edgeconv":
             centres = self._centres(table)
             offsets = net.editor.eltwise("Subtract", neighbours, centres, f"{name}/offsets")
             x = net.concat((centres, offsets), f"{name}/edges", to_float=True)
-            x = net.convolution(x, 2 * width, mixed, groups=MIXED_GROUPS, activation="Gelu", to_float=True)
-            x = self._largest(x)
         else:
             offsets = net.editor.eltwise("Subtract", neighbours, self._centres(table), f"{name}/offsets")
             x = self._interleaved(y, self._largest(offsets))
-            x = net.convolution(x, 2 * width, mixed, groups=MIXED_GROUPS, activation="Gelu", to_float=True)
+        mixed = f"{name}/mix"
+        x = net.convolution(x, 2 * width, mixed, groups=MIXED_GROUPS, activation="Gelu", to_float=True)
+        if stage.operator == "edgeconv":
+            x = self._largest(x)
         return net.reshape(x, (batch, 2 * width, size, size), f"{name}/map")
 
     def _centres(self, table: str) -> str:

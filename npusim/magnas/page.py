@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npusim.magnas import documents
 from npusim.reporting.accuracy import share
 from npusim.reporting.charts import add_marks, blank_figure, line_figure
 from npusim.reporting.engineering import engineering, factor
@@ -28,17 +29,11 @@ from npusim.reporting.page import (
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from npusim.magnas.documents import (
-        ArchitectureSearch,
-        MappedArchitecture,
-        MappingFigures,
-        SupernetTraining,
-    )
-
 Explored = Sequence[tuple[float, float, float]]
 """Accuracy, latency (s) and energy (J) of mapped architectures that were tried."""
 _MOST_ROWS = 16
 _MOST_OF_FRONT = 400
+_FRONT_COLUMNS = ("architecture", "mapping", "operating_points", "accuracy", "latency_s", "energy_j")
 _SEARCHES = {
     "nested": ("nested search", COLOURS[0]),
     "single_unit": ("single units", COLOURS[1]),
@@ -46,7 +41,7 @@ _SEARCHES = {
 }
 
 
-def training_page(training: SupernetTraining) -> Page:
+def training_page(training: documents.SupernetTraining) -> Page:
     """Return the page of a training: its subnets by accuracy, some of them trained alone, verdict."""
     images, best = training.images, training.best
     verdict = f"best {best.architecture}: {share(best.accuracy)}, test {share(best.test_accuracy)}"
@@ -74,7 +69,7 @@ def training_page(training: SupernetTraining) -> Page:
     )
 
 
-def figures_page(figures: MappingFigures) -> Page:
+def figures_page(figures: documents.MappingFigures) -> Page:
     """Return the page of published numbers by table and figure, and below each what the paper says of it."""
 
     def shown(key: str) -> Callable[[Any], Cell]:
@@ -101,76 +96,79 @@ def figures_page(figures: MappingFigures) -> Page:
     return Page(figures.title, sections=sections, document=figures)
 
 
-def search_page(search: ArchitectureSearch, archive: Path | None = None) -> Page:
-    """Return the page of a search; the architectures that an archive holds are drawn below the fronts."""
-    last = search.steps[-1]
+def search_page(search: documents.ArchitectureSearch, archive: Path | None = None) -> Page:
+    """Return the page of a search; an archive adds what was tried to the plots."""
+    last, reference = search.steps[-1], search.baselines[search.reference]
     letters = ", ".join(f"{letter} {unit}" for unit, letter in search.units.items())
+    settings = ", ".join(f"{name} {value:g}" for name, value in search.settings.items())
+    dominated = sum(one.dominated_by is not None for one in search.baselines)
+    best = max(search.chosen, key=lambda one: one.speedup * one.energy_gain)
+    gains = [
+        f"{factor(one.speedup)} the speed and {factor(one.energy_gain)} less energy than on the "
+        f"{one.unit.upper()}"
+        for one in search.gains
+    ]
+    average = f"on average over the chosen, against {reference.operator} throughout: {', '.join(gains)}"
+    headline = [
+        ("architectures tried", f"{last.evaluated:,}"),
+        ("in the space", f"{search.points:.3g}"),
+        ("on the front", f"{len(search.front):,}"),
+        ("of these on several units", share(search.distributed_share)),
+        ("hypervolume over single units", _more(last.nested, last.single_unit)),
+        ("over random search", _more(last.nested, last.chance)),
+    ]
+    notes = [
+        f"Accuracies are of {search.scores}; latency and energy are estimates of {search.workload}.",
+        "An architecture: operator (M max-relative, E EdgeConv, S GraphSAGE, G GIN), depth, p for "
+        "pre-processing, f and the hidden features of feed-forward networks in % of the channels.",
+        f"Letters of mappings: {letters}. Settings: {settings}.",
+        "Nested search and random search cost every mapping of an architecture's blocks that is not "
+        "dominated; the search on single units runs all blocks on one.",
+    ]
     return Page(
         "Architectures and mappings",
         (search.workload, search.soc, ""),
         f"{last.evaluated:,} architectures of {search.points:.3g}, {last.generation} generations; {letters}; "
         f"accuracy of {search.scores}",
         [
-            _headline(search),
-            Plot("Energy over latency", lambda: _fronts(search, archive, 1, 2)),
-            Plot("Accuracy over latency", lambda: _fronts(search, archive, 1, 0)),
+            Figures(headline),
+            Plot("Energy over latency", lambda: _fronts(search, archive, "energy_j")),
+            Plot("Accuracy over latency", lambda: _fronts(search, archive, "accuracy")),
             Plot(
                 "Hypervolume by generation",
                 lambda: _hypervolumes(search),
                 records_table("steps", search.steps, only="html"),
             ),
-            _architectures(search),
-            _chosen(search),
-            _front(search),
-            Lines(_mean_gains(search)),
+            *_tables(search, reference),
+            Lines([average] if gains else []),
         ],
-        [Remark("Note", _notes(search))],
-        _verdict(search),
+        [Remark("Note", notes)],
+        f"the front dominates {dominated} of {len(search.baselines)} baselines; {best.architecture} is "
+        f"{factor(best.speedup)} as fast as {reference.operator} on the {reference.unit.upper()} with "
+        f"{factor(best.energy_gain)} less energy, at {share(best.accuracy)} "
+        f"against {share(reference.accuracy)}",
     )
 
 
-def _headline(search: ArchitectureSearch) -> Figures:
-    last = search.steps[-1]
-
-    def more(value: float, reference: float) -> str:
-        return f"{value / reference - 1.0:+.1%}" if reference else "from nothing"
-
-    return Figures(
-        [
-            ("architectures tried", f"{last.evaluated:,}"),
-            ("in the space", f"{search.points:.3g}"),
-            ("on the front", f"{len(search.front):,}"),
-            ("of these on several units", share(search.distributed_share)),
-            ("hypervolume over single units", more(last.nested, last.single_unit)),
-            ("over random search", more(last.nested, last.chance)),
-        ]
-    )
+def _more(value: float, reference: float) -> str:
+    return f"{value / reference - 1.0:+.1%}" if reference else "from nothing"
 
 
-def _dominating(search: ArchitectureSearch, index: int | None) -> str:
-    return "none" if index is None else f"{search.front[index].architecture} {search.front[index].mapping}"
-
-
-def _architectures(search: ArchitectureSearch) -> Table:
-    """Return the baselines and the chosen architectures, gains over the reference."""
-    reference = search.baselines[search.reference]
-    rows: list[dict[str, Any]] = [
-        {
-            "name": one.operator,
-            "of": one,
-            "speedup": reference.latency_s / one.latency_s,
-            "gain": reference.energy_j / one.energy_j,
-            "units": f"{search.units[one.unit]} 100%",
-            "dominated": _dominating(search, one.dominated_by),
-        }
-        for one in search.baselines
-    ]
-    for i, one in enumerate(search.chosen):
-        uses = (f"{search.units[unit]} {use:.0%}" for unit, use in one.unit_use.items() if use)
-        name, units = f"a{i} {one.operators}", " ".join(uses)
-        gains = {"speedup": one.speedup, "gain": one.energy_gain}
-        rows.append({"name": name, "of": one, **gains, "units": units, "style": "green"})
-    columns = (
+def _tables(search: documents.ArchitectureSearch, reference: documents.HomogeneousBaseline) -> list[Table]:
+    """Return the tables of baselines and chosen architectures, of the chosen alone, and of the front."""
+    rows: list[dict[str, Any]] = []
+    for one in search.baselines:
+        gains = {"speedup": reference.latency_s / one.latency_s, "gain": reference.energy_j / one.energy_j}
+        better = "none" if one.dominated_by is None else search.front[one.dominated_by]
+        dominated = better if isinstance(better, str) else f"{better.architecture} {better.mapping}"
+        units = f"{search.units[one.unit]} 100%"
+        rows.append({"name": one.operator, "of": one, **gains, "units": units, "dominated": dominated})
+    for i, chosen in enumerate(search.chosen):
+        units = " ".join(f"{search.units[unit]} {use:.0%}" for unit, use in chosen.unit_use.items() if use)
+        gains = {"speedup": chosen.speedup, "gain": chosen.energy_gain}
+        name = f"a{i} {chosen.operators}"
+        rows.append({"name": name, "of": chosen, **gains, "units": units, "style": "green"})
+    compared = (
         Column("name", ""),
         Column("of.accuracy", "accuracy"),
         Column("of.latency_s", "latency"),
@@ -180,11 +178,6 @@ def _architectures(search: ArchitectureSearch) -> Table:
         Column("units"),
         Column("dominated", "dominated by", only="html"),
     )
-    return Table(columns, rows, "Baselines and chosen architectures", style=lambda row: row.get("style", ""))
-
-
-def _chosen(search: ArchitectureSearch) -> Table:
-    """Return the chosen architectures as Table 2 of the paper has them."""
     columns = (
         Column("", "model", lambda one: f"a{search.chosen.index(one)} {one.architecture}"),
         Column("mapping", "stem/graphers/FFNs/head"),
@@ -197,81 +190,40 @@ def _chosen(search: ArchitectureSearch) -> Table:
             for unit in search.units
         ),
     )
-    reference = search.baselines[search.reference]
-    meaning = (
-        f"Gains are over {reference.operator} throughout on the {reference.unit.upper()}: "
-        f"{share(reference.accuracy)}, {engineering(reference.latency_s, 's')}, "
-        f"{engineering(reference.energy_j, 'J')}."
-    )
-    return Table(columns, search.chosen, "Chosen architectures", "chosen", meaning)
-
-
-def _front(search: ArchitectureSearch) -> Table:
-    keys = ("architecture", "mapping", "operating_points", "accuracy", "latency_s", "energy_j")
+    meaning = f"Gains are over {reference.operator} throughout on the {reference.unit.upper()}: "
+    meaning += f"{_figures(reference)}."
     left = len(search.front) - _MOST_OF_FRONT
-    return Table(
-        [Column(key) for key in keys],
-        search.front[:_MOST_OF_FRONT],
-        "The front",
-        "front",
-        f"and {left:,} more, which --format json has" if left > 0 else "",
-        only="html",
-        folded=f"{len(search.front):,} architectures with mappings",
-    )
-
-
-def _mean_gains(search: ArchitectureSearch) -> list[str]:
-    """Return what the chosen points gain on average over the reference's operator on each unit."""
-    operator = search.baselines[search.reference].operator
-    gains = [
-        f"{factor(one.speedup)} the speed and {factor(one.energy_gain)} less energy than on the "
-        f"{one.unit.upper()}"
-        for one in search.gains
-    ]
-    return [f"on average over the chosen, against {operator} throughout: {', '.join(gains)}"] if gains else []
-
-
-def _verdict(search: ArchitectureSearch) -> str:
-    """Return what the search gained, in one sentence."""
-    dominated = sum(one.dominated_by is not None for one in search.baselines)
-    best = max(search.chosen, key=lambda one: one.speedup * one.energy_gain)
-    reference = search.baselines[search.reference]
-    return (
-        f"the front dominates {dominated} of {len(search.baselines)} baselines; {best.architecture} is "
-        f"{factor(best.speedup)} as fast as {reference.operator} on the {reference.unit.upper()} with "
-        f"{factor(best.energy_gain)} less energy, at {share(best.accuracy)} "
-        f"against {share(reference.accuracy)}"
-    )
-
-
-def _notes(search: ArchitectureSearch) -> list[str]:
-    letters = ", ".join(f"{letter} {unit}" for unit, letter in search.units.items())
-    settings = ", ".join(f"{name} {value:g}" for name, value in search.settings.items())
     return [
-        f"Accuracies are of {search.scores}; latency and energy are estimates of {search.workload}.",
-        "An architecture: operator (M max-relative, E EdgeConv, S GraphSAGE, G GIN), depth, p for "
-        "pre-processing, f and the hidden features of feed-forward networks in % of the channels.",
-        f"Letters of mappings: {letters}. Settings: {settings}.",
-        "Nested search and random search cost every mapping of an architecture's blocks that is not "
-        "dominated; the search on single units runs all blocks on one.",
+        Table(compared, rows, "Baselines and chosen architectures", style=lambda row: row.get("style", "")),
+        Table(columns, search.chosen, "Chosen architectures", "chosen", meaning),
+        Table(
+            [Column(key) for key in _FRONT_COLUMNS],
+            search.front[:_MOST_OF_FRONT],
+            "The front",
+            "front",
+            f"and {left:,} more, which --format json has" if left > 0 else "",
+            only="html",
+            folded=f"{len(search.front):,} architectures with mappings",
+        ),
     ]
 
 
-def _values(one: MappedArchitecture) -> tuple[float, float, float]:
-    return one.accuracy, one.latency_s, one.energy_j
+def _figures(one: documents.MappedArchitecture) -> str:
+    return f"{share(one.accuracy)}, {engineering(one.latency_s, 's')}, {engineering(one.energy_j, 'J')}"
 
 
-def _fronts(search: ArchitectureSearch, archive: Path | None, x: int, y: int) -> go.Figure:
-    """Return fronts over the points of an archive; axes are accuracy, latency and energy by number."""
+def _fronts(search: documents.ArchitectureSearch, archive: Path | None, quantity: str) -> go.Figure:
+    """Plot energy or accuracy over latency."""
     tried: Explored = ()
     if archive is not None:
         from npusim.magnas.search import explored  # needs the extra `search`
 
         tried = explored(archive.expanduser())
     figure = blank_figure()
+    place = ("accuracy", "latency_s", "energy_j").index(quantity)
     if tried:
         grey = {"size": 3, "color": GREY, "opacity": 0.4}
-        add_marks(figure, "tried", tried, lambda one: (one[x], one[y]), grey)
+        add_marks(figure, "tried", tried, lambda one: (one[1], one[place]), grey)
     groups = (
         (*_SEARCHES["single_unit"], search.single_unit_front, "circle", 6),
         (*_SEARCHES["chance"], search.chance_front, "circle", 6),
@@ -281,32 +233,34 @@ def _fronts(search: ArchitectureSearch, archive: Path | None, x: int, y: int) ->
     )
     for name, colour, points, symbol, size in groups:
         marker = {"size": size, "color": colour, "symbol": symbol, "line": {"width": 1, "color": "#ffffff"}}
-        add_marks(figure, name, points, lambda one: (_values(one)[x], _values(one)[y]), marker, _story)
-    drawn = [*tried, *(_values(one) for one in (*search.front, *search.single_unit_front, *search.baselines))]
-    figure.update_layout(xaxis=_axis(x, drawn), yaxis=_axis(y, drawn), height=480)
+        add_marks(
+            figure,
+            name,
+            points,
+            lambda one: (one.latency_s, getattr(one, quantity)),
+            marker,
+            lambda one: f"{one.architecture}<br>{one.mapping}<br>{_figures(one)}",
+        )
+    drawn = (*search.front, *search.single_unit_front, *search.baselines)
+
+    def axis(title: str, unit: str, key: str, column: int) -> dict[str, object]:
+        values = [*(one[column] for one in tried), *(getattr(one, key) for one in drawn)]
+        return log_axis(title, unit, min(values), max(values))
+
+    vertical = {"title": "accuracy", "tickformat": ".1%"} if not place else axis("energy", "J", quantity, 2)
+    figure.update_layout(xaxis=axis("latency", "s", "latency_s", 1), yaxis=vertical, height=480)
     return figure
 
 
-def _story(one: MappedArchitecture) -> str:
-    figures = f"{share(one.accuracy)}, {engineering(one.latency_s, 's')}, {engineering(one.energy_j, 'J')}"
-    return f"{one.architecture}<br>{one.mapping}<br>{figures}"
-
-
-def _axis(number: int, drawn: Explored) -> dict[str, object]:
-    if number == 0:
-        return {"title": "accuracy", "tickformat": ".1%"}
-    values = [one[number] for one in drawn]
-    title, unit = (("latency", "s"), ("energy", "J"))[number - 1]
-    return log_axis(title, unit, min(values), max(values))
-
-
-def _hypervolumes(search: ArchitectureSearch) -> go.Figure:
+def _hypervolumes(search: documents.ArchitectureSearch) -> go.Figure:
+    """Plot the hypervolume of each search's front by generation."""
     generations = [step.generation for step in search.steps]
-    series, styles = {}, {}
-    for key, (name, colour) in _SEARCHES.items():
-        series[name] = (generations, [getattr(step, key) for step in search.steps])
-        styles[name] = {"line": {"color": colour}}
-    title = "hypervolume over that of all fronts together"
+    series = {
+        name: (generations, [getattr(step, key) for step in search.steps])
+        for key, (name, _) in _SEARCHES.items()
+    }
+    styles = {name: {"line": {"color": colour}} for name, colour in _SEARCHES.values()}
+    title = {"title": "hypervolume over that of all fronts together"}
     return line_figure(
-        series, {"title": "generation"}, {"title": title}, mode="lines+markers", height=380, styles=styles
+        series, {"title": "generation"}, title, mode="lines+markers", height=380, styles=styles
     )

@@ -46,11 +46,6 @@ class Architecture:
     def __str__(self) -> str:
         return "-".join(one.text for one in self.superblocks)
 
-    @property
-    def is_homogeneous(self) -> bool:
-        """Whether one operator serves all of it."""
-        return len({one.operator for one in self.superblocks}) == 1
-
     def keys(self, backbone: VisionGnnSpec) -> dict[str, Any]:
         """Return the workload keys that make a backbone this architecture."""
         hidden = [

@@ -65,17 +65,9 @@ class Stage(NamedTuple):
     """Nodes along each side that are averaged to one candidate for a neighbour."""
 
 
-class _Backbone(NamedTuple):
-    """Defaults of a model."""
-
-    depth: tuple[int, ...]
-    channels: tuple[int, ...]
-    reduction: tuple[int, ...]
-
-
-_BACKBONES: dict[str, _Backbone] = {
-    "vig": _Backbone((4, 4, 4, 4), (320,) * 4, (1, 1, 1, 1)),
-    "pyramid-vig": _Backbone((2, 2, 16, 2), (96, 192, 384, 768), (4, 2, 1, 1)),
+_BACKBONES = {
+    "vig": {"depth": [4] * 4, "channels": [320] * 4, "reduction": [1] * 4},
+    "pyramid-vig": {"depth": [2, 2, 16, 2], "channels": [96, 192, 384, 768], "reduction": [4, 2, 1, 1]},
 }
 _STEM_STRIDE = {"vig": 16, "pyramid-vig": 4}
 MIXED_GROUPS = 4
@@ -85,16 +77,7 @@ HEAD_CHANNELS = 1024
 
 
 def _of_model(key: str) -> Any:
-    return default_of_model({model: list(getattr(one, key)) for model, one in _BACKBONES.items()})
-
-
-def _four_times(data: dict[str, Any]) -> list[int]:
-    """Return the default of `ffn_hidden`: four times the channels."""
-    return [4 * channels for channels in data.get("channels", ())]
-
-
-def _max_relative() -> list[GraphOperator]:
-    return ["max_relative"] * SUPERBLOCKS
+    return default_of_model({model: one[key] for model, one in _BACKBONES.items()})
 
 
 class VisionGnnSpec(WorkloadSpec):
@@ -120,14 +103,16 @@ class VisionGnnSpec(WorkloadSpec):
     """Features of a node, multiples of 8: one value, or a list of four. Default: vig 320 (ViG-S), pyramid-vig
     96, 192, 384, 768 (PyramidViG-M)."""
     operator: Annotated[list[GraphOperator], _listed(GraphOperator, _each)] = Field(
-        default_factory=_max_relative
+        default_factory=lambda: list[GraphOperator](["max_relative"]) * SUPERBLOCKS
     )
     """How a node takes in its neighbours: one value, or a list of four. Default: max_relative."""
     preprocess: Annotated[list[bool], _listed(bool, _each)] = Field(
         default_factory=lambda: [True] * SUPERBLOCKS
     )
     """Whether graphers begin with a product of their own: one value, or a list of four. Default: true."""
-    ffn_hidden: Annotated[list[_Hidden], _listed(_Hidden, _each)] = Field(default_factory=_four_times)
+    ffn_hidden: Annotated[list[_Hidden], _listed(_Hidden, _each)] = Field(
+        default_factory=lambda data: [4 * channels for channels in data.get("channels", ())]
+    )
     """Hidden channels of the feed-forward network behind each grapher, 0: none; one value, or a list of four.
     Default: four times the channels."""
     knn: Annotated[list[_Neighbours], _listed(_Neighbours, _as_list)] = Field(default_factory=lambda: [9])

@@ -103,4 +103,3 @@ class MagnasFigures(PathPredictor):
 
 
 FIGURES = MagnasFigures(lambda key: predicted(key, problem_of(key["network"])))
-"""The predictor of the suite `magnas`."""

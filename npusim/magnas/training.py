@@ -3,32 +3,186 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import io
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 from torch import Tensor, nn
 from torch.nn import functional
 
 from npusim.errors import ConfigError, FileError, NpusimError
 from npusim.explore.scoring_pool import Score
-from npusim.magnas.checkpoint import CHECKPOINT, Checkpoint, Recipe, Task, read_checkpoint, refuse_other
-from npusim.magnas.documents import (
-    AloneSubnet,
-    BestSubnet,
-    ImagesUsed,
-    ScoredSubnet,
-    SupernetTraining,
-    stored_scores,
-)
-from npusim.magnas.images import Images, Part
-from npusim.magnas.scoring import Scorer, accuracy, calibrated
+from npusim.files import write_whole
+from npusim.magnas import documents
+from npusim.magnas.images import Images, Part, read_images
 from npusim.magnas.space import Architecture, ArchitectureSpace, parse_architecture
-from npusim.magnas.vig import VisionGnn, one_thread
+from npusim.magnas.spec import VisionGnnSpec
+from npusim.magnas.vig import Scorer, Supernet, VisionGnn, accuracy, calibrated, one_thread
+
+CHECKPOINT = "supernet.pt"
+_FORMAT = "npusim.supernet/1"
+_MOST_BYTES = 8 << 30
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How networks are trained, as `npusim.train_supernet` describes it; the rate falls by half a cosine.
+
+    The numbers are MaGNAS's except epochs and batch, which suit a small data set.
+    """
+
+    epochs: int = 14
+    batch: int = 32
+    balanced: int = 2
+    learning_rate: float = 0.003
+    weight_decay: float = 0.05
+    dropout: float = 0.2
+    distillation: float = 0.5
+    shift: float = 0.1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a training depends on: backbone, space, images and settings."""
+
+    workload: str
+    backbone: VisionGnnSpec
+    space: ArchitectureSpace
+    source: str
+    held: float
+    recipe: Recipe
+    teacher: str = ""
+    """Fingerprint of the trained network that teaches; empty: the largest subnet of each step."""
+
+    def images(self) -> Images:
+        """Read the images; errors as for `read_images`."""
+        return read_images(self.source, self.backbone.image, self.held, self.recipe.seed)
+
+    def of_classes(self, count: int) -> Task:
+        """Return the task with as many classes as the images have."""
+        backbone = VisionGnnSpec.model_validate(self.backbone.model_dump() | {"classes": count})
+        return dataclasses.replace(self, backbone=backbone)
+
+    def new(self) -> Supernet:
+        """Return a supernet with initial weights, the same ones for the same seed."""
+        with one_thread(self.recipe.seed):
+            return Supernet(self.backbone, self.space, self.recipe.dropout)
+
+
+_TASK = TypeAdapter(Task)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """State of a training after an epoch."""
+
+    task: Task
+    digest: str
+    """Fingerprint of the images."""
+    losses: tuple[float, ...]
+    """Loss of each epoch so far."""
+    weights: dict[str, Any]
+    optimiser: dict[str, Any]
+
+    def net(self) -> Supernet:
+        """Return the supernet."""
+        net = self.task.new()
+        net.load_state_dict(self.weights)
+        return net
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits over the weights."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.weights.items()):
+            digest.update(name.encode() + value.numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def scorer(self) -> Scorer:
+        """Return the scorer of the subnets; NpusimError where the images have changed since training."""
+        images = self.task.images()
+        if images.digest != self.digest:
+            raise NpusimError(
+                f"{self.task.source}: the images are not those that the supernet was trained on, so scores "
+                "would be of images that it may have learnt; train again"
+            )
+        return Scorer(self.net(), images)
+
+    def write(self, path: Path) -> None:
+        """Write it whole or not at all."""
+        task = _TASK.dump_python(self.task, mode="json")
+        buffer = io.BytesIO()
+        torch.save({"format": _FORMAT} | vars(self) | {"task": task, "losses": list(self.losses)}, buffer)
+        write_whole(path, buffer.getvalue())
+
+
+def checkpoint_file(path: Path) -> Path:
+    """Return the file of a checkpoint, given the file or the directory of a training."""
+    return path / CHECKPOINT if path.is_dir() else path
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint, weights alone: nothing in the file is run.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or the directory of a training.
+
+    Raises
+    ------
+    FileError
+        Where there is none, or it is damaged or no checkpoint of a supernet.
+    """
+    file = checkpoint_file(path)
+    if not file.is_file():
+        raise FileError(str(file), "is no file", "train a supernet first: npusim magnas train -o DIR")
+    damaged = FileError(str(file), "is no checkpoint of a supernet, or damaged", "train again")
+    if file.stat().st_size > _MOST_BYTES:
+        raise damaged
+    try:
+        held = torch.load(file, map_location="cpu", weights_only=True)
+        if held.pop("format") != _FORMAT:
+            raise damaged
+        task, losses = _TASK.validate_python(held.pop("task")), tuple(held.pop("losses"))
+        checkpoint = Checkpoint(task, losses=losses, **held)
+        checkpoint.net()
+    except Exception:  # torch raises errors of many kinds for files that are no archives of its own
+        raise damaged from None
+    return checkpoint
+
+
+def refuse_other(found: Checkpoint, wanted: Task, digest: str, path: Path) -> None:
+    """Refuse to go on with a checkpoint of another training; the message names what differs."""
+    own, other = (_flat(_TASK.dump_python(task, mode="json")) for task in (found.task, wanted))
+    differs = [name for name, value in other.items() if own.get(name) != value]
+    if found.digest != digest and "source" not in differs:
+        differs.append("images")
+    if differs:
+        raise NpusimError(
+            f"{path}: cannot be resumed: it holds a training of other {', '.join(differs)}; "
+            "train into another directory"
+        )
+
+
+def _flat(task: dict[str, Any]) -> dict[str, Any]:
+    """Return plain data with the keys of its parts as `part.key`."""
+    flat: dict[str, Any] = {}
+    for part, value in task.items():
+        flat |= (
+            {f"{part}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {part: value}
+        )
+    return flat
+
 
 Tell = Callable[[str, float], None]
 _GRADIENT = 1.0
@@ -118,7 +272,6 @@ def moved(images: Tensor, share: float, random: np.random.Generator) -> Tensor:
 
 
 TRAINING = "training.json"
-"""Name of the document in the directory of a training."""
 ALONE = "alone.json"
 """Name of the file there with the accuracies of networks trained alone, so that none is trained twice."""
 
@@ -139,7 +292,7 @@ def run_training(
     resume: bool = False,
     tell: Tell = lambda what, share: None,
     stop: Callable[[], bool] = lambda: False,
-) -> SupernetTraining:
+) -> documents.SupernetTraining:
     """Train a supernet, and judge its subnets on images that training did not see.
 
     Parameters
@@ -177,7 +330,7 @@ def run_training(
     assert checkpoint is not None  # a recipe has at least one epoch
     scorer = Scorer(checkpoint.net(), images)
     subnets = _scored(scorer, task, scored, tell)
-    held = stored_scores(
+    held = documents.stored_scores(
         directory / ALONE,
         checkpoint.fingerprint,
         images.digest,
@@ -186,10 +339,10 @@ def run_training(
     compared = _compared(scorer, subnets, alone, held, tell)
     best = subnets[0]
     tested = accuracy(scorer.calibrated(parse_architecture(best.architecture)), images.test)
-    document = SupernetTraining(
+    document = documents.SupernetTraining(
         workload=task.workload,
         space=task.space.text,
-        images=ImagesUsed(
+        images=documents.ImagesUsed(
             name=images.name,
             digest=images.digest,
             classes=len(images.classes),
@@ -202,7 +355,7 @@ def run_training(
         parameters=sum(one.numel() for one in scorer.net.parameters()),
         losses=list(checkpoint.losses),
         subnets=subnets,
-        best=BestSubnet(**best.model_dump(), test_accuracy=tested),
+        best=documents.BestSubnet(**best.model_dump(), test_accuracy=tested),
         alone=compared,
         rank_correlation=_rank_correlation(compared),
         checkpoint=str(directory / CHECKPOINT),
@@ -259,7 +412,7 @@ def _teacher(checkpoint: Checkpoint, images: Images) -> VisionGnn:
     return scorer.calibrated(max(largest, key=scorer.score))
 
 
-def _scored(scorer: Scorer, task: Task, count: int, tell: Tell) -> list[ScoredSubnet]:
+def _scored(scorer: Scorer, task: Task, count: int, tell: Tell) -> list[documents.ScoredSubnet]:
     """Score the largest and smallest of each operator, and some drawn at random; the best first."""
     space, random = task.space, np.random.default_rng([task.recipe.seed, 23])
     ends = [space.homogeneous(operator, largest) for operator in space.operators for largest in (True, False)]
@@ -267,13 +420,13 @@ def _scored(scorer: Scorer, task: Task, count: int, tell: Tell) -> list[ScoredSu
     subnets = []
     for done, one in enumerate(chosen):
         tell("scoring subnets", done / len(chosen))
-        subnets.append(ScoredSubnet(architecture=str(one), accuracy=scorer.score(one)))
+        subnets.append(documents.ScoredSubnet(architecture=str(one), accuracy=scorer.score(one)))
     return sorted(subnets, key=lambda one: -one.accuracy)
 
 
 def _compared(
-    scorer: Scorer, subnets: list[ScoredSubnet], count: int, alone: Score, tell: Tell
-) -> list[AloneSubnet]:
+    scorer: Scorer, subnets: list[documents.ScoredSubnet], count: int, alone: Score, tell: Tell
+) -> list[documents.AloneSubnet]:
     """Return some of the subnets, spread evenly over their order, beside the same networks trained alone."""
     places = np.unique(np.linspace(0, len(subnets) - 1, min(count, len(subnets))).round().astype(int))
     compared = []
@@ -281,11 +434,13 @@ def _compared(
         text = subnets[place].architecture
         tell("training alone", done / len(places))
         shared = accuracy(scorer.calibrated(parse_architecture(text)), scorer.images.unseen)
-        compared.append(AloneSubnet(architecture=text, accuracy=shared, alone_accuracy=alone([text])[0]))
+        compared.append(
+            documents.AloneSubnet(architecture=text, accuracy=shared, alone_accuracy=alone([text])[0])
+        )
     return compared
 
 
-def _rank_correlation(compared: list[AloneSubnet]) -> float | None:
+def _rank_correlation(compared: list[documents.AloneSubnet]) -> float | None:
     """Return Spearman's correlation between accuracies of subnets and of the same networks trained alone."""
     pairs = np.array([(one.accuracy, one.alone_accuracy) for one in compared]).reshape(-1, 2)
     if len(pairs) < 2 or (pairs.max(0) == pairs.min(0)).any():

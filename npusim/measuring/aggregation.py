@@ -26,23 +26,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import psutil
 import torch
 import torch_geometric
+from pydantic import Field
 from torch import Tensor
 from torch_geometric.nn import MessagePassing as Layer
 
 from npusim import __version__
+from npusim.config import Section
 from npusim.errors import NpusimError
 from npusim.measuring.devices import cache_bytes, highest_clock_hz, processor_name
 from npusim.measuring.document import Benchmark, Device, Measurement, Row, Spread
 from npusim.measuring.running import NothingMeasuredError, noise_warnings
+from npusim.measuring.suites import Item
 from npusim.ops import DType
-
-if TYPE_CHECKING:
-    from npusim.measuring.suites import Item
 
 _TURNS = 3
 _SHARE_OF_MEMORY = 0.8  # part of the free memory that an aggregation may take
@@ -293,20 +293,20 @@ def _peak_rss() -> int:
 
 
 _INDEX_BYTES, _VALUE_BYTES = float(DType.INT64.bytes), float(DType.FP32.bytes)
+_Bytes = Annotated[float, Field(gt=0.0, strict=False)]
 _SORTED_COLUMNS = 16  # columns from which PyTorch sorts what it scatters (can_use_expanded_index_path)
 
 
-@dataclass(frozen=True, slots=True)
-class CacheHierarchy:
+class CacheHierarchy(Section):
     """Caches and address translation of one core: entries of the second-level TLB, width of a load (B)."""
 
-    l1_bytes: float
-    l2_bytes: float
-    llc_bytes: float
-    tlb_entries: float
-    page_bytes: float
-    line_bytes: float
-    vector_bytes: float
+    l1_bytes: _Bytes
+    l2_bytes: _Bytes
+    llc_bytes: _Bytes
+    tlb_entries: _Bytes
+    page_bytes: _Bytes
+    line_bytes: _Bytes
+    vector_bytes: _Bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,15 +328,6 @@ class MessagePassing:
     def chunk_width(self) -> int:
         """Number of features of the widest chunk."""
         return -(-self.width // self.chunks)
-
-
-@dataclass(frozen=True, slots=True)
-class MissRates:
-    """Shares of loads that miss a level."""
-
-    l1: float
-    llc: float
-    tlb: float
 
 
 def peak_memory_bytes(work: MessagePassing, features: int, listed: int, heads: int = 1) -> float:
@@ -384,7 +375,7 @@ def aggregation_bytes(work: MessagePassing) -> float:
     return 2.0 * table + lists + held
 
 
-def miss_rates(work: MessagePassing, caches: CacheHierarchy) -> MissRates:
+def miss_rates(work: MessagePassing, caches: CacheHierarchy) -> dict[str, float]:
     """Return the miss rates of an aggregation."""
     row = work.chunk_width * _VALUE_BYTES
     table = work.nodes * row
@@ -399,7 +390,8 @@ def miss_rates(work: MessagePassing, caches: CacheHierarchy) -> MissRates:
     refs = lines * _missed(table, caches.l2_bytes) + pages
     llc = lines * _missed(table, caches.llc_bytes) + pages
     tlb = _missed(table / caches.page_bytes, caches.tlb_entries) + pages
-    return MissRates(min(1.0, l1 / loads), llc / refs if refs else 0.0, min(1.0, tlb / loads))
+    level_1, translation = min(1.0, l1 / loads), min(1.0, tlb / loads)
+    return {"l1": level_1, "llc": llc / refs if refs else 0.0, "tlb": translation}
 
 
 def _missed(reach: float, held: float) -> float:

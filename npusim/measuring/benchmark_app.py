@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Occurrences
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,8 @@ _INFO = re.compile(r"^\[ INFO \]\s+(?P<name>[A-Za-z_ ]+?)\s*(?:: ?|\.{3,} )\s*(?
 _PRINTED = re.compile(r"^\[ INFO \]\s+Throughput:\s", re.MULTILINE)
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MS = 1e-3
+_SCALES = {"ms": _MS, "us": 1e-6}
+_UNITS: dict[str, str] = _NAMES["printed_units"]
 _SAME_RATE = 0.002  # largest relative difference of one run's rate between reports, besides a hundredth
 _REMEDY = (
     "a folder with benchmark_report.csv, benchmark_report.json or what benchmark_app printed (.txt, .log)"
@@ -166,8 +169,16 @@ def from_benchmark_app(
     run = BenchmarkRun(Path(directory), _reports(Path(directory)))
     device_kind = _kind(run, kind)
     precision = _precision(run, device_kind)
-    model, hint = _model(run), _hint(run)
+    path = run.text("model file")
+    if not path:
+        run.warnings.append("the run does not tell the name of the model's file")
+    model = ModelFile.at(path or run.text("network") or "unknown")
+    hint = _hint(run)
     latency, notes = _latency(run)
+    inputs = run.value("batch size")
+    batch = inputs.number(whole=True) if inputs is not None and inputs.text.isdigit() else 1.0
+    if inputs is not None and not inputs.text.isdigit():
+        run.warnings.append(f"the batch size is {shown(inputs.text)}: an input is taken for an inference")
     rate = max(run.reports, key=lambda report: len(report.throughput.text)).throughput.number()
     requests, turbo, tiles = run.value("requests"), run.text("turbo"), run.text("tiles")
     counters = next((name for name in _NAMES["counters"] if (run.directory / name).exists()), None)
@@ -181,7 +192,7 @@ def from_benchmark_app(
         tiles=int(tiles) if re.fullmatch("[1-9][0-9]*", tiles) else None,
         precision=precision,
         latency_s=latency,
-        throughput_per_s=rate / _batch(run),
+        throughput_per_s=rate / batch,
         operators=_operators(run, counters) if counters else (),
         note="; ".join(notes),
     )
@@ -280,13 +291,17 @@ def _printed_report(path: Path, text: str) -> Report:
         match = _INFO.match(line.replace("\t", "   "))
         if not match:
             continue
-        name = match["name"].strip()
-        value = ReportValue(match["value"], str(path), number, name)
+        name, printed = match["name"].strip(), match["value"]
         known = _NAME_OF.get(name, "") if name[0].isupper() else ""
+        value = ReportValue(printed.removesuffix(_UNITS.get(known, "")).strip(), str(path), number, name)
         if known in _TIMES:
-            report.times_s.setdefault(known, _printed_time_s(value))
-        elif known in _NAMES["printed_units"]:
-            report.results[known] = _without(value, _NAMES["printed_units"][known])
+            unit = next((unit for unit in _SCALES if printed.endswith(f" {unit}")), None)
+            if unit is None:
+                raise value.refusal("a number above 0 with the unit ms or us")
+            time_s = replace(value, text=printed.removesuffix(unit).strip()).number() * _SCALES[unit]
+            report.times_s.setdefault(known, time_s)
+        elif known in _UNITS:
+            report.results[known] = value
         elif known == "batch size":
             report.values["setup"][known] = value
         else:
@@ -302,18 +317,6 @@ def _console_text(path: Path) -> str:
     except OSError:
         is_utf_16 = False
     return read_text(path, encodings=("utf-16" if is_utf_16 else "utf-8-sig",))
-
-
-def _printed_time_s(value: ReportValue) -> float:
-    """Return a printed time (s); the program chooses between us and ms."""
-    for unit, scale in (("ms", _MS), ("us", 1e-6)):
-        if value.text.endswith(f" {unit}"):
-            return _without(value, unit).number() * scale
-    raise value.refusal("a number above 0 with the unit ms or us")
-
-
-def _without(value: ReportValue, unit: str) -> ReportValue:
-    return replace(value, text=value.text.removesuffix(unit).strip())
 
 
 def _kind(run: BenchmarkRun, wanted: DeviceKind | None) -> DeviceKind:
@@ -344,13 +347,6 @@ def _precision(run: BenchmarkRun, kind: DeviceKind) -> str | None:
     return None
 
 
-def _model(run: BenchmarkRun) -> ModelFile:
-    path = run.text("model file")
-    if not path:
-        run.warnings.append("the run does not tell the name of the model's file")
-    return ModelFile.at(path or run.text("network") or "unknown")
-
-
 def _hint(run: BenchmarkRun) -> Hint:
     hint = run.text("hint").lower().rpartition(".")[2]
     if hint not in ("latency", *_NAMES["throughput_hints"]):
@@ -379,16 +375,6 @@ def _latency(run: BenchmarkRun) -> tuple[Spread | None, list[str]]:
     counts = [r.results[_ITERATIONS] for r in run.reports if _ITERATIONS in r.results]
     repetitions = int(counts[0].number(whole=True)) if counts else 1
     return Spread(median_s=middle, low_s=low, high_s=high, repetitions=repetitions), notes
-
-
-def _batch(run: BenchmarkRun) -> float:
-    """Return the number of inputs per inference: benchmark_app's throughput counts inputs."""
-    value = run.value("batch size")
-    if value is not None and value.text.isdigit():
-        return value.number(whole=True)
-    if value is not None:
-        run.warnings.append(f"the batch size is {shown(value.text)}: an input is taken for an inference")
-    return 1.0
 
 
 _STATUSES = ("NOT_RUN", "OPTIMIZED_OUT", "EXECUTED")
@@ -427,13 +413,13 @@ class _JsonCounters(Part):
 
 def _operators(run: BenchmarkRun, name: str) -> tuple[Counter, ...]:
     """Return the executed operators by name and occurrence, each with its median over the requests."""
-    operators: dict[tuple[str, int], list[_Node]] = {}
+    operators = defaultdict[tuple[str, int], list[_Node]](list)
     read = _json_counters if name.endswith(".json") else _csv_counters
     for request in read(run.directory / name):
         seen: Occurrences[str] = Occurrences()
         for node in request:
             seen[node.name] += 1
-            operators.setdefault((node.name, seen[node.name]), []).append(node)
+            operators[node.name, seen[node.name]].append(node)
     counters = tuple(
         Counter(
             name=nodes[0].name or "unnamed",
@@ -449,63 +435,51 @@ def _operators(run: BenchmarkRun, name: str) -> tuple[Counter, ...]:
     return counters
 
 
-def _csv_counters(path: Path) -> Sequence[Sequence[_Node]]:
-    """Return the requests of a counters report in CSV."""
-    requests = list(_csv_requests(path))
-    if not requests:
-        header = ";".join(column.name for column in _COLUMNS.values())
-        raise ConfigError("an empty file", file=str(path), line=1, allowed=f"the columns {header}")
-    return requests
-
-
-def _csv_requests(path: Path) -> Iterator[list[_Node]]:
+def _csv_counters(path: Path) -> Iterator[list[_Node]]:
     """Yield the operators of each request: a header, a line per operator and a line `Total`."""
-    file, places, nodes = str(path), None, list[_Node]()
+    file, columns, places, nodes = str(path), list(_COLUMNS.values()), None, list[_Node]()
+    is_empty = True
     for number, text in enumerate(read_text(path).splitlines(), 1):
+        fields = text.strip().split(";")
+        if len(fields) > len(columns) and not fields[-1]:  # the program in C++ ends a line with a separator
+            fields.pop()
         if not text.strip():
             continue
-        fields = _fields(text)
         if places is None:
+            is_empty = False
             header = [name.strip() for name in text.strip().removesuffix(";").split(";")]
-            places = places_of(header, list(_COLUMNS.values()), file, number, further=False)
-        elif len(fields) != len(_COLUMNS):
-            allowed = f"{len(_COLUMNS)}, as in the header"
+            places = places_of(header, columns, file, number, further=False)
+            continue
+        if len(fields) < len(columns):
+            allowed = f"{len(columns)}, as in the header"
             raise ConfigError(f"{len(fields)} fields", file=file, line=number, allowed=allowed)
-        elif fields[places[0]] == "Total" and not fields[places[1]]:
+        spare = len(fields) - len(columns)  # a layer's name may hold separators
+        fields = [part.strip() for part in (";".join(fields[: spare + 1]), *fields[spare + 1 :])]
+        if fields[places[0]] == "Total" and not fields[places[1]]:
             yield nodes
             places, nodes = None, []
-        else:
-            nodes.append(_node([fields[place] for place in places], file, number))
+            continue
+        values = dict(zip(_COLUMNS, (fields[place] for place in places), strict=True))
+        values["status"] = values["status"].removeprefix("Status.")
+        for name, column in _COLUMNS.items():
+            if column.value(values[name]) is None:
+                key, found = f"{shown(values['name'])} {column.name}", shown(values[name])
+                raise ConfigError(found, file=file, line=number, key=key, allowed=column.allowed)
+        nodes.append(_Node.model_validate(values))
     if places is not None:
         found = "a file that ends before its `Total`"
         raise ConfigError(found, file=file, line=number, allowed="a whole file, as benchmark_app leaves it")
+    if is_empty:
+        columns_named = ";".join(column.name for column in columns)
+        raise ConfigError("an empty file", file=file, line=1, allowed=f"the columns {columns_named}")
 
 
-def _fields(text: str) -> list[str]:
-    """Split a line; the program in C++ ends it with a separator, and a layer's name may hold one."""
-    fields = text.strip().split(";")
-    if len(fields) > len(_COLUMNS) and not fields[-1]:
-        fields.pop()
-    spare = max(0, len(fields) - len(_COLUMNS))
-    return [part.strip() for part in (";".join(fields[: spare + 1]), *fields[spare + 1 :])]
-
-
-def _node(fields: list[str], file: str, number: int) -> _Node:
-    """Return an operator from its checked fields, in the order of `_COLUMNS`."""
-    fields[1] = fields[1].removeprefix("Status.")
-    for column, text in zip(_COLUMNS.values(), fields, strict=True):
-        if column.value(text) is None:
-            key = f"{shown(fields[0])} {column.name}"
-            raise ConfigError(shown(text), file=file, line=number, key=key, allowed=column.allowed)
-    return _Node.model_validate(dict(zip(_COLUMNS, fields, strict=True)))
-
-
-def _json_counters(path: Path) -> Sequence[Sequence[_Node]]:
+def _json_counters(path: Path) -> Iterator[Sequence[_Node]]:
     """Return the requests of a counters report in JSON."""
     document = read_json(path)
     counters = as_model(document, _JsonCounters)
     average = counters.avg_performance
-    requests = [*([average] if average is not None else []), *counters.detailed_performance]
+    requests = [*filter(None, [average]), *counters.detailed_performance]
     if not requests:
         allowed = "avg_performance or detailed_performance"
         raise ConfigError("no counters", file=document.name, allowed=allowed)
@@ -515,7 +489,7 @@ def _json_counters(path: Path) -> Sequence[Sequence[_Node]]:
                 key = f"request {i}, node {k} ({shown(node.name)}): status"
                 allowed = _COLUMNS["status"].allowed
                 raise ConfigError(shown(node.status), file=document.name, key=key, allowed=allowed)
-    return [request.nodes for request in requests]
+        yield request.nodes
 
 
 # Files with counters, the most detailed first: Python writes averages in JSON of one operator alone.

@@ -102,7 +102,6 @@ OPERATORS: dict[str, Microbenchmark] = {
     "Copy": Microbenchmark(("bytes",), _copy, granule=2 * _COPIED * 4),
     "Chain": Microbenchmark(("layers", "size"), _chain),
 }
-"""Every micro-benchmark, by its operator."""
 
 
 def _chunk(sizes: Sizes) -> int:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, NpusimError
 from npusim.frontends.openvino_ir import openvino
+from npusim.locate import resource
 from npusim.measuring.document import Device
 
 DEVICES = ("NPU", "GPU", "CPU")
@@ -128,29 +130,10 @@ class Setting:
         return properties
 
 
-# Settings of a compiled network that are read back.
-_SETTINGS = (
-    "INFERENCE_PRECISION_HINT",
-    "EXECUTION_MODE_HINT",
-    "ENABLE_CPU_PINNING",
-    "ENABLE_HYPER_THREADING",
-    "SCHEDULING_CORE_TYPE",
-    "DYNAMIC_QUANTIZATION_GROUP_SIZE",
-    "CPU_DENORMALS_OPTIMIZATION",
-    "NPU_COMPILER_TYPE",
-    "NPU_COMPILER_VERSION",
-    "NPU_COMPILATION_MODE_PARAMS",
-    "NPU_TILES",
-    "NPU_TURBO",
-)
+_PROPERTIES = read_yaml(resource("configs", "importers", "openvino.yaml")).data
 
-# Facts about a device that go into the settings.
-_FACTS = ("DEVICE_ARCHITECTURE", "OPTIMIZATION_CAPABILITIES")
 
-_COUNTS = ("FULL_DEVICE_NAME", "INFERENCE_NUM_THREADS", "GPU_EXECUTION_UNITS_COUNT", "NPU_MAX_TILES")
-_DRIVERS = ("NPU_DRIVER_VERSION", "GPU_DRIVER_VERSION")
-
-_MHZ, _KHZ = 1e6, 1e3
+_MHZ = 1e6
 
 
 def properties_of(owner: Any, device: str = "") -> dict[str, Any]:
@@ -158,7 +141,7 @@ def properties_of(owner: Any, device: str = "") -> dict[str, Any]:
     place = (device,) if device else ()
     supported = set(owner.get_property(*place, "SUPPORTED_PROPERTIES"))
     values = {}
-    for name in (*_COUNTS, *_SETTINGS, *_FACTS, *_DRIVERS):
+    for name in chain(*(_PROPERTIES[group] for group in ("counts", "settings", "facts", "drivers"))):
         if name in supported:
             with suppress(Exception):  # a driver may list a property and then refuse it
                 values[name] = owner.get_property(*place, name)
@@ -182,13 +165,17 @@ def describe(core: Any, device: str, compiled: Any, root: Path = Path("/")) -> D
     facts |= properties_of(compiled)
     kind = kind_of(device)
     counts = {"cpu": "INFERENCE_NUM_THREADS", "gpu": "GPU_EXECUTION_UNITS_COUNT"}
-    settings = {name: written(facts[name]) for name in (*_SETTINGS, *_FACTS) if name in facts}
+    settings = {
+        name: written(facts[name])
+        for name in (*_PROPERTIES["settings"], *_PROPERTIES["facts"])
+        if name in facts
+    }
     cores = _count(facts.get(counts.get(kind, "")))
     return Device(
         kind=kind,
         name=str(facts.get("FULL_DEVICE_NAME") or "unknown").strip(),
-        driver=next((str(facts[name]) for name in _DRIVERS if name in facts), None),
-        openvino=_openvino_version(),
+        driver=next((str(facts[name]) for name in _PROPERTIES["drivers"] if name in facts), None),
+        openvino="-".join(str(load_openvino().get_version()).split("-")[:2]),
         os=platform.system() or None,
         cores=cores,
         tiles=_count(facts.get("NPU_MAX_TILES")) if kind == "npu" else None,
@@ -215,16 +202,17 @@ def _in_cpuinfo(key: str, root: Path) -> list[str]:
 
 def highest_clock_hz(kind: str, root: Path = Path("/")) -> float | None:
     """Return the highest clock of a class of device (Hz); None where it is unknown."""
-    sys = root / "sys"
-    if kind == "npu":
-        driver = sys / "bus" / "pci" / "drivers" / "intel_vpu"
-        return _highest((*driver.glob("*/npu_max_frequency_mhz"), *driver.glob("*/freq/hw_max_freq")), _MHZ)
-    if kind == "gpu":
-        cards = sys / "class" / "drm"
-        return _highest((*cards.glob("card*/gt_RP0_freq_mhz"), *cards.glob("card*/gt_max_freq_mhz")), _MHZ)
-    cores = (sys / "devices" / "system" / "cpu").glob("cpu*/cpufreq/cpuinfo_max_freq")
-    # The present clock of the fastest core is all that a virtual machine shows.
-    return _highest(cores, _KHZ) or _largest(_in_cpuinfo("cpu MHz", root), _MHZ)
+    clocks = []
+    for pattern, unit_hz in _PROPERTIES["clocks"][kind].items():
+        for file in root.glob(pattern):
+            with suppress(OSError, ValueError):
+                clocks.append(float(file.read_text()) * unit_hz)
+    if kind == "cpu" and not any(clock > 0 for clock in clocks):
+        # The present clock of the fastest core is all that a virtual machine shows.
+        for text in _in_cpuinfo("cpu MHz", root):
+            with suppress(ValueError):
+                clocks.append(float(text) * _MHZ)
+    return max((clock for clock in clocks if clock > 0), default=None)
 
 
 def cache_bytes(cores: int, root: Path = Path("/")) -> tuple[int, ...]:
@@ -247,29 +235,6 @@ def _listed(cpus: str) -> int:
     """Return the number of processors in a list such as 0-3,8."""
     ends = [part.partition("-") for part in cpus.split(",")]
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
-
-
-def _highest(files: Iterable[Path], unit_hz: float) -> float | None:
-    """Return the largest number of the files."""
-    texts = []
-    for path in files:
-        with suppress(OSError, ValueError):
-            texts.append(path.read_text())
-    return _largest(texts, unit_hz)
-
-
-def _largest(texts: Iterable[str], unit_hz: float) -> float | None:
-    """Return the largest of the texts that are positive numbers (Hz); None without one."""
-    clocks = []
-    for text in texts:
-        with suppress(ValueError):
-            clocks.append(float(text) * unit_hz)
-    return max((clock for clock in clocks if clock > 0), default=None)
-
-
-def _openvino_version() -> str:
-    """Return OpenVINO's version and build, without the name of the branch."""
-    return "-".join(str(load_openvino().get_version()).split("-")[:2])
 
 
 def _count(value: Any) -> int | None:

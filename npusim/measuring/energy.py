@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from npusim.config import Section, load_model
+from npusim.config.reading import read_yaml
 from npusim.config.tables import csv_records
 from npusim.errors import ConfigError, NpusimError, shown
 from npusim.files import read_text
@@ -220,19 +221,9 @@ def with_logged_energy(
     return rows, "; ".join([reason, *log.notes]) if without else ""
 
 
-ROLES: Mapping[str, tuple[str, ...]] = {
-    "npu": (r"\bNPU\b.*\bpower\b",),
-    "cpu": (r"\bCPU package power\b",),
-    "ia_cores": (r"\bIA cores power\b",),
-    "gpu": (r"\bGT cores power\b", r"\bGPU (?:\w+ )?power\b"),
-    "system_agent": (r"\bsystem agent power\b",),
-    "soc": (r"\btotal system power\b", r"\bSoC power\b"),
-}
-"""Patterns of the column of each power; the first pattern with a column counts."""
+_NAMES = read_yaml(resource("configs", "importers", "hwinfo.yaml")).data
 
 _UNIT = re.compile(r"\[\s*(?P<unit>m?W)\s*\]\s*$")
-_WATTS = {"W": 1.0, "mW": 1e-3}
-_DATE_FORMS = ("%d.%m.%Y", "%Y-%m-%d", "%Y.%m.%d", "%Y/%m/%d")
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
 _ENCODINGS = ("utf-8-sig", "cp1252")
 _LISTED = 12
@@ -244,7 +235,7 @@ class HwinfoLog:
 
     start: datetime  # time of the first reading by the machine's clock, without a time zone
     seconds: NDArray[np.float64]  # times of the readings, from the first one, in s. Shape (readings,)
-    power_w: Mapping[str, NDArray[np.float64]]  # readings by role (`ROLES`), each of shape (readings,), in W
+    power_w: Mapping[str, NDArray[np.float64]]  # readings by role, each of shape (readings,), in W
     columns: Mapping[str, str]  # the column that each role was read from
     notes: tuple[str, ...] = ()  # columns of power that read 0 throughout
 
@@ -278,7 +269,7 @@ def read_hwinfo(path: str | Path) -> HwinfoLog:
     ----------
     path : str or Path
         A CSV file with the columns Date and Time, in UTF-8 or Windows-1252, fields separated by commas or
-        semicolons, decimal points or commas. Only columns of power are read (`ROLES`).
+        semicolons, decimal points or commas. Only columns of power are read.
 
     Raises
     ------
@@ -297,7 +288,11 @@ def read_hwinfo(path: str | Path) -> HwinfoLog:
 
     if [name.lower() for name in header[:2]] != ["date", "time"]:
         raise refusal(line, shown(", ".join(header[:2])), "a log of HWiNFO: columns Date, Time and sensors")
-    places = _power_places(header)
+    places: dict[str, int] = {}
+    for role, pattern in ((role, pattern) for role, own in _NAMES["powers"].items() for pattern in own):
+        for i, name in enumerate(header):
+            if role not in places and _UNIT.search(name) and re.search(pattern, name, re.IGNORECASE):
+                places[role] = i
     if not places:
         names = [name for name in header[2:] if name]
         listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if names[_LISTED:] else "")
@@ -310,7 +305,10 @@ def read_hwinfo(path: str | Path) -> HwinfoLog:
             continue  # HWiNFO ends a log with its header again and the names of its sensors.
         if len(record) < len(header) - (not header[-1]):
             raise refusal(line, f"{len(record)} fields", f"{len(header)}, as in the header")
-        day, clock = _day(record[0]), _time_of_day(record[1])
+        day, clock = None, _time_of_day(record[1])
+        for form in _NAMES["days"]:
+            with suppress(ValueError):
+                day = day or datetime.strptime(record[0], form)
         if day is None:
             raise refusal(line, shown(record[0]), "day.month.year or year-month-day", "Date")
         if clock is None:
@@ -341,25 +339,6 @@ def read_hwinfo(path: str | Path) -> HwinfoLog:
     )
 
 
-def _power_places(header: Sequence[str]) -> dict[str, int]:
-    """Return the first matching column of each role."""
-    in_watts = [(i, name) for i, name in enumerate(header) if _UNIT.search(name)]
-    places: dict[str, int] = {}
-    for role, patterns in ROLES.items():
-        for pattern in patterns:
-            for i, name in in_watts:
-                if role not in places and re.search(pattern, name, re.IGNORECASE):
-                    places[role] = i
-    return places
-
-
-def _day(text: str) -> datetime | None:
-    for form in _DATE_FORMS:
-        with suppress(ValueError):
-            return datetime.strptime(text, form)
-    return None
-
-
 def _time_of_day(text: str) -> timedelta | None:
     """Return a time as hours:minutes:seconds with an optional fraction; None where it is none."""
     match = re.fullmatch(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:[.,](\d{1,9}))?", text)
@@ -377,4 +356,4 @@ def _number(text: str) -> float:
 def _scale(column: str) -> float:
     """Return the watts of a column's unit."""
     match = _UNIT.search(column)
-    return _WATTS[match["unit"]] if match else math.nan
+    return float(_NAMES["watts"][match["unit"]]) if match else math.nan

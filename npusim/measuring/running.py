@@ -12,12 +12,11 @@ import gc
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import psutil
 
@@ -34,13 +33,9 @@ from npusim.measuring.models import (
     with_file_names,
     without_folders,
 )
-from npusim.measuring.suites import folder_kind
+from npusim.measuring.suites import Item, folder_kind
 from npusim.measuring.timing import TimeBudget, TimedNetwork, profile_operators
 
-if TYPE_CHECKING:
-    from npusim.measuring.suites import Item
-
-_ResultT = TypeVar("_ResultT")
 Progress = Callable[[float, int, str], None]
 """Progress callback: rows done (with fractions), rows in all, what runs."""
 
@@ -297,11 +292,14 @@ class DeviceRunner:
         while remaining and len(group) < _MOST_TOGETHER and not self.stop():
             item = remaining[0]
             self._show(f"compiling {item.id}")
-            loaded = models.get(_network_key(item)) or self._attempt(item.id, partial(self._load, item))
+            loaded, run = models.get(_network_key(item)), None
+            with self._attempt(item.id):
+                loaded = loaded or self._load(item)
             if loaded is not None and group and loaded.bytes > free_bytes:
                 break  # it opens the next group
             remaining.pop(0)
-            run = self._attempt(item.id, partial(self._prepare, item, loaded)) if loaded else None
+            with self._attempt(item.id):
+                run = self._prepare(item, loaded) if loaded else None
             if loaded is None or run is None:
                 self.done += 1.0
                 continue
@@ -321,7 +319,8 @@ class DeviceRunner:
                     return
                 self._show(f"running {run.item.id}")
                 before = run.timed.turns_left
-                self._attempt(run.item.id, partial(run.timed.run_turn, self.budget))
+                with self._attempt(run.item.id):
+                    run.timed.run_turn(self.budget)
                 if run.item.id in self.failures:
                     run.timed.turns_left = 0
                 self.done += shares[id(run)] * (before - run.timed.turns_left)
@@ -336,24 +335,35 @@ class DeviceRunner:
         row = run.item.id
         if self.budget.energy_s > 0 and not self.stop():
             self._show(f"energy of {row}")
-            self._attempt(row, partial(self._measure_energy, run))
+            with self._attempt(row):
+                before = self.meter.read() if self.meter else 0
+                began_s = time.time()
+                inferences = run.timed.run_for(self.budget.energy_s)
+                ended_s = time.time()
+                joules = self.meter.joules(before, self.meter.read()) if self.meter else None
+                source = self.meter.source if self.meter else None
+                run.energy = EnergyReading(began_s, ended_s, inferences, joules, source)
         if run.item.hint == "latency" and run.item.folder is None and not self.stop():
             self._show(f"operators of {row}")
-            self._attempt(row, partial(self._profile, run))
+            with self._attempt(row):
+                compiled = self._compile(run.item, run.loaded, profiling=True)
+                runs = self.budget.profiled_runs(run.timed.inference_s)
+                means = self.setting.kind == "cpu"
+                run.operators = profile_operators(compiled, run.loaded.feed, runs, means, self.stop)
         self.done += 1.0 - _RUN
 
     def _show(self, what: str) -> None:
         self.progress(self.done, self.rows, what)
 
-    def _attempt(self, row: str, work: Callable[[], _ResultT]) -> _ResultT | None:
-        """Return the result of some work for a row; None, and a note, where it fails: other rows go on."""
+    @contextmanager
+    def _attempt(self, row: str) -> Iterator[None]:
+        """Note an error as the reason why a row could not be measured."""
         try:
-            return work()
+            yield
         except Exception as error:  # no error of one row may lose minutes of measurement
             paths = [source for source in self.files.values() if isinstance(source, Path)]
             kind = "" if isinstance(error, NpusimError | RuntimeError) else f"{type(error).__name__}: "
             self.failures.setdefault(row, kind + short_reason(error, paths))
-            return None
 
     def _load(self, item: Item) -> LoadedModel:
         """Return a row's model with its inputs; NpusimError where it cannot be built.
@@ -385,23 +395,6 @@ class DeviceRunner:
         run = RowRun(item, loaded, timed, self._precision(item, compiled))
         run.timed.warm_up(self.budget)
         return run
-
-    def _measure_energy(self, run: RowRun) -> None:
-        """Run a network without a pause and note its energy, or the time span."""
-        before = self.meter.read() if self.meter else 0
-        began_s = time.time()
-        inferences = run.timed.run_for(self.budget.energy_s)
-        ended_s = time.time()
-        joules = self.meter.joules(before, self.meter.read()) if self.meter else None
-        source = self.meter.source if self.meter else None
-        run.energy = EnergyReading(began_s, ended_s, inferences, joules, source)
-
-    def _profile(self, run: RowRun) -> None:
-        """Run a network with profiling and note each operator's time."""
-        compiled = self._compile(run.item, run.loaded, profiling=True)
-        runs = self.budget.profiled_runs(run.timed.inference_s)
-        means = self.setting.kind == "cpu"
-        run.operators = profile_operators(compiled, run.loaded.feed, runs, means, self.stop)
 
     def _precision(self, item: Item, compiled: Any) -> str | None:
         """Return the format that the device reports, or the requested one where it reports none."""

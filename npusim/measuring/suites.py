@@ -350,7 +350,6 @@ class MeasuredFolder:
 
 
 FOLDERS = Registry("npusim.measured_folders", "kind of folder", MeasuredFolder)
-"""Every kind of folder by name."""
 
 
 def folder_kind(folder: Path) -> MeasuredFolder:

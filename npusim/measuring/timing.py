@@ -44,11 +44,6 @@ class TimeBudget:
     processor_time: bool = False  # whether readings are this program's processor time
 
     @property
-    def warm_up_s(self) -> float:
-        """Length of the warm-up (s)."""
-        return _WARM_UP * self.row_s
-
-    @property
     def turn_s(self) -> float:
         """Length of one turn (s)."""
         return _HEADLINE * self.row_s / self.rounds
@@ -134,7 +129,7 @@ class TimedNetwork:
         begun = time.perf_counter()
         self._run(self.requests)  # the first inference allocates, and on many devices still compiles
         times_s: list[float] = []
-        while time.perf_counter() - begun < budget.warm_up_s or not times_s:
+        while time.perf_counter() - begun < _WARM_UP * budget.row_s or not times_s:
             times_s.append(self._run(self.requests).seconds / self.requests)
         self.inference_s = max(float(np.median(times_s)), SHORTEST_S)
         self.turns_left = self.repeats_left = budget.turns(self.inference_s)

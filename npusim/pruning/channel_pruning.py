@@ -78,7 +78,10 @@ def masks(reads: Reads, keep: int) -> Tensor:
     accelerated proximal steps move the masks to the minimum of the squared error of all rows (Beck and
     Teboulle, FISTA, SIAM J. Imaging Sciences 2(1), 2009).
     """
-    matrix = _quadratic(reads)
+    channels = reads.features[0].shape[1]
+    matrix = torch.zeros(channels, channels)  # of the quadratic form of the masks
+    for x, weight in zip(reads.features, reads.weights, strict=True):
+        matrix += (x.T @ x) * (weight.T @ weight)
     target = matrix.sum(dim=1)  # all masks 1 give the old results
     step = 0.5 / max(float(torch.linalg.matrix_norm(matrix, 2)), 1e-12)
     beta, penalty = torch.ones(len(target)), _FIRST * 2.0 * float(target.abs().max())
@@ -104,15 +107,6 @@ def _minimised(matrix: Tensor, target: Tensor, beta: Tensor, step: float, penalt
         if moved < _CONVERGED:
             break
     return beta
-
-
-def _quadratic(reads: Reads) -> Tensor:
-    """Return the matrix of the squared error in the masks, [channels, channels]."""
-    channels = reads.features[0].shape[1]
-    matrix = torch.zeros(channels, channels)
-    for x, weight in zip(reads.features, reads.weights, strict=True):
-        matrix += (x.T @ x) * (weight.T @ weight)
-    return matrix
 
 
 def chosen(reads: Reads, keep: int, method: Method, seed: int) -> Tensor:
@@ -283,13 +277,6 @@ def best(scores: Tensor, layer: Layer, keep: int, multiple: int) -> Tensor:
     return torch.cat(channels).sort().values
 
 
-def _best_of_heads(scores: Tensor, heads: int, keep: int) -> Tensor:
-    """Return the channels with the best scores, in order, equally many of each head."""
-    width = len(scores) // heads
-    order = scores.reshape(heads, width).argsort(dim=1, descending=True)[:, : keep // heads]
-    return (order + width * torch.arange(heads).unsqueeze(1)).flatten().sort().values
-
-
 def prune(
     module: Network, data: GraphData, pruning: Pruning, method: Method = "lasso", seed: int = 0
 ) -> Pruned:
@@ -329,7 +316,11 @@ class _Pruner:
     def run(self) -> tuple[Weights, Weights]:
         """Choose the channels; return the weights on them, refitted and as they were."""
         if self.jumping:
-            self._choose_by_classifier()
+            together = Layer(tuple(b for layer in self.plan[: self.last] for b in layer.branches), 0)
+            self._choose(self.last, together)  # by the classifier, which reads all layers side by side
+            for i in range(1, self.last):
+                start = sum(layer.outputs for layer in self.plan[: i - 1])
+                self.kept[i] = _within(self.kept[self.last], start, self.plan[i - 1].outputs)
         else:
             for i in range(self.last if self.pruning.scheme == "full" else 1, 0, -1):
                 self._choose(i, self.plan[i - 1])
@@ -358,19 +349,12 @@ class _Pruner:
         reads = reads_of(self.small, i, self.inputs[i], self.outputs(i))
         scores = chosen(reads, quota, self.method, self.seed + i)
         if isinstance(self.small, GAT):
-            self.kept[i] = _best_of_heads(scores, len(before.branches), quota)
+            heads = len(before.branches)  # as many channels of each
+            width = len(scores) // heads
+            order = scores.reshape(heads, width).argsort(dim=1, descending=True)[:, : quota // heads]
+            self.kept[i] = (order + width * torch.arange(heads).unsqueeze(1)).flatten().sort().values
         else:
             self.kept[i] = best(scores, before, quota, self.pruning.multiple)
-
-    def _choose_by_classifier(self) -> None:
-        """Choose the channels of all layers by the classifier that reads them side by side."""
-        together = Layer(tuple(b for layer in self.plan[: self.last] for b in layer.branches), 0)
-        self._choose(self.last, together)
-        start = 0
-        for i in range(1, self.last):
-            width = self.plan[i - 1].outputs
-            self.kept[i] = _within(self.kept[self.last], start, width)
-            start += width
 
     def _choose_attributes(
         self, weights: dict[tuple[int, int], Tensor], cut: dict[tuple[int, int], Tensor]
@@ -393,13 +377,12 @@ def _layers(pruner: _Pruner, weights: Weights) -> list[Layer]:
     """Return the layers with the channels of their weights."""
     layers = []
     for i, layer in enumerate(pruner.plan):
-        shapes = [weights[i, b].shape for b in range(len(layer.branches))]
-        branches = tuple(
-            branch.model_copy(update={"inputs": shape[1], "outputs": shape[0]})
-            for branch, shape in zip(layer.branches, shapes, strict=True)
-        )
-        inputs = len(pruner.kept[i]) if i in pruner.kept else layer.inputs
-        layers.append(Layer(branches, inputs, layer.average))
+        branches = []
+        for b, branch in enumerate(layer.branches):
+            outputs, inputs = weights[i, b].shape
+            branches.append(branch.model_copy(update={"inputs": inputs, "outputs": outputs}))
+        read = len(pruner.kept[i]) if i in pruner.kept else layer.inputs
+        layers.append(Layer(tuple(branches), read, layer.average))
     return layers
 
 

@@ -12,7 +12,6 @@ from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from npusim.api.asking import Progress
-    from npusim.arch import Soc
     from npusim.config.overrides import Settings
     from npusim.pruning.document import PruningReport
 
@@ -84,24 +83,18 @@ def parse_multiple(text: str, socs: Sequence[str]) -> int:
     UnknownNameError
         For an unknown machine.
     """
-    from npusim.arch import load_soc
+    from npusim.arch import Npu, load_soc
 
     machines = [load_soc(name) for name in socs]
     if text == "auto" and machines:
-        return max(_channel_lanes(machine) for machine in machines)
+        devices = [list(machine.devices.values()) for machine in machines]
+        grids = [[one.dpu.channel_lanes for one in each if isinstance(one, Npu)] for each in devices]
+        lanes = [[getattr(one, "product_lanes", None) or 1.0 for one in each] for each in devices]
+        return max(int(max(own or other)) for own, other in zip(grids, lanes, strict=True))
     if not text.isdecimal() or not 1 <= int(text[:9]) <= 4096:
         allowed = "a whole number from 1 to 4096, or auto with --soc"
         raise ConfigError(f"`{text}`", file="--multiple", allowed=allowed)
     return int(text)
-
-
-def _channel_lanes(machine: Soc) -> int:
-    """Return the channels that a machine's MAC grid, or without one its host, works on side by side."""
-    from npusim.arch import Npu
-
-    grids = [device.dpu.channel_lanes for device in machine.devices.values() if isinstance(device, Npu)]
-    lanes = (getattr(device, "product_lanes", None) or 1.0 for device in machine.devices.values())
-    return max(grids) if grids else int(max(lanes))
 
 
 def parse_budgets(budget: str | float | Sequence[float]) -> list[float]:

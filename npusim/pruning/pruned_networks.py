@@ -28,20 +28,7 @@ from npusim.gnn_models.planetoid import GraphData, read_planetoid
 from npusim.gnn_models.training import Recipe, accuracy, cached_training, one_thread, train
 from npusim.gnn_models.views import EdgeView
 from npusim.graph import Graph
-from npusim.pruning.channel_pruning import (
-    METHODS,
-    Method,
-    Network,
-    Pruned,
-    chosen,
-    inputs_of,
-    like,
-    on_training_graph,
-    prune,
-    reads_of,
-    refitted,
-    with_weights,
-)
+from npusim.pruning import channel_pruning
 from npusim.pruning.document import CurvePoint, NetworkRun, PrunedNetwork, PrunedSeed, PruningReport
 from npusim.scenario import Scenario
 from npusim.techniques import parse
@@ -49,6 +36,7 @@ from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 from npusim.workloads.gnn.spec import EQUATION_1, Layer, Pruning
 
 Tell = Callable[[str, float], None]
+_ACCURACIES = ("accuracy", "cut_accuracy", "refitted_accuracy")
 _WHOLE = 1.0
 """Budget of the unpruned network."""
 
@@ -58,13 +46,11 @@ class Plan:
     """Budgets, methods and seeds of a pruning, and the machines that run the results."""
 
     budgets: Sequence[float]
-    """Reduction factors of the channels."""
     scheme: str = "full"
     multiple: int = 1
-    methods: Sequence[Method] = METHODS
+    methods: Sequence[channel_pruning.Method] = channel_pruning.METHODS
     seeds: Sequence[int] = (0,)
     socs: Sequence[str] = ()
-    """Machines that run the networks by LASSO."""
     stacks: Sequence[str] = ("stagr", "stagr+quantgr", "stagr+quantgr+cacheg")
     recipe: Recipe = field(default_factory=Recipe)
 
@@ -101,7 +87,11 @@ def run_pruning(
         Where the raw data is missing, or the folder cannot be written.
     """
     spec = load_gnn(workload, overrides)
-    _refuse(spec)
+    if spec.model not in ("gcn", "gat", *EQUATION_1):
+        allowed = f"gcn, gat, {', '.join(EQUATION_1)}: networks by Eq. 1"
+        raise ConfigError(f"`{spec.model}`", file="prune", allowed=allowed)
+    if spec.pruning is not None or spec.channels is not None or spec.batch is not None:
+        raise ConfigError("a workload that is pruned or batched", file="prune", allowed="the whole network")
     graph_data = read_planetoid(spec.dataset, data)
     for budget in plan.budgets:  # refused before minutes of training, not after
         keys = spec.model_dump(exclude_unset=True) | {"pruning": plan.pruning(budget).model_dump()}
@@ -109,40 +99,44 @@ def run_pruning(
         channels = pruned.equation_layers if spec.model in EQUATION_1 else pruned.widths
         channels(graph_data.features, graph_data.classes)
     if output is not None:
-        _make_folder(output)
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = f"cannot be made ({error.strerror})"
+            raise FileError(str(output), problem, "choose another one") from None
+        refuse_unwritable(output / "network.pt")
     work = _Work(workload, spec, plan, graph_data, tell or (lambda _, __: None))
     with one_thread(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
         networks, first, curve = work.networks()
     files = _write(work, first, output) if output is not None else []
+    accuracies = {network.budget: network.accuracy for network in networks if network.method == "lasso"}
+    accuracies[_WHOLE] = mean(work.baselines)
+    graphs = {budget: work.graph(pruned.module.plan) for budget, pruned in first.items()}
+    runs = []
+    for soc, stack, (budget, graph) in product(plan.socs, plan.stacks, graphs.items()):
+        estimate = mapped_estimate(Scenario(graph, soc, stack).mapped)
+        run = NetworkRun(
+            budget=budget,
+            soc=soc,
+            techniques=stack,
+            latency_s=estimate.latency_s,
+            energy_j=estimate.energy_j,
+            dram_peak_bytes=estimate.memory.dram_peak_bytes,
+            accuracy=accuracies[budget],
+        )
+        runs.append(run)
     return PruningReport(
         workload=workload,
         scheme=plan.scheme,
         multiple=plan.multiple,
         training=training_of(plan.recipe),
-        baseline_accuracy=mean(work.baselines),
+        baseline_accuracy=accuracies[_WHOLE],
         networks=networks,
-        runs=work.runs(networks, first),
+        runs=runs,
         curve=curve,
         files=files,
     )
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder; one that cannot be written is refused before minutes of training."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(str(folder), f"cannot be made ({error.strerror})", "choose another one") from None
-    refuse_unwritable(folder / "network.pt")
-
-
-def _refuse(spec: GnnSpec) -> None:
-    if spec.model not in ("gcn", "gat", *EQUATION_1):
-        allowed = f"gcn, gat, {', '.join(EQUATION_1)}: networks by Eq. 1"
-        raise ConfigError(f"`{spec.model}`", file="prune", allowed=allowed)
-    if spec.pruning is not None or spec.channels is not None or spec.batch is not None:
-        raise ConfigError("a workload that is pruned or batched", file="prune", allowed="the whole network")
 
 
 class _Work:
@@ -153,28 +147,28 @@ class _Work:
         self.baselines: list[float] = []
         self.x = torch.from_numpy(data.x)
 
-    def accuracy(self, module: Network) -> float:
+    def accuracy(self, module: channel_pruning.Network) -> float:
         """Return the share of test nodes that a module classifies correctly."""
         module.eval()
         with torch.no_grad():
             scores = module(self.x, *module.view.example.values())
             return accuracy(scores.numpy(), self.data.y, self.data.test)
 
-    def trained(self, seed: int) -> Network:
+    def trained(self, seed: int) -> channel_pruning.Network:
         """Return the trained network of a seed."""
         module = module_of(self.spec, self.data)
         trained = cached_training(self.spec, self.data, replace(self.plan.recipe, seed=seed))
         module.load_state_dict(trained.parameters)
         return module
 
-    def networks(self) -> tuple[list[PrunedNetwork], dict[float, Pruned], list[CurvePoint]]:
+    def networks(self) -> tuple[list[PrunedNetwork], dict[float, channel_pruning.Pruned], list[CurvePoint]]:
         """Return the networks by budget and method, the first seed's by LASSO, and the curve.
 
         The first seed's networks include the unpruned one, at budget 1.
         """
-        seeds: dict[tuple[float, Method], list[PrunedSeed]] = {}
-        shapes: dict[tuple[float, Method], Network] = {}
-        first: dict[float, Pruned] = {}
+        seeds: dict[tuple[float, channel_pruning.Method], list[PrunedSeed]] = {}
+        shapes: dict[tuple[float, channel_pruning.Method], channel_pruning.Network] = {}
+        first: dict[float, channel_pruning.Pruned] = {}
         curve: list[CurvePoint] = []
         cases = [(budget, method) for budget in self.plan.budgets for method in self.plan.methods]
         steps, done = len(self.plan.seeds) * (len(cases) + 1), 0
@@ -184,20 +178,35 @@ class _Work:
             baseline, done = self.accuracy(module), done + 1
             self.baselines.append(baseline)
             curve = curve or self.curve(module, seed)
-            first.setdefault(_WHOLE, Pruned(module, module, {}, 0.0))
+            first.setdefault(_WHOLE, channel_pruning.Pruned(module, module, {}, 0.0))
             for budget, method in cases:
                 self.tell(f"seed {seed}: {budget:g}x by {method}", done / steps)
                 pruning = self.plan.pruning(budget)
-                pruned = prune(module, self.data, pruning, method, seed)
+                pruned = channel_pruning.prune(module, self.data, pruning, method, seed)
                 result, done = self.retrained(pruned, seed, baseline), done + 1
                 seeds.setdefault((budget, method), []).append(result)
                 shapes.setdefault((budget, method), pruned.module)
                 if method == "lasso":
                     first.setdefault(budget, pruned)
-        networks = [self.network(*case, seeds[case], module) for case, module in shapes.items()]
+        networks = []
+        for (budget, method), module in shapes.items():
+            own = seeds[budget, method]
+            lost = [100.0 * (seed.baseline_accuracy - seed.accuracy) for seed in own]
+            network = PrunedNetwork(
+                budget=budget,
+                method=method,
+                **{key: mean(getattr(seed, key) for seed in own) for key in _ACCURACIES},
+                lost_points=mean(lost),
+                lost_error_points=stdev(lost) / len(lost) ** 0.5 if len(lost) > 1 else None,
+                macs=self.graph(module.plan, "csr").macs,
+                weight_bytes=self.spec.dtype.bytes * sum(layer.parameters for layer in module.plan),
+                channels=[[(b.order, b.inputs, b.outputs) for b in layer.branches] for layer in module.plan],
+                seeds=own,
+            )
+            networks.append(network)
         return networks, first, curve
 
-    def retrained(self, pruned: Pruned, seed: int, baseline: float) -> PrunedSeed:
+    def retrained(self, pruned: channel_pruning.Pruned, seed: int, baseline: float) -> PrunedSeed:
         """Train a pruned network again and judge it."""
         before, began = self.accuracy(pruned.module), time.perf_counter()
         torch.manual_seed(seed)
@@ -210,25 +219,6 @@ class _Work:
             accuracy=self.accuracy(pruned.module),
             pruning_s=pruned.seconds,
             retraining_s=time.perf_counter() - began,
-        )
-
-    def network(
-        self, budget: float, method: Method, seeds: list[PrunedSeed], module: Network
-    ) -> PrunedNetwork:
-        """Return the means over the seeds of one budget and method."""
-        lost = [100.0 * (seed.baseline_accuracy - seed.accuracy) for seed in seeds]
-        return PrunedNetwork(
-            budget=budget,
-            method=method,
-            accuracy=mean(seed.accuracy for seed in seeds),
-            cut_accuracy=mean(seed.cut_accuracy for seed in seeds),
-            refitted_accuracy=mean(seed.refitted_accuracy for seed in seeds),
-            lost_points=mean(lost),
-            lost_error_points=stdev(lost) / len(lost) ** 0.5 if len(lost) > 1 else None,
-            macs=self.graph(module.plan, "csr").macs,
-            weight_bytes=self.spec.dtype.bytes * sum(layer.parameters for layer in module.plan),
-            channels=[[(b.order, b.inputs, b.outputs) for b in layer.branches] for layer in module.plan],
-            seeds=seeds,
         )
 
     def keys(self, layers: Sequence[Layer]) -> dict[str, Any]:
@@ -244,74 +234,49 @@ class _Work:
         keys = self.keys(layers) | ({"form": form} if form else {})
         return build_gnn(GnnSpec.model_validate(keys), load_statistics(self.spec.dataset))
 
-    def runs(self, networks: Sequence[PrunedNetwork], first: dict[float, Pruned]) -> list[NetworkRun]:
-        """Estimate the networks by LASSO, and the unpruned one, on every machine under every stack."""
-        accuracies = {network.budget: network.accuracy for network in networks if network.method == "lasso"}
-        accuracies[_WHOLE] = mean(self.baselines)
-        graphs = {budget: self.graph(pruned.module.plan) for budget, pruned in first.items()}
-        runs = []
-        for soc, stack, (budget, graph) in product(self.plan.socs, self.plan.stacks, graphs.items()):
-            estimate = mapped_estimate(Scenario(graph, soc, stack).mapped)
-            runs.append(
-                NetworkRun(
-                    budget=budget,
-                    soc=soc,
-                    techniques=stack,
-                    latency_s=estimate.latency_s,
-                    energy_j=estimate.energy_j,
-                    dram_peak_bytes=estimate.memory.dram_peak_bytes,
-                    accuracy=accuracies[budget],
-                )
-            )
-        return runs
-
-    def curve(self, module: Network, seed: int) -> list[CurvePoint]:
+    def curve(self, module: channel_pruning.Network, seed: int) -> list[CurvePoint]:
         """Prune layer 2 alone by rising shares and refit it, by every method."""
         if len(module.plan) < 2 or (isinstance(module, Propagation) and module.jumping):
             return []
-        small, x = on_training_graph(module, self.data)
-        reads = reads_of(small, 1, inputs_of(small, x)[1], {})
+        small, x = channel_pruning.on_training_graph(module, self.data)
+        reads = channel_pruning.reads_of(small, 1, channel_pruning.inputs_of(small, x)[1], {})
         channels, points = reads.features[0].shape[1], []
         for method, tenths in product(self.plan.methods, range(10)):
             share = tenths / 10
             keep = max(1, round(channels * (1.0 - share)))
-            order = chosen(reads, keep, method, seed).argsort(descending=True)
+            order = channel_pruning.chosen(reads, keep, method, seed).argsort(descending=True)
             kept = order[:keep].sort().values
-            weights = refitted(reads, kept)
+            weights = channel_pruning.refitted(reads, kept)
             point = CurvePoint(
                 method=method,
                 share_pruned=share,
                 loss=reads.loss(kept, weights),
-                accuracy=self.accuracy(with_weights(module, 1, kept, weights)),
+                accuracy=self.accuracy(channel_pruning.with_weights(module, 1, kept, weights)),
             )
             points.append(point)
         return points
 
 
-def _write(work: _Work, first: dict[float, Pruned], folder: Path) -> list[str]:
+def _write(work: _Work, first: dict[float, channel_pruning.Pruned], folder: Path) -> list[str]:
     """Write the first seed's networks, unpruned and by LASSO: parameters, workload file, OpenVINO model."""
-    files = []
+    files, data = [], work.data
     for budget, pruned in first.items():
-        stem = folder / f"{Path(work.name).stem}-{budget:g}x"
+        module, stem = pruned.module, folder / f"{Path(work.name).stem}-{budget:g}x"
         held = io.BytesIO()
-        torch.save({"parameters": pruned.module.state_dict(), "kept": dict(pruned.kept)}, held)
+        torch.save({"parameters": module.state_dict(), "kept": dict(pruned.kept)}, held)
         write_whole(stem.with_suffix(".pt"), held.getvalue())
-        text = yaml.safe_dump(work.keys(pruned.module.plan), sort_keys=False, default_flow_style=None)
+        text = yaml.safe_dump(work.keys(module.plan), sort_keys=False, default_flow_style=None)
         write_whole(stem.with_suffix(".yaml"), text.encode())
-        save_model(_converted(work, pruned), stem.with_suffix(".xml"), half=work.spec.precision == "fp16")
+        if isinstance(module, GAT):
+            spec = GnnSpec.model_validate(work.keys(module.plan))
+            instance = model_instance(spec, work.graph(module.plan), parse("none"), data)
+            instance.module.load_state_dict(module.state_dict())
+            network, inputs = instance.module, instance.inputs
+        else:
+            view = EdgeView(data.edge_index, data.nodes, add_loops=not module.mean)
+            network, inputs = channel_pruning.like(module, module.plan, view), {"x": work.x, **view.example}
+        with one_thread():
+            model = convert(network.eval(), inputs)
+        save_model(model, stem.with_suffix(".xml"), half=work.spec.precision == "fp16")
         files += [str(stem.with_suffix(ending)) for ending in (".pt", ".yaml", ".xml")]
     return files
-
-
-def _converted(work: _Work, pruned: Pruned) -> Any:
-    """Return a pruned network along the edges, gat in the workload's form, as an `openvino.Model`."""
-    module, data = pruned.module, work.data
-    if isinstance(module, GAT):
-        spec = GnnSpec.model_validate(work.keys(module.plan))
-        instance = model_instance(spec, work.graph(module.plan), parse("none"), data)
-        instance.module.load_state_dict(module.state_dict())
-        with one_thread():
-            return convert(instance.module.eval(), instance.inputs)
-    view = EdgeView(data.edge_index, data.nodes, add_loops=not module.mean)
-    with one_thread():
-        return convert(like(module, module.plan, view).eval(), {"x": work.x, **view.example})

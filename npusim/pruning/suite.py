@@ -112,4 +112,3 @@ def _latency_s(graph: Graph, device: str) -> float:
 
 
 FIGURES = PathPredictor(predict)
-"""The predictor of the suite `gcnp`."""

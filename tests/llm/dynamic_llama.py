@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from npusim.llm.llama import EPSILON, angle_table
+from npusim.llm.converting import EPSILON, angle_table
 from npusim.llm.spec import LlmSpec
 
 

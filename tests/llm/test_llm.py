@@ -111,7 +111,7 @@ def test_static_tokens_are_those_of_the_dynamic_model(folder):
     import torch
     from dynamic_llama import DynamicLlama
 
-    from npusim.llm.llama import made_up_weights
+    from npusim.llm.converting import made_up_weights
     from npusim.llm.measuring import Generator
 
     spec = load_spec(TINY, [SHORT, PROMPT])
@@ -138,8 +138,7 @@ def test_static_tokens_are_those_of_the_dynamic_model(folder):
 
 def test_a_users_weights_are_taken_and_wrong_ones_refused(tmp_path, capsys):
     torch = pytest.importorskip("torch")
-    from npusim.llm.converting import read_weights
-    from npusim.llm.llama import made_up_weights
+    from npusim.llm.converting import made_up_weights, read_weights
 
     spec = load_spec(TINY)
     weights = made_up_weights(spec)
@@ -367,7 +366,7 @@ def test_other_forms_give_the_dynamic_models_scores(tmp_path):
     torch = pytest.importorskip("torch")
     from dynamic_llama import DynamicLlama
 
-    from npusim.llm.llama import made_up_weights
+    from npusim.llm.converting import made_up_weights
     from npusim.llm.measuring import Generator
 
     how = [SHORT, PROMPT, "workload.tokens=3", "workload.rope=graph", "workload.cache=input"]
@@ -498,7 +497,7 @@ def test_a_machine_with_other_numbers_has_the_table_of_a_lowering_from_scratch(d
 
 
 def test_tokens_are_one_row_and_one_request(repository):
-    from npusim.measuring.imports import from_openvino_benchmarks
+    from npusim.measuring.traces import from_openvino_benchmarks
 
     tables = from_openvino_benchmarks(repository / "validate" / "figures" / "openvino_published.csv")
     (row,) = [row for one in tables for row in one.rows if "llama" in row.id]
