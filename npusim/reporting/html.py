@@ -189,7 +189,7 @@ def page(title: str, *parts: str, lead: str = "", notes: Iterable[str] = (), com
         f"<p class=note>Written by <code>{escape(command)}</code></p>" if command else "",
     ]
     content = "".join(body)
-    library = f"<script>{_library()}</script>" if "Plotly.newPlot" in content else ""
+    library = f"<script>{plotting_library()}</script>" if "Plotly.newPlot" in content else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
@@ -456,7 +456,7 @@ def _beside(name: str) -> str:
 
 
 @cache
-def _library() -> str:
+def plotting_library() -> str:
     """Return the plotting library without addresses of others."""
     from plotly.offline import get_plotlyjs
 
