@@ -44,7 +44,7 @@ _PANELS = {
     "Explore": ("explore", "sweep pareto query search"),
     "Measure and trust": ("trust", "measure calibrate validate accuracy trace export"),
     "Papers": ("", ""),
-    "Learn": ("browse", "learn list schema report"),
+    "Learn": ("explore", "learn list schema report"),
 }
 """Module and commands of the core, by panel; packages announce the commands of papers."""
 _MODULE_OF = {name: module for module, names in _PANELS.values() for name in names.split()}

@@ -21,7 +21,7 @@ from pydantic import Field
 from npusim.cost import TOTAL_DTYPE, compiled_parallel_or_plain
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
-from npusim.explore.pareto import WORST, finite_front, front
+from npusim.explore.pareto import WORST, corner_of, finite_front, front, scaled
 from npusim.explore.query import TABLE, folder_of, query
 from npusim.explore.spaces import Space, parse_keep, wrong_sense
 from npusim.explore.store import POINT, Manifest, Store, read_manifest
@@ -288,7 +288,7 @@ def pareto(
     if not compared:
         raise NpusimError(f"{folder}: no kept point fulfils {where or 'the constraints of the space'}")
     rows = kept.rows(numbers)
-    swept = _swept_points(folder, manifest)
+    swept = Store(folder).swept(manifest)
     return Front(
         title=manifest.space.title or str(folder),
         workload=name_of(manifest.space.workload),
@@ -358,14 +358,6 @@ def _scores(columns: Mapping[str, Matrix], names: Sequence[str]) -> dict[str, Ma
     return {name: score for name, score in scores.items() if score is not None}
 
 
-def _swept_points(directory: Path, manifest: Manifest) -> int:
-    """Return how many points of a space are swept so far."""
-    done = Store(directory).finished()
-    if done is None:
-        return manifest.points
-    return sum(min(manifest.chunk, manifest.points - index * manifest.chunk) for index in done)
-
-
 def _known(metrics: str | Sequence[str] | None, key: str) -> list[str]:
     """Return the names of metrics, a list or a text with commas; refuse unknown ones and the other sense."""
     names = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics or ())]
@@ -398,6 +390,4 @@ def knee(objectives: Any) -> int:
         The front; less is better. Where all are positive, ratios count instead of differences.
     """
     values = np.log(objectives) if np.all(objectives > 0.0) else np.asarray(objectives, float)
-    low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
-    scaled = (values - low) / np.where(high > low, high - low, 1.0)
-    return int(np.argmin(np.sum(scaled**2, axis=0)))
+    return int(np.argmin(np.sum(scaled(values, corner_of(values)) ** 2, axis=0)))

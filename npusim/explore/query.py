@@ -172,7 +172,6 @@ def _fetched(answer: Any, most_rows: int | None) -> Any:
     return pa.Table.from_batches(batches, reader.schema)
 
 
-def points_table(directory: str | Path, where: str | None = None) -> Any:
-    """Return the kept points of a sweep, those that fulfil a condition in SQL, as an Arrow table in order."""
-    condition = f" WHERE (\n{where}\n)" if where else ""
-    return query(directory, f"SELECT * FROM {TABLE}{condition} ORDER BY point")
+def points_table(directory: str | Path) -> Any:
+    """Return the kept points of a sweep as an Arrow table, in order."""
+    return query(directory, f"SELECT * FROM {TABLE} ORDER BY point")

@@ -328,11 +328,12 @@ class Store:
                 raise FileError(str(path), f"is none of the {total} chunks of the sweep", "remove it")
         return chunks
 
-    def finished(self) -> list[int] | None:
-        """Return the numbers of the chunks that are there; None where their points are merged."""
+    def swept(self, manifest: Manifest) -> int:
+        """Return how many points of the space are swept so far."""
         if self.result.exists():
-            return None
-        return [int(path.stem) for path in sorted(self.chunks.glob("*.parquet"))]
+            return manifest.points
+        begins = (int(path.stem) * manifest.chunk for path in self.chunks.glob("*.parquet"))
+        return sum(min(manifest.chunk, manifest.points - begin) for begin in begins)
 
     def tables(self, total: int, columns: list[str] | None = None) -> Iterator[Any]:
         """Yield the chunks, so many in all, as Arrow tables, in order."""
