@@ -6,18 +6,16 @@ import json
 import shlex
 from contextvars import copy_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 import npusim
-from npusim.api.exploring import READ_FILES, REPORTED, document_names
+from npusim.api.exploring import READ_FILES, REPORTED, document_names, result_of
 from npusim.cli.options import CORES, FORM, QUIET, WRITTEN, Command, argument, completion, file_option, option
 from npusim.cli.output import RESULTS, Destination, Progress, write_html
 from npusim.errors import ConfigError, NpusimError
-
-if TYPE_CHECKING:
-    from npusim.reporting.pages import Result
+from npusim.reporting.pages import Result, report_html
 
 _SPACE = {"space": argument("SPACE", autocompletion=completion("npusim.explore.spaces:space_names"))}
 _DIRECTORY = {"directory": argument("DIR", Path)}
@@ -139,9 +137,6 @@ SCHEMA = Command(
 
 
 def _report(values: dict[str, Any]) -> None:
-    from npusim.api.exploring import result_of
-    from npusim.reporting.pages import report_html
-
     runs, output = values["runs"], values["output"]
     destination = Destination(output, None)
     if not destination.is_html:
@@ -158,10 +153,8 @@ def _report(values: dict[str, Any]) -> None:
 
 def _result_of_command(command: str) -> Result:
     """Run a command and return its result."""
-    from npusim.api.exploring import result_of
     from npusim.cli.program import command_names, run
     from npusim.explore.sweep import SweepResult
-    from npusim.reporting.pages import Result
 
     try:
         words = shlex.split(command)

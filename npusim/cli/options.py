@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -219,8 +219,8 @@ class Command:
         more = [values[self.page_argument]] if self.page_argument else []
         positional = arguments.pop(self.positional) if self.positional else ()
         with self.watched(quiet) as watching:
-            document = loaded(self.call)(*positional, **arguments, **watching)
-        destination.write(document, (lambda: loaded(self.page)(document, *more)) if self.page else None)
+            document = resolve_name(self.call)(*positional, **arguments, **watching)
+        destination.write(document, (lambda: resolve_name(self.page)(document, *more)) if self.page else None)
         write_page(page_file, document)
 
     @contextmanager
@@ -256,12 +256,6 @@ def _epilog(lines: Sequence[str]) -> str:
     """Return the end of a help text: examples of command lines."""
     shown_lines = "".join(f"  {line}\n" for line in lines).replace("=[", "=\\[")
     return f"\n[dim]Examples[/dim]\n{shown_lines}" if lines else ""
-
-
-def loaded(name: str) -> Any:
-    """Return what `module:name` names."""
-    module, _, attribute = name.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 @cache
@@ -387,7 +381,7 @@ def completion(names: str, *arguments: str, files: Sequence[str] = ()) -> Callab
     """Return what completes the names that a function `module:name` returns, and files of some endings."""
 
     def complete(incomplete: str) -> list[str]:
-        return [*_matching(loaded(names)(*arguments), incomplete), *_files(incomplete, files)]
+        return [*_matching(resolve_name(names)(*arguments), incomplete), *_files(incomplete, files)]
 
     return complete
 

@@ -100,19 +100,6 @@ def machine_at(space: Space, chosen: Mapping[str, Scalar], read: dict[str, Soc])
     return with_overrides(read[name], changed) if changed else read[name]
 
 
-def _lower_on(soc: Soc, space: Space, chosen: Mapping[str, Scalar]) -> LoweredNetwork:
-    """Make the tables of a combination of the lowering axes for its machine."""
-    row = machine_row(soc, space.run)
-    try:
-        graph = graph_at(space, chosen)
-    except IllegalTechniqueError:
-        return LoweredNetwork(None, row)
-    is_placed = space.run.device == "auto" and soc.has("cpu") and wished(graph)
-    if is_placed or space.run.swap_operands == "search":
-        return LoweredNetwork(None, row, (graph, soc))
-    return LoweredNetwork(plan_tables(graph, soc, space.run.device, space.run.swap_operands).table, row)
-
-
 def graph_at(space: Space, chosen: Mapping[str, Scalar]) -> Graph:
     """Return the network at a choice of axes, techniques applied; errors as for `npusim.techniques.apply`."""
     settings = tuple((".".join(o.path), o.value) for o in overrides_of(space, chosen, of_workload=True))
@@ -140,7 +127,7 @@ class Campaign:
         self._searched = np.array([ranks[i] for i in self._machine for _ in self.axes[i].columns], int)
         self._has_rates = any(ranks[i] == 0 for i in self._machine)
         self._socs: dict[str, Soc] = {}
-        self._networks: dict[tuple[int, ...], LoweredNetwork] = {}
+        self._lowered = lru_cache(maxsize=_MOST_NETWORKS)(self._lower)
 
     @property
     def total(self) -> int:
@@ -364,21 +351,26 @@ class Campaign:
 
     def _network(self, coordinates: Any) -> LoweredNetwork:
         """Return the network that a point belongs to; the latest few are kept."""
-        chosen = {i: int(coordinates[i]) for i, axis in enumerate(self.axes) if axis.is_lowered}
-        key = tuple(chosen.values())
-        if key not in self._networks:
-            while len(self._networks) >= _MOST_NETWORKS:
-                self._networks.pop(next(iter(self._networks)))
-            named = {self.axes[i].path: self.axes[i].texts[c] for i, c in chosen.items()}
-            self._networks[key] = _lower_on(self._machine_at(chosen, named), self.space, named)
-        return self._networks[key]
+        return self._lowered(*(int(coordinates[i]) for i, a in enumerate(self.axes) if a.is_lowered))
 
-    def _machine_at(self, chosen: Mapping[int, int], named: Mapping[str, Any]) -> Soc:
-        """Return the machine at values of the lowering axes, by their places and by their texts."""
-        of_machine = [i for i in chosen if not is_of_network(self.axes[i].path)]
-        if len(of_machine) == 1 and "soc" not in named and self.axes[of_machine[0]].socs:
-            return self.axes[of_machine[0]].socs[chosen[of_machine[0]]]
-        return machine_at(self.space, named, self._socs)
+    def _lower(self, *places: int) -> LoweredNetwork:
+        """Return the network at places of the lowering axes' values."""
+        lowering = [axis for axis in self.axes if axis.is_lowered]
+        named = {axis.path: axis.texts[place] for axis, place in zip(lowering, places, strict=True)}
+        of_machine = [i for i, axis in enumerate(lowering) if not is_of_network(axis.path)]
+        if len(of_machine) == 1 and "soc" not in named and lowering[of_machine[0]].socs:
+            soc = lowering[of_machine[0]].socs[places[of_machine[0]]]
+        else:
+            soc = machine_at(self.space, named, self._socs)
+        run, row = self.space.run, machine_row(soc, self.space.run)
+        try:
+            graph = graph_at(self.space, named)
+        except IllegalTechniqueError:
+            return LoweredNetwork(None, row)
+        is_placed = run.device == "auto" and soc.has("cpu") and wished(graph)
+        if is_placed or run.swap_operands == "search":
+            return LoweredNetwork(None, row, (graph, soc))
+        return LoweredNetwork(plan_tables(graph, soc, run.device, run.swap_operands).table, row)
 
 
 @lru_cache(maxsize=4)

@@ -6,6 +6,7 @@ holds only the columns and rows in use in memory.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -124,14 +125,6 @@ def _best(space: Space, values: Any) -> Any:
     return np.sort(np.argsort(values[0], kind="stable")[: parse_keep(space.keep)[1]])
 
 
-class _UsedColumns(dict[str, Any]):
-    """Columns of ones that records which of them are read."""
-
-    def __missing__(self, name: str) -> Any:
-        self[name] = np.ones(1)
-        return self[name]
-
-
 class KeptPoints:
     """The kept points of a sweep that fulfil a condition, in order.
 
@@ -165,7 +158,7 @@ class KeptPoints:
         """Return the columns that a metric is read from or follows from; ConfigError where one is missing."""
         if metric in self.metrics:
             return [metric]
-        of, used = METRICS[metric].of, _UsedColumns()
+        of, used = METRICS[metric].of, defaultdict[str, Any](lambda: np.ones(1))
         if of is not None:
             of(used)
             if set(self.metrics).issuperset(used):
@@ -179,18 +172,18 @@ class KeptPoints:
     def batches(self, columns: Collection[str]) -> Iterator[dict[str, Any]]:
         """Yield some columns and the points' numbers, batch by batch, as arrays by name."""
         names = list(dict.fromkeys([POINT, *columns]))
-        for batch in self._filtered(names) if self._where else self._all(names):
+        for batch in self._read(names):
             yield {name: np.from_dlpack(batch[name]) for name in names}  # without pandas
 
-    def _all(self, names: list[str]) -> Iterator[Any]:
+    def _read(self, names: list[str]) -> Iterator[Any]:
+        if self._where:
+            listed = ", ".join(f'"{name}"' for name in names)
+            statement = f"SELECT {listed} FROM {TABLE} WHERE (\n{self._where}\n) ORDER BY {POINT}"
+            yield from query(self._directory, statement).to_batches(_ROWS)
+            return
         for path in self._files:
             with pq.ParquetFile(path) as file:
                 yield from file.iter_batches(_ROWS, columns=names)
-
-    def _filtered(self, names: list[str]) -> Iterator[Any]:
-        listed = ", ".join(f'"{name}"' for name in names)
-        statement = f"SELECT {listed} FROM {TABLE} WHERE (\n{self._where}\n) ORDER BY {POINT}"
-        yield from query(self._directory, statement).to_batches(_ROWS)
 
     def rows(self, numbers: IntVector) -> Any:
         """Return the points of some numbers with all their columns, in order, as an Arrow table."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -196,7 +197,7 @@ class Traversal:
         self._starts = [*range(0, sizes[cut], run), sizes[cut]]
         self.length = prod(sizes[cut:])
         """Points whose outer axes have the same values."""
-        self._kept: dict[int, _Places] = {}
+        self._places = lru_cache(maxsize=_KEPT)(self._places_of)
 
     def points(self, first: int, last: int) -> PointGroups:
         """Return the points `first` to `last` of a network."""
@@ -242,20 +243,15 @@ class Traversal:
         values = [axis.column_values[digit] for axis, digit in zip(self._outer, digits, strict=True)]
         return _columns(self._outer), np.ascontiguousarray(np.concatenate(values, axis=1))
 
-    def _places(self, run: int) -> _Places:
+    def _places_of(self, run: int) -> _Places:
         """Return the places of a run, by its number among runs with the same outer values."""
-        if run not in self._kept:
-            while len(self._kept) >= _KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            start, stop = self._starts[run : run + 2]
-            values = [axis.column_values for axis in self._inner]
-            values[0] = values[0][start:stop]
-            sizes = [len(axis) for axis in values]
-            order, cuts = in_boxes(values, [axis.is_rated for axis in self._inner])
-            digits = np.unravel_index(order, sizes)
-            set_to = np.concatenate([axis[d] for axis, d in zip(values, digits, strict=True)], axis=1)
-            self._kept[run] = _Places(order, cuts, np.ascontiguousarray(set_to))
-        return self._kept[run]
+        start, stop = self._starts[run : run + 2]
+        values = [axis.column_values for axis in self._inner]
+        values[0] = values[0][start:stop]
+        order, cuts = in_boxes(values, [axis.is_rated for axis in self._inner])
+        digits = np.unravel_index(order, [len(axis) for axis in values])
+        set_to = np.concatenate([axis[d] for axis, d in zip(values, digits, strict=True)], axis=1)
+        return _Places(order, cuts, np.ascontiguousarray(set_to))
 
 
 def _columns(axes: Sequence[Axis]) -> Any:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import duckdb
@@ -131,23 +130,13 @@ def _refuse_all_but_one_select(sql: str) -> None:
 
 def _in_time(connection: Any, work: Callable[[], _Result]) -> _Result:
     """Return what some work of a connection returns; NpusimError after the time limit, also after Ctrl-C."""
-    outcome: Future[_Result] = Future()
-
-    def run() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(work)
         try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        thread.join(_MOST_SECONDS)
-    finally:  # also after Ctrl-C
-        is_late = thread.is_alive()
-        if is_late:
-            connection.interrupt()
-            thread.join()
+            is_late = bool(wait([outcome], _MOST_SECONDS).not_done)
+        finally:  # also after Ctrl-C
+            if not outcome.done():
+                connection.interrupt()
     if is_late:
         raise NpusimError(
             f"the query takes more than {_MOST_SECONDS:g} seconds; ask for less, or open the Parquet files "

@@ -320,11 +320,6 @@ def _colour(trace: Any) -> str:
     return GREY
 
 
-def seconds_axis(title: str, log: bool = True) -> dict[str, Any]:
-    """Return settings of an axis over times in s, its ticks with SI prefixes."""
-    return amount_axis(title, "s", log)
-
-
 def amount_axis(title: str, unit: str, log: bool = False) -> dict[str, Any]:
     """Return settings of an axis over amounts, its ticks with SI prefixes and the unit."""
     scale: dict[str, Any] = {"type": "log", "dtick": 1} if log else {"rangemode": "tozero"}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -68,16 +68,10 @@ PAGES = Registry("npusim.reports", "report page", Supplement)
 """Every supplement of other packages by name."""
 
 
-def loaded(name: str) -> Any:
-    """Return what `module:name` names."""
-    module, _, attribute = name.partition(":")
-    return getattr(import_module(module), attribute)
-
-
 def own_page(document: Document) -> Page | None:
     """Return the page of a document; None where its kind has no page of its own."""
     kind = DOCUMENTS.get(kind_name(document))
-    page: Page | None = loaded(kind.page)(document) if kind is not None and kind.page else None
+    page: Page | None = resolve_name(kind.page)(document) if kind is not None and kind.page else None
     return page
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from npusim.reporting.charts import Figure, add_marks, amount_bars, bar_figure, blank_figure
 from npusim.reporting.engineering import engineering, factor
-from npusim.reporting.html import COLOURS, amount_axis, seconds_axis
+from npusim.reporting.html import COLOURS, amount_axis
 from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table
 from npusim.reporting.terminal import LongName, conditions
 from npusim.studies.map_front_document import MapFront, PlacedChain
@@ -63,7 +63,7 @@ def _operator_bars(result: Placement) -> Figure:
     for device in result.devices:
         series[device.upper()] = {group.name: getattr(group.costs[device], name) for group in groups}
         colours[device.upper()] = DEVICE_COLOURS.get(device, COLOURS[5])
-    axis = seconds_axis("latency") if unit == "s" else amount_axis("energy", unit, log=True)
+    axis = amount_axis(result.minimise, unit, log=True)
     height = 160 + 16 * len(groups) * len(result.devices)
     figure = bar_figure(series, axis, unit, colours=colours, height=height)
     for device, trace in zip(result.devices, figure.data, strict=True):

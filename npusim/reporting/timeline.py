@@ -26,7 +26,7 @@ from npusim.engines.timeline import (
 from npusim.measuring.traces import ENGINES, LAUNCH, Event, LayerPair, TraceDiff, layer_key
 from npusim.reporting.charts import Figure, Span, add_spans, blank_figure
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.html import COLOURS, GREY, names_axis, seconds_axis
+from npusim.reporting.html import COLOURS, GREY, amount_axis, names_axis
 from npusim.reporting.page import (
     CYAN,
     FOLD,
@@ -467,7 +467,7 @@ def _time_lines(diff: TraceDiff, first: Sequence[Event], second: Sequence[Event]
     cut = f": the first {_MOST_RUNS} bars of each" if len(bars) >= 2 * _MOST_RUNS else ""
     figure.update_layout(
         barmode="overlay",
-        xaxis=seconds_axis("time", log=False),
+        xaxis=amount_axis("time", "s"),
         yaxis=names_axis(tracks),
         height=140 + 42 * len(tracks),
         title=f"Both runs on one scale{cut}",

@@ -293,7 +293,8 @@ def _draw_dimension(
     many: bool,
 ) -> None:
     """Draw predicted / measured over one dimension: a box per group and value where few, else each row."""
-    evidence, axis = judged.evidence, dict[str, Any]()
+    evidence = judged.evidence
+    axis: dict[str, Any] = {}
     x, kept = values, np.ones(len(values), bool)
     draw = figure.add_scattergl if many else figure.add_scatter
     is_boxed = len(set(values)) <= _FEW_VALUES
