@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -16,7 +17,7 @@ from npusim.api.exploring import READ_FILES, models
 from npusim.cli.program import command_app, command_names
 from npusim.config import schema_of
 from npusim.lazy import lazy_names
-from npusim.reporting.pages import DOCUMENTS, loaded
+from npusim.reporting.pages import DOCUMENTS
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "validation-results.json"
 """What `scripts/store_validation.py` stored."""
@@ -120,7 +121,7 @@ def documents() -> str:
     for title, kinds in (("Files that are read", READ_FILES), ("Documents that are written", DOCUMENTS)):
         parts.append(f"## {title}\n")
         for name in kinds:
-            found = loaded(models()[name])
+            found = resolve_name(models()[name])
             schema = schema_of(found if isinstance(found, type) else found())
             parts.append(f"### {name}\n\n{_cell(schema.get('description', ''))}\n\n{_keys(schema)}")
     return "\n".join(parts)

@@ -142,13 +142,13 @@ class TestFolds:
     @pytest.mark.parametrize("name", ["silicon-dma", "costmodel-dma-rows", "dsp"])
     def test_held_out_rows_keep_the_limits(self, name):
         held_out = cross_validate(run_suite(name))
-        assert [group.name for group in held_out.groups if not group.ok] == []
+        assert [group.group for group in held_out.groups if not group.ok] == []
 
     @pytest.mark.slow
     @pytest.mark.parametrize("name", ["silicon-dpu", "costmodel-gemm", "costmodel-sparse"])
     def test_held_out_rows_of_the_grid_keep_the_limits(self, name):
         held_out = cross_validate(run_suite(name))
-        assert [group.name for group in held_out.groups if not group.ok] == []
+        assert [group.group for group in held_out.groups if not group.ok] == []
 
 
 class TestDataSheet:

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from pydantic import ValidationError
@@ -13,7 +14,7 @@ from npusim.errors import ConfigError
 from npusim.explore.query import Answer
 from npusim.measuring.traces import LayerPair, LoneLayer, TraceDiff
 from npusim.plugins import Registry
-from npusim.reporting.pages import DOCUMENTS, loaded
+from npusim.reporting.pages import DOCUMENTS
 
 DIFF = TraceDiff(
     first="a network on a machine",
@@ -40,7 +41,7 @@ DIFF = TraceDiff(
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_document_names_its_schema_and_refuses_what_json_lacks(name: str) -> None:
-    document = loaded(DOCUMENTS[name].model)
+    document = resolve_name(DOCUMENTS[name].model)
     assert issubclass(document, Document)
     assert document.schema_name() == f"npusim.{name}/1"
     assert document.model_config["allow_inf_nan"] is False

@@ -240,7 +240,7 @@ def test_a_design_of_the_explorer_is_its_command_and_its_sheet(
     design = Design.of(soc, "gcn-cora", "stagr", values)
     assert len(design.settings) == 2
     for one in (plain, design):
-        latency_s = one.estimate().latency_s
+        latency_s = one.estimate.latency_s
         assert run([*shlex.split(one.command)[1:], "--format", "json"]) == 0
         assert json.loads(capfd.readouterr().out)["latency_s"] == latency_s
         (tmp_path / "explored.yaml").write_text(one.sheet)

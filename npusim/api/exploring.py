@@ -9,16 +9,16 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from npusim.errors import ConfigError, UnknownNameError, shown
 from npusim.plugins import announced
-from npusim.reporting.pages import DOCUMENTS, loaded
+from npusim.reporting.pages import DOCUMENTS, Result, report_html
 
 if TYPE_CHECKING:
     from npusim.catalogues import Listing
     from npusim.documents import Document
-    from npusim.reporting.pages import Result
 
 READ_FILES = {
     "soc": "npusim.arch:Soc",
@@ -100,7 +100,7 @@ def schema(name: str) -> dict[str, Any]:
     known = (*READ_FILES, *document_names())
     if name not in known:
         raise UnknownNameError("schema", name, known)
-    model = loaded(READ_FILES.get(name) or DOCUMENTS[name].model)
+    model = resolve_name(READ_FILES.get(name) or DOCUMENTS[name].model)
     return schema_of(model if isinstance(model, type) else model())
 
 
@@ -139,7 +139,6 @@ def report(
         npusim report fitted.json "validate granite" --title "Our laptop" -o report.html
     """
     from npusim.files import write_whole
-    from npusim.reporting.pages import report_html
 
     page = report_html(title, [result_of(run) for run in runs], "")
     if output is not None:
@@ -151,7 +150,6 @@ def result_of(run: Document | Result | str | Path) -> Result:
     """Return a document, a JSON file or the directory of a sweep as a result of a report."""
     from npusim.explore.fronts import pareto
     from npusim.explore.sweep import SweepResult
-    from npusim.reporting.pages import Result
 
     if isinstance(run, Result):
         return run
@@ -177,7 +175,7 @@ def _read(path: Path) -> Document:
         what = "no key `schema`" if schema is None else shown(schema)
         allowed = f"{REPORTED}: one of {', '.join(DOCUMENTS)}"
         raise ConfigError(what, file=str(path), line=1, allowed=allowed)
-    model: type[Document] = loaded(DOCUMENTS[name].model)
+    model: type[Document] = resolve_name(DOCUMENTS[name].model)
     return model.read(path, "npusim")
 
 

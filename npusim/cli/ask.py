@@ -30,7 +30,6 @@ from npusim.errors import ConfigError
 from npusim.files import write_whole
 
 if TYPE_CHECKING:
-    from npusim.engines import Estimate
     from npusim.reporting.page import Page
 
 _MOST_COMBINATIONS = 1_000
@@ -48,8 +47,14 @@ def _estimate(values: dict[str, Any]) -> None:
     trace = file_target(values["trace"], "--trace", (".json", ".html"))
     every_tile, interval = values["every_tile"] or trace is not None, values["interval"] or None
     result = npusim.estimate(scenario, engine=engine, interval=interval, every_tile=every_tile)
-    if trace is not None:
-        _write_trace(trace, result)
+    if trace is not None and trace.suffix == ".html":
+        from npusim.reporting.timeline import timeline_page
+
+        write_html(trace, timeline_page(result.timeline).html)
+    elif trace is not None:
+        from npusim.engines.chrome_trace import chrome_trace
+
+        write_whole(trace, chrome_trace(result.timeline).encode())
 
     def page() -> Page:
         from npusim.engines.event import event_estimate
@@ -60,16 +65,6 @@ def _estimate(values: dict[str, Any]) -> None:
         return estimate_page(result, details, lambda: scenario.mapped, sensitivities)
 
     destination.write(result, page)
-
-
-def _write_trace(path: Path, result: Estimate) -> None:
-    from npusim.engines.chrome_trace import chrome_trace
-    from npusim.reporting.timeline import timeline_page
-
-    if path.suffix == ".html":
-        write_html(path, timeline_page(result.timeline).html)
-    else:
-        write_whole(path, chrome_trace(result.timeline).encode())
 
 
 ESTIMATE = Command(

@@ -12,11 +12,11 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -58,65 +58,74 @@ class Documentation(NamedTuple):
     """Lines of the section `Command lines`: examples for the help of a command."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """How one parameter of a call is written on the command line."""
+Row = Callable[[str, Described], inspect.Parameter]
+"""Returns what typer makes an option or an argument of, from the parameter's name and description."""
 
-    flags: str = ""
-    """Names and metavar, such as ``--output -o FILE``; a metavar alone stands for ``--parameter METAVAR``."""
-    kind: Any = None
-    """Type of the value; None: that of the default, or text."""
-    many: bool = False
-    """Whether it may be repeated."""
-    is_argument: bool = False
-    help: str | None = None
-    """None: what the docstring of the call says."""
-    default: Any = inspect.Parameter.empty
-    """Empty: the default of the call; an ellipsis: it must be given."""
-    choices: Sequence[str] = ()
-    """Empty: those in the docstring's type, as in ``{"latency", "energy"}``."""
-    noun: str = ""
-    """What a choice of an argument is called in messages."""
-    panel: str | None = None
-    typer: Mapping[str, Any] = field(default_factory=dict)
-    """Further settings of `typer.Option` or `typer.Argument`, such as bounds and completion."""
 
-    def parameter(self, name: str, described: Described) -> inspect.Parameter:
-        """Return the parameter that typer makes an option or an argument of."""
-        default = described.default if self.default is inspect.Parameter.empty else self.default
-        default = inspect.Parameter.empty if default is ... else default
-        kind: Any = self.kind or (str if default in (None, (), inspect.Parameter.empty) else type(default))
-        if self.many:
-            kind, default = list[kind], default or None
-        if default is None:
-            kind = kind | None
-        annotation: Any = Annotated[kind, self._info(name, described)]
-        by_name = inspect.Parameter.KEYWORD_ONLY
-        return inspect.Parameter(name, by_name, default=default, annotation=annotation)
+def option(
+    flags: str = "",
+    kind: Any = None,
+    *,
+    is_argument: bool = False,
+    many: bool = False,
+    help: str | None = None,
+    default: Any = inspect.Parameter.empty,
+    choices: Sequence[str] = (),
+    noun: str = "",
+    panel: str | None = None,
+    **settings: Any,
+) -> Row:
+    """Return how one parameter of a call is written on the command line, as an option.
 
-    def _info(self, name: str, described: Described) -> Any:
-        """Return what typer knows of the parameter."""
-        choices = self.choices or (_CHOICE.findall(described.type) if described.type.startswith("{") else ())
-        text = described.help if self.help is None else self.help
+    Parameters
+    ----------
+    flags : str
+        Names and metavar, such as ``--output -o FILE``; a metavar alone stands for ``--parameter METAVAR``.
+    kind : type, optional
+        Type of the value; None: that of the default, or text.
+    is_argument : bool
+        Whether it is an argument instead.
+    many : bool
+        Whether it may be repeated.
+    help : str, optional
+        None: what the docstring of the call says.
+    default : object
+        Without it, the default of the call; an ellipsis: the value must be given.
+    choices : sequence of str
+        Empty: those in the docstring's type, as in ``{"latency", "energy"}``.
+    noun : str
+        What a choice of an argument is called in messages.
+    **settings
+        Further settings of `typer.Option` or `typer.Argument`, such as bounds and completion.
+    """
+
+    def information(name: str, described: Described) -> Any:
+        words = choices or (_CHOICE.findall(described.type) if described.type.startswith("{") else ())
+        text = described.help if help is None else help
         absent = _ABSENT.search(text)
         text = (text[: absent.start()] if absent else text).replace("[", "\\[")
         text += f" [dim]\\[default: {absent[1]}][/dim]" if absent else ""
-        words = self.flags.split()
-        metavar = " ".join(word for word in words if word[0] != "-") or "|".join(choices) or None
-        names = [word for word in words if word[0] == "-"] or [f"--{name.replace('_', '-')}"]
-        settings = dict(self.typer)
-        if choices:
-            settings |= _one_of(self.noun or f"value of {names[0]}", choices)
-        if self.is_argument:
-            return typer.Argument(metavar=metavar, help=text, show_default=False, **settings)
-        if "min" in settings:
-            settings = {"max": MOST} | settings
-        return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=self.panel, **settings)
+        metavar = " ".join(word for word in flags.split() if word[0] != "-") or "|".join(words) or None
+        names = [word for word in flags.split() if word[0] == "-"] or [f"--{name.replace('_', '-')}"]
+        further = settings | (_one_of(noun or f"value of {names[0]}", words) if words else {})
+        if is_argument:
+            return typer.Argument(metavar=metavar, help=text, show_default=False, **further)
+        further = {"max": MOST} | further if "min" in further else further
+        return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **further)
 
+    def parameter(name: str, described: Described) -> inspect.Parameter:
+        value = described.default if default is inspect.Parameter.empty else default
+        value = inspect.Parameter.empty if value is ... else value
+        of: Any = kind or (str if value in (None, (), inspect.Parameter.empty) else type(value))
+        if many:
+            of, value = list[of], value or None
+        if value is None:
+            of = of | None
+        annotation: Any = Annotated[of, information(name, described)]
+        by_name = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(name, by_name, default=value, annotation=annotation)
 
-def option(flags: str = "", kind: Any = None, **settings: Any) -> Row:
-    """Return the row of an option; settings that `Row` has no field for go to typer."""
-    return _row(flags=flags, kind=kind, **settings)
+    return parameter
 
 
 def file_option(help: str, flags: str = "FILE", **settings: Any) -> Row:
@@ -126,12 +135,7 @@ def file_option(help: str, flags: str = "FILE", **settings: Any) -> Row:
 
 def argument(metavar: str, kind: Any = None, **settings: Any) -> Row:
     """Return the row of an argument that the help calls `metavar`."""
-    return _row(flags=metavar, kind=kind, is_argument=True, **settings)
-
-
-def _row(**settings: Any) -> Row:
-    own = {name: settings.pop(name) for name in list(settings) if name in Row.__dataclass_fields__}
-    return Row(**own, typer=settings)
+    return option(metavar, kind, is_argument=True, **settings)
 
 
 def _one_of(kind: str, choices: Sequence[str]) -> dict[str, Any]:
@@ -151,8 +155,6 @@ class Command:
     """The function that runs, as `module:name`."""
     rows: Mapping[str, Row]
     """Options and arguments by the name of the parameter, in the order of the help."""
-    examples: str = ""
-    """Command lines, one a line; empty: those in the docstring of the call."""
     fields: Sequence[str] = ()
     """Options that are fields of `Scenario`, which the call takes as its first argument."""
     described: str = ""
@@ -185,15 +187,14 @@ class Command:
         described |= {name: of_scenario[name] for name in self.fields}
         network = {} if self.network is None else {"network": self.network}
         rows = network | {name: SCENARIO[name] for name in self.fields} | dict(self.rows)
-        parameters = [row.parameter(name, described.get(name, Described())) for name, row in rows.items()]
+        parameters = [row(name, described.get(name, Described())) for name, row in rows.items()]
 
         def invoke(**values: Any) -> None:
             (self.run or self._run)(values)
 
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        examples = self.examples.strip().splitlines() or documentation.command_lines
-        return invoke, documentation.about, _epilog(examples)
+        return invoke, documentation.about, _epilog(documentation.command_lines)
 
     def app(self, name: str) -> typer.Typer:
         """Return the typer application of this command alone."""
@@ -218,8 +219,8 @@ class Command:
         more = [values[self.page_argument]] if self.page_argument else []
         positional = arguments.pop(self.positional) if self.positional else ()
         with self.watched(quiet) as watching:
-            document = loaded(self.call)(*positional, **arguments, **watching)
-        destination.write(document, (lambda: loaded(self.page)(document, *more)) if self.page else None)
+            document = resolve_name(self.call)(*positional, **arguments, **watching)
+        destination.write(document, (lambda: resolve_name(self.page)(document, *more)) if self.page else None)
         write_page(page_file, document)
 
     @contextmanager
@@ -255,12 +256,6 @@ def _epilog(lines: Sequence[str]) -> str:
     """Return the end of a help text: examples of command lines."""
     shown_lines = "".join(f"  {line}\n" for line in lines).replace("=[", "=\\[")
     return f"\n[dim]Examples[/dim]\n{shown_lines}" if lines else ""
-
-
-def loaded(name: str) -> Any:
-    """Return what `module:name` names."""
-    module, _, attribute = name.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 @cache
@@ -386,7 +381,7 @@ def completion(names: str, *arguments: str, files: Sequence[str] = ()) -> Callab
     """Return what completes the names that a function `module:name` returns, and files of some endings."""
 
     def complete(incomplete: str) -> list[str]:
-        return [*_matching(loaded(names)(*arguments), incomplete), *_files(incomplete, files)]
+        return [*_matching(resolve_name(names)(*arguments), incomplete), *_files(incomplete, files)]
 
     return complete
 

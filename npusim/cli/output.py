@@ -51,11 +51,8 @@ def reopen_closed() -> None:
 
     What is written to a closed standard output is an error; what is said on a closed standard error is lost.
     """
-    for number, name, mode in (
-        (0, "stdin", os.O_RDONLY),
-        (1, "stdout", os.O_RDONLY),
-        (2, "stderr", os.O_WRONLY),
-    ):
+    modes = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
+    for number, (name, mode) in enumerate(modes.items()):
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, mode)
             if descriptor != number:
@@ -118,11 +115,7 @@ class Destination:
                 raise ConfigError(f"`{self.path.name}`", file="--output", allowed=allowed)
             refuse_unwritable(self.path)
 
-    def write(
-        self,
-        document: Document,
-        page: Callable[[], RenderableType] | None = None,
-    ) -> None:
+    def write(self, document: Document, page: Callable[[], RenderableType] | None = None) -> None:
         """Write the page that rich prints, the document as JSON, or the HTML page.
 
         Pages of other packages for this document stand below npusim's own.
@@ -138,25 +131,25 @@ class Destination:
             if self.path is None:
                 return
         if self.is_json:
-            self.write_document(document.to_json)
+            self.write_json(document.to_json())
             return
         if self.is_html:
             write_page(self.path, document, page() if page else None)
             return
         from npusim.reporting.page import document_page
-        from npusim.reporting.pages import own_page, with_pages
+        from npusim.reporting.pages import own_page, with_supplements
 
         own = page() if page is not None else own_page(document) or document_page(document)
-        whole = with_pages(own, document)
+        whole = with_supplements(own, document)
         if self.path is None:
             _print_page(whole)
         else:
             self._write_text(_page_as_text(whole))
 
-    def write_document(self, document: Callable[[], str]) -> None:
-        """Write a result that has no form but JSON."""
+    def write_json(self, text: str) -> None:
+        """Write JSON."""
         # Beyond ASCII's, which JSON escapes, there are control characters that some terminals obey.
-        self._write_text(_LATE_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", document()) + "\n")
+        self._write_text(_LATE_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
     def _write_text(self, text: str) -> None:
         if self.path is not None:

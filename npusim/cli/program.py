@@ -19,6 +19,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +27,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from npusim import __version__
-from npusim.cli.options import Command, group, loaded
+from npusim.cli.options import Command, group
 from npusim.cli.output import (
     COMMAND_LINE,
     forget_odd_width,
@@ -44,7 +45,7 @@ _PANELS = {
     "Explore": ("explore", "sweep pareto query search"),
     "Measure and trust": ("trust", "measure calibrate validate accuracy trace export"),
     "Papers": ("", ""),
-    "Learn": ("browse", "learn list schema report"),
+    "Learn": ("explore", "learn list schema report"),
 }
 """Module and commands of the core, by panel; packages announce the commands of papers."""
 _MODULE_OF = {name: module for module, names in _PANELS.values() for name in names.split()}
@@ -72,7 +73,7 @@ def command_app(name: str) -> typer.Typer:
     """Return the typer application of a command; an `UnknownNameError` names the nearest command."""
     added = announced("npusim.commands")
     if name in _MODULE_OF:
-        declared = loaded(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}")
+        declared = resolve_name(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}")
     elif name in added:
         declared = added[name].load()
     else:
@@ -198,7 +199,10 @@ def _run_guarded(arguments: Sequence[str]) -> int:
         forget_output()
         return PIPE_CLOSED
     except SystemExit as stop:
-        return _status_of(stop)
+        if isinstance(stop.__context__, BrokenPipeError):  # typer and rich exit so when a pipe closes
+            forget_output()
+            return PIPE_CLOSED
+        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     except OSError as error:
         if error.filename is not None:
             return _complain(f"{shown(str(error.filename))}: {error.strerror}", BAD_INPUT)
@@ -212,14 +216,6 @@ def _run_guarded(arguments: Sequence[str]) -> int:
         return _complain("not enough memory for this; ask for less, or give it more", BAD_INPUT)
     except Exception:
         return _complain_of_bug()
-
-
-def _status_of(stop: SystemExit) -> int:
-    """Return the status of an exit inside typer or rich, which do so when a pipe closes."""
-    if isinstance(stop.__context__, BrokenPipeError):
-        forget_output()
-        return PIPE_CLOSED
-    return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
 
 
 def _usage_message(error: typer.TyperException) -> str:

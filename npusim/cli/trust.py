@@ -80,7 +80,7 @@ def _measure(values: dict[str, Any]) -> None:
     if file.is_html:
         file.write(result)
     elif file.path is not None:
-        file.write_document(result.to_json)
+        file.write_json(result.to_json())
     if file.path is None or not terminal.is_json:
         terminal.write(result)
     if not result.complete:
@@ -257,7 +257,7 @@ ACCURACY = Command(
 
 def _trace(values: dict[str, Any]) -> None:
     from npusim.measuring.traces import read_trace
-    from npusim.reporting.trace_diff import diff_page
+    from npusim.reporting.timeline import diff_page
 
     destination = Destination(values["output"], values["form"])
     files = values["first"], values["second"]

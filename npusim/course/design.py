@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import cached_property, reduce
 from itertools import accumulate
 from typing import Any
 
@@ -14,7 +14,7 @@ import yaml
 
 from npusim import Scenario
 from npusim.course.drawings import stacked
-from npusim.course.machine import machine
+from npusim.course.machine import dram_gb_s, machine
 from npusim.engines import Estimate
 from npusim.engines.analytical import mapped_estimate
 from npusim.reporting.engineering import engineering
@@ -63,7 +63,8 @@ class Knob:
     def values(self, soc: str) -> list[float]:
         """Return what the slider offers, the data sheet's own value among it."""
         own = self.sheet_value(soc)
-        return sorted({own, *(float(f"{own * share:.3g}") for share in _SHARES)})
+        values = [float(f"{own * share:.3g}") for share in _SHARES]
+        return sorted({own, *(dram_gb_s(*values, name=soc) if self.path == "dram.bandwidth" else values)})
 
 
 KNOBS = (
@@ -119,19 +120,15 @@ class Design:
             branch[key] = {"value": value, "source": "explored"}
         return str(yaml.safe_dump(tree, sort_keys=False))
 
-    @property
+    @cached_property
     def scenario(self) -> Scenario:
         """The question that it asks."""
-        return _scenario(self)
+        return Scenario(self.workload, machine(self.soc, *self.settings), techniques=self.stack)
 
+    @property
     def estimate(self) -> Estimate:
-        """Return what it costs."""
+        """What it costs."""
         return mapped_estimate(self.scenario.mapped)
-
-
-@lru_cache(maxsize=64)
-def _scenario(design: Design) -> Scenario:
-    return Scenario(design.workload, machine(design.soc, *design.settings), techniques=design.stack)
 
 
 def totals(a: Estimate, b: Estimate) -> str:
@@ -139,8 +136,8 @@ def totals(a: Estimate, b: Estimate) -> str:
     lines = ["| | A | B | A over B |", "| --- | ---: | ---: | ---: |"]
     for what, field, unit in _TOTALS:
         first, second = getattr(a, field), getattr(b, field)
-        shown = (what, engineering(first, unit), engineering(second, unit), f"{first / second:.2f}")
-        lines.append(f"| {' | '.join(shown)} |")
+        amounts = f"{engineering(first, unit)} | {engineering(second, unit)}"
+        lines.append(f"| {what} | {amounts} | {first / second:.2f} |")
     return "\n".join(lines)
 
 
@@ -182,8 +179,3 @@ def offered() -> tuple[list[str], dict[str, str]]:
     socs = [name for name in soc_names() if machine(name).has("npu") and name.startswith("core-ultra")]
     kinds = {name: load_spec(name).kind for name in workload_names()}
     return socs, {name: kind for name, kind in kinds.items() if not KINDS[kind].is_large}
-
-
-def stacks_for(kind: str) -> tuple[str, ...]:
-    """Return the technique stacks that are offered for a kind of workload."""
-    return STACKS.get(kind, STACKS[""])

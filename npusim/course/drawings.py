@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import cycle
 from math import ceil, prod
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
@@ -17,6 +18,7 @@ from npusim.engines import Estimate
 from npusim.engines.timeline import TaskKind, Timeline
 from npusim.errors import FileError
 from npusim.gnn_models.planetoid import read_planetoid
+from npusim.reporting.charts import line_figure
 from npusim.reporting.html import COLOURS, DASHES, GREY, HATCHING, amount_axis, log_axis
 
 UNIT_NAMES = {"npu.dpu": "MAC grid", "npu.dsp": "DSPs", "npu.dma": "DMA", "cpu": "CPU", "gpu": "GPU"}
@@ -45,13 +47,11 @@ def curves(
 
     `lines` has a value for each `x` by name; the axes are settings as from `npusim.reporting.html`.
     """
-    figure = go.Figure()
-    for number, (name, values) in enumerate(lines.items()):
-        colour, dash = COLOURS[number % len(COLOURS)], list(DASHES)[number % len(DASHES)]
-        line = {"color": colour, "dash": dash, "width": 2}
-        figure.add_scatter(x=list(x), y=list(values), mode="lines", name=name, line=line)
-    figure.add_vline(x=at, line={"color": "#222222", "width": 1})
-    return figure.update_layout(xaxis=dict(x_axis), yaxis=dict(y_axis))
+    named = {name: (list(x), list(values)) for name, values in lines.items()}
+    colours = dict(zip(lines, zip(COLOURS, cycle(DASHES), strict=False), strict=False))
+    styles = {name: {"line": {"color": c, "dash": dash, "width": 2}} for name, (c, dash) in colours.items()}
+    figure = line_figure(named, x_axis, y_axis, styles=styles)
+    return figure.add_vline(x=at, line={"color": "#222222", "width": 1})
 
 
 def stacked(
@@ -148,10 +148,10 @@ class Grid(NamedTuple):
     """Terms of each sum."""
 
 
-def grid_of(soc: Soc, dtype: Literal["int8", "fp16"] = "fp16") -> Grid:
-    """Return the grid of a machine's NPU for a format."""
+def grid_of(soc: Soc) -> Grid:
+    """Return the grid of a machine's NPU for fp16."""
     dpu = soc.npu.dpu
-    return Grid(int(dpu.grid.vpe) ** 2, int(dpu.grid.mpe) ** 2, int(dpu.macs_per_mpe[dtype]))
+    return Grid(int(dpu.grid.vpe) ** 2, int(dpu.grid.mpe) ** 2, int(dpu.macs_per_mpe["fp16"]))
 
 
 def steps(grid: Grid, rows: int, depth: int, columns: int) -> tuple[int, int, int]:
@@ -207,9 +207,9 @@ Edges = NDArray[np.int64]
 """Rows and columns of the non-zeros of a graph's matrix, [2, n]."""
 
 
-def random_edges(nodes: int, degree: float, seed: int = 0) -> Edges:
+def random_edges(nodes: int, degree: float) -> Edges:
     """Return a random graph with some hubs, as citation graphs have, its self-loops included."""
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     weight = 1.0 / np.arange(1, nodes + 1) ** 0.6
     order = draw.permutation(nodes)
     ends = draw.choice(order, size=(2, round(nodes * degree / 2)), p=weight / weight.sum())
@@ -274,17 +274,9 @@ def roofline(peak: float, bandwidth: float, name: str, intensity: float, rate: f
     """
     ridge = peak / bandwidth
     low, high = min(ridge, intensity) / 4, max(ridge, intensity) * 4
-    figure = go.Figure()
-    figure.add_scatter(
-        x=[low, ridge, high],
-        y=[low * bandwidth, peak, peak],
-        mode="lines",
-        name="roof",
-        line={"color": "#444444"},
-    )
+    roof = ([low, ridge, high], [low * bandwidth, peak, peak])
     marker = {"size": 13, "color": COLOURS[0], "symbol": 0, "line": {"width": 1, "color": "#fff"}}
-    figure.add_scatter(x=[intensity], y=[rate], mode="markers", name=name, marker=marker)
-    return figure.update_layout(
-        xaxis=log_axis("operations for each byte of DRAM", "", low, high),
-        yaxis=log_axis("operations a second", "op/s", min(rate, peak) / 4, peak * 1.5),
-    )
+    styles = {"roof": {"line": {"color": "#444444"}}, name: {"mode": "markers", "marker": marker}}
+    x_axis = log_axis("operations for each byte of DRAM", "", low, high)
+    y_axis = log_axis("operations a second", "op/s", min(rate, peak) / 4, peak * 1.5)
+    return line_figure({"roof": roof, name: ([intensity], [rate])}, x_axis, y_axis, styles=styles)

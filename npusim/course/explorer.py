@@ -7,7 +7,7 @@ app = marimo.App(app_title="Explorer", css_file="lesson.css", width="medium")
 with app.setup:
     import marimo as mo
 
-    from npusim.course.design import KNOBS, Design, critical_path, energy_by_part, offered, stacks_for, totals
+    from npusim.course.design import KNOBS, STACKS, Design, critical_path, energy_by_part, offered, totals
     from npusim.course.drawings import busy_bars, gantt
     from npusim.course.lesson import Figure, Slider
     from npusim.engines.event import event_estimate
@@ -43,14 +43,12 @@ def _():
 
 @app.cell
 def _():
+    _offered = (("machine", SOCS, DEFAULT_SOC), ("network", list(KINDS), "gcn-cora"))
     choices = mo.ui.dictionary(
         {
             f"{what} {name}": mo.ui.dropdown(offer, value=value, label=what)
             for name in ("A", "B")
-            for what, offer, value in (
-                ("machine", SOCS, DEFAULT_SOC),
-                ("network", list(KINDS), "gcn-cora"),
-            )
+            for what, offer, value in _offered
         }
     )
     return (choices,)
@@ -58,7 +56,8 @@ def _():
 
 @app.cell
 def _(choices):
-    _offers = {name: list(stacks_for(KINDS[choices.value[f"network {name}"]])) for name in ("A", "B")}
+    _kinds = {name: KINDS[choices.value[f"network {name}"]] for name in ("A", "B")}
+    _offers = {name: list(STACKS.get(kind, STACKS[""])) for name, kind in _kinds.items()}
     stacks = mo.ui.dictionary(
         {
             name: mo.ui.dropdown(offer, value=offer[min(first, len(offer) - 1)], label="techniques")
@@ -89,16 +88,14 @@ def _(choices):
 
 @app.cell
 def _(choices, knobs_a, knobs_b, stacks):
+    _chosen = choices.value
     designs = {
         name: Design.of(
-            choices.value[f"machine {name}"],
-            choices.value[f"network {name}"],
-            stacks.value[name],
-            knobs.value,
+            _chosen[f"machine {name}"], _chosen[f"network {name}"], stacks.value[name], knobs.value
         )
         for name, knobs in (("A", knobs_a), ("B", knobs_b))
     }
-    estimates = {name: design.estimate() for name, design in designs.items()}
+    estimates = {name: design.estimate for name, design in designs.items()}
     return designs, estimates
 
 

@@ -180,11 +180,6 @@ class Lesson:
         return mo.md(re.sub(r"\{(\w+)\}", lambda at: str(self.numbers.get(at[1], at[0])), page.introduction))
 
 
-def page_of(name: str) -> LessonPage:
-    """Return the page of a lesson."""
-    return next(page for page in lessons() if page.name == name)
-
-
 def heading(page: LessonPage) -> Any:
     """Return the title of a lesson and what it answers."""
     return mo.md(f"[All lessons](/) \n\n# {page.number}. {page.title}\n\n{page.about}")
@@ -209,10 +204,11 @@ app = marimo.App(app_title={title!r}, css_file={style!r})
 
 with app.setup:
     import marimo as mo
-    from npusim.course.lesson import Figure, heading, links, page_of
+    from npusim.course.catalogue import lessons
+    from npusim.course.lesson import Figure, heading, links
     from {module} import LESSON
 
-    PAGE = page_of({name!r})
+    PAGE = next(page for page in lessons() if page.name == {name!r})
 """
 
 

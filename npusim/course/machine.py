@@ -18,6 +18,12 @@ def machine(name: str = DEFAULT_SOC, *settings: str) -> Soc:
     return npusim.load_soc(name, list(settings))
 
 
+def dram_gb_s(*bandwidths: float, name: str = DEFAULT_SOC) -> list[float]:
+    """Return those bandwidths (GB/s) that do not exceed the peak of a machine's DRAM."""
+    peak = machine(name).dram.peak_bandwidth
+    return [gb_s for gb_s in bandwidths if peak is None or 1e9 * gb_s <= float(peak)]
+
+
 def product(rows: int, depth: int, columns: int, dtype: npusim.DType = npusim.DType.FP16) -> npusim.Graph:
     """Return a network of one product: activations [rows, depth] times weights [depth, columns]."""
     editor = npusim.Editor(f"product {rows} x {depth} x {columns}")
@@ -41,12 +47,12 @@ def gnn(model: str, nodes: int, degree: float, features: int = 256, **keys: obje
     return build_gnn(spec, structure)
 
 
-def layers(rows: int, width: int, count: int = 8, features: int = 64) -> npusim.Graph:
-    """Return products one after the other, each [rows, width] times [width, width], with a ReLU."""
-    editor = npusim.Editor(f"{count} layers of {width}")
-    value = editor.input("x", (rows, features), npusim.DType.FP16)
-    for number in range(count):
-        shape = (width if number else features, width)
+def layers(rows: int, width: int) -> npusim.Graph:
+    """Return eight products one after the other, each [rows, width] times [width, width], with a ReLU."""
+    editor = npusim.Editor(f"8 layers of {width}")
+    value = editor.input("x", (rows, 64), npusim.DType.FP16)
+    for number in range(8):
+        shape = (width if number else 64, width)
         weights = editor.constant(f"w{number}", shape, npusim.DType.FP16)
         value = editor.unary("Relu", editor.matmul(value, weights, f"layer{number}"), f"relu{number}")
     editor.outputs.append(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable
-from functools import cache
 from html import escape
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +12,6 @@ from tempfile import TemporaryDirectory
 
 import marimo
 import uvicorn
-from plotly.offline import get_plotlyjs
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -25,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from npusim.course.catalogue import lessons
 from npusim.course.lesson import write_notebook
 from npusim.errors import ConfigError
-from npusim.reporting.html import page, text
+from npusim.reporting.html import page, plotting_library, text
 
 LOOPBACK = "127.0.0.1"
 EXPLORER = Path(__file__).with_name("explorer.py")
@@ -110,14 +108,9 @@ class OwnPagesOnly:
         return (413, f"At most {_MOST_BYTES} bytes.") if int(length) > _MOST_BYTES else None
 
 
-@cache
-def _library() -> str:
-    script: str = get_plotlyjs()
-    return script
-
-
 async def _plotly(_: Request) -> Response:
-    return Response(_library(), media_type="text/javascript", headers={"cache-control": "max-age=86400"})
+    headers = {"cache-control": "max-age=86400"}
+    return Response(plotting_library(), media_type="text/javascript", headers=headers)
 
 
 async def _start(_: Request) -> Response:

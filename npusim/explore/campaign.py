@@ -65,7 +65,7 @@ class LoweredNetwork:
 
 
 def overrides_of(space: Space, chosen: Mapping[str, Scalar], of_workload: bool) -> list[Override]:
-    """Return the overrides of the workload, or else of the SoC, at a choice of the lowering axes."""
+    """Return the settings of the workload, or of the SoC, at a choice of the lowering axes."""
     settings = {**space.settings, **{path: value for path, value in chosen.items() if "." in path}}
     return [
         study_override(path, value)
@@ -80,37 +80,24 @@ def base_soc(space: Space) -> Soc:
 
 
 def machine_at(space: Space, chosen: Mapping[str, Scalar], read: dict[str, Soc]) -> Soc:
-    """Return the machine at a choice of the lowering axes; where tiles vary, a point uses all its tiles.
+    """Return the machine at a choice of the lowering axes; where tiles vary, a point uses all that it has.
 
     Parameters
     ----------
     read : dict of str to Soc
-        Cache of machines by name, with the settings that hold at every point.
+        Machines with the settings that hold at every point, by name; one that is not among them is added.
     """
     name = str(chosen.get("soc", space.soc))
     if name not in read:
         soc = load_soc(name, overrides_of(space, {}, of_workload=False))
-        tile_overrides = [
+        same = [
             study_override(f"{name}.tiles", int(npu.tiles))
             for name, npu in soc.array_devices.items()
             if f"{name}.tiles" in space.axes
         ]
-        read[name] = with_overrides(soc, tile_overrides) if tile_overrides else soc
+        read[name] = with_overrides(soc, same) if same else soc
     changed = [o for o in overrides_of(space, chosen, of_workload=False) if ".".join(o.path) in chosen]
     return with_overrides(read[name], changed) if changed else read[name]
-
-
-def _lower_on(soc: Soc, space: Space, chosen: Mapping[str, Scalar]) -> LoweredNetwork:
-    """Return the network at a choice of the lowering axes, lowered for a machine."""
-    row = machine_row(soc, space.run)
-    try:
-        graph = graph_at(space, chosen)
-    except IllegalTechniqueError:
-        return LoweredNetwork(None, row)
-    is_placed = space.run.device == "auto" and soc.has("cpu") and wished(graph)
-    if is_placed or space.run.swap_operands == "search":
-        return LoweredNetwork(None, row, (graph, soc))
-    return LoweredNetwork(plan_tables(graph, soc, space.run.device, space.run.swap_operands).table, row)
 
 
 def graph_at(space: Space, chosen: Mapping[str, Scalar]) -> Graph:
@@ -140,11 +127,11 @@ class Campaign:
         self._searched = np.array([ranks[i] for i in self._machine for _ in self.axes[i].columns], int)
         self._has_rates = any(ranks[i] == 0 for i in self._machine)
         self._socs: dict[str, Soc] = {}
-        self._networks: dict[tuple[int, ...], LoweredNetwork] = {}
+        self._lowered = lru_cache(maxsize=_MOST_NETWORKS)(self._lower)
 
     @property
     def total(self) -> int:
-        """Number of points."""
+        """How many points there are."""
         return self.points.total
 
     def scores(self, start: int, stop: int) -> dict[str, Any]:
@@ -161,9 +148,9 @@ class Campaign:
         Parameters
         ----------
         scratch : array of TOTAL_DTYPE, optional
-            Memory to reuse, for at least `stop - start` points: allocating it takes time.
+            Where to write them, for at least so many points: fresh memory takes its time.
         for_front : bool
-            Whether dominated points may be pruned; a pruned point has infinite latency.
+            Whether dominated points may be pruned: their latency is infinite then.
         """
         totals = np.empty(stop - start, TOTAL_DTYPE) if scratch is None else scratch[: stop - start]
         if self.points.is_full:
@@ -179,13 +166,13 @@ class Campaign:
         return {name: metric.values(totals) for name, metric in METRICS.items()}
 
     def settings_at(self, coordinates: Any) -> dict[str, Any]:
-        """Return the settings of one point: a mapping of path to value, as `--set` takes it."""
+        """Return what one point sets: a mapping of path to value, as `--set` takes it."""
         return {axis.path: axis.text_at(c) for axis, c in zip(self.axes, coordinates, strict=True)}
 
     def refuse_wrong_values(self) -> None:
-        """Raise before any evaluation where the network refuses a value; errors as for `load_network`.
+        """Refuse a value that the network does not take, before any work; errors as for `load_network`.
 
-        Of a long axis some values are tried, first and last included; other axes keep their first one.
+        Of a long axis some values are tried, the ends among them; the other axes have their first value.
         """
         lowering = [axis for axis in self.axes if axis.is_lowered]
         usual = {axis.path: axis.texts[0] for axis in lowering}
@@ -196,7 +183,7 @@ class Campaign:
                     graph_at(self.space, {**usual, axis.path: axis.texts[value]})
 
     def refuse_idle_axes(self) -> None:
-        """Raise where an axis moves no metric at any of the sampled points.
+        """Refuse an axis whose values move no metric at any point that is tried.
 
         Raises
         ------
@@ -248,7 +235,7 @@ class Campaign:
         return incumbents_of([str(name) for name in self.space.objectives], bounds, thread_count())
 
     def _full(self, start: int, stop: int, totals: Any, incumbents: Incumbents | None) -> None:
-        """Evaluate consecutive points of a full-factorial design, one network after the other."""
+        """Evaluate consecutive points of a full design: one network after the other."""
         sizes = [self.axes[i].size for i in self._machine]
         block = prod(sizes)
         for number in range(start // block, -(-stop // block)):
@@ -269,7 +256,7 @@ class Campaign:
 
     @cached_property
     def _traversal(self) -> Traversal | None:
-        """Traversal by groups that share a search; None where groups are too short for that."""
+        """The groups of points that share a search; None where these are so short that sizes of SRAM do."""
         axes = [self.axes[i] for i in self._machine]
         others = [axis for axis in axes if not axis.is_searched]
         if prod(axis.size for axis in others) <= SHARED_SEARCH:
@@ -277,19 +264,19 @@ class Campaign:
         return Traversal(axes[: len(axes) - len(others)], others)
 
     def _groups(self, values: Any) -> Any:
-        """Return where groups of points with a common search begin, then the number of points.
+        """Return where groups of points begin that share a search; the number of points last.
 
-        Where rates vary, only points with similar SRAM sizes share a search. Over a wide range of sizes few
-        candidates can be ruled out, and comparing them takes longer than several searches.
+        Where rates vary, only similar sizes of SRAM share one: few candidates can be ruled out for all rates
+        and a wide range of sizes, and comparing what is left takes longer than several searches.
         """
         count = len(values)
         searched, sram = (values[:, self._searched == rank] for rank in (2, 1))
         keys = [searched]
         if self._has_rates:
             keys.append(np.floor(np.log(np.maximum(sram, 1.0)) / np.log(_SIMILAR)))
-        key_values = np.concatenate(keys, axis=1)
+        together = np.concatenate(keys, axis=1)
         begins = np.ones(count + 1, np.bool_)
-        begins[1:-1] = np.any(key_values[1:] != key_values[:-1], axis=1)
+        begins[1:-1] = np.any(together[1:] != together[:-1], axis=1)
         least = min(BLOCK, SHARED_SEARCH)  # a group has few enough points for all cores to have work
         begins[: -1 : int(np.clip(count // (4 * thread_count()), least, SHARED_SEARCH))] = True
         lengths = np.diff(np.flatnonzero(begins))
@@ -297,26 +284,26 @@ class Campaign:
         return np.flatnonzero(begins)
 
     def _scattered(self, coordinates: Any, totals: Any) -> None:
-        """Evaluate points in any order: by network, sorted by the numbers that the tiling search reads."""
+        """Evaluate any points: network by network, sorted by what the search looks at."""
         lowered = [i for i, axis in enumerate(self.axes) if axis.is_lowered]
-        network_of, values = np.zeros(len(coordinates), np.int64), self._values(coordinates)
+        which, values = np.zeros(len(coordinates), np.int64), self._values(coordinates)
         if lowered:
             digits = coordinates[:, lowered].astype(np.int64).T
             numbers = np.ravel_multi_index(tuple(digits), [self.axes[i].size for i in lowered])
-            _, network_of = np.unique(numbers, return_inverse=True)
-        for group in range(int(network_of.max(initial=-1)) + 1):
-            rows = np.flatnonzero(network_of == group)
+            _, which = np.unique(numbers, return_inverse=True)
+        for group in range(int(which.max(initial=-1)) + 1):
+            rows = np.flatnonzero(which == group)
             searched, sram = (values[rows][:, self._searched == rank] for rank in (2, 1))
             if searched.shape[1] + sram.shape[1]:
                 rows = rows[np.lexsort([*sram.T[::-1], *searched.T[::-1]])]
-            members, group_values = coordinates[rows], np.ascontiguousarray(values[rows])
+            members, own = coordinates[rows], np.ascontiguousarray(values[rows])
             group_totals = np.zeros(len(rows), TOTAL_DTYPE)
-            points = points_in_groups(self._columns, group_values, self._groups(group_values))
+            points = points_in_groups(self._columns, own, self._groups(own))
             self._evaluate(self._network(members[0]), points, group_totals, partial(np.asarray, members))
             totals[rows] = group_totals
 
     def _values(self, coordinates: Any) -> Any:
-        """Return the values of the machine's columns at some points, shape (points, columns)."""
+        """Return what points set the machine's columns to, shape (points, columns)."""
         parts = [np.empty((len(coordinates), 0))]
         for i in self._machine:
             column, table = coordinates[:, i, None], self.axes[i].column_values
@@ -331,11 +318,11 @@ class Campaign:
         coordinates: Callable[[], Any],
         incumbents: Incumbents | None = None,
     ) -> None:
-        """Write the totals of points of a network; `coordinates` is called if each point is mapped alone."""
+        """Write the totals of points of one network; `coordinates` is called where each is mapped alone."""
         if network.ops is not None:
             plans = np.empty(len(totals), np.int64)
-            present = self._known(points, network.row)
-            evaluate_points(network.row, present, network.ops, totals, plans, incumbents)
+            known = self._known(points, network.row)
+            evaluate_points(network.row, known, network.ops, totals, plans, incumbents)
             return
         totals[:] = np.zeros(1, TOTAL_DTYPE)
         totals["latency_s"] = totals["energy_j"] = np.inf
@@ -344,12 +331,12 @@ class Campaign:
         graph, soc = network.mapped_alone
         for number, point in enumerate(coordinates()):
             settings = [(self.axes[i].path, self.axes[i].text_at(point[i])) for i in self._machine]
-            machine = with_overrides(soc, [study_override(path, value, "axes.") for path, value in settings])
+            own = with_overrides(soc, [study_override(path, value, "axes.") for path, value in settings])
             with suppress(InfeasibleError):
-                totals[number] = map_graph(graph, machine, run_on(machine, self.space.run)).total
+                totals[number] = map_graph(graph, own, run_on(own, self.space.run)).total
 
     def _known(self, points: PointGroups, row: ArchRow) -> PointGroups:
-        """Return points without the columns of devices that this machine lacks."""
+        """Return points without the columns of devices that a machine lacks and the space's own has."""
         if (row.arrays, row.hosts) == (self._base.arrays, self._base.hosts):
             return points
         of_group, of_place = (
@@ -363,22 +350,27 @@ class Campaign:
         )
 
     def _network(self, coordinates: Any) -> LoweredNetwork:
-        """Return the lowered network of a point; the latest few are cached."""
-        chosen = {i: int(coordinates[i]) for i, axis in enumerate(self.axes) if axis.is_lowered}
-        key = tuple(chosen.values())
-        if key not in self._networks:
-            while len(self._networks) >= _MOST_NETWORKS:
-                self._networks.pop(next(iter(self._networks)))
-            named = {self.axes[i].path: self.axes[i].texts[c] for i, c in chosen.items()}
-            self._networks[key] = _lower_on(self._machine_at(chosen, named), self.space, named)
-        return self._networks[key]
+        """Return the network that a point belongs to; the latest few are kept."""
+        return self._lowered(*(int(coordinates[i]) for i, a in enumerate(self.axes) if a.is_lowered))
 
-    def _machine_at(self, chosen: Mapping[int, int], named: Mapping[str, Any]) -> Soc:
-        """Return the machine at values of the lowering axes, given as positions and as texts."""
-        of_machine = [i for i in chosen if not is_of_network(self.axes[i].path)]
-        if len(of_machine) == 1 and "soc" not in named and self.axes[of_machine[0]].socs:
-            return self.axes[of_machine[0]].socs[chosen[of_machine[0]]]
-        return machine_at(self.space, named, self._socs)
+    def _lower(self, *places: int) -> LoweredNetwork:
+        """Return the network at places of the lowering axes' values."""
+        lowering = [axis for axis in self.axes if axis.is_lowered]
+        named = {axis.path: axis.texts[place] for axis, place in zip(lowering, places, strict=True)}
+        of_machine = [i for i, axis in enumerate(lowering) if not is_of_network(axis.path)]
+        if len(of_machine) == 1 and "soc" not in named and lowering[of_machine[0]].socs:
+            soc = lowering[of_machine[0]].socs[places[of_machine[0]]]
+        else:
+            soc = machine_at(self.space, named, self._socs)
+        run, row = self.space.run, machine_row(soc, self.space.run)
+        try:
+            graph = graph_at(self.space, named)
+        except IllegalTechniqueError:
+            return LoweredNetwork(None, row)
+        is_placed = run.device == "auto" and soc.has("cpu") and wished(graph)
+        if is_placed or run.swap_operands == "search":
+            return LoweredNetwork(None, row, (graph, soc))
+        return LoweredNetwork(plan_tables(graph, soc, run.device, run.swap_operands).table, row)
 
 
 @lru_cache(maxsize=4)
@@ -387,6 +379,6 @@ def _campaign(text: str, networks: tuple[Network, ...]) -> Campaign:
 
 
 def campaign_of(space: Space | Mapping[str, Any]) -> Campaign:
-    """Return the campaign of a space, cached per process."""
+    """Return the campaign of a space; a process makes it once."""
     space = space if isinstance(space, Space) else Space.model_validate(space)
     return _campaign(space.model_dump_json(by_alias=True), networks_of(space))

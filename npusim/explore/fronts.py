@@ -6,6 +6,7 @@ holds only the columns and rows in use in memory.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +22,7 @@ from pydantic import Field
 from npusim.cost import TOTAL_DTYPE, compiled_parallel_or_plain
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
-from npusim.explore.pareto import WORST, finite_front, front
+from npusim.explore.pareto import WORST, corner_of, finite_front, front, scaled
 from npusim.explore.query import TABLE, folder_of, query
 from npusim.explore.spaces import Space, parse_keep, wrong_sense
 from npusim.explore.store import POINT, Manifest, Store, read_manifest
@@ -127,14 +128,6 @@ def _best(space: Space, values: Any) -> Any:
     return np.sort(np.argsort(values[0], kind="stable")[: parse_keep(space.keep)[1]])
 
 
-class _UsedColumns(dict[str, Any]):
-    """Columns of ones that records which of them are read."""
-
-    def __missing__(self, name: str) -> Any:
-        self[name] = np.ones(1)
-        return self[name]
-
-
 class KeptPoints:
     """The kept points of a sweep that fulfil a condition, in order.
 
@@ -168,7 +161,7 @@ class KeptPoints:
         """Return the columns that a metric is computed from; ConfigError where one is missing."""
         if metric in self.metrics:
             return [metric]
-        of, used = METRICS[metric].of, _UsedColumns()
+        of, used = METRICS[metric].of, defaultdict[str, Any](lambda: np.ones(1))
         if of is not None:
             of(used)
             if set(self.metrics).issuperset(used):
@@ -182,18 +175,18 @@ class KeptPoints:
     def batches(self, columns: Collection[str]) -> Iterator[dict[str, Any]]:
         """Yield the points batch by batch: their numbers and some columns, as arrays by name."""
         names = list(dict.fromkeys([POINT, *columns]))
-        for batch in self._filtered(names) if self._where else self._all(names):
+        for batch in self._read(names):
             yield {name: np.from_dlpack(batch[name]) for name in names}  # without pandas
 
-    def _all(self, names: list[str]) -> Iterator[Any]:
+    def _read(self, names: list[str]) -> Iterator[Any]:
+        if self._where:
+            listed = ", ".join(f'"{name}"' for name in names)
+            statement = f"SELECT {listed} FROM {TABLE} WHERE (\n{self._where}\n) ORDER BY {POINT}"
+            yield from query(self._directory, statement).to_batches(_ROWS)
+            return
         for path in self._files:
             with pq.ParquetFile(path) as file:
                 yield from file.iter_batches(_ROWS, columns=names)
-
-    def _filtered(self, names: list[str]) -> Iterator[Any]:
-        listed = ", ".join(f'"{name}"' for name in names)
-        statement = f"SELECT {listed} FROM {TABLE} WHERE (\n{self._where}\n) ORDER BY {POINT}"
-        yield from query(self._directory, statement).to_batches(_ROWS)
 
     def rows(self, numbers: IntVector) -> Any:
         """Return the points with these numbers and all their columns, in order, as an Arrow table."""
@@ -291,7 +284,7 @@ def pareto(
     if not compared:
         raise NpusimError(f"{folder}: no kept point fulfils {where or 'the constraints of the space'}")
     rows = kept.rows(numbers)
-    swept = _swept_points(folder, manifest)
+    swept = Store(folder).swept(manifest)
     return Front(
         title=manifest.space.title or str(folder),
         workload=name_of(manifest.space.workload),
@@ -361,14 +354,6 @@ def _scores(columns: Mapping[str, Matrix], names: Sequence[str]) -> dict[str, Ma
     return {name: score for name, score in scores.items() if score is not None}
 
 
-def _swept_points(directory: Path, manifest: Manifest) -> int:
-    """Return how many points of a space are swept so far."""
-    done = Store(directory).finished()
-    if done is None:
-        return manifest.points
-    return sum(min(manifest.chunk, manifest.points - index * manifest.chunk) for index in done)
-
-
 def _known(metrics: str | Sequence[str] | None, key: str) -> list[str]:
     """Return metrics given as a list or a text with commas; raise for unknown ones and a wrong sense."""
     names = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics or ())]
@@ -401,6 +386,4 @@ def knee(objectives: Any) -> int:
         The front; less is better. Where all are positive, ratios count instead of differences.
     """
     values = np.log(objectives) if np.all(objectives > 0.0) else np.asarray(objectives, float)
-    low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
-    scaled = (values - low) / np.where(high > low, high - low, 1.0)
-    return int(np.argmin(np.sum(scaled**2, axis=0)))
+    return int(np.argmin(np.sum(scaled(values, corner_of(values)) ** 2, axis=0)))

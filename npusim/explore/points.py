@@ -17,6 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -48,7 +49,7 @@ class Points:
 
     @property
     def total(self) -> int:
-        """Number of points."""
+        """How many points there are."""
         return self.design.points if self.design.points is not None else prod(axis.size for axis in self.axes)
 
     @property
@@ -78,7 +79,7 @@ class Points:
 
 
 def positions_in_unit_cube(axes: Sequence[Axis], cube: Any) -> Any:
-    """Return the coordinates of rows of the unit cube [0, 1); both of shape (points, axes)."""
+    """Turn rows of the unit cube [0, 1) into coordinates; shapes (points, axes)."""
     positions = np.empty_like(cube)
     for i, axis in enumerate(axes):
         share = np.clip(cube[:, i], 0.0, 1.0)
@@ -115,10 +116,10 @@ _READ_BLOCK, _POINT_MS = 4096, 0.01
 def _decode(start: int, sizes: Any, tables: Any, offsets: Any, widths: Any, values: Any) -> None:
     last = sizes.shape[0] - 1
     for block in numba.prange((values.shape[0] + _READ_BLOCK - 1) // _READ_BLOCK):
-        quotient, digits = start + block * _READ_BLOCK, np.empty_like(sizes)
+        left, digits = start + block * _READ_BLOCK, np.empty_like(sizes)
         for i in range(last, -1, -1):
-            digits[i] = quotient % sizes[i]
-            quotient //= sizes[i]
+            digits[i] = left % sizes[i]
+            left //= sizes[i]
         for p in range(block * _READ_BLOCK, min((block + 1) * _READ_BLOCK, values.shape[0])):
             column = 0
             for i in range(last + 1):
@@ -133,7 +134,7 @@ def _decode(start: int, sizes: Any, tables: Any, offsets: Any, widths: Any, valu
 
 
 def decode(start: int, count: int, sizes: Sequence[int], column_values: Sequence[Any]) -> Any:
-    """Return the column values of consecutive points of a full-factorial design.
+    """Return what consecutive points of a full design set columns to.
 
     Parameters
     ----------
@@ -196,12 +197,12 @@ class Traversal:
         self._starts = [*range(0, sizes[cut], run), sizes[cut]]
         self.length = prod(sizes[cut:])
         """Points whose outer axes have the same values."""
-        self._kept: dict[int, _Places] = {}
+        self._places = lru_cache(maxsize=_KEPT)(self._places_of)
 
     def points(self, first: int, last: int) -> PointGroups:
-        """Return points `first` to `last` of one network as groups, in the order of evaluation."""
+        """Return the points `first` to `last` of a network."""
         parts: list[_Places] = []
-        whole_spans: dict[int, tuple[int, int]] = {}  # spans of whole runs
+        where: dict[int, tuple[int, int]] = {}  # spans of whole runs
         spans, firsts, owners, end = [], [], [], 0
         for owner in range(first // self.length, -(-last // self.length)):
             for r, (start, stop) in enumerate(pairwise(self._starts)):
@@ -210,13 +211,13 @@ class Traversal:
                 if low >= high:
                     continue
                 is_whole = high - low == (stop - start) * self._below
-                if not (is_whole and r in whole_spans):
+                if not (is_whole and r in where):
                     parts.append(self._places(r) if is_whole else _between(self._places(r), low, high))
                     span = (end, end + high - low)
                     end = span[1]
                     if is_whole:
-                        whole_spans[r] = span
-                spans.append(whole_spans[r] if is_whole else span)
+                        where[r] = span
+                spans.append(where[r] if is_whole else span)
                 firsts.append(begin + low - first)
                 owners.append(owner)
         columns, values = self._outer_values(np.array(owners, np.int64))
@@ -235,27 +236,22 @@ class Traversal:
         )
 
     def _outer_values(self, owners: Any) -> tuple[Any, Any]:
-        """Return the columns that outer axes set, and their values in each group (`owners`)."""
+        """Return the columns that outer axes set, and their values in each group."""
         if not self._outer:
             return np.empty(0, np.int64), np.empty((len(owners), 0))
         digits = np.unravel_index(owners, [axis.size for axis in self._outer])
         values = [axis.column_values[digit] for axis, digit in zip(self._outer, digits, strict=True)]
         return _columns(self._outer), np.ascontiguousarray(np.concatenate(values, axis=1))
 
-    def _places(self, run: int) -> _Places:
-        """Return order, boxes and column values of a run, given its number within its group."""
-        if run not in self._kept:
-            while len(self._kept) >= _KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            start, stop = self._starts[run : run + 2]
-            values = [axis.column_values for axis in self._inner]
-            values[0] = values[0][start:stop]
-            sizes = [len(axis) for axis in values]
-            order, cuts = in_boxes(values, [axis.is_rated for axis in self._inner])
-            digits = np.unravel_index(order, sizes)
-            column_values = np.concatenate([axis[d] for axis, d in zip(values, digits, strict=True)], axis=1)
-            self._kept[run] = _Places(order, cuts, np.ascontiguousarray(column_values))
-        return self._kept[run]
+    def _places_of(self, run: int) -> _Places:
+        """Return the places of a run, by its number among runs with the same outer values."""
+        start, stop = self._starts[run : run + 2]
+        values = [axis.column_values for axis in self._inner]
+        values[0] = values[0][start:stop]
+        order, cuts = in_boxes(values, [axis.is_rated for axis in self._inner])
+        digits = np.unravel_index(order, [len(axis) for axis in values])
+        set_to = np.concatenate([axis[d] for axis, d in zip(values, digits, strict=True)], axis=1)
+        return _Places(order, cuts, np.ascontiguousarray(set_to))
 
 
 def _columns(axes: Sequence[Axis]) -> Any:
@@ -263,14 +259,14 @@ def _columns(axes: Sequence[Axis]) -> Any:
 
 
 def _between(places: _Places, low: int, high: int) -> _Places:
-    """Return points `low` to `high` of a run, in its order of evaluation."""
+    """Return the points `low` to `high` of a run."""
     is_inside = (places.order >= low) & (places.order < high)
-    count_before = np.concatenate([[0], np.cumsum(is_inside)])
-    return _Places(places.order[is_inside] - low, count_before[places.cuts], places.values[is_inside])
+    before = np.concatenate([[0], np.cumsum(is_inside)])
+    return _Places(places.order[is_inside] - low, before[places.cuts], places.values[is_inside])
 
 
 def in_boxes(values: Sequence[Any], is_rated: Sequence[bool]) -> tuple[Any, Any]:
-    """Return all combinations in an order where neighbours are similar, and where its boxes begin.
+    """Return a traversal order of all combinations with similar neighbours, and where its boxes begin.
 
     Parameters
     ----------
@@ -316,7 +312,7 @@ def _sums(parts: Sequence[Any]) -> Any:
 
 
 def _width(logs: Any, start: int, stop: int) -> float:
-    """Return the range of an axis between two positions, as a logarithm; -1 for a single position."""
+    """Return the range of an axis between two of its values, as a logarithm; of one value less than any."""
     if stop - start < 2:
         return -1.0
     part = logs[start:stop]

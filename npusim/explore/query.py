@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import duckdb
@@ -130,24 +129,14 @@ def _refuse_all_but_one_select(sql: str) -> None:
 
 
 def _in_time(connection: Any, work: Callable[[], _Result]) -> _Result:
-    """Return the result of `work` on a connection; NpusimError after the time limit or Ctrl-C."""
-    outcome: Future[_Result] = Future()
-
-    def run() -> None:
+    """Return what some work of a connection returns; NpusimError after the time limit, also after Ctrl-C."""
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(work)
         try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        thread.join(_MOST_SECONDS)
-    finally:  # also after Ctrl-C
-        is_late = thread.is_alive()
-        if is_late:
-            connection.interrupt()
-            thread.join()
+            is_late = bool(wait([outcome], _MOST_SECONDS).not_done)
+        finally:  # also after Ctrl-C
+            if not outcome.done():
+                connection.interrupt()
     if is_late:
         raise NpusimError(
             f"the query takes more than {_MOST_SECONDS:g} seconds; ask for less, or open the Parquet files "
@@ -157,7 +146,7 @@ def _in_time(connection: Any, work: Callable[[], _Result]) -> _Result:
 
 
 def _fetched(answer: Any, most_rows: int | None) -> Any:
-    """Return an answer as a table; NpusimError as soon as it has too many rows or bytes."""
+    """Return an answer as a table, refused as soon as it has too many rows or bytes."""
     reader = answer.to_arrow_reader()
     batches: list[Any] = []
     rows = size = 0
@@ -172,7 +161,6 @@ def _fetched(answer: Any, most_rows: int | None) -> Any:
     return pa.Table.from_batches(batches, reader.schema)
 
 
-def points_table(directory: str | Path, where: str | None = None) -> Any:
-    """Return the kept points of a sweep as an Arrow table, in order, filtered by a condition in SQL."""
-    condition = f" WHERE (\n{where}\n)" if where else ""
-    return query(directory, f"SELECT * FROM {TABLE}{condition} ORDER BY point")
+def points_table(directory: str | Path) -> Any:
+    """Return the kept points of a sweep as an Arrow table, in order."""
+    return query(directory, f"SELECT * FROM {TABLE} ORDER BY point")

@@ -143,7 +143,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def refuse_other(stored: Manifest, wanted: Manifest, directory: Path) -> None:
-    """Raise where stored results are of another space, npusim or input; the message names the change."""
+    """Refuse to resume results of another space, npusim or input; the message names what has changed."""
     reasons: list[str] = []
     if stored.hash != wanted.hash:
         old, new = _plain(stored.space), _plain(wanted.space)
@@ -163,7 +163,7 @@ def refuse_other(stored: Manifest, wanted: Manifest, directory: Path) -> None:
 
 
 def changed_inputs(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """Return the names of the inputs in which two sets of fingerprints differ."""
+    """Return the names of what differs between two sets of inputs."""
     return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
 
 
@@ -187,7 +187,7 @@ class Store:
             raise FileError(str(self.directory), f"cannot be made ({error.strerror})") from None
 
     def refuse_impossible(self) -> None:
-        """Raise, before any work, where the path of the directory is impossible or is a file."""
+        """Refuse a directory whose name the system does not take or that is a file, before any work."""
         try:
             if self.directory.exists() and not self.directory.is_dir():
                 raise FileError(str(self.directory), "cannot be made (a file has this name)")
@@ -195,11 +195,11 @@ class Store:
             raise FileError(str(self.directory), f"cannot be made ({error.strerror})") from None
 
     def is_begun(self) -> bool:
-        """Whether the directory holds a chunk of an earlier sweep."""
+        """Whether a chunk of an earlier sweep is there."""
         return self.chunks.is_dir() and any(self.chunks.glob("*.parquet"))
 
     def refuse_full(self) -> None:
-        """Raise where the directory holds more than a sweep leaves before its first chunk is finished."""
+        """Refuse a directory that holds more than the beginning of a sweep that never finished a chunk."""
         for entry in self.directory.iterdir():
             empty = entry == self.chunks and entry.is_dir() and not self.is_begun()
             if entry.name[:1] != "." and entry.name not in _BEGINNING and not empty:
@@ -211,16 +211,16 @@ class Store:
         return self.chunks / f"{index:08d}.parquet"
 
     def done(self, total: int) -> list[bool]:
-        """Return for each chunk whether its file exists and matches its checksum."""
+        """Return for each chunk whether its file is there, and is what was written."""
         listed = self._listed()
         return [self._is_whole(self.chunk(i), listed) for i in range(total)]
 
     def damaged(self, done: Sequence[bool]) -> int:
-        """Return the number of chunks whose file does not match its checksum."""
+        """Return how many chunks have a file that is not what was written."""
         return sum(not whole and os.path.lexists(self.chunk(i)) for i, whole in enumerate(done))
 
     def write_chunk(self, index: int, content: bytes) -> None:
-        """Write the file of a chunk; FileError where the disk is full."""
+        """Write a chunk; FileError where the disk takes no more."""
         self.chunks.mkdir(exist_ok=True)
         if self.chunk(index).is_dir():
             raise FileError(str(self.chunk(index)), "is a directory", "remove it")
@@ -228,7 +228,7 @@ class Store:
         self.record(self.chunk(index))
 
     def record(self, *paths: Path) -> None:
-        """Append the checksums of files; FileError where the disk is full."""
+        """Note the checksums of files that are written; FileError where the disk takes no more."""
         try:
             with self.checksums.open("a", encoding="ascii") as file:
                 file.writelines(f"{_digest(path)}  {self._name(path)}\n" for path in paths)
@@ -236,7 +236,7 @@ class Store:
             raise FileError(str(self.checksums), f"cannot be written ({error.strerror})", _ANEW) from None
 
     def finish(self, *paths: Path) -> None:
-        """Write the sorted checksums of some files and of all finished chunks, in place of all others."""
+        """Write the checksums of these files and of all chunks that are whole, sorted; no others."""
         listed = self._listed()
         chunks = [path for path in sorted(self.chunks.glob("*.parquet")) if self._name(path) in listed]
         digests = {self._name(path): _digest(path) for path in paths}
@@ -245,7 +245,7 @@ class Store:
         write_whole(self.checksums, "".join(lines).encode())
 
     def check(self, *paths: Path, remedy: str = _ANEW) -> None:
-        """Raise where a file does not match its checksum.
+        """Refuse files of the results that are not what was written.
 
         Raises
         ------
@@ -287,7 +287,7 @@ class Store:
         return path.relative_to(self.directory).as_posix()
 
     def _listed(self) -> dict[str, str]:
-        """Return the recorded checksum of each file; a line cut off by a crash is ignored."""
+        """Return the checksum of each file that is listed; a line cut off by a crash counts for nothing."""
         try:
             text = files.read_bounded(self.checksums).decode("ascii", "replace")
         except OSError:
@@ -300,13 +300,13 @@ class Store:
         return wanted is not None and path.is_file() and _digest(path) == wanted
 
     def clear_drafts(self) -> None:
-        """Remove half-written files of a run that was killed."""
+        """Remove what a killed run left half-written."""
         for draft in [*self.directory.glob(".*.draft"), *self.chunks.glob(".*.draft")]:
             with suppress(OSError):
                 draft.unlink()
 
     def files(self, total: int) -> list[Path]:
-        """Return the files with the kept points: the merged file, or all chunks so far.
+        """Return the files that hold the points that were kept: the merged one, or all chunks so far.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class Store:
         Raises
         ------
         FileError
-            Where a file is damaged, or is no chunk of the sweep.
+            Where one is not what was written, or none of the sweep's.
         """
         if os.path.lexists(self.result):
             self.check(self.result)
@@ -328,14 +328,15 @@ class Store:
                 raise FileError(str(path), f"is none of the {total} chunks of the sweep", "remove it")
         return chunks
 
-    def finished(self) -> list[int] | None:
-        """Return the numbers of the finished chunks; None where they are merged."""
+    def swept(self, manifest: Manifest) -> int:
+        """Return how many points of the space are swept so far."""
         if self.result.exists():
-            return None
-        return [int(path.stem) for path in sorted(self.chunks.glob("*.parquet"))]
+            return manifest.points
+        begins = (int(path.stem) * manifest.chunk for path in self.chunks.glob("*.parquet"))
+        return sum(min(manifest.chunk, manifest.points - begin) for begin in begins)
 
     def tables(self, total: int, columns: list[str] | None = None) -> Iterator[Any]:
-        """Yield the first `total` chunks as Arrow tables, in order."""
+        """Yield the chunks, so many in all, as Arrow tables, in order."""
         for index in range(total):
             yield pq.read_table(self.chunk(index), columns=columns)
 
@@ -353,7 +354,7 @@ def _digest(path: Path) -> str:
 def table_of(
     axes: tuple[Axis, ...], numbers: Any, coordinates: Any, scores: Any, admitted: int, asked: Collection[str]
 ) -> Any:
-    """Return points as an Arrow table with columns for number, axes (by path) and metrics.
+    """Return points as an Arrow table: number, axes by path, metrics.
 
     Parameters
     ----------
@@ -362,7 +363,7 @@ def table_of(
     admitted : int
         How many points of the chunk keep to the constraints, kept or not.
     asked : collection of str
-        Metrics that the space names; an optional metric gets a column only if it is among them.
+        Metrics that the space names; of those that need to be asked for, only these get a column.
     """
     columns: dict[str, Any] = {POINT: _column(np.asarray(numbers, np.int64))}
     for axis, coordinate in zip(axes, np.transpose(coordinates), strict=True):
@@ -388,7 +389,7 @@ def _column(values: Any) -> Any:
 
 
 def numbers_in(table: Any, name: str) -> Any:
-    """Return a column of numbers without gaps as a numpy array; needs no pandas."""
+    """Return a column of numbers without gaps as a numpy array; without pandas, as `_column`."""
     return np.from_dlpack(table[name].combine_chunks()) if table.num_rows else np.zeros(0)
 
 

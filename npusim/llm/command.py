@@ -65,6 +65,14 @@ def language_models(
     >>> compared = npusim.language_models("llama3.2-1b", "core-ultra-nitro", weights="int8", devices="npu")
     >>> len(compared.rows)
     1
+
+    Command lines
+    -------------
+        npusim llm --soc core-ultra-nitro
+        npusim llm llama3.2-1b --weights int8,int4 --devices gpu --set workload.max_sequence=2048
+        npusim llm llama3-8b --soc core-ultra-nitro --weights fp16 --growth 128,2048
+        npusim llm --soc core-ultra-nitro -o models.html
+        npusim llm llama3-8b --devices gpu --draft llama3.2-1b --draft-device npu --acceptance 0.7
     """
     from npusim.llm.study import OnMachine, speculation
     from npusim.llm.study import language_models as compared
@@ -113,13 +121,6 @@ COMMAND = Command(
         "growth": option("SHORT,LONG"),
         **WRITTEN,
     },
-    """
-npusim llm --soc core-ultra-nitro
-npusim llm llama3.2-1b --weights int8,int4 --devices gpu --set workload.max_sequence=2048
-npusim llm llama3-8b --soc core-ultra-nitro --weights fp16 --growth 128,2048
-npusim llm --soc core-ultra-nitro -o models.html
-npusim llm llama3-8b --devices gpu --draft llama3.2-1b --draft-device npu --acceptance 0.7
-""",
     fields=("soc", "settings"),
     page="npusim.llm.page:language_page",
 )

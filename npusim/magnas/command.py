@@ -106,6 +106,13 @@ def train_supernet(
         Go on with what an earlier run left in the directory.
     progress, stop : callable, optional
         Called with the share that is done, 1.0 and the present step; says whether to stop after the epoch.
+
+    Command lines
+    -------------
+        npusim magnas train -o digits
+        npusim magnas train --epochs 30 --alone 8 -o digits
+        npusim magnas train flowers --workload magnas-vig --epochs 150 --batch 320 -o supernet
+        npusim magnas train -o digits --resume
     """
     space = _space_of(depths, operators, widths)
 
@@ -237,6 +244,13 @@ def search_architectures(
     Notes
     -----
     Operating points (`dvfs`) and limits (`max_...`) are those of `npusim.map`.
+
+    Command lines
+    -------------
+        npusim magnas search digits -o found
+        npusim magnas search digits --soc jetson-agx-xavier --devices gpu,dla --dvfs -o found
+        npusim magnas search digits --population 40 --generations 12 --max-latency 20ms -o found
+        npusim magnas search digits -o found --resume --generations 100
     """
     from npusim.api.planning import limits_of
     from npusim.arch import load_soc
@@ -321,6 +335,12 @@ def map_architecture(
     **limits
         dvfs, mapping, max_latency, max_energy, max_power, max_transitions, max_share, exponents: as for
         `npusim.map`.
+
+    Command lines
+    -------------
+        npusim magnas map a2 --search found
+        npusim magnas map S2pf100-G2f60-S3-G4p --soc core-ultra-series2 --devices npu,gpu
+        npusim magnas map a0 --search found --max-transitions 2 -o front.html
     """
     from npusim.api.planning import map as map_network
     from npusim.config.overrides import as_overrides
@@ -352,6 +372,11 @@ def read_architectures(directory: str | Path) -> ArchitectureSearch:
     ----------
     directory : str or Path
         What `npusim magnas search` wrote.
+
+    Command lines
+    -------------
+        npusim magnas report found -o found.html
+        npusim magnas report found --format json
     """
     from npusim.magnas.search import read_search
 
@@ -373,6 +398,12 @@ def magnas_figures(
         Of table3, table4, table5, figure7, figure8, figure9, figure10, parted by commas. None: all
     progress : callable, optional
         Called with the tables and figures done and their number.
+
+    Command lines
+    -------------
+        npusim magnas figures
+        npusim magnas figures --only table3,figure8
+        npusim magnas figures -o figures.json
     """
     from npusim.magnas.figures import mapping_figures
 
@@ -417,12 +448,6 @@ _TRAIN = Command(
         **QUIET,
         **FORM,
     },
-    """
-npusim magnas train -o digits
-npusim magnas train --epochs 30 --alone 8 -o digits
-npusim magnas train flowers --workload magnas-vig --epochs 150 --batch 320 -o supernet
-npusim magnas train -o digits --resume
-""",
     fields=("settings",),
     page="npusim.magnas.page:training_page",
     counted="epochs",
@@ -431,11 +456,6 @@ npusim magnas train -o digits --resume
 _FIGURES = Command(
     "npusim.magnas.command:magnas_figures",
     {"only": option("LIST", show_default=False), **WRITTEN},
-    """
-npusim magnas figures
-npusim magnas figures --only table3,figure8
-npusim magnas figures -o figures.json
-""",
     page="npusim.magnas.page:figures_page",
     counted="tables and figures",
 )
@@ -459,12 +479,6 @@ _SEARCH = Command(
         **QUIET,
         **FORM,
     },
-    """
-npusim magnas search digits -o found
-npusim magnas search digits --soc jetson-agx-xavier --devices gpu,dla --dvfs -o found
-npusim magnas search digits --population 40 --generations 12 --max-latency 20ms -o found
-npusim magnas search digits -o found --resume --generations 100
-""",
     fields=("soc", "settings"),
     described="npusim.api.planning:map",
     page="npusim.magnas.page:search_page",
@@ -484,18 +498,12 @@ _MAP = Command(
         **EXPONENTS,
         **WRITTEN,
     },
-    """
-npusim magnas map a2 --search found
-npusim magnas map S2pf100-G2f60-S3-G4p --soc core-ultra-series2 --devices npu,gpu
-npusim magnas map a0 --search found --max-transitions 2 -o front.html
-""",
     fields=("settings",),
     described="npusim.api.planning:map",
 )
 _REPORT = Command(
     "npusim.magnas.command:read_architectures",
     {"directory": argument("DIR", Path), **WRITTEN},
-    "npusim magnas report found -o found.html\nnpusim magnas report found --format json",
     page="npusim.magnas.page:search_page",
     page_argument="directory",
 )

@@ -58,6 +58,12 @@ def prune(
         Of the workload; paths begin with `workload`.
     progress : callable, optional
         Called with the share that is done, 1.0 and the present step.
+
+    Command lines
+    -------------
+        npusim prune sage-concat-cora --budget 4 --scheme full --data planetoid --models pruned
+        npusim prune gcn-cora --budget 2,4,8 --seeds 0-2 --data planetoid -o pruned.json
+        npusim prune sage-concat-cora --budget 2,4,8 --multiple 16 --soc core-ultra-series2 --data planetoid
     """
     from npusim.api.asking import of_workload, telling
     from npusim.api.trusting import parse_seeds
@@ -137,11 +143,6 @@ COMMAND = Command(
         "models": option("DIR", Path, show_default=False),
         **WRITTEN,
     },
-    """
-npusim prune sage-concat-cora --budget 4 --scheme full --data planetoid --models pruned
-npusim prune gcn-cora --budget 2,4,8 --seeds 0-2 --data planetoid -o pruned.json
-npusim prune sage-concat-cora --budget 2,4,8 --multiple 16 --soc core-ultra-series2 --data planetoid
-""",
     fields=("settings",),
     page="npusim.pruning.page:pruning_page",
     counted="",

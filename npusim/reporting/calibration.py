@@ -9,7 +9,7 @@ from typing import Any
 from npusim.calibration.device_report import CalibratedRow, CalibrationReport, FittedParameter
 from npusim.reporting.charts import Figure, add_guides, add_marks, blank_figure
 from npusim.reporting.engineering import engineering
-from npusim.reporting.html import COLOURS, seconds_axis
+from npusim.reporting.html import COLOURS, amount_axis
 from npusim.reporting.page import (
     CYAN,
     Amount,
@@ -204,7 +204,11 @@ def _traces(report: CalibrationReport) -> Iterator[tuple[str, list[CalibratedRow
 
 def _scatter(report: CalibrationReport) -> Figure:
     """Return predicted over measured times: hollow before, full after."""
-    figure = blank_figure(xaxis=seconds_axis("measured"), yaxis=seconds_axis("predicted"), height=640)
+    figure = blank_figure(
+        xaxis=amount_axis("measured", "s", log=True),
+        yaxis=amount_axis("predicted", "s", log=True),
+        height=640,
+    )
     for name, rows, marker in _traces(report):
         hollow = {**marker, "symbol": f"{marker['symbol']}-open"}
         before = {"visible": "legendonly", "showlegend": False, "legendgroup": name}
@@ -229,7 +233,7 @@ def _scatter(report: CalibrationReport) -> Figure:
 def _residuals(report: CalibrationReport) -> Figure:
     """Return the errors of rows by operator and size, unseen where the fit used them."""
     unseen = {"title": "unseen predicted / measured - 1 (%)"}
-    figure = blank_figure(xaxis=seconds_axis("measured"), yaxis=unseen, height=540)
+    figure = blank_figure(xaxis=amount_axis("measured", "s", log=True), yaxis=unseen, height=540)
     for name, rows, marker in _traces(report):
         noise = {"type": "data", "array": [164.5 * row.noise for row in rows], "thickness": 1, "width": 2}
         add_marks(figure, name, rows, _residual, marker, _story, error_y=noise)

@@ -18,7 +18,7 @@ from npusim.mapping import Mapped
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, amount_bars, bar_figure
 from npusim.reporting.engineering import engineering, last_digit, last_digit_of_rate, percent
-from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, seconds_axis
+from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, amount_axis
 from npusim.reporting.machine import block_diagram, forms_section, roofline_figure, sram_section
 from npusim.reporting.page import (
     CYAN,
@@ -291,7 +291,7 @@ def _shares(
 def _stacked(rows: Sequence[Any], parts: Sequence[str], colours: Mapping[str, str]) -> Figure:
     """Return a bar for each row, stacked of its parts."""
     series = {name: {row["name"]: row.get(f"{name}_s", 0.0) for row in rows} for name in parts}
-    return bar_figure(series, seconds_axis("", log=False), "s", mode="stack", colours=colours)
+    return bar_figure(series, amount_axis("", "s"), "s", mode="stack", colours=colours)
 
 
 def _units(estimate: Estimate) -> Plot:
@@ -366,7 +366,7 @@ def _operator_bars(single: bool, working: Sequence[OperatorCost]) -> Plot:
             unit: {op.name: part_s(op) if op.unit == unit else None for op in ops}
             for unit in dict.fromkeys(op.unit for op in ops)
         }
-        axis = seconds_axis("", log=False)
+        axis = amount_axis("", "s")
         figure = bar_figure(
             series,
             axis,

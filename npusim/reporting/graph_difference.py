@@ -40,7 +40,7 @@ def difference_page(difference: GraphDifference, graphs: tuple[Graph, Graph] | N
             for when, side, graph in zip(("Before", "After"), both, graphs or (), strict=False)
         ),
     ]
-    return Page(title, subject=title, sections=sections, conclusion=differ)
+    return Page(title, sections=sections, conclusion=differ)
 
 
 def _operators(title: str, operators: Sequence[OperatorSummary]) -> Table | None:

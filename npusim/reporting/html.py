@@ -189,7 +189,7 @@ def page(title: str, *parts: str, lead: str = "", notes: Iterable[str] = (), com
         f"<p class=note>Written by <code>{escape(command)}</code></p>" if command else "",
     ]
     content = "".join(body)
-    library = f"<script>{_library()}</script>" if "Plotly.newPlot" in content else ""
+    library = f"<script>{plotting_library()}</script>" if "Plotly.newPlot" in content else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
@@ -318,11 +318,6 @@ def _colour(trace: Any) -> str:
         if isinstance(colour, str) and re.fullmatch(r"#[0-9a-fA-F]{3,8}", colour):
             return colour
     return GREY
-
-
-def seconds_axis(title: str, log: bool = True) -> dict[str, Any]:
-    """Return settings of an axis over times in s, its ticks with SI prefixes."""
-    return amount_axis(title, "s", log)
 
 
 def amount_axis(title: str, unit: str, log: bool = False) -> dict[str, Any]:
@@ -456,7 +451,7 @@ def _beside(name: str) -> str:
 
 
 @cache
-def _library() -> str:
+def plotting_library() -> str:
     """Return the plotting library without addresses of others."""
     from plotly.offline import get_plotlyjs
 

@@ -14,7 +14,7 @@ from npusim.mapping import Mapped, SramContents, sram_contents
 from npusim.ops import Role, Storage
 from npusim.reporting.charts import Figure, add_marks, amount_bars, blank_figure
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, amount_axis, log_axis, seconds_axis
+from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, amount_axis, log_axis
 from npusim.reporting.page import Amount, Plot, cells_table, grouped
 
 _WIDTH = 360
@@ -105,7 +105,7 @@ def sram_figure(mapped: Mapped) -> Figure:
     contents = sram_contents(mapped)
     if not contents.operators:
         return blank_figure()
-    time = seconds_axis("time, operator after operator", log=False)
+    time = amount_axis("time, operator after operator", "s")
     figure = blank_figure(height=420, xaxis=time, yaxis=amount_axis("bytes in SRAM", "B"))
     results = zip(mapped.decisions.groups, mapped.results, strict=True)
     latency_s = {group.main: float(result["latency_s"]) for group, result in results}
@@ -191,7 +191,11 @@ def block_diagram(estimate: Estimate, mapped: Mapped) -> str:
         use = estimate.units[name]
         lines = [names.get(name, name), f"busy {percent(use.utilisation)}", engineering(use.busy_s, "s")]
         drawn.append(_box(number * (width + 8), y, width, lines))
-    return _svg(y + 70, drawn, "blocks of the machine with what flows between them")
+    height, title = y + 70, "blocks of the machine with what flows between them"
+    return (
+        f'<svg class=drawing role=img width="{_WIDTH}" height="{height:.0f}" '
+        f'viewBox="0 0 {_WIDTH} {height:.0f}"><title>{escape(title)}</title>{"".join(drawn)}</svg>'
+    )
 
 
 def _box(x: float, y: float, width: float, lines: Sequence[str]) -> str:
@@ -213,11 +217,4 @@ def _arrows(y: float, labels: Sequence[str]) -> str:
         f'<path d="M{up} {y + 46} v-46 m-5 8 l5 -8 l5 8" fill="none" stroke="{_EDGE}"/>'
         f'<text x="{down + 12}" y="{y + 19}">{escape(labels[0])}</text>'
         f'<text x="{up - 12}" y="{y + 39}" text-anchor="end">{escape(labels[1])}</text>'
-    )
-
-
-def _svg(height: float, drawn: Sequence[str], title: str) -> str:
-    return (
-        f'<svg class=drawing role=img width="{_WIDTH}" height="{height:.0f}" '
-        f'viewBox="0 0 {_WIDTH} {height:.0f}"><title>{escape(title)}</title>{"".join(drawn)}</svg>'
     )

@@ -41,13 +41,13 @@ def html_of(document: Document) -> str:
     """Return the document's page as HTML for a notebook; its text where its kind has no page."""
     from rich.console import Console
 
-    from npusim.reporting.pages import own_page
+    from npusim.reporting.pages import own_page, with_supplements
 
     page = own_page(document)
     console = Console(
         file=io.StringIO(), record=True, width=_COLUMNS, force_terminal=True, highlight=False, emoji=False
     )
-    console.print(text_of(document) if page is None else page, markup=False)
+    console.print(text_of(document) if page is None else with_supplements(page, document), markup=False)
     return console.export_html(inline_styles=True, code_format=f'<pre style="{_STYLE}">{{code}}</pre>')
 
 

@@ -250,10 +250,15 @@ class Page:
         return f"{self.title}{': ' if named else ''}{named}{changed}"
 
 
+def kind_name(document: Document) -> str:
+    """Return the name of a document's kind."""
+    return document.schema_name().partition("/")[0].removeprefix("npusim.")
+
+
 def document_page(document: Document) -> Page:
     """Return the page of a document whose kind has none of its own: its fields."""
     values = dict(document)
-    kind = document.schema_name().partition("/")[0].removeprefix("npusim.").replace("-", " ").capitalize()
+    kind = kind_name(document).replace("-", " ").capitalize()
     workload, soc, techniques = (str(values.get(key) or "") for key in ("workload", "soc", "techniques"))
     catalogue = str(values.get("catalogue", ""))
     return Page(
@@ -279,19 +284,19 @@ def field_sections(document: Document, without: Sequence[str] = ()) -> list[Sect
     return sections_of({key: value for key, value in data.items() if key not in without})
 
 
-def sections_of(data: Mapping[str, Any], only: Only = "") -> list[Section]:
+def sections_of(data: Mapping[str, Any]) -> list[Section]:
     """Return JSON values as sections: records as tables, all others in one table."""
     scalars: dict[str, Any] = {}
     sections: list[Section] = []
     for key, value in data.items():
         heading = worded(key).capitalize()
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            sections.append(records_table(key, value, title=heading, only=only))
+            sections.append(records_table(key, value, title=heading))
         elif isinstance(value, dict) and value and all(isinstance(v, dict) for v in value.values()):
             records = [{"name": name, **part} for name, part in value.items()]
-            sections.append(records_table(key, records, title=heading, only=only))
+            sections.append(records_table(key, records, title=heading))
         elif isinstance(value, list) and len(value) > 3 and all(isinstance(v, str) for v in value):
-            sections.append(Lines(value, heading, only=only))
+            sections.append(Lines(value, heading))
         else:
             scalars |= _flat(value, f"{key}.") if isinstance(value, dict) else {key: value}
     rows = [(key, value) for key, value in scalars.items() if value not in ("", None, [], {})]
@@ -300,7 +305,7 @@ def sections_of(data: Mapping[str, Any], only: Only = "") -> list[Section]:
             Column("", "what", lambda row: worded(row[0])),
             Column("", "value", lambda row: cell(*row), words=True),
         )
-        sections.append(Table(columns, rows, "All figures", name="figures", only=only))
+        sections.append(Table(columns, rows, "All figures", name="figures"))
     return sections
 
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from rich.console import Group, RenderableType
 
 from npusim.documents import Document
 from npusim.plugins import Registry
-from npusim.reporting.page import Page, document_page
+from npusim.reporting.page import Page, document_page, kind_name
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ for _name, _model, _page in (
     ("map-front", "studies.placement_document:MapFront", "placement:map_front_page"),
     ("stream", "studies.stream:Followed", "stream:stream_page"),
     ("validate", "validation:Validation", ""),
-    ("trace-diff", "measuring.traces:TraceDiff", "trace_diff:diff_page"),
+    ("trace-diff", "measuring.traces:TraceDiff", "timeline:diff_page"),
     ("accuracy", "gnn_models.document:AccuracyReport", "accuracy:accuracy_page"),
     ("sweep", "explore.sweep:SweepResult", ""),
     ("query", "explore.query:Answer", ""),
@@ -68,36 +68,24 @@ PAGES = Registry("npusim.reports", "report page", Supplement)
 """Every supplement of other packages by name."""
 
 
-def loaded(name: str) -> Any:
-    """Return what `module:name` names."""
-    module, _, attribute = name.partition(":")
-    return getattr(import_module(module), attribute)
-
-
-def kind_name(document: Document) -> str:
-    """Return the name of a document's kind."""
-    return document.schema_name().partition("/")[0].removeprefix("npusim.")
-
-
 def own_page(document: Document) -> Page | None:
-    """Return the page of a document with its supplements; None where its kind has no page of its own."""
+    """Return the page of a document; None where its kind has no page of its own."""
     kind = DOCUMENTS.get(kind_name(document))
-    if kind is None or not kind.page:
-        return None
-    return with_supplements(loaded(kind.page)(document), document)
+    page: Page | None = resolve_name(kind.page)(document) if kind is not None and kind.page else None
+    return page
 
 
-def with_supplements(page: Page, document: Document) -> Page:
-    """Return a page with what other packages show below it."""
+def supplements_of(document: Document) -> list[RenderableType]:
+    """Return what other packages show below the page of a document."""
     shown = [one.render(document) for one in PAGES.values() if isinstance(document, one.document)]
-    return replace(page, supplements=[one for one in shown if one is not None])
+    return [one for one in shown if one is not None]
 
 
-def with_pages(page: RenderableType, document: Document) -> RenderableType:
+def with_supplements(page: RenderableType, document: Document) -> RenderableType:
     """Return what a command prints with what other packages show below it."""
+    below = supplements_of(document)
     if isinstance(page, Page):
-        return with_supplements(page, document)
-    below = with_supplements(Page(""), document).supplements
+        return replace(page, supplements=below)
     return Group(page, *below) if below else page
 
 
@@ -111,10 +99,8 @@ def html_of(document: Document, command: str, page: RenderableType | None = None
     page : Page, optional
         Its page where that holds more than the document tells.
     """
-    if isinstance(page, Page):
-        return with_supplements(page, document).html(command)
-    whole = own_page(document) or with_supplements(document_page(document), document)
-    return whole.html(command)
+    own = page if isinstance(page, Page) else own_page(document) or document_page(document)
+    return replace(own, supplements=supplements_of(document)).html(command)
 
 
 _LOWER = {"h1": "h2", "h2": "h3", "h3": "h4"}

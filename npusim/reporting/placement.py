@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,7 @@ from rich.text import Text
 
 from npusim.reporting.charts import Figure, add_marks, amount_bars, bar_figure, blank_figure
 from npusim.reporting.engineering import engineering, factor
-from npusim.reporting.html import COLOURS, amount_axis, seconds_axis
+from npusim.reporting.html import COLOURS, amount_axis
 from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table
 from npusim.reporting.terminal import LongName, conditions
 from npusim.studies.placement_document import Cut, MapFront, PlacedChain, PlacedGroup, Placement
@@ -24,11 +23,12 @@ _MOST_ROWS = 24
 
 def placement_page(result: Placement) -> Page:
     """Return the page of a placement: devices compared, operators and cuts, notes, verdict."""
-    how = conditions(result)
+    aim = "latency" if result.requests == 1 else "time between two inferences"
+    aim = "energy of an inference" if result.minimise == "energy" else aim
     return Page(
         "Placement",
         (result.workload, result.soc, result.techniques),
-        f"{how}; least {_aim(result)}",
+        f"{conditions(result)}; least {aim}",
         [
             Plot(f"{result.minimise.capitalize()} of an inference", lambda: _bars(result)),
             _summary(result),
@@ -39,12 +39,6 @@ def placement_page(result: Placement) -> Page:
         _verdict(result),
         document=result,
     )
-
-
-def _aim(result: Placement) -> str:
-    if result.minimise == "energy":
-        return "energy of an inference"
-    return "latency" if result.requests == 1 else "time between two inferences"
 
 
 def _minimised(result: Placement) -> tuple[str, str]:
@@ -68,7 +62,7 @@ def _operator_bars(result: Placement) -> Figure:
     for device in result.devices:
         series[device.upper()] = {group.name: getattr(group.costs[device], name) for group in groups}
         colours[device.upper()] = DEVICE_COLOURS.get(device, COLOURS[5])
-    axis = seconds_axis("latency") if unit == "s" else amount_axis("energy", unit, log=True)
+    axis = amount_axis(result.minimise, unit, log=True)
     height = 160 + 16 * len(groups) * len(result.devices)
     figure = bar_figure(series, axis, unit, colours=colours, height=height)
     for device, trace in zip(result.devices, figure.data, strict=True):
@@ -98,19 +92,24 @@ def _pairs(result: Placement) -> list[tuple[str, str]]:
     return [(others[0], others[1])] if len(others) > 1 else []
 
 
-def _cut_figure(result: Placement) -> tuple[Callable[[Cut], float | None], str]:
-    """Return the figure of a cut that is minimised, and its unit."""
-    if result.minimise == "energy":
-        return (lambda cut: cut.energy_j), "J"
-    if result.requests == 1:
-        return (lambda cut: cut.latency_s), "s"
-    return (lambda cut: 1.0 / cut.throughput_per_s if cut.throughput_per_s else None), "s"
-
-
 def _operators(result: Placement) -> Table:
     """Return one row per group: its cost on each device, where it runs, and the cost of a cut after it."""
     pairs = _pairs(result)
-    figure, unit = _cut_figure(result)
+    name, unit = _minimised(result)
+
+    def figure(cut: Cut) -> float | None:
+        if unit == "s" and result.requests > 1:
+            return 1.0 / cut.throughput_per_s if cut.throughput_per_s else None
+        value: float | None = getattr(cut, name)
+        return value
+
+    def cost_on(device: str, group: PlacedGroup) -> Text:
+        cost = group.costs[device]
+        value = getattr(cost, name)
+        text = "-" if value is None else engineering(value, unit)
+        text += "*" if cost.measured and unit == "s" else ""
+        return Text(text, style=_CHOSEN if device == group.device else "")
+
     cuts = {(cut.after, cut.first, cut.rest): cut for cut in result.cuts}
     costs = {pair: [figure(cut) for cut in result.cuts if (cut.first, cut.rest) == pair] for pair in pairs}
     least = {pair: min((v for v in values if v is not None), default=None) for pair, values in costs.items()}
@@ -127,9 +126,7 @@ def _operators(result: Placement) -> Table:
         return Amount(cut.transfer_bytes, "B") if cut else ""
 
     columns = [Column("", "operator", lambda group: LongName(group.name, _JOINTS))]
-    for device in result.devices:
-        cost = partial(_cost, result, device)
-        columns.append(Column("", device, cost, words=False))
+    columns += [Column("", device, partial(cost_on, device), words=False) for device in result.devices]
     columns.append(Column("device", "on", layout={"style": _CHOSEN}))
     for pair in pairs:
         heading = f"{pair[0]} up to\nhere, {pair[1]}"
@@ -138,20 +135,9 @@ def _operators(result: Placement) -> Table:
     return Table(columns, result.groups, "Operators", gap=1)
 
 
-def _cost(result: Placement, device: str, group: PlacedGroup) -> Text:
-    cost = group.costs[device]
-    value, unit = (cost.latency_s, "s") if result.minimise == "latency" else (cost.energy_j, "J")
-    text = "-" if value is None else engineering(value, unit)
-    text += "*" if cost.measured and result.minimise == "latency" else ""
-    return Text(text, style=_CHOSEN if device == group.device else "")
-
-
 def _notes(result: Placement) -> list[str]:
-    notes = [result.method]
-    if result.exact:
-        notes.append("no placement in this order of execution is better")
-    else:
-        notes.append(f"at most {result.value / result.bound - 1.0:.1%} above the least that the costs allow")
+    above = f"at most {result.value / result.bound - 1.0:.1%} above the least that the costs allow"
+    notes = [result.method, "no placement in this order of execution is better" if result.exact else above]
     for profile in result.profiles:
         notes.append(
             f"* measured on {profile.chip} (row {profile.row}): {profile.groups} of {len(result.groups)} "
@@ -190,9 +176,9 @@ def _value(result: Placement, of: Any) -> float:
 def map_front_page(front: MapFront) -> Page:
     """Return the page of a front: devices alone, placements by latency, notes, verdict."""
     letters = ", ".join(f"{letter} {device}" for device, letter in front.devices.items())
+    limits = ", ".join(f"{name} {value:.4g}" for name, value in front.limits.items())
     how = f"{len(front.blocks)} {front.granularity}s on {letters}; least latency and energy"
-    if front.limits:
-        how += f"; within {', '.join(f'{name} {value:.4g}' for name, value in front.limits.items())}"
+    how += f"; within {limits}" if limits else ""
     point = front.points[front.chosen]
     energy, time = front.exponents
     return Page(

@@ -8,7 +8,7 @@ from typing import Any
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, amount_bars, bar_figure
 from npusim.reporting.engineering import engineering
-from npusim.reporting.html import COLOURS, seconds_axis
+from npusim.reporting.html import COLOURS, amount_axis
 from npusim.reporting.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, records_table, times
 from npusim.reporting.terminal import LongName, conditions, counted
 from npusim.studies.side_by_side import ComparedOperator, ComparedRun, Comparison
@@ -63,7 +63,7 @@ def _operator_bars(result: Comparison, colours: dict[str, str]) -> Figure:
         run.name: {op.name: cost.latency_s if (cost := op.runs[i]) else None for op in shown}
         for i, run in enumerate(result.runs)
     }
-    return bar_figure(series, seconds_axis("latency", log=False), "s", colours=colours)
+    return bar_figure(series, amount_axis("latency", "s"), "s", colours=colours)
 
 
 def _columns(

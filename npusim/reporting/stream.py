@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from npusim.reporting.charts import Figure, amount_bars, line_figure
 from npusim.reporting.engineering import engineering
-from npusim.reporting.html import COLOURS, log_axis, seconds_axis
+from npusim.reporting.html import COLOURS, amount_axis, log_axis
 from npusim.reporting.page import Column, Page, Plot, Remark, Section, Table
 from npusim.reporting.terminal import bar, counted
 from npusim.studies.stream import Followed
@@ -193,7 +193,7 @@ def _time_figure(result: Followed) -> Figure:
         line = {"color": COLOURS[i], "shape": "hv", "dash": _DASHES[i % len(_DASHES)]}
         series[str(way.name)] = (list(range(len(way.cumulative_s))), way.cumulative_s)
         styles[str(way.name)] = {"line": line}
-    spent = seconds_axis("time spent so far", log=False)
+    spent = amount_axis("time spent so far", "s")
     return line_figure(series, {"title": "updates"}, spent, styles=styles)
 
 

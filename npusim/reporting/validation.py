@@ -59,7 +59,7 @@ def validation_page(suites: Sequence[Judged], held_out: Mapping[str, Judged] | N
     if held_out:
         explained += "; held out: rows predicted by numbers that were not fitted to them"
     groups = [(judged.name, group) for judged in (*suites, *held_out.values()) for group in judged.groups]
-    missed = [f"{suite}: {group.name}" for suite, group in groups if not group.ok]
+    missed = [f"{suite}: {group.group}" for suite, group in groups if not group.ok]
     verdict = Text("every limit is kept", style="bold green")
     if missed:
         verdict = Text(f"{len(missed)} limits are not kept: {'; '.join(missed)}", style="bold red")
@@ -106,7 +106,7 @@ def _suite_sections(number: int, judged: Judged, held_out: Judged | None) -> lis
 
 def _group_tables(judged: Judged, held_out: Judged | None) -> list[Section]:
     """Return a row for each group; below it the errors of held-out rows where there are any."""
-    others = {group.name: group for group in held_out.groups} if held_out is not None else {}
+    others = {group.group: group for group in held_out.groups} if held_out is not None else {}
     limited = [group for group in judged.groups if group.limit is not None]
     free = [group for group in judged.groups if group.limit is None]
     worst = sorted(free, key=lambda group: -group.mean_error)
@@ -115,7 +115,7 @@ def _group_tables(judged: Judged, held_out: Judged | None) -> list[Section]:
     shown = limited + worst[:most] if len(judged.groups) > _MOST_ROWS else judged.groups
 
     def rows(groups: Sequence[GroupErrors]) -> list[tuple[GroupErrors, bool]]:
-        with_others = ([(group, False), (others.get(group.name), True)] for group in groups)
+        with_others = ([(group, False), (others.get(group.group), True)] for group in groups)
         return [(group, held) for pair in with_others for group, held in pair if group is not None]
 
     is_folded = len(free) > _MOST_OPEN and bool(limited)
@@ -137,9 +137,9 @@ def _error(name: str, heading: str) -> Column:
 
 def _limit(row: tuple[GroupErrors, bool]) -> str:
     group, _ = row
-    if group.rule is None or group.limit is None:
+    if group.limit is None:
         return "-"
-    unit = " points" if group.unit == "points" else ""
+    unit = " points" if group.error == "points" else ""
     most = group.rule.max_error
     any_row = "" if most is None else f", any {100 * most:.3g}"
     return f"{_STATISTICS[group.rule.statistic]} {100 * group.limit:.3g}{unit}{any_row}"
@@ -147,25 +147,21 @@ def _limit(row: tuple[GroupErrors, bool]) -> str:
 
 def _verdict(row: tuple[GroupErrors, bool]) -> Cell:
     group, _ = row
-    if group.rule is None or group.limit is None:
+    if group.limit is None:
         return ""
     return Text("kept", style="bold green") if group.ok else Text("missed", style="bold red")
 
 
-def _yardstick(row: tuple[GroupErrors, bool]) -> str:
-    return row[0].rule.yardstick if row[0].rule and not row[1] else ""
-
-
 _GROUP_COLUMNS = (
-    Column("", "group", lambda row: Text("  held out", "dim") if row[1] else Text(row[0].name, "cyan")),
-    Column("", "rows", lambda row: "" if row[1] else Amount(len(row[0].errors))),
+    Column("", "group", lambda row: Text("  held out", "dim") if row[1] else Text(row[0].group, "cyan")),
+    Column("", "rows", lambda row: "" if row[1] else Amount(row[0].rows)),
     _error("mean_error", "mean"),
     _error("median_error", "median"),
     _error("p90_error", "p90"),
-    Column("", "unit", lambda row: row[0].unit, "html"),
+    Column("", "unit", lambda row: "points" if row[0].error == "points" else "%", "html"),
     Column("", "limit", _limit, words=False),
     Column("", "", _verdict),
-    Column("", "Intel's model", _yardstick, layout=FOLD),
+    Column("", "Intel's model", lambda row: "" if row[1] else row[0].rule.yardstick, layout=FOLD),
 )
 
 
@@ -208,13 +204,13 @@ def _names(judged: Judged) -> list[str]:
 def _colours(judged: Judged) -> dict[str, str]:
     """Return a colour for each name of rows, or where there are many for those with the largest errors."""
     names = set(_names(judged))
-    groups = [group for group in judged.groups if group.name in names]
+    groups = [group for group in judged.groups if group.group in names]
     if len(groups) > len(COLOURS):
-        groups = [group for group in groups if not group.name.startswith("unmodelled")]
+        groups = [group for group in groups if not group.group.startswith("unmodelled")]
         groups = sorted(groups, key=lambda group: (group.limit is None, -group.mean_error))[
             : len(COLOURS) - 1
         ]
-    return {group.name: colour for group, colour in zip(groups, COLOURS, strict=False)}
+    return {group.group: colour for group, colour in zip(groups, COLOURS, strict=False)}
 
 
 def _traces(judged: Judged, colours: Mapping[str, str]) -> list[Trace]:
@@ -277,70 +273,52 @@ def _residuals(judged: Judged, traces: Sequence[Trace]) -> Figure:
         lines, _COLUMNS, subplot_titles=names, horizontal_spacing=0.06, vertical_spacing=0.38 / lines
     )
     many = len(evidence.ids) * len(names) > _MOST_DRAWN
+    ratio = evidence.predicted / evidence.measured
     for place, name in enumerate(names):
         at = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
-        values = evidence.columns[name]
-        if len(set(values)) <= _FEW_VALUES:
-            _boxes(figure, judged, traces, values, at)
-        else:
-            _points(figure, judged, traces, values, at, many)
+        _draw_dimension(figure, evidence.columns[name], judged, traces, at, many)
         figure.add_hline(1.0, line={"color": "#999", "width": 1}, **at)
-    ratio = evidence.predicted / evidence.measured
     low, high = np.quantile(ratio, [0.005, 0.995])
     figure.update_yaxes(range=[min(0.85, low - 0.05), max(1.15, min(high + 0.05, 3.0))])
     figure.update_layout(boxmode="group", boxgap=0.2, height=_CELL_HEIGHT * lines + 60)
     return figure
 
 
-def _boxes(
-    figure: Figure, judged: Judged, traces: Sequence[Trace], values: NDArray[Any], at: dict[str, int]
-) -> None:
-    """Draw the spread of each group at each value: quartiles, whiskers and what lies beyond."""
-    words = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-    order = dict.fromkeys(word for _, word in sorted(zip(values, words, strict=True)))
-    for group, colour, rows in traces:
-        figure.add_box(
-            x=[words[row] for row in rows],
-            y=_short(_ratio(judged)[rows]),
-            name=group,
-            offsetgroup=group,
-            marker={"color": colour, "size": 3},
-            line={"width": 1},
-            showlegend=False,
-            **at,
-        )
-    figure.update_xaxes(type="category", categoryorder="array", categoryarray=list(order), **at)
-
-
-def _points(
+def _draw_dimension(
     figure: Figure,
+    values: NDArray[Any],
     judged: Judged,
     traces: Sequence[Trace],
-    values: NDArray[Any],
     at: dict[str, int],
     many: bool,
 ) -> None:
-    """Draw each row."""
-    ids = np.array([str(id_) for id_ in judged.evidence.ids], object)
-    kept = _worst_words(values, judged.evidence.errors)
+    """Draw predicted / measured over one dimension: a box per group and value where few, else each row."""
+    evidence = judged.evidence
+    axis: dict[str, Any] = {}
+    x, kept = values, np.ones(len(values), bool)
     draw = figure.add_scattergl if many else figure.add_scatter
+    is_boxed = len(set(values)) <= _FEW_VALUES
+    if is_boxed:
+        words = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        order = dict.fromkeys(word for _, word in sorted(zip(values, words, strict=True)))
+        axis = {"type": "category", "categoryorder": "array", "categoryarray": list(order)}
+        x, draw = np.array(words, object), figure.add_box
+    else:
+        kept = _worst_words(values, evidence.errors)
+        if values.dtype == object:
+            axis = {"type": "category", "categoryorder": "category ascending"}
+        elif values.min() > 0 and values.max() > 30 * values.min():
+            axis = {"type": "log", **_log_ticks(np.array([values.min(), values.max()]))}
+    ids = np.array([str(id_) for id_ in evidence.ids], object)
+    ratio = evidence.predicted / evidence.measured
     for group, colour, members in traces:
         rows = members[kept[members]]
-        draw(
-            x=values[rows],
-            y=_short(_ratio(judged)[rows]),
-            mode="markers",
-            name=group,
-            text=ids[rows],
-            marker={"color": colour, "size": 4, "opacity": 0.6},
-            showlegend=False,
-            hovertemplate="row %{text}: %{y:.3f} at %{x}",
-            **at,
-        )
-    if values.dtype == object:
-        figure.update_xaxes(type="category", categoryorder="category ascending", **at)
-    elif values.min() > 0 and values.max() > 30 * values.min():
-        figure.update_xaxes(type="log", **_log_ticks(np.array([values.min(), values.max()])), **at)
+        style: dict[str, Any] = {"marker": {"color": colour, "size": 4, "opacity": 0.6}, "text": ids[rows]}
+        style |= {"mode": "markers", "hovertemplate": "row %{text}: %{y:.3f} at %{x}"}
+        if is_boxed:
+            style = {"marker": {"color": colour, "size": 3}, "line": {"width": 1}, "offsetgroup": group}
+        draw(x=x[rows], y=_short(ratio[rows]), name=group, showlegend=False, **style, **at)
+    figure.update_xaxes(**axis, **at)
 
 
 def _worst_words(values: NDArray[Any], errors: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -350,10 +328,6 @@ def _worst_words(values: NDArray[Any], errors: NDArray[np.float64]) -> NDArray[n
         return np.ones(len(values), bool)
     worst = sorted(words, key=lambda word: -float(errors[values == word].mean()))[:_MOST_WORDS]
     return np.isin(values, np.array(worst, object))
-
-
-def _ratio(judged: Judged) -> NDArray[np.float64]:
-    return judged.evidence.predicted / judged.evidence.measured
 
 
 def _short(values: NDArray[np.float64]) -> list[float]:

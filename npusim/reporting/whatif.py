@@ -14,7 +14,7 @@ from rich.text import Text
 
 from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
 from npusim.reporting.engineering import engineering, factor, factors, last_digit, last_digit_of_rate
-from npusim.reporting.html import COLOURS, log_axis, names_axis, seconds_axis
+from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
 from npusim.reporting.page import Cell, Column, Page, Plot, Remark, Section, Table, cell, grouped
 from npusim.reporting.terminal import LongName, conditions, drawn_table
 from npusim.studies.comparison import Crossover, Untouched, Variant, WhatIf
@@ -209,7 +209,7 @@ def _axis(title: str, unit: str, values: Sequence[float]) -> dict[str, Any]:
     if low > 0.0 and high > _FLATTENS * low:
         return log_axis(title, unit, low, high)
     if unit == "s":
-        return seconds_axis(title, log=False)
+        return amount_axis(title, "s")
     return {"title": title, "ticksuffix": unit, "rangemode": "tozero"}
 
 

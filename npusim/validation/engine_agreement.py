@@ -6,7 +6,7 @@ Where the engines differ by more than 5 %, the timeline shows what the closed fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -79,12 +79,6 @@ def _deviation(row: Row) -> float:
 
 
 @cache
-def engine_cases() -> Mapping[str, EngineCase]:
-    """Return the machines of the suite by name."""
-    return load_model(resource("validate", "definitions", "engines.yaml"), EngineCases).machines
-
-
-@cache
 def _rewritten(workload: str, stack: str, settings: tuple[str, ...]) -> Graph | None:
     """Return a network under a stack; None where the stack is illegal on it."""
     graph = load_workload(workload, settings)
@@ -94,7 +88,8 @@ def _rewritten(workload: str, stack: str, settings: tuple[str, ...]) -> Graph | 
 def _rows() -> Iterator[tuple[Row, str]]:
     """Yield each comparison, with the reason of a large difference."""
     named = dict.fromkeys(str(stack) for listed in stacks().values() for stack in listed)
-    for name, case in engine_cases().items():
+    definitions = load_model(resource("validate", "definitions", "engines.yaml"), EngineCases)
+    for name, case in definitions.machines.items():
         of_networks = tuple(f"{k}={v}" for k, v in case.settings.items() if k.startswith("workload."))
         soc = load_soc(case.soc, {k: v for k, v in case.settings.items() if not k.startswith("workload.")})
         for workload in case.workloads if case.workloads is not None else workload_names("gnn"):
@@ -102,34 +97,22 @@ def _rows() -> Iterator[tuple[Row, str]]:
                 graph = _rewritten(workload, stack, of_networks)
                 if graph is None:
                     continue
-                parts = (name, workload, stack)
-                yield _latencies(parts, Scenario(graph, soc, device=case.device).mapped)
+                columns = {"soc": name, "workload": workload, "hint": "latency"}
+                parts = f"{name}.{workload}.{stack}"
+                mapped = Scenario(graph, soc, device=case.device).mapped
+                simulated = run_events(mapped)
+                row = Row(parts, simulated.latency_s, float(mapped.total["latency_s"]), columns)
+                is_far = abs(_deviation(row)) > _WORTH_A_REASON
+                yield row, reasons(mapped, simulated.timeline) if is_far else ""
                 in_flight = case.in_flight
                 if in_flight is None and case.stacks is None:
                     in_flight = workload.endswith(_IN_FLIGHT_GRAPH) and stack in _IN_FLIGHT_STACKS
                 if in_flight:
-                    scenario = Scenario(graph, soc, device=case.device, hint="throughput")
-                    yield _intervals(parts, scenario.mapped)
-
-
-def _latencies(parts: tuple[str, ...], mapped: Mapped) -> tuple[Row, str]:
-    """Compare the latency of one inference."""
-    simulated = run_events(mapped)
-    row = _row(parts, mapped, simulated.latency_s, float(mapped.total["latency_s"]))
-    why = reasons(mapped, simulated.timeline) if abs(_deviation(row)) > _WORTH_A_REASON else ""
-    return row, why
-
-
-def _intervals(parts: tuple[str, ...], mapped: Mapped) -> tuple[Row, str]:
-    """Compare the time between two inferences with several in flight."""
-    event_s = 1.0 / run_events(mapped).throughput_per_s
-    analytical_s = 1.0 / float(mapped.total["throughput_per_s"])
-    return _row((*parts, mapped.run.hint), mapped, event_s, analytical_s), ""
-
-
-def _row(parts: tuple[str, ...], mapped: Mapped, event_s: float, analytical_s: float) -> Row:
-    columns = {"soc": parts[0], "workload": parts[1], "hint": mapped.run.hint}
-    return Row(".".join(parts), event_s, analytical_s, columns)
+                    mapped = Scenario(graph, soc, device=case.device, hint="throughput").mapped
+                    event_s = 1.0 / run_events(mapped).throughput_per_s
+                    analytical_s = 1.0 / float(mapped.total["throughput_per_s"])
+                    columns = {**columns, "hint": "throughput"}
+                    yield Row(f"{parts}.throughput", event_s, analytical_s, columns), ""
 
 
 def reasons(mapped: Mapped, line: Timeline) -> str:

@@ -84,10 +84,10 @@ class PublishedRow:
     precision: str
     unit_of_work: str
     """What throughput counts: FPS or tok/s."""
-    quantity: Literal["throughput", "latency"]
-    measured: float
+    quantity: Literal["throughput", "latency"] = "throughput"
+    measured: float = math.nan
     """Inferences per second, or seconds."""
-    note: str
+    note: str = ""
 
     @property
     def device(self) -> str:
@@ -186,19 +186,10 @@ def published_rows(path: Path) -> Iterator[PublishedRow]:
         unit = str(values[device.name]).lower()
         if not unit:
             raise ConfigError("nothing", file=table.file, line=line, key=device.name, allowed=device.allowed)
-        row = PublishedRow(
-            line=line,
-            platform=values["platform"],
-            unit=unit,
-            network=values["model"],
-            precision=values["precision"],
-            unit_of_work=values["throughput_unit"],
-            quantity="throughput",
-            measured=values["throughput"],
-            note=str(values.get("note", "")),
-        )
-        if not math.isnan(row.measured):
-            yield row
+        texts = (values[name] for name in ("model", "precision", "throughput_unit"))
+        row = PublishedRow(line, values["platform"], unit, *texts, note=str(values.get("note", "")))
+        if not math.isnan(values["throughput"]):
+            yield replace(row, measured=values["throughput"])
         if not math.isnan(values[_LATENCY]):
             yield replace(row, quantity="latency", measured=values[_LATENCY] * _MS)
 

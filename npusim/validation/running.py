@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.plugins import announced
-from npusim.validation.document import RowResult, SuiteResult
+from npusim.validation.document import GroupResult, RowResult, SuiteResult
 from npusim.validation.figures import Evidence, Predictor
-from npusim.validation.suite import Condition, ErrorKind, Group, Suite, figures_path, load_suite, suite_names
+from npusim.validation.suite import Condition, Group, Suite, figures_path, load_suite, suite_names
 from npusim.validation.unit_models import Machine, machine_at
 
 OTHER = "other rows"
@@ -23,57 +24,14 @@ OTHER = "other rows"
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
-@dataclass(frozen=True)
-class GroupErrors:
-    """Errors of one group, with its limit."""
-
-    name: str
-    rule: Group | None
-    """The suite's entry of the group; None for rows that meet no conditions."""
-    errors: NDArray[np.float64]
-    """|predicted - measured|, over measured unless the rule asks for points. Shape (rows,)."""
-
-    @property
-    def kind(self) -> ErrorKind:
-        """Kind of the errors; relative without a rule."""
-        return "relative" if self.rule is None else self.rule.error
-
-    @property
-    def unit(self) -> str:
-        """Unit of displayed errors: % of the measured value, or percentage points."""
-        return "points" if self.kind == "points" else "%"
-
-    @property
-    def mean_error(self) -> float:
-        """Mean of the errors."""
-        return float(self.errors.mean())
-
-    @property
-    def median_error(self) -> float:
-        """Median of the errors."""
-        return float(np.median(self.errors))
-
-    @property
-    def p90_error(self) -> float:
-        """90th percentile of the errors."""
-        return float(np.quantile(self.errors, 0.9))
-
-    @property
-    def limit(self) -> float | None:
-        """Largest value allowed of the statistic that the rule binds; None: no limit."""
-        return None if self.rule is None or self.rule.limit is None else float(self.rule.limit)
-
-    @property
-    def ok(self) -> bool:
-        """Whether the limits of the group and of its rows are kept; true where there are none."""
-        if self.rule is None:
-            return True
-        limit, most = self.rule.limit, self.rule.max_error
-        is_kept = limit is None or getattr(self, self.rule.statistic) <= limit
-        return bool(is_kept and (most is None or self.errors.max() <= most))
+_FREE = Group(group=OTHER)
+"""Rule of rows that meet no conditions: it allows any error."""
 
 
-_STATISTICS = ("mean_error", "median_error", "p90_error", "limit", "ok")
+class GroupErrors(GroupResult):
+    """Errors of one group, with the suite's entry of the group."""
+
+    rule: Group = Field(exclude=True)
 
 
 def group_of_rows(entries: Sequence[Group], evidence: Evidence) -> tuple[list[str], dict[str, Group]]:
@@ -108,11 +66,19 @@ def errors_by_group(names: list[str], rules: Mapping[str, Group], evidence: Evid
     order = {name: i for i, name in enumerate(rules)}
     groups = []
     for name, members in rows.items():
-        rule = rules.get(name)
-        in_points = rule is not None and rule.error == "points"
-        errors = evidence.differences if in_points else evidence.errors
-        groups.append(GroupErrors(name, rule, errors[members]))
-    return sorted(groups, key=lambda group: (group.limit is None, order.get(group.name, len(order))))
+        rule = rules.get(name, _FREE)
+        errors = (evidence.differences if rule.error == "points" else evidence.errors)[members]
+        statistics: dict[str, float] = {
+            "mean_error": float(errors.mean()),
+            "median_error": float(np.median(errors)),
+            "p90_error": float(np.quantile(errors, 0.9)),
+        }
+        is_kept = rule.limit is None or statistics[rule.statistic] <= rule.limit
+        is_kept = is_kept and (rule.max_error is None or bool(errors.max() <= rule.max_error))
+        limit = None if rule.limit is None else float(rule.limit)
+        fields = {"group": name, "rows": len(errors), "limit": limit, "error": rule.error, "ok": is_kept}
+        groups.append(GroupErrors.model_validate({**fields, **statistics, "rule": rule}))
+    return sorted(groups, key=lambda group: (group.limit is None, order.get(group.group, len(order))))
 
 
 def _column(columns: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
@@ -159,11 +125,7 @@ class Judged:
         """Return the suite's part of the document."""
         evidence = self.evidence
         numbers = zip(evidence.ids, self.row_groups, evidence.measured, evidence.predicted, strict=True)
-        groups = [
-            {"group": one.name, "rows": len(one.errors), "error": one.kind}
-            | {name: getattr(one, name) for name in _STATISTICS}
-            for one in self.groups
-        ]
+        groups = [group.model_dump(exclude={"rule"}) for group in self.groups]
         rows = [dict(zip(RowResult.model_fields, row, strict=True)) for row in numbers]
         return SuiteResult.model_validate({"name": self.name, "groups": groups, "rows": rows})
 
@@ -203,7 +165,7 @@ def judge(name: str, suite: Suite, evidence: Evidence) -> Judged:
     row_groups, rules = group_of_rows(suite.groups, evidence)
     groups = errors_by_group(row_groups, rules, evidence)
     parts, part_rules = group_of_rows(suite.breakdown, evidence)
-    groups += [part for part in errors_by_group(parts, part_rules, evidence) if part.rule is not None]
+    groups += [part for part in errors_by_group(parts, part_rules, evidence) if part.rule is not _FREE]
     return Judged(name, suite, evidence, row_groups, parts if suite.breakdown else row_groups, groups)
 
 

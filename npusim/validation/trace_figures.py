@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from npusim.cost import DDR2CMX, DSP_KERNEL_DTYPE, DpuOperation, fill_numbers
+from npusim.cost import DDR2CMX, DpuOperation
 from npusim.engines.event import run_events
 from npusim.errors import ConfigError
 from npusim.graph import Editor, Graph
 from npusim.mapping import Run, map_graph
 from npusim.ops import DType
 from npusim.validation.figures import Figures, Floats, TablePredictor
-from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows, dsp_seconds, transfer_seconds
+from npusim.validation.unit_models import Machine, call_seconds, dpu_cycles, dpu_rows, transfer_seconds
 
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
 _ROWS = re.compile(r"(\d+) rows x (\d+) B")
@@ -72,11 +72,8 @@ def _kernel(figures: Figures, row: int, machine: Machine) -> float:
     convert = machine.dsp_kernel(machine.soc.npu.dsp.kernel_generation, "convert")
     if convert is None:
         raise ConfigError("no kernel `convert`", key="dsp.kernels", allowed="a generation that has it")
-    kernels = np.zeros(1, DSP_KERNEL_DTYPE)
-    fill_numbers(kernels[0], *convert)
-    lanes, clock_hz = float(machine.arch["dsp_lanes"][0]), float(machine.arch["vpu_clock_hz"][0])
     elements = np.array([_number(figures, row)])
-    return float(dsp_seconds(kernels, np.zeros(1, np.int64), elements, np.ones(1), lanes, clock_hz)[0])
+    return float(call_seconds(machine, [convert], np.zeros(1, np.int64), elements, np.ones(1))[0])
 
 
 def _workload(figures: Figures, row: int, machine: Machine) -> float:
@@ -91,15 +88,15 @@ def _workload(figures: Figures, row: int, machine: Machine) -> float:
 
 def _cycles(text: str, shape: tuple[float, ...], mode: int, machine: Machine) -> float:
     columns: dict[str, float] = dict(zip(("out_w", "out_h", "out_c"), shape, strict=True))
-    conv, pool = _CONV.search(text), _POOL.search(text)
-    kernel: tuple[str, ...] = ("1", "1", "1")
     operation = DpuOperation.ELTWISE
-    if conv is not None:
-        kernel, operation = conv.groups()[:3], DpuOperation.CONVOLUTION
-        columns |= {"in_c": float(conv[4]), "pad_top": 1.0, "pad_bottom": 1.0}
-    elif pool is not None:
-        kernel, operation = pool.groups(), DpuOperation.MAXPOOL
-    columns |= dict(zip(("kernel_w", "kernel_h", "stride"), map(float, kernel), strict=True))
+    if (window := _CONV.search(text)) is not None:
+        operation = DpuOperation.CONVOLUTION
+        columns |= {"in_c": float(window[4]), "pad_top": 1.0, "pad_bottom": 1.0}
+    elif (window := _POOL.search(text)) is not None:
+        operation = DpuOperation.MAXPOOL
+    if window is not None:
+        names = ("kernel_w", "kernel_h", "stride")
+        columns |= {name: float(number) for name, number in zip(names, window.groups(), strict=False)}
     table = dpu_rows(1, dpu_operation=int(operation), item_bytes=_FP16_BYTES, mode=mode, **columns)
     return float(dpu_cycles(machine.arch[0], table)[0])
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.cost import CMX2CMX, CMX2DDR, DDR2CMX, DDR2DDR, DSP_KERNEL_DTYPE, DpuOperation, fill_numbers
+from npusim.cost import CMX2CMX, CMX2DDR, DDR2CMX, DDR2DDR, DpuOperation
 from npusim.validation.figures import Figures, Floats, TablePredictor
-from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows, dsp_seconds, transfer_seconds
+from npusim.validation.unit_models import Machine, call_seconds, dpu_cycles, dpu_rows, transfer_seconds
 
 _DIRECTIONS = {"ddr2cmx": DDR2CMX, "cmx2ddr": CMX2DDR, "cmx2cmx": CMX2CMX, "ddr2ddr": DDR2DDR}
 _MODES = {"16x16": 0, "8x16": 1, "4x16": 2}
@@ -226,25 +226,14 @@ def _calls(figures: Figures) -> list[tuple[str, str]]:
     return list(zip(figures["kernel_source"], figures["op"], strict=True))
 
 
-def _without_kernel(figures: Figures, machine: Machine) -> list[bool]:
-    """Return which calls have no kernel of their own source."""
-    return [op not in machine.generation(source).kernels for source, op in _calls(figures)]
-
-
 def _kernel_s(figures: Figures, machine: Machine) -> Floats:
     calls = _calls(figures)
     number = {call: i for i, call in enumerate(sorted(set(calls)))}
-    kernels = np.zeros(len(number), DSP_KERNEL_DTYPE)
-    for (source, op), i in number.items():
-        # As in an estimate: a kernel that neither the generation nor its fallbacks have is costed as unknown.
-        own = machine.dsp_kernel(source, op)
-        data = own or machine.dsp_kernel(machine.soc.npu.dsp.kernel_generation, "unknown")
-        if data is not None:
-            fill_numbers(kernels[i], *data)
+    # As in an estimate: a kernel that neither the generation nor its fallbacks have is costed as unknown.
+    unknown = machine.dsp_kernel(machine.soc.npu.dsp.kernel_generation, "unknown")
+    kernels = [machine.dsp_kernel(*call) or unknown for call in number]
     which = np.array([number[call] for call in calls], np.int64)
-    lanes, clock_hz = float(machine.arch["dsp_lanes"][0]), float(machine.arch["vpu_clock_hz"][0])
-    seconds: Floats = dsp_seconds(kernels, which, figures["out_elements"], figures["rows"], lanes, clock_hz)
-    return seconds
+    return call_seconds(machine, kernels, which, figures["out_elements"], figures["rows"])
 
 
 def _prepare_kernels(figures: Figures) -> Figures:
@@ -254,5 +243,12 @@ def _prepare_kernels(figures: Figures) -> Figures:
     return figures.with_columns(rows=rows, call=np.array(sizes, object))
 
 
-KERNELS = TablePredictor(_kernel_s, prepare=_prepare_kernels, unmodelled=_without_kernel)
+KERNELS = TablePredictor(
+    _kernel_s,
+    prepare=_prepare_kernels,
+    # Calls without a kernel of their own source.
+    unmodelled=lambda figures, machine: [
+        op not in machine.generation(source).kernels for source, op in _calls(figures)
+    ],
+)
 """Bare kernel calls. An estimate may pad a call up to the next loop's threshold where that is faster."""

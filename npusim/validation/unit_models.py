@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from npusim.arch import DspGeneration, DspKernel, Soc, load_soc
 from npusim.cost import (
+    DSP_KERNEL_DTYPE,
     DpuOperation,
     DpuWorkload,
     arch_row,
@@ -20,6 +21,7 @@ from npusim.cost import (
     dma_transfer_s,
     dsp_kernel_cycles,
     eltwise_cycles,
+    fill_numbers,
     matmul_cycles,
     maxpool_cycles,
     rows_of,
@@ -31,15 +33,11 @@ _CONVOLUTION = int(DpuOperation.CONVOLUTION)
 _MAXPOOL = int(DpuOperation.MAXPOOL)
 _ELTWISE = int(DpuOperation.ELTWISE)
 
-_SIZES = ("out_w", "out_h", "out_c", "in_c", "kernel_w", "kernel_h", "stride", "pad_top", "pad_bottom")
-_SHARES = ("write_tiles", "act_density", "weight_density")
-DPU_ROW = rows_of(
-    [
-        ("dpu_operation", "i8"),
-        ("mode", "i8"),
-        *((name, "f8") for name in (*_SIZES, "item_bytes", *_SHARES)),
-    ]
+_NUMBERS = (
+    "out_w out_h out_c in_c kernel_w kernel_h stride pad_top pad_bottom item_bytes write_tiles act_density "
+    "weight_density"
 )
+DPU_ROW = rows_of([("dpu_operation", "i8"), ("mode", "i8"), *((name, "f8") for name in _NUMBERS.split())])
 """A workload of the DPU on one tile; a product M x K x N has M as `out_w`, K as `in_c` and N as `out_c`."""
 
 
@@ -128,6 +126,23 @@ def transfer_seconds(arch: Any, direction: Any, payload: Any, row: Any, engines:
     seconds = np.empty(payload.shape[0])
     for i in range(payload.shape[0]):
         seconds[i] = dma_transfer_s(arch, direction[i], payload[i], row[i], engines[i])
+    return seconds
+
+
+def call_seconds(
+    machine: Machine,
+    kernels: Sequence[tuple[DspGeneration, DspKernel] | None],
+    which: NDArray[np.int64],
+    elements: NDArray[np.float64],
+    rows: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the seconds of bare calls on one DSP; see `dsp_seconds`. None stands for a kernel of no cost."""
+    table = np.zeros(len(kernels), DSP_KERNEL_DTYPE)
+    for record, kernel in zip(table, kernels, strict=True):
+        if kernel is not None:
+            fill_numbers(record, *kernel)
+    lanes, clock_hz = float(machine.arch["dsp_lanes"][0]), float(machine.arch["vpu_clock_hz"][0])
+    seconds: NDArray[np.float64] = dsp_seconds(table, which, elements, rows, lanes, clock_hz)
     return seconds
 
 

@@ -12,7 +12,7 @@ from npusim.validation.figures import key_of
 def test_the_papers_counts_follow_from_the_networks() -> None:
     judged = run_suite("gcnp")
     assert judged.ok
-    assert {"full", "batched", "simplified networks"} <= {g.name.split(",")[0] for g in judged.groups}
+    assert {"full", "batched", "simplified networks"} <= {g.group.split(",")[0] for g in judged.groups}
 
 
 def test_a_file_of_figures_brings_values_only_for_any_data_set_beside_other_suites(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ of it can make. A model can ask anyway.
 
 from npusim.course.drawings import stacked
 from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
-from npusim.course.machine import estimate, gnn, machine
+from npusim.course.machine import dram_gb_s, estimate, gnn, machine
 from npusim.locate import DEFAULT_SOC
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import amount_axis
@@ -54,7 +54,7 @@ LESSON = Lesson(
             {
                 "nodes": Slider("nodes", [500, 1000, 1500, 2000, 2708, 4000, 6000], 2000),
                 "sram": Slider("SRAM of a tile (MB)", [0.5, 1, 1.5, 2, 3, 4, 8], 1.5),
-                "bandwidth": Slider("DRAM (GB/s)", [20, 40, 60, 80, 120, 200, 400], 80),
+                "bandwidth": Slider("DRAM (GB/s)", dram_gb_s(20, 40, 60, 80, 120, 200, 400), 80),
             },
             _stacks,
             height=320,

@@ -10,7 +10,7 @@ slower of the two sets the pace, and the other one waits.
 from npusim import Scenario
 from npusim.course.drawings import gantt
 from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
-from npusim.course.machine import machine, product
+from npusim.course.machine import dram_gb_s, machine, product
 from npusim.engines.event import event_estimate
 from npusim.locate import DEFAULT_SOC
 from npusim.reporting.engineering import engineering, percent
@@ -47,7 +47,7 @@ LESSON = Lesson(
             {
                 "rows": Slider("rows $M$", [256, 512, 1024, 2048], 1024),
                 "columns": Slider("columns $N$", [16, 64, 256, 512, 1024], 256),
-                "bandwidth": Slider("DRAM (GB/s)", [10, 20, 40, 80, 160], 80),
+                "bandwidth": Slider("DRAM (GB/s)", dram_gb_s(10, 20, 40, 80, 160), 80),
             },
             _time_line,
             height=380,
