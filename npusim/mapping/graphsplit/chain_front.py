@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from npusim.cost import compiled
+from npusim.cost import compiled, compiled_making_arrays
 from npusim.errors import InfeasibleError
 
 # Relative difference, to the largest amount of a chain, below which two amounts are equal.
@@ -78,15 +77,29 @@ class ChainProblem:
         -------
         array of float64, shape (placements, 2)
         """
-        units = np.asarray(placements, np.int64)
-        amounts = []
-        for work, crossing in ((self.time_s, self.crossing_s), (self.energy_j, self.crossing_j)):
-            total = work[0, units[:, 0]]
-            for i, (before, after) in enumerate(pairwise(units.T)):
-                total = total + work[i + 1, after]
-                total += np.where(before != after, crossing[i, before, after], 0.0)
-            amounts.append(total)
-        return np.stack(amounts, axis=1)
+        amounts = np.empty((len(placements), 2))
+        units = np.ascontiguousarray(placements, np.int64)
+        _evaluate(units, self.time_s, self.energy_j, self.crossing_s, self.crossing_j, amounts)
+        return amounts
+
+
+@compiled
+def _evaluate(
+    placements: Any, time_s: Any, energy_j: Any, crossing_s: Any, crossing_j: Any, amounts: Any
+) -> None:
+    """Write latency and energy of each placement."""
+    for p in range(placements.shape[0]):
+        last = placements[p, 0]
+        latency, energy = time_s[0, last], energy_j[0, last]
+        for i in range(1, placements.shape[1]):
+            unit = placements[p, i]
+            latency += time_s[i, unit]
+            energy += energy_j[i, unit]
+            if unit != last:
+                latency += crossing_s[i - 1, last, unit]
+                energy += crossing_j[i - 1, last, unit]
+            last = unit
+        amounts[p, LATENCY], amounts[p, ENERGY] = latency, energy
 
 
 @dataclass(frozen=True)
@@ -100,7 +113,7 @@ class Front:
 
 
 def transitions_limit(problem: ChainProblem, most: int) -> Limit:
-    """Return the limit on the number of times that work passes to another unit."""
+    """Return the limit on how often work passes to another unit."""
     return Limit("transitions", float(most), np.zeros(problem.time_s.shape), transition=1.0)
 
 
@@ -122,12 +135,12 @@ def energy_limit(problem: ChainProblem, most_j: float) -> Limit:
 
 
 def power_limit(problem: ChainProblem, most_w: float) -> Limit:
-    """Return the limit on mean power (W); the limited amount is the energy beyond it."""
+    """Return the limit on mean power (W): no joule beyond it."""
     return Limit("mean_power_w", 0.0, np.zeros(problem.time_s.shape), per_second=-most_w, per_joule=1.0)
 
 
 def chain_front(problem: ChainProblem, limits: Sequence[Limit] = ()) -> Front:
-    """Return every Pareto-optimal placement of a chain within limits; of equal ones only one.
+    """Return every Pareto-optimal placement of a chain within limits, one of each set of equal ones.
 
     Raises
     ------
@@ -142,7 +155,7 @@ def chain_front(problem: ChainProblem, limits: Sequence[Limit] = ()) -> Front:
 
 
 def _amounts(problem: ChainProblem, limits: Sequence[Limit]) -> tuple[Any, Any, Any]:
-    """Return the amounts of blocks on units, the amounts of transitions, and the limit of each amount."""
+    """Return amounts of blocks on units and of crossings, and the limit of each."""
     nodes, edges = [problem.time_s, problem.energy_j], [problem.crossing_s, problem.crossing_j]
     time_s, energy_j = (np.where(np.isfinite(table), table, 0.0) for table in nodes)
     apart = 1.0 - np.eye(len(problem.units))
@@ -155,26 +168,21 @@ def _amounts(problem: ChainProblem, limits: Sequence[Limit]) -> tuple[Any, Any, 
 
 
 def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
-    """Return amounts and placements of the front; None where no placement keeps the limits."""
+    """Return amounts and placements of the front; None where it is empty."""
     count, units, amounts = nodes.shape
     least, largest = _still_to_come(nodes, edges)
     scale = np.abs(np.where(np.isfinite(nodes), nodes, 0.0)).max(1).sum(0) + np.abs(edges).max((1, 2)).sum(0)
     slack = _ROUNDING * np.maximum(scale, np.finfo(float).tiny)
     values, last_unit = np.zeros((1, amounts)), np.zeros(1, np.int64)
-    possible, history = np.isfinite(nodes[..., LATENCY]), []
+    history = []
     for i in range(count):
         crossing = edges[i - 1] if i else np.zeros((units, units, amounts))
-        longer = values[:, None] + crossing[last_unit] + nodes[i]  # partial placements, units, amounts
-        before, unit = np.nonzero(possible[i] & (longer + least[i] <= most + slack).all(axis=-1))
-        values = longer[before, unit]
-        order = np.lexsort((*values.T[::-1], unit))
-        kept = np.empty(len(order), np.int64)
-        total = _undominated(values[order], unit[order], largest[i], most, slack, kept)
-        order = order[kept[:total]]
-        values, last_unit = values[order], unit[order]
-        if not total:
+        values, last_unit, before = _longer(
+            values, last_unit, crossing, nodes[i], least[i], largest[i], most, slack
+        )
+        if not len(values):
             return None
-        history.append((last_unit, before[order]))
+        history.append((last_unit, before))
     values, kept = _pareto(values)
     placements, place = np.empty((len(kept), count), np.int64), kept
     for i, (last_unit, before) in reversed(list(enumerate(history))):
@@ -184,55 +192,73 @@ def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
 
 
 def _still_to_come(nodes: Any, edges: Any) -> tuple[Any, Any]:
-    """Return for each block the least and largest sum of each amount over the blocks after it."""
+    """Return bounds on each amount of the blocks behind each one: the least and the largest."""
     least, largest = np.zeros(nodes.shape), np.zeros(nodes.shape)
-    possible = np.isfinite(nodes[..., LATENCY])
+    possible = np.isfinite(nodes[1:, None, :, LATENCY, None])
+    through = edges + nodes[1:, None]  # block, from, to, amounts
+    low, high = np.where(possible, through, np.inf), np.where(possible, through, -np.inf)
     for i in range(len(nodes) - 2, -1, -1):
-        through = edges[i] + nodes[i + 1][None]  # from, to, amounts
-        ways = possible[i + 1][None, :, None]
-        least[i] = np.where(ways, through + least[i + 1][None], np.inf).min(1)
-        largest[i] = np.where(ways, through + largest[i + 1][None], -np.inf).max(1)
+        least[i] = (low[i] + least[i + 1]).min(1)
+        largest[i] = (high[i] + largest[i + 1]).max(1)
     return least, largest
 
 
-@compiled
-def _undominated(values: Any, units: Any, largest: Any, most: Any, slack: Any, kept: Any) -> int:
-    """List the partial placements that no earlier one on the same unit dominates, up to rounding.
-
-    Amounts that keep their limit in any case, given the largest remaining sum, count as equal.
-
-    Parameters
-    ----------
-    values : array, shape (placements, amounts)
-        Sorted by unit, then by amounts.
-    units : array of int64, shape (placements,)
-    kept : array of int64, shape (placements,)
-        Filled with the placements.
-
-    Returns
-    -------
-    int
-        How many there are.
-    """
-    count, first, amounts = 0, 0, values.shape[1]
-    for new in range(values.shape[0]):
-        if new > 0 and units[new] != units[new - 1]:
-            first = count
-        earliest = max(first, count - 1) if amounts == 2 else first  # earlier ones have more energy
-        dominated = False
-        for place in range(count - 1, earliest - 1, -1):
-            other, dominated = kept[place], True
+@compiled_making_arrays
+def _longer(
+    values: Any, last_unit: Any, crossing: Any, node: Any, least: Any, largest: Any, most: Any, slack: Any
+) -> Any:
+    """Return amounts and last units of the placements with one more block, and which one each extends."""
+    units, amounts = node.shape
+    out, count = np.empty((len(values) * units, amounts)), 0
+    out_unit, out_before = np.empty(len(out), np.int64), np.empty(len(out), np.int64)
+    starts = np.searchsorted(last_unit, np.arange(units + 1))
+    for unit in range(units):
+        if not np.isfinite(node[unit, LATENCY]):
+            continue
+        longer = values + crossing[:, unit][last_unit] + node[unit]
+        heads, first = starts[:-1].copy(), count  # merge the runs of each last unit, which are sorted
+        for _ in range(len(values)):
+            before = -1
+            for last in range(units):
+                is_left = heads[last] < starts[last + 1]
+                if is_left and (before < 0 or _precedes(longer[heads[last]], longer[before])):
+                    before = heads[last]
+            heads[last_unit[before]] += 1
+            out[count], out_unit[count], out_before[count] = longer[before], unit, before
+            fits = True
             for c in range(amounts):
-                safe = c > 1 and values[other, c] + largest[units[new], c] <= most[c]
-                if not safe and values[other, c] > values[new, c] + slack[c]:
-                    dominated = False
-                    break
-            if dominated:
+                fits = fits and out[count, c] + least[unit, c] <= most[c] + slack[c]
+            if fits and not _is_dominated(out, first, count, largest[unit], most, slack):
+                count += 1
+    return out[:count].copy(), out_unit[:count].copy(), out_before[:count].copy()
+
+
+@compiled
+def _precedes(a: Any, b: Any) -> bool:
+    """Return whether one vector of amounts precedes another, latency first."""
+    for c in range(a.shape[0]):
+        if a[c] != b[c]:
+            return bool(a[c] < b[c])
+    return False
+
+
+@compiled
+def _is_dominated(out: Any, first: int, last: int, largest: Any, most: Any, slack: Any) -> bool:
+    """Return whether a placement from `first` on dominates `last`, up to rounding.
+
+    Amounts that stay within their limit in any case, given the largest still to come, are equal.
+    """
+    new, amounts = out[last], out.shape[1]
+    for other in range(last - 1, first - 1, -1):
+        dominated = True
+        for c in range(amounts):
+            safe = c > 1 and out[other, c] + largest[c] <= most[c]
+            if not safe and out[other, c] > new[c] + slack[c]:
+                dominated = False
                 break
-        if not dominated:
-            kept[count] = new
-            count += 1
-    return count
+        if dominated or amounts == 2:  # earlier ones have more energy
+            return dominated
+    return False
 
 
 def _pareto(values: Any) -> tuple[Any, Any]:
@@ -245,7 +271,7 @@ def _pareto(values: Any) -> tuple[Any, Any]:
 
 
 def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> str:
-    """Return a message on limits that no placement keeps, with the nearest feasible limits."""
+    """Return a message on limits that cannot be met, alone or together, and the nearest feasible ones."""
     blocking = []
     for limit in limits:
         others = [other for other in limits if other is not limit]
@@ -261,7 +287,7 @@ def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> str:
 
 
 def _lowest(problem: ChainProblem, limit: Limit) -> float:
-    """Return the least value of a limited amount over all placements."""
+    """Return the least of a limited amount over all placements."""
     nodes, edges, _ = _amounts(problem, [limit])
     least, _ = _still_to_come(nodes, edges)
     possible = np.isfinite(problem.time_s[0])
@@ -269,9 +295,9 @@ def _lowest(problem: ChainProblem, limit: Limit) -> float:
 
 
 def _least_power_w(problem: ChainProblem) -> float:
-    """Return the least mean power of all placements (W).
+    """Return the least mean power (W): some placement has no joule beyond it.
 
-    The least energy beyond a power is convex and piecewise linear in that power, so Newton's method ends.
+    The least joules beyond a power are convex and piecewise linear in it, so Newton's method ends.
     """
     power_w, moved = 1.0, np.inf
     while moved > _POWER_STEP * power_w:
