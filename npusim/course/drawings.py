@@ -276,7 +276,8 @@ def roofline(peak: float, bandwidth: float, name: str, intensity: float, rate: f
     low, high = min(ridge, intensity) / 4, max(ridge, intensity) * 4
     roof = ([low, ridge, high], [low * bandwidth, peak, peak])
     marker = {"size": 13, "color": COLOURS[0], "symbol": 0, "line": {"width": 1, "color": "#fff"}}
-    styles = {"roof": {"line": {"color": "#444444"}}, name: {"mode": "markers", "marker": marker}}
+    styles: dict[str, dict[str, Any]] = {"roof": {"line": {"color": "#444444"}}}
+    styles[name] = {"mode": "markers", "marker": marker}
     x_axis = log_axis("operations for each byte of DRAM", "", low, high)
     y_axis = log_axis("operations a second", "op/s", min(rate, peak) / 4, peak * 1.5)
     return line_figure({"roof": roof, name: ([intensity], [rate])}, x_axis, y_axis, styles=styles)

@@ -186,8 +186,9 @@ def published_rows(path: Path) -> Iterator[PublishedRow]:
         unit = str(values[device.name]).lower()
         if not unit:
             raise ConfigError("nothing", file=table.file, line=line, key=device.name, allowed=device.allowed)
-        texts = (values[name] for name in ("model", "precision", "throughput_unit"))
-        row = PublishedRow(line, values["platform"], unit, *texts, note=str(values.get("note", "")))
+        network, precision, counted = (values[name] for name in ("model", "precision", "throughput_unit"))
+        row = PublishedRow(line, values["platform"], unit, network, precision, counted)
+        row = replace(row, note=str(values.get("note", "")))
         if not math.isnan(values["throughput"]):
             yield replace(row, measured=values["throughput"])
         if not math.isnan(values[_LATENCY]):
