@@ -1,7 +1,5 @@
 """The command line does what its help says: documents, tables, help, completion, speed of starting."""
 
-import contextlib
-import io
 import json
 import os
 import resource
@@ -42,12 +40,11 @@ def out(capsys: pytest.CaptureFixture[str]) -> Runner:
 
 
 @pytest.fixture(scope="module")
-def default_whatif() -> dict[str, Any]:
+def default_whatif(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The document of a comparison without options."""
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text):
-        assert run(["whatif", "gcn-cora", "--format", "json"]) == 0
-    document: dict[str, Any] = json.loads(text.getvalue())
+    file: Path = tmp_path_factory.mktemp("whatif") / "whatif.json"
+    assert run(["whatif", "gcn-cora", "-o", str(file)]) == 0
+    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return document
 
 
