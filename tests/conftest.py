@@ -22,12 +22,13 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 LOOK_FURTHER = "NPUSIM_RANDOM_EXAMPLES"
 
 # No clock decides: the first call of a compiled kernel takes seconds, and other programs run. Examples are
-# the same in every run, so that a red one can be repeated; with the variable set they differ and look on.
+# the same in every run, so that a red one can be repeated; with the variable set they differ and are more.
 settings.register_profile(
     "npusim",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
+    max_examples=100 if os.environ.get(LOOK_FURTHER) else 50,
     derandomize=not os.environ.get(LOOK_FURTHER),
 )
 settings.load_profile("npusim")

@@ -40,7 +40,7 @@ MEASUREMENT = {
             "model": {"kind": "benchmark", "operator": "MatMul", "sizes": {"m": m, "k": 256, "n": 256}},
             "latency_s": {"median_s": m / 1e6, "low_s": m / 1.1e6, "high_s": m / 0.9e6, "repetitions": 20},
         }
-        for m in range(64, 64 * 21, 64)
+        for m in range(64, 64 * 11, 64)
     ],
 }
 SOC = {"schema": "npusim.soc/1", "extends": "core-ultra-series2", "name": "mine", "title": "Mine"}

@@ -114,11 +114,14 @@ def test_all_aggregations_give_the_same_sums() -> None:
     assert prepared("CsrProduct", SMALL)().shape == whole.shape
 
 
-def test_rows_are_measured_in_processes_of_their_own_with_their_memory() -> None:
+@pytest.mark.parametrize(
+    "operators", [["MessagePassing"], pytest.param(list(AGGREGATIONS), marks=pytest.mark.slow)]
+)
+def test_rows_are_measured_in_processes_of_their_own_with_their_memory(operators: list[str]) -> None:
     pytest.importorskip("torch")
     from npusim.measuring.aggregation import measure_aggregations
 
-    rows = [Item(name, item(name, nodes=5000, edges=100_000).model) for name in AGGREGATIONS]
+    rows = [Item(name, item(name, nodes=5000, edges=100_000).model) for name in operators]
     found = measure_aggregations(rows, budget_s=0.01)
     assert found.complete and [row.id for row in found.rows] == [one.id for one in rows]
     for row in found.rows:

@@ -76,7 +76,7 @@ LEVELS = {
 class TestBruteForce:
     """Traffic of every level is what walking the nest step by step moves."""
 
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     @given(sizes=SMALL, stride=st.sampled_from([1, 2]), seed=st.integers(0, 1000))
     def test_each_level_moves_what_a_walk_moves(self, sizes, stride, seed):
         machine = record({"columns": 2, "reduction": 2}, [["output_channels"], ["input_channels"]], LEVELS)

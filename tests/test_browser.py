@@ -123,7 +123,11 @@ TRACE_PROCESSOR = """async (text) => {
 }"""
 """Queries of the trace processor in Chromium's developer tools, which knows nothing of npusim."""
 
+QUICK = "estimate"
+"""The kind of page that every run of the tests opens; the others are opened by the slow tests."""
 
+
+@pytest.mark.slow
 def test_a_trace_processor_finds_our_units_slices_and_totals(browser: Any) -> None:
     line = event_estimate(Scenario("gcn-cora", techniques="stagr")).timeline
     view = browser.new_page()
@@ -147,6 +151,7 @@ def test_a_trace_processor_finds_our_units_slices_and_totals(browser: Any) -> No
     assert found["length_us"] == pytest.approx(1e6 * line.makespan_s, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_two_runs_stand_one_above_the_other_on_one_scale(opened: Callable[..., Any], folder: Path) -> None:
     view = opened(screenshots.write_page("trace-diff", folder))
     screenshots.quietly(f"{screenshots.PAGES['trace-diff']} -o trace-diff.json", folder)
@@ -166,10 +171,8 @@ def assert_leads_nowhere(view: Any) -> None:
     assert not [words for words in said if "cloud" in words.lower() or "share" in words.lower()]
 
 
-@pytest.mark.parametrize("kind", [*screenshots.PAGES, *screenshots.OTHERS])
-def test_a_page_opens_without_error_leads_nowhere_and_holds_the_json(
-    kind: str, opened: Callable[..., Any], folder: Path
-) -> None:
+def check_page(kind: str, opened: Callable[..., Any], folder: Path) -> None:
+    """Open a page: no error, nothing leads off it, tables hold the JSON, a telephone is wide enough."""
     view = opened(screenshots.write_page(kind, folder))
     assert_leads_nowhere(view)
     assert kind in ("measure", "search", "accuracy") or "npusim" in view.inner_text("code >> nth=-1")
@@ -182,6 +185,23 @@ def test_a_page_opens_without_error_leads_nowhere_and_holds_the_json(
     view.close()
 
 
+def test_a_page_opens_without_error_leads_nowhere_and_holds_the_json(
+    opened: Callable[..., Any], tmp_path: Path
+) -> None:
+    check_page(QUICK, opened, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", [kind for kind in (*screenshots.PAGES, *screenshots.OTHERS) if kind != QUICK]
+)
+def test_every_other_page_opens_without_error_leads_nowhere_and_holds_the_json(
+    kind: str, opened: Callable[..., Any], folder: Path
+) -> None:
+    check_page(kind, opened, folder)
+
+
+@pytest.mark.slow
 def test_a_table_is_saved_as_csv_with_raw_values(opened: Callable[..., Any], folder: Path) -> None:
     view = opened(screenshots.write_page("whatif", folder))
     with view.expect_download() as download:
@@ -194,6 +214,7 @@ def test_a_table_is_saved_as_csv_with_raw_values(opened: Callable[..., Any], fol
     view.close()
 
 
+@pytest.mark.slow
 def test_a_name_of_the_legend_hides_what_it_stands_for(opened: Callable[..., Any], folder: Path) -> None:
     view = opened(screenshots.write_page("map", folder))
     button = view.locator(".legend button").first

@@ -104,7 +104,7 @@ class TestTheFittedSheet:
     def test_it_can_be_calibrated_again(self, files: dict[str, Path], fitted: Calibrated, tmp_path) -> None:
         sheet = tmp_path / "fitted.yaml"
         sheet.write_text(fitted.text)
-        again = calibrate(sheet, [files["run"]], FitOptions(name="mine"))
+        again = calibrate(sheet, [files["run"]], FitOptions(name="mine", folds=2))
         assert again.soc.name == "mine"
         assert again.text.count("\ncalibration:") == 1
 
@@ -186,12 +186,12 @@ class TestTheReport:
 
 class TestChoosing:
     def test_only_what_is_freed_moves(self, files: dict[str, Path]) -> None:
-        found = calibrate(SOC, [files["run"]], FitOptions(free=["cpu.launch_overhead"]))
+        found = calibrate(SOC, [files["run"]], FitOptions(free=["cpu.launch_overhead"], folds=2))
         moved_paths = [p.path for p in found.report.parameters if p.status in FITTED]
         assert moved_paths == ["cpu.launch_overhead"]
 
     def test_what_is_held_stays(self, files: dict[str, Path]) -> None:
-        found = calibrate(SOC, [files["run"]], FitOptions(hold=["cpu.launch_overhead"]))
+        found = calibrate(SOC, [files["run"]], FitOptions(hold=["cpu.launch_overhead"], folds=2))
         status = {p.path: p.status for p in found.report.parameters}
         assert status["cpu.launch_overhead"] == "held"
 
@@ -205,7 +205,7 @@ class TestTheCommand:
     def test_it_writes_all_and_prints_one_document(self, files: dict[str, Path], tmp_path, capsys) -> None:
         sheet, page = tmp_path / "fitted.yaml", tmp_path / "report.html"
         words = ["calibrate", SOC, "--measurements", str(files["run"]), "-o", str(sheet)]
-        assert run([*words, "--report", str(page), "--format", "json", "--quiet"]) == 0
+        assert run([*words, "--report", str(page), "--folds", "2", "--format", "json", "--quiet"]) == 0
         printed = json.loads(capsys.readouterr().out)
         assert printed["schema"] == "npusim.calibration/1"
         assert load_soc(sheet).calibration is not None
@@ -216,7 +216,7 @@ class TestTheCommand:
 
     def test_its_table_fits_a_terminal(self, files: dict[str, Path], capsys, monkeypatch) -> None:
         monkeypatch.setenv("COLUMNS", "80")
-        assert run(["calibrate", SOC, "--measurements", str(files["run"]), "--quiet"]) == 0
+        assert run(["calibrate", SOC, "--measurements", str(files["run"]), "--folds", "2", "--quiet"]) == 0
         out = capsys.readouterr().out
         assert "farthest off end to end" in " ".join(out.split())
         assert max(map(len, out.splitlines())) <= 80
@@ -240,7 +240,7 @@ class TestTheCommand:
         error = self.refused(words, tmp_path, capsys)
         assert "Chip of somebody else" in error
         assert "--force-soc" in error
-        assert run(["calibrate", *words, "--force-soc", "--quiet", "--format", "json"]) == 0
+        assert run(["calibrate", *words, "--force-soc", "--folds", "2", "--quiet", "--format", "json"]) == 0
         assert any("taken all the same" in w for w in json.loads(capsys.readouterr().out)["warnings"])
 
     def test_files_of_different_devices(self, files: dict[str, Path], tmp_path, capsys) -> None:
@@ -319,7 +319,7 @@ def disturbed(*names: str) -> Measurement:
 
 
 def test_rows_of_a_busy_machine_are_left_out_of_the_fit(fitted: Calibrated) -> None:
-    found = npusim.calibrate(SOC, disturbed("Softmax", "gcn"))
+    found = npusim.calibrate(SOC, disturbed("Softmax", "gcn"), folds=2)
     assert found.report.rows_fitted == fitted.report.rows_fitted - 3
     assert {row.id for row in found.report.left_out if "unsteady" in row.reason} == {
         row.id for row in measurement().rows if row.id.startswith("Softmax")
@@ -332,7 +332,7 @@ def test_a_measurement_without_calm_rows_is_refused() -> None:
     everything = ("empty", "MatMul", "Add", "Softmax", "Copy")
     with pytest.raises(npusim.NpusimError, match=r"found 0 rows to fit to; .*unsteady.*at least 2"):
         npusim.calibrate(SOC, disturbed(*everything))
-    taken = npusim.calibrate(SOC, disturbed(*everything), keep_unsteady=True)
+    taken = npusim.calibrate(SOC, disturbed(*everything), keep_unsteady=True, folds=2)
     assert taken.report.rows_fitted == len(measurement().rows) - 2
 
 

@@ -16,7 +16,7 @@ from npusim.calibration.device_rows import INFLUENCE, candidates, chosen, map_ro
 from npusim.measuring.document import Benchmark, Device, Measurement, Row, Spread
 
 NOISE = 0.05
-SEEDS, FEWER = 100, 30
+SEEDS, FEWER = 100, 10
 ENOUGH = 0.85
 """Share of the seeds in which a 90 % interval has to hold the truth."""
 

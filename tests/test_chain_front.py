@@ -91,7 +91,7 @@ def bounds_of(problem: ChainProblem, tightness: float, kinds: tuple[str, ...]):
 KINDS = ("latency", "energy", "power", "transitions", "share")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     blocks=st.integers(1, 7),

@@ -93,28 +93,28 @@ def check_never_slower(row: Any, ops: Any, factor: float, names: Any = tuple(BET
 
 
 @given(row_and_op=tight_products(deep=True), factor=FACTORS)
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_a_product_is_never_slower_on_a_better_machine(row_and_op, factor):
     row, op = row_and_op
     check_never_slower(row, np.array([op]), factor)
 
 
 @given(row_and_op=tight_products(triangle=True, deep=True), factor=FACTORS)
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_a_product_with_a_stored_triangle_is_never_slower_on_a_better_machine(row_and_op, factor):
     row, op = row_and_op
     check_never_slower(row, np.array([op]), factor)
 
 
 @given(row_and_op=tight_convolutions(), factor=FACTORS)
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_a_convolution_is_never_slower_on_a_better_machine(row_and_op, factor):
     row, op = row_and_op
     check_never_slower(row, np.array([op]), factor, [name for name in BETTER if name != DEEPER])
 
 
 @given(data=st.data(), factor=FACTORS)
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_an_inference_is_never_slower_on_a_better_machine(data, factor):
     machine = data.draw(machines())
     graph = data.draw(st.one_of(graphs(), convolutions()))
@@ -123,14 +123,14 @@ def test_an_inference_is_never_slower_on_a_better_machine(data, factor):
 
 
 @given(row_and_op=tight_products(), more=st.integers(1, 5))
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_a_product_is_never_slower_on_more_tiles(row_and_op, more):
     row, op = row_and_op
     check_tiles(row, op, more)
 
 
 @given(row_and_op=tight_products(triangle=True), more=st.integers(1, 5))
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_a_product_with_a_stored_triangle_is_never_slower_on_more_tiles(row_and_op, more):
     row, op = row_and_op
     check_tiles(row, op, more)
@@ -144,14 +144,14 @@ def check_tiles(row: Any, op: Any, more: int) -> None:
 
 
 @given(row_and_op=tight_products(), steps=st.tuples(*[st.integers(0, 3)] * 3))
-@settings(max_examples=300)
+@settings(max_examples=80)
 def test_a_product_is_never_faster_with_more_rows_channels_or_columns(row_and_op, steps):
     row, op = row_and_op
     check_growth(row, op, steps)
 
 
 @given(row_and_op=tight_products(triangle=True), step=st.integers(0, 3))
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_a_product_with_a_stored_triangle_is_never_faster_with_a_larger_matrix(row_and_op, step):
     row, op = row_and_op
     check_growth(row, op, (step, step, 0))
@@ -187,7 +187,7 @@ def check_growth(row: Any, op: Any, steps: tuple[int, int, int]) -> None:
 
 
 @given(row_and_op=tight_products(triangle=True))
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_a_triangle_never_moves_more_than_the_dense_matrix(row_and_op):
     row, op = row_and_op
     dense = np.array([op])[0]
@@ -200,7 +200,7 @@ def test_a_triangle_never_moves_more_than_the_dense_matrix(row_and_op):
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_totals_are_bounded_by_their_parts(data):
     machine = data.draw(machines())
     graph = data.draw(st.one_of(graphs(), convolutions()))
@@ -226,7 +226,7 @@ def test_totals_are_bounded_by_their_parts(data):
 
 
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_more_contexts_never_lower_the_throughput(data):
     machine = data.draw(machines())
     graph, run = data.draw(st.one_of(graphs(), convolutions())), data.draw(runs(machine.soc))
@@ -258,7 +258,7 @@ def test_contexts_are_as_many_as_sheet_tiles_and_requests_allow():
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_dram_carries_at_least_what_comes_in_and_goes_out(data):
     machine = data.draw(machines())
     graph = data.draw(st.one_of(graphs(), convolutions()))
@@ -275,7 +275,7 @@ def test_dram_carries_at_least_what_comes_in_and_goes_out(data):
 
 
 @given(st.data())
-@settings(max_examples=30)
+@settings(max_examples=10)
 def test_the_same_question_has_the_same_answer_to_the_bit(data):
     machine = data.draw(machines())
     graph = data.draw(graphs())

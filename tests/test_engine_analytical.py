@@ -146,7 +146,7 @@ def reordered(graph: Graph, order: list[int], rename: str = "") -> Graph:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_the_estimate_does_not_depend_on_the_order_in_which_operators_are_listed(data):
     machine, graph = data.draw(machines()), data.draw(graphs())
     run = data.draw(runs(machine.soc))

@@ -160,7 +160,7 @@ def test_a_stored_share_of_0_is_the_plain_batch_and_of_1_costs_what_full_inferen
 
 
 @given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_more_stored_features_never_mean_more_work(first: float, second: float) -> None:
     less, more = sorted((first, second))
     macs = [network(batch={"roots": 20, "stored": share}).macs for share in (less, more)]

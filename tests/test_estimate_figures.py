@@ -81,7 +81,7 @@ def check_mapping(e, mapped):
 
 
 @given(machines(), st.one_of(graphs(), convolutions()), st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_an_estimate_keeps_its_laws_on_random_networks_and_machines(machine, graph, data):
     try:
         mapped = map_graph(graph, machine.soc, data.draw(runs(machine.soc)))

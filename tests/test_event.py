@@ -65,7 +65,7 @@ def acted(mapped):
 
 
 @given(cases())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_laws_on_random_networks_and_machines(case):
     mapped = case.mapped
     estimate, line = acted(mapped)
@@ -75,7 +75,7 @@ def test_laws_on_random_networks_and_machines(case):
 
 
 @given(cases(), st.integers(1, 3), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_the_run_is_that_of_its_slow_twin_to_the_bit(case, in_flight, as_python):
     """Compiled, and as plain Python: when each task was ready, began and ended, and why."""
     mapped = case.mapped
@@ -162,7 +162,7 @@ def test_the_same_input_gives_the_same_time_line_to_the_bit(case):
 
 
 @given(cases())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_resident_tensors_are_those_that_the_cost_model_counts(case):
     mapped = case.mapped
     counted = Liveness(mapped.graph, mapped.decisions, mapped.soc)

@@ -14,15 +14,16 @@ def fit() -> GraniteFit:
     return GraniteFit(load_plan())
 
 
-def _shipped(fit: GraniteFit) -> dict[str, float]:
+@pytest.fixture(scope="module")
+def shipped(fit: GraniteFit) -> dict[str, float]:
     """Parameters as the data sheets hold them."""
     values: dict[str, float] = {}
     priors = {name: parameter.prior.value for name, parameter in fit.plan.parameters.items()}
+    socs_at_priors = fit.socs(priors)
     for name, parameter in fit.plan.parameters.items():  # what another stands on comes before it
         number = parameter.numbers[0]
         soc = load_soc(number.socs[0])
-        at_priors = fit.socs(priors)[number.socs[0]]
-        unit = number.value(priors[name], priors) / _number(at_priors, number.path)
+        unit = number.value(priors[name], priors) / _number(socs_at_priors[number.socs[0]], number.path)
         beyond = values.get(number.beyond, 0.0)
         values[name] = (_number(soc, number.path) * unit - beyond) / number.share
     return values
@@ -43,8 +44,7 @@ def _deviations(fit: GraniteFit, values: dict[str, float]) -> np.ndarray:
     )
 
 
-def test_the_data_sheets_hold_the_most_likely_numbers(fit: GraniteFit) -> None:
-    shipped = _shipped(fit)
+def test_the_data_sheets_hold_the_most_likely_numbers(fit: GraniteFit, shipped: dict[str, float]) -> None:
 
     def cost(values: dict[str, float]) -> float:
         return float((fit.errors(values) ** 2).sum() + (_deviations(fit, values) ** 2).sum())
@@ -56,11 +56,11 @@ def test_the_data_sheets_hold_the_most_likely_numbers(fit: GraniteFit) -> None:
 
 
 def test_a_figure_that_is_left_out_has_no_part_in_the_fit(
-    fit: GraniteFit, monkeypatch: pytest.MonkeyPatch
+    fit: GraniteFit, shipped: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    monkeypatch.setattr(fit, "_solve", lambda errors, start: seen.append(errors(_shipped(fit))))
-    everything = fit.errors(_shipped(fit))
+    monkeypatch.setattr(fit, "_solve", lambda errors, start: seen.append(errors(shipped)))
+    everything = fit.errors(shipped)
     for i, label in enumerate(fit.labels):
         fit.solve(label)
         assert np.allclose(seen[-1], np.delete(everything, i))

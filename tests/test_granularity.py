@@ -32,7 +32,7 @@ SERIES2 = load_soc("core-ultra-series2")
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_units_cost_what_their_nodes_do(data):
     problem = data.draw(problems())
     n, k = len(problem.names), len(problem.devices)

@@ -101,7 +101,7 @@ def weights_for(draw: st.DrawFn, devices: int) -> ObjectiveWeights:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_no_placement_is_cheaper_than_the_one_found(data):
     problem = data.draw(problems())
     weights = data.draw(weights_for(len(problem.devices)))
@@ -114,7 +114,7 @@ def test_no_placement_is_cheaper_than_the_one_found(data):
 
 
 @given(problems(most_groups=25, most_devices=2, homes=1))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_on_two_devices_it_agrees_with_a_minimum_cut(problem):
     if len(problem.devices) < 2:
         return
@@ -151,7 +151,7 @@ def minimum_cut(problem: Problem, weights: ObjectiveWeights) -> float:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_with_several_in_flight_the_bound_holds_and_the_answer_is_close(data):
     problem = data.draw(problems(most_groups=5))
     minimise = data.draw(st.sampled_from(["latency", "energy"]))
@@ -256,7 +256,7 @@ def test_work_for_one_device_is_done_in_one_go():
 
 
 @given(graphs(), st.data())
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_an_order_in_runs_keeps_makers_before_readers(graph, data):
     places = st.sampled_from([("npu", Unit.DSP), ("cpu", Unit.HOST), ("gpu", Unit.HOST)])
     groups = tuple(Group(op.name, (), unit, device=d) for op in graph for d, unit in [data.draw(places)])
@@ -272,7 +272,7 @@ def test_an_order_in_runs_keeps_makers_before_readers(graph, data):
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_cuts_cost_what_their_placements_do(data):
     problem = data.draw(problems(most_groups=8))
     if problem.links:
@@ -286,7 +286,7 @@ def test_cuts_cost_what_their_placements_do(data):
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_a_group_that_moves_changes_the_sums_by_its_own_part(data):
     problem = data.draw(problems(most_groups=8))
     n, k = len(problem.names), len(problem.devices)
@@ -300,7 +300,7 @@ def test_a_group_that_moves_changes_the_sums_by_its_own_part(data):
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_where_states_are_dropped_the_bound_is_true_and_counts_all_work(data):
     problem = data.draw(problems(most_groups=7))
     weights = data.draw(weights_for(len(problem.devices)))

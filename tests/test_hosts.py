@@ -106,7 +106,7 @@ def time_s(host, work):
 
 
 @given(hosts(), works())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_the_kernel_is_its_slow_twin(host, work):
     found = cost_host(derived(host), op_row(work))
     slow = slow_cost(record(host_row(**host)), record(op_row(work)), DRAM_LATENCY)
@@ -115,7 +115,7 @@ def test_the_kernel_is_its_slow_twin(host, work):
 
 
 @given(hosts(), works())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_time_is_finite_and_waits_are_part_of_it(host, work):
     row, op = derived(host), op_row(work)
     cost = cost_host(row, op)
@@ -132,7 +132,7 @@ BETTER += ["cache_bytes_per_s", "core_bytes_per_s"]
 
 
 @given(hosts(), works(), st.sampled_from(BETTER), st.floats(1.0, 10.0))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_a_better_host_is_never_slower(host, work, what, factor):
     if what == "cores":
         factor = float(np.ceil(factor))
@@ -141,7 +141,7 @@ def test_a_better_host_is_never_slower(host, work, what, factor):
 
 
 @given(hosts(), works(), st.integers(0, CACHE_LEVELS - 1), st.floats(1.0, 100.0))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_a_larger_cache_is_never_slower(host, work, level, factor):
     larger = list(host["cache_bytes"])
     larger[level] *= factor
@@ -153,13 +153,13 @@ MORE += ["host_reach_bytes", "host_fetched_bytes"]
 
 
 @given(hosts(), works(), st.sampled_from(MORE), st.floats(0.0, 1e8))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_more_to_move_never_takes_less_time(host, work, what, more):
     assert time_s(host, work | {what: work[what] + more}) * ROUNDING >= time_s(host, work)
 
 
 @given(hosts(), works(), st.sampled_from(["host_elements", "host_rows"]), st.integers(0, 2), sizes)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_more_elements_or_rows_never_take_less_time(host, work, what, which, more):
     counts = list(work[what])
     counts[which] += more
@@ -167,7 +167,7 @@ def test_more_elements_or_rows_never_take_less_time(host, work, what, which, mor
 
 
 @given(hosts(), several(st.integers(1, 300), 3), st.integers(0, 2), st.integers(1, 300))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_a_larger_product_never_takes_less_time(host, shape, which, more):
     def product(rows, columns, depth):
         macs, results = float(rows * columns * depth), float(rows * columns)

@@ -130,7 +130,7 @@ def network(widths: list[int], axis: int, size: int, halves: bool) -> Graph:
     return editor.finish()
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     st.lists(st.sampled_from([8, 16, 48, 64]), min_size=2, max_size=4),
     st.sampled_from([1, 2]),

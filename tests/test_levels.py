@@ -62,7 +62,7 @@ def sequences(draw):
 
 
 @given(sequences(), st.sets(NAMES, max_size=1))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_what_passes_between_uses_is_its_slow_twin(uses, pinned):
     for i, (use, found) in enumerate(zip(uses, bytes_between(uses, (), pinned), strict=True)):
         if use is not None:
@@ -71,7 +71,7 @@ def test_what_passes_between_uses_is_its_slow_twin(uses, pinned):
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_levels_serve_no_more_than_is_moved_and_each_byte_once(data):
     arch, op = np.zeros(1, ARCH_DTYPE)[0], empty_ops(1)[0]
     arch["contexts"] = data.draw(st.sampled_from([1.0, 2.0]))

@@ -20,7 +20,7 @@ ROUNDING = 1 + 1e-12
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_more_sram_is_never_slower_once_residency_is_decided_anew(data):
     machine, graph = data.draw(machines()), data.draw(graphs())
     run = data.draw(runs(machine.soc))
@@ -73,7 +73,7 @@ def test_tensors_of_one_size_stay_where_there_is_room_at_the_time():
 
 
 @given(graphs())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_there_are_few_plans_and_the_first_keeps_nothing(graph):
     found = plan_tables(graph, SERIES2).plans
     assert found.steps[0] == Plan(False)
@@ -98,7 +98,7 @@ def two_products(rows: int, columns: int, hidden: int, classes: int):
     ),
     tiles=st.integers(1, 4),
 )
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_a_network_is_never_faster_with_larger_matrices(sizes, steps, machine, tiles):
     step = (256, 64, 64, 64)
     small = two_products(*(n * s for n, s in zip(sizes, step, strict=True)))
@@ -156,7 +156,7 @@ def test_nothing_waits_in_sram_for_a_host_while_other_inferences_need_the_room()
 
 
 @given(graphs())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_searched_roles_are_never_slower_than_operands_as_written_or_all_swapped(graph):
     found = {}
     for asked in (False, True, "search"):

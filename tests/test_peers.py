@@ -43,7 +43,7 @@ def test_systolic_arrays_of_any_shape_are_the_closed_forms(tmp_path):
     """Dimensions of 1, smaller and larger than the array, and not a multiple of it; columns in any order."""
     rng, rows = np.random.default_rng(1), []
     for dataflow in ("os", "ws", "is"):
-        for _ in range(30):
+        for _ in range(10):
             shape = [int(rng.choice(sizes)) for sizes in ((1, 4, 8, 16, 128), (1, 4, 32, 256), *[EDGES] * 3)]
             rows.append(("SCALE-Sim", dataflow, *shape, *closed_form(dataflow, *shape)))
     order = rng.permutation(len(SYSTOLIC) + len(ACCESSES) + 1)
@@ -75,7 +75,7 @@ def layers(draw):
 
 
 @given(layers(), st.sampled_from(sorted(peer_machines())))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_no_mapping_of_any_layer_moves_less_than_each_element_or_beats_the_pes(row, machine):
     one, nest = peer_machines()[machine], layer_nest(row)
     fast, frugal = best_order(one, nest, False), best_order(one, nest, True)

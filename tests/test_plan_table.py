@@ -37,7 +37,7 @@ def check_every_plan(graph: Graph, soc, step: int = 1) -> PlanTables:
 
 
 @given(graphs(), machines())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_each_plan_is_that_of_lowering_it_alone(graph, machine):
     check_every_plan(graph, machine.soc)
 

@@ -100,7 +100,7 @@ def test_power_falls_with_voltage_and_time_does_not_move(device, ratio):
     st.sampled_from(["cpu", "gpu"]), st.floats(0.05, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0),
     st.floats(0.0, 1e9), st.floats(0.0, 1e9),
 )  # fmt: skip
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_energy_never_rises_when_a_clock_falls_that_nobody_waits_for(
     device, ratio, leaks, waiting, macs, moved
 ):

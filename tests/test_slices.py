@@ -87,9 +87,8 @@ def without(folder: Path, removed: tuple[str, ...], *more: str) -> dict[str, str
     return {**os.environ, "PYTHONPATH": str(folder), "NPUSIM_KERNELS": "auto"}
 
 
-@pytest.mark.parametrize(
-    "removed", [SLICES, *(pytest.param((name,), marks=pytest.mark.slow) for name in SLICES)], ids="+".join
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("removed", [SLICES, *((name,) for name in SLICES)], ids="+".join)
 def test_the_core_works_without(removed: tuple[str, ...], tmp_path: Path) -> None:
     environment = without(tmp_path, removed)
     subprocess.run(

@@ -30,7 +30,7 @@ def structure_of(histogram: list[int]) -> GraphStructure:
 
 
 @given(histograms, st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.integers(1, 8))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_more_stored_features_never_need_more_supporting_nodes(
     histogram: list[int], first: float, second: float, hop2: int
 ) -> None:
@@ -44,7 +44,7 @@ def test_more_stored_features_never_need_more_supporting_nodes(
 
 
 @given(histograms)
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_every_node_as_a_root_needs_every_node_once(histogram: list[int]) -> None:
     structure = structure_of(histogram)
     support = support_of(Batch(roots=structure.nodes, counted="distinct"), structure, 2)

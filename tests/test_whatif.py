@@ -251,7 +251,7 @@ def test_the_example_of_the_help_runs_and_fits_the_schema(capsys, tmp_path):
     ],
 )
 def test_a_wrong_axis_is_refused(capsys, option, message):
-    assert run(["whatif", "gcn-cora", "--over", option]) == 2
+    assert run(["whatif", "gcn-cora", "--stack", "stagr", "--over", option]) == 2
     assert message in capsys.readouterr().err
 
 

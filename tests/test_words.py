@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[1] / "npusim"
 
 _BANNED = """
@@ -37,23 +39,29 @@ PICTURES = re.compile(
 """What pictures are taken from; none belongs into a summary line."""
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    """Yield (path, syntax tree) of every module."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield str(path.relative_to(PACKAGE.parent)), ast.parse(path.read_text(encoding="utf-8"))
+Modules = list[tuple[str, list[ast.AST]]]
 
 
-def documented(tree: ast.Module) -> Iterator[tuple[int, str]]:
+@pytest.fixture(scope="module")
+def modules() -> Modules:
+    """Return (path, nodes of the syntax tree) of every module."""
+    return [
+        (str(path.relative_to(PACKAGE.parent)), list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
+        for path in sorted(PACKAGE.rglob("*.py"))
+    ]
+
+
+def documented(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of all docstrings: of the module, classes, functions and attributes."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):
                 yield node.lineno, text.strip()
 
 
-def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def names(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield (line, name) of what a module defines: classes, functions, arguments, variables, attributes."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):
@@ -64,33 +72,33 @@ def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.attr
 
 
-def test_no_name_is_private_to_the_house() -> None:
-    found = [f"{path}: the module itself" for path, _ in trees() if Path(path).stem in BANNED]
+def test_no_name_is_private_to_the_house(modules: Modules) -> None:
+    found = [f"{path}: the module itself" for path, _ in modules if Path(path).stem in BANNED]
     found += [
         f"{path}:{line}: {name}"
-        for path, tree in trees()
-        for line, name in names(tree)
+        for path, nodes in modules
+        for line, name in names(nodes)
         if name.strip("_") in BANNED
     ]
     assert found == []
 
 
-def test_no_docstring_says_what_a_thing_is_like() -> None:
+def test_no_docstring_says_what_a_thing_is_like(modules: Modules) -> None:
     found = [
         f"{path}:{line}: {match.group(0).strip()!r} in {text.splitlines()[0]!r}"
-        for path, tree in trees()
-        for line, text in documented(tree)
+        for path, nodes in modules
+        for line, text in documented(nodes)
         for match in (SIMILE.search(text), PICTURES.search(text.partition("\n")[0]))
         if match
     ]
     assert found == []
 
 
-def test_every_summary_is_one_short_line() -> None:
+def test_every_summary_is_one_short_line(modules: Modules) -> None:
     """Of modules, classes and functions; every module has one."""
     found = []
-    for path, tree in trees():
-        for node in ast.walk(tree):
+    for path, nodes in modules:
+        for node in nodes:
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 text = ast.get_docstring(node)
                 summary = (text or "").partition("\n\n")[0]

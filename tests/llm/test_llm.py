@@ -162,7 +162,7 @@ def test_both_engines_agree(device, how):
     assert times[1] == pytest.approx(times[0], rel=0.15)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.sampled_from(["npu", "cpu", "gpu"]), st.integers(33, 400), st.integers(1, 400))
 def test_time_and_memory_never_fall_with_the_cache(device, places, more):
     low, high = (
@@ -175,7 +175,7 @@ def test_time_and_memory_never_fall_with_the_cache(device, places, more):
     assert high.latency_s >= low.latency_s * (1 - 5e-3)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.sampled_from(["cpu", "gpu"]), st.integers(34, 600))
 def test_static_shapes_are_never_quicker_than_dynamic_ones_of_their_length(device, places):
     static = ms(TINY, f"workload.max_sequence={places}", device=device)
