@@ -58,6 +58,7 @@ def test_there_is_a_tutorial_for_each_kind_of_user() -> None:
     assert all(f"docs/{path.name}" in README.read_text(encoding="utf-8") for path in TUTORIALS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
 def test_every_command_of_a_tutorial_runs(
     tutorial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

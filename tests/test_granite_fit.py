@@ -44,13 +44,16 @@ def _deviations(fit: GraniteFit, values: dict[str, float]) -> np.ndarray:
     )
 
 
-def test_the_data_sheets_hold_the_most_likely_numbers(fit: GraniteFit, shipped: dict[str, float]) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_data_sheets_hold_the_most_likely_numbers(
+    every: int, fit: GraniteFit, shipped: dict[str, float]
+) -> None:
 
     def cost(values: dict[str, float]) -> float:
         return float((fit.errors(values) ** 2).sum() + (_deviations(fit, values) ** 2).sum())
 
     here = cost(shipped)
-    for name in shipped:
+    for name in list(shipped)[::every]:
         for step in (-0.1, 0.1):
             assert cost(shipped | {name: shipped[name] * np.exp(step)}) > here - 0.05, name
 

@@ -80,6 +80,7 @@ def test_a_changed_callee_is_noticed_and_the_cache_is_where_the_variable_says(co
     assert (after, hits) == (42.0, 0)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_leave_a_good_cache(copy, tmp_path):
     cache = {"NPUSIM_CACHE": str(tmp_path / "cache")}
     both = [start(copy, **cache) for _ in range(2)]
@@ -128,6 +129,7 @@ def test_a_full_disk_is_no_obstacle(copy, tmp_path):
     assert not compiled(tmp_path / "cache")
 
 
+@pytest.mark.slow
 def test_damaged_code_is_compiled_anew(copy, tmp_path):
     cache = {"NPUSIM_CACHE": str(tmp_path / "cache")}
     good, _ = answer(start(copy, **cache))

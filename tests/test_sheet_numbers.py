@@ -29,6 +29,8 @@ from npusim.workloads import load_workload
 
 FP16, INT8 = DType.FP16, DType.INT8
 SIZES = ((1, 7), (3, 100), (200, 300), (1000, 64))
+SERIES1 = "core-ultra-series1"
+"""Its sheet has the numbers of series 2, which every run of the tests tries."""
 
 
 # ---------------------------------------------------------------------------------------------- networks
@@ -353,7 +355,7 @@ def _paths(data: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(n, marks=[pytest.mark.slow] if load_soc(n).has("accelerator") else [])
+        pytest.param(n, marks=[pytest.mark.slow] * (n == SERIES1 or load_soc(n).has("accelerator")))
         for n in soc_names()
     ],
 )

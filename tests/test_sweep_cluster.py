@@ -73,6 +73,7 @@ def files(directory: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(cluster, tmp_path):
     address, workers = cluster
     from distributed import Client
