@@ -99,9 +99,9 @@ def calm_rows(measurement: Measurement, fit_networks: bool) -> tuple[Measurement
     """
     reason = f"unsteady: its readings spread over more than {UNSTEADY_SPREAD:.0%} of their median"
     fitted = [row for row in measurement.rows if fit_networks or isinstance(row.model, Benchmark)]
-    unsteady = {row.id for row in fitted if row.latency_s is not None and row.latency_s.is_unsteady}
-    calm = tuple(row for row in measurement.rows if row.id not in unsteady)
-    left_out = [SkippedRow(id=row.id, reason=reason) for row in fitted if row.id in unsteady]
+    noisy = {row.id for row in fitted if row.latency_s is not None and row.latency_s.is_unsteady}
+    calm = tuple(row for row in measurement.rows if row.id not in noisy)
+    left_out = [SkippedRow(id=row.id, reason=reason) for row in fitted if row.id in noisy]
     return measurement.model_copy(update={"rows": calm}), left_out
 
 

@@ -1,4 +1,4 @@
-"""Commands that explore a design space, list, explain and collect: sweep, pareto, list, report and others."""
+"""Commands that explore a design space, and those that list, explain and collect results."""
 
 from __future__ import annotations
 
