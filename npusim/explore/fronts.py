@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyarrow.dataset import dataset, field
 from pydantic import Field
 
 from npusim.cost import TOTAL_DTYPE, compiled_parallel_or_plain
@@ -153,8 +152,7 @@ class KeptPoints:
         self._files = Store(directory).files(chunks)
         if not self._files:
             raise NpusimError(f"{directory}: no chunk is finished yet")
-        self._points = dataset(self._files)
-        self.metrics = [name for name in self._points.schema.names if name in METRICS]
+        self.metrics = [name for name in pq.read_schema(self._files[0]).names if name in METRICS]
         """Metrics that have a column."""
 
     def columns_for(self, metric: str) -> list[str]:
@@ -190,7 +188,9 @@ class KeptPoints:
 
     def rows(self, numbers: IntVector) -> Any:
         """Return the points with these numbers and all their columns, in order, as an Arrow table."""
-        return self._points.to_table(filter=field(POINT).isin(pa.array(numbers)))
+        from pyarrow.dataset import dataset, field  # imports pandas, which no sweep needs
+
+        return dataset(self._files).to_table(filter=field(POINT).isin(pa.array(numbers)))
 
 
 class Front(Document):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
-from npusim.explore.fronts import Front
-from npusim.explore.search import SearchResult
 from npusim.explore.sensitivity import Influence
 from npusim.explore.sweep import SweepResult
 from npusim.metrics import METRICS, unit_of
@@ -21,6 +19,10 @@ from npusim.reporting.html import COLOURS, GREY, log_axis
 from npusim.reporting.page import FOLD, Amount, Cell, Column, Lines, Page, Plot, Remark, Table, remarks_of
 from npusim.reporting.terminal import drawn_table, grid
 from npusim.units import format_quantity
+
+if TYPE_CHECKING:
+    from npusim.explore.fronts import Front
+    from npusim.explore.search import SearchResult
 
 _MOST_ROWS = 1000
 _MOST_LINES = 2000
