@@ -49,7 +49,7 @@ bench: $(VENV)/.dev-installed  ## measure speed and memory before and after, wri
 site: $(VENV)/.dev-installed  ## build the documentation site into site/
 	$(VENV_PYTHON) -m mkdocs build --strict
 
-fit: $(VENV)/.dev-installed  ## fit the units' numbers anew and write them into configs/
+fit: $(VENV)/.dev-installed  ## fit the units' numbers again and write them into configs/
 	for unit in dma dpu dsp; do $(VENV_PYTHON) -m npusim.calibration $$unit --write || exit 1; done
 
 slow: $(VENV)/.dev-installed  ## run the tests that take minutes
@@ -67,7 +67,7 @@ check-python:
 	  echo "npusim needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing)." >&2; \
 	  echo "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
 
-# An interrupted installation can leave an environment without a working pip: such a one is made anew.
+# An interrupted installation can leave an environment without a working pip: such a one is made again.
 $(VENV)/.created: | check-python
 	@$(VENV_PYTHON) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@touch $@

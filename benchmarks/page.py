@@ -11,7 +11,7 @@ from benchmarks import growth, peers
 _MOST_SHARES = 7
 _HEAD = """# Performance
 
-Written by `make bench`, which measures all rows anew in some 15 minutes; `make bench ROWS="sram pareto"`
+Written by `make bench`, which measures all rows again in some 15 minutes; `make bench ROWS="sram pareto"`
 measures single rows, `ROWS=growth` the pictures, `ROWS=peers` other tools (their packages are installed into
 environments of their own). Each row is a file of `benchmarks/rows`. *Before* is revision `{base}` in a folder
 of its own, stopped after 15 s where the row says nothing else. Before and after are measured by turns in one

@@ -226,7 +226,7 @@ def shoot(view: Any, width: int, target: Path, highest: int = 4000) -> None:
     for _ in range(2):  # a page may grow with its window
         height = min(view.evaluate(FULL_HEIGHT), highest)
         view.set_viewport_size({"width": width, "height": height})
-        view.wait_for_timeout(400)  # plots are drawn anew for the new size
+        view.wait_for_timeout(400)  # plots are drawn again for the new size
     view.evaluate("document.querySelector('#App')?.scrollTo(0, 0)")
     with Image.open(io.BytesIO(view.screenshot())) as picture:
         few = picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).convert("RGB")

@@ -7,6 +7,7 @@ import naive
 import naive_dma
 import naive_dsp
 import naive_products
+import naive_triangle
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -22,7 +23,9 @@ from npusim.cost.dsp import dsp_operator_s
 from npusim.cost.evaluation import evaluate, evaluate_points
 from npusim.cost.plans import plan_table
 from npusim.cost.rates import CMX2DDR, DDR2CMX, dma_latency_s, dma_transfer_s, sram_copy_s
-from npusim.cost.tables import DSP_KERNEL_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, Unit
+from npusim.cost.search import _triangle_cycles
+from npusim.cost.tables import DSP_KERNEL_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, Split, Unit
+from npusim.cost.tiling import tile_share
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.mapping import Mapped, Run, map_graph
@@ -122,6 +125,24 @@ def test_no_tiling_beats_the_one_that_the_candidates_give(row_and_op):
 def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(row_and_op):
     row, op = row_and_op
     check_operator(row, op, evaluated(row, op))
+
+
+@given(tight_products(triangle=True))
+@hypothesis_settings(max_examples=60)
+def test_the_busiest_tile_of_a_triangle_has_its_share_of_whole_blocks(row_and_op):
+    """Each way to fetch a triangle once takes the cycles of its twin, also where another way is faster."""
+    row, op = row_and_op
+    row["npu"]["sram_tile_bytes"] = 1e12
+    row.derive()
+    arch = row.archs.arrays[0, 0]
+    twins = naive_triangle.choices_once(record(arch), record(op))
+    assert len(twins) >= 9
+    for twin in twins:
+        pixels = min(op["out_w"], twin.stencil_pixels)
+        channels = tile_share(arch, op, int(twin.split))[2]
+        sharing = float(twin.tiles) if twin.split == Split.ROWS else 1.0
+        cycles = _triangle_cycles(arch, op, pixels, channels, twin.mode, sharing)
+        assert same(cycles / arch["dpu_clock_hz"], twin.dpu_s)
 
 
 @given(machines(), st.integers(1, 4), st.floats(0.0, 1e8), st.floats(0.0, 1e8), st.floats(0.0, 1e5))

@@ -65,9 +65,7 @@ def contents(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("bounded")
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (i % 2)) for i, n in enumerate(CASES)]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_a_hostile_input_is_refused_in_one_message_and_changes_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

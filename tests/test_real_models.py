@@ -43,10 +43,7 @@ def test_there_are_sixty_families() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(n, marks=[pytest.mark.slow] * (i % 2 or n.removeprefix("light/") in LARGE))
-        for i, n in enumerate(SOURCES)
-    ],
+    [pytest.param(n, marks=[pytest.mark.slow] * (n.removeprefix("light/") in LARGE)) for n in SOURCES],
 )
 def test_a_network_from_the_wild_is_costed_alike_by_both_ways_in_and_both_engines(
     name: str, tmp_path: Path

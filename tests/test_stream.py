@@ -180,7 +180,7 @@ def test_kept_blobs_are_compiled_beforehand_and_the_smallest_that_holds_the_grap
     steps = [2710, 2710, 2712, 2712, 2900, 2900]  # 2709 to 2714 nodes
     assert kept.inference_s == pytest.approx(sum(single[n].inference_s for n in steps))
     padded = result.strategies[2]
-    assert kept.mask_s > padded.mask_s, "a mask is written anew for another version"
+    assert kept.mask_s > padded.mask_s, "a mask is written again for another version"
     assert kept.compilations == 3 and kept.lost_edges == 0.0
 
 

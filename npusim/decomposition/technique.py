@@ -18,7 +18,7 @@ from npusim.techniques.technique import Parameters, Stage, Technique
 _EDGE_BYTES = 2 * DType.INT64.bytes
 """Bytes of an edge in a list: two node numbers."""
 _PROCESSOR = "generic-cpu"
-"""SoC whose cache line is taken where none is told."""
+"""SoC that supplies the cache line where the setting states none."""
 
 
 class DecompositionParameters(Parameters):
@@ -147,7 +147,7 @@ def peak_bytes(graph: Graph, segment: Segment, chunks: int) -> float:
 def moved_bytes(graph: Graph, segment: Segment, chunks: int, cache_bytes: float, line_bytes: float) -> float:
     """Count the bytes between a cache and memory that depend on the chunks (section II-B of the paper).
 
-    Edges are read anew for each chunk; a row of the features comes from memory, with its cache line, by the
+    Edges are read again for each chunk; a row of the features comes from memory, with its cache line, by the
     share of the chunk's table that the cache does not hold.
     """
     table = graph.tensors[segment.features]

@@ -41,7 +41,7 @@ _ROWS = 1 << 18
 """Rows that are read at a time."""
 _MOST_DOMINATED = 2000
 _MOST_WAITING = 1 << 18
-"""Points of the fronts of batches that wait to be merged, beyond those of the merged front."""
+"""Points of unmerged fronts of batches that start a merge, in addition to the merged front."""
 
 
 @compiled_parallel_or_plain(lambda figures, *_: _POINT_MS * len(figures))

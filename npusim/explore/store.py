@@ -37,7 +37,7 @@ POINT = "point"
 _ADMITTED = b"npusim.admitted"
 _BEGINNING = ("manifest.json", "checksums")
 _LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
-_ANEW = "the sweep with --resume computes it anew"
+_ANEW = "the sweep with --resume computes it again"
 _PACKAGES = "arch config cost explore graph mapping ops techniques units workloads"
 """Packages whose source code the results depend on."""
 

@@ -75,7 +75,7 @@ class SweepResult(Document):
     kept: int
     """Points that are written."""
     recomputed: int = 0
-    """Chunks that were there, but not as they had been written, and were computed anew."""
+    """Chunks that were there, but not as they had been written, and were computed again."""
     seconds: float
     """Time of this run, in s."""
     directory: str

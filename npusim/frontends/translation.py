@@ -154,7 +154,7 @@ def translate(
     constants : dict, optional
         Filled with the output of each constant of the graph, and whether the constant is its reciprocal.
     notes : sequence of str
-        Notes of the graph, before those of the translation.
+        Notes of the graph, listed before the notes of the translation.
 
     Raises
     ------

@@ -79,7 +79,7 @@ def train(
     """Train a model; `tell` is called with the fraction done.
 
     With `keep_best`, the parameters of the best epoch on the validation nodes are kept, the initial ones
-    included; otherwise those of the last epoch.
+    included; otherwise the weights of the last epoch.
     """
     features = _Features(data)
     if hasattr(model, "take_sparse"):

@@ -173,10 +173,10 @@ def test_an_archive_of_something_else_is_not_gone_on_with(mapped, archive, plan,
 
 
 def test_what_a_directory_holds_is_looked_at_before_blocks_are_costed(mapped, archive):
-    anew = dataclasses.replace(mapped)
+    again = dataclasses.replace(mapped)
     with pytest.raises(NpusimError, match="is not empty; add --resume"):
-        searched(anew, archive)
-    assert "table" not in vars(anew)
+        searched(again, archive)
+    assert "table" not in vars(again)
 
 
 def test_an_archive_of_another_space_is_not_gone_on_with(mapped, archive):

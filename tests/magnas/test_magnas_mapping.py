@@ -96,8 +96,8 @@ def test_lower_operating_points_are_never_quicker_and_draw_less_power():
     for one in (*lower, slowest):
         assert (one[:, 0] >= fastest[:, 0] / ROUNDING).all()
     named = [f"{device}.operating_point={name}" for device, name in points[-1].items()]
-    anew = chain_problem(scenario.with_settings(named), chain, ("gpu", "dla"))
-    assert (anew.evaluate(placements) == slowest).all()
+    again = chain_problem(scenario.with_settings(named), chain, ("gpu", "dla"))
+    assert (again.evaluate(placements) == slowest).all()
     assert (slowest[:, 1] / slowest[:, 0] < fastest[:, 1] / fastest[:, 0]).all()
 
 

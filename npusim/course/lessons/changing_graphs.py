@@ -36,13 +36,13 @@ def _padding(nodes: int, compile_s: int) -> Shown:
     )
     text = rf"""
         The smallest of these capacities that holds {nodes} nodes is **{capacity}**: {engineering(latency_s, "s")}
-        an inference, with room for {capacity - nodes} more nodes. Compiled anew for each node instead, an inference is as quick as it can be, but each new node
+        an inference, with room for {capacity - nodes} more nodes. Compiled again for each node instead, an inference is as quick as it can be, but each new node
         costs {compile_s} s:
 
         $$\frac{{\text{{compile}}}}{{\text{{padding}}}} = \frac{{{compile_s}\,\text{{s}}}}{{({1e6 * latency_s:.1f} - {1e6 * start_s:.1f})\,\mu\text{{s}}}}
         = \mathbf{{{f"{inferences:,.0f}".replace(",", "{,}")}}}$$
 
-        Only with more inferences than that between one new node and the next does compiling anew pay.
+        Only with more inferences than that between one new node and the next does compiling again pay.
 
         `npusim stream gcn-cora` finds the best of these ways for a graph and a rate of updates of your own.
         """

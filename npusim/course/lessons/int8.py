@@ -55,7 +55,9 @@ LESSON = Lesson(
         Picture(
             {
                 "bits": Slider("bits", range(2, 11), 8),
-                "widest": Slider("largest value that is told apart", np.arange(1, 16.5, 0.5).tolist(), 4.0),
+                "widest": Slider(
+                    "largest value that is distinguished", np.arange(1, 16.5, 0.5).tolist(), 4.0
+                ),
             },
             _rounding,
             height=340,

@@ -129,7 +129,7 @@ def _energy_of_tasks(mapped: Mapped, tasks: Any, repeats: Any) -> Any:
 
 
 def _estimate(mapped: Mapped, line: Timeline, measured: Measured) -> Estimate:
-    """Return the analytical estimate with its figures replaced by those of the simulated run."""
+    """Return the analytical estimate with the figures of the simulated run in place of its own."""
     base = mapped_estimate(mapped)
     totals = _times_and_energies(mapped, line, base, measured)
     interval_s, units = 1.0 / totals["throughput_per_s"], {}

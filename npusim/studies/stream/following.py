@@ -496,7 +496,7 @@ def _notes(toolchain: Toolchain, course: Sequence[Size], batches: Strategy) -> l
     if len({size.nodes for size in course}) > KNOTS:
         notes.append(f"latencies are estimated at {KNOTS} numbers of nodes and interpolated between them")
     notes.append(
-        "mask: entries that change at the mean degree, written by the CPU at random addresses; written anew "
+        "mask: entries that change at the mean degree, written by the CPU at random addresses; written again "
         "where a version for another number of nodes is run"
     )
     how = "in order of their numbers" if batches.accuracy is not None else "at random"
