@@ -7,6 +7,12 @@ from npusim.locate import resource
 factor, network, stack = int(sys.argv[1]), *sys.argv[2:4]
 text = Path(str(resource("workloads", "statistics", "cora.yaml"))).read_text()
 text = re.sub(r"^(nodes|edges): (.*)$", lambda m: f"{m[1]}: {int(m[2]) * factor}", text, flags=re.M)
+text = re.sub(
+    r"^adjacency_block_density: .*$",
+    lambda m: re.sub(r": ([0-9.]+)", lambda share: f": {float(share[1]) / factor}", m[0]),
+    text,
+    flags=re.M,
+)
 histogram = re.search(r"degree_histogram: .(.*?)]", text, re.S)[1].replace(chr(10), " ").split(",")
 more = ", ".join(str(int(count) * factor) for count in histogram)
 text = re.sub(r"degree_histogram: .*?]", "degree_histogram: [" + more + "]", text, flags=re.S)

@@ -413,6 +413,11 @@ class _Build:
             for tensor in self.graph.operators[name].outputs
         }
         self.residents = resident_tensors(mapped)
+        # Residents by the groups that use them, in their order.
+        self.used_by: dict[int, list[ResidentTensor]] = {}
+        for resident in self.residents:
+            for user in resident.users:
+                self.used_by.setdefault(user, []).append(resident)
         # Last tasks of the current phase of work.
         self.phase: list[int] = []
         self.device = self.part = ""
@@ -530,8 +535,8 @@ class _Build:
         for i in chain.members:
             self.phase += dict.fromkeys(self.done[i])
         for i in chain.members:
-            for resident in self.residents:
-                if i in resident.users and (resident.device, resident.name) in self.builder.residents:
+            for resident in self.used_by.get(i, ()):
+                if (resident.device, resident.name) in self.builder.residents:
                     # Its SRAM is free when all users have ended.
                     buffer = self.builder.residents[resident.device, resident.name]
                     self.builder.release(buffer, dict.fromkeys(self.done[i]))
@@ -554,7 +559,8 @@ class _Build:
             job.a_after = [*job.a_after, *job.start]  # nothing to prefetch: reserve SRAM late
         producers = (self.producer.get(t, -1) for t in inputs if t in self.row_fused)
         job.producers = [place[i] for i in producers if i in place and i != index]
-        job.residents = [((r.device, r.name), r.bytes) for r in self.residents if r.users[0] == index]
+        first_used = (r for r in self.used_by.get(index, ()) if r.users[0] == index)
+        job.residents = [((r.device, r.name), r.bytes) for r in first_used]
         return job
 
     def _operands(self, group: Group) -> tuple[str, str, str]:
