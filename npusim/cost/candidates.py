@@ -33,7 +33,7 @@ NeedsRecord.__annotations__ = {
 
 
 class CandidateRecord(NeedsRecord):
-    """A mapping of one operator: its needs and, in the last nine columns, its tiling.
+    """A mapping of one operator: its needs and, in the last ten columns, its tiling.
 
     `npusim.cost.levels.serve` sets the bytes of memory levels after the search.
     """
@@ -49,7 +49,9 @@ class CandidateRecord(NeedsRecord):
     needed_bytes: Bytes
     """Least SRAM of a tile."""
     page_walks: Number
-    """1 where the first piece waits for address translation."""
+    """First pieces that wait for address translation."""
+    restarts: Number
+    """Blocks of a single-buffered operand after the first: work and transfers pause before each."""
     sram_peak_bytes: Bytes
     """Largest working set of all tiles with live tensors."""
     fine: Number
@@ -72,6 +74,8 @@ class CandidateRecord(NeedsRecord):
     """Blocks of output channels."""
     channel_chunks: Number
     """Chunks of input channels."""
+    buffers: Number
+    """Buffers of a stationary operand that comes in several blocks, 1 or 2."""
 
 
 CANDIDATE_DTYPE = dtype_of(CandidateRecord)
@@ -99,6 +103,7 @@ def _rank(a: CandidateRecord) -> tuple[float, ...]:
         a.fine,
         a.read_bytes + a.written_bytes,
         a.prologue_bytes + a.epilogue_bytes,
+        a.restarts,
         a.fed_bytes,
         a.split,
         a.mode,
@@ -138,6 +143,8 @@ def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: f
         & (a.read_gaps <= b.read_gaps)
         & (a.epilogue_bytes <= b.epilogue_bytes)
         & (a.copied_bytes <= b.copied_bytes)
+        & (a.page_walks <= b.page_walks)
+        & (a.restarts <= b.restarts)
         & (a.fed_bytes <= b.fed_bytes)
         & (a.fine <= b.fine)
         & (a.needed_bytes <= max(b.needed_bytes, least))

@@ -45,7 +45,7 @@ from npusim.cost.kernels import compiled, compiled_making_arrays
 from npusim.cost.rates import (
     LOWER,
     MACHINE_RATES,
-    TIE,
+    TOLERANCE,
     UPPER,
     PointRates,
     lower_bound_s,
@@ -58,6 +58,7 @@ from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
 from npusim.cost.tiling import (
     CHANNEL_LEVELS,
     ROW_LEVELS,
+    Block,
     Layout,
     Tiling,
     block_of,
@@ -66,6 +67,9 @@ from npusim.cost.tiling import (
     fewest_row_blocks,
     fill_least,
     fill_needs,
+    has_stencils,
+    is_in_parts,
+    lane_block_of,
     live_bytes,
     live_tile_bytes,
     more_strips,
@@ -73,6 +77,7 @@ from npusim.cost.tiling import (
     next_count,
     piece_of,
     room_of,
+    row_lanes,
     set_prologue_epilogue,
     set_streamed_held,
     set_tiling,
@@ -86,8 +91,9 @@ _MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
 _DEPTHWISE, _MAXPOOL = int(DpuOperation.DEPTHWISE), int(DpuOperation.MAXPOOL)
 _ELTWISE = int(DpuOperation.ELTWISE)
 _ROWS = int(Split.ROWS)
-_WEIGHTS_HELD, _OUTPUTS_HELD = int(Order.WEIGHTS_HELD), int(Order.OUTPUTS_HELD)
-_INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 512, 2
+_WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
+_OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
+_INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 512, 8
 """Places of a new table; most candidates of an operator after a search for one point."""
 _PRODUCT_MS, _OTHER_MS = 8.0, 0.2
 """Time of the search for a product, and for another operator, as plain Python."""
@@ -157,31 +163,102 @@ def search_product(task: Task) -> int:
     while strips > 0.0:
         for level in range(levels):
             for split in range(3):
-                used, rows, channels = tile_share(arch, op, split)
-                passes = rows if is_array and level > 0 else 1.0  # a line at a time
                 for mode in range(modes_of(arch)):
-                    piece = piece_of(arch, op, rows, channels, mode, level, strips)
-                    if piece.rows > 0.0:
-                        array_bytes = 0.0
-                        if is_array:
-                            cycles, array_bytes = known_tile(arch, op, rows / passes, channels, task.known)
-                            cycles *= passes
-                        else:
-                            cycles = tile_cycles(arch, op, rows, channels, mode, piece)
-                        layout = Layout(
-                            split,
-                            mode,
-                            used,
-                            piece,
-                            cycles,
-                            block_of(arch, op, rows, channels, piece),
-                            op.a_dram_bytes * rows / (op.out_w if is_matmul else op.out_h),
-                            op.b_dram_bytes * channels / op.out_c,
-                            fed_by_layout(op, piece, op.batch * used * array_bytes * passes),
-                        )
+                    layout = _layout_of(task, split, mode, level, strips, 1.0, 1.0)
+                    if layout.piece.rows > 0.0:
                         found = _search_layout(task, layout, found)
         strips = more_strips(arch, op, strips)
+    for split in range(3 if arch.fewest_buffers <= 1.0 else 0):
+        for mode in range(modes_of(arch)):
+            for along_rows in range(2):
+                found = _search_parts(task, split, mode, along_rows > 0, found)
     return found.stop
+
+
+@compiled
+def _search_parts(task: Task, split: int, mode: int, along_rows: bool, found: Found) -> Found:
+    """Try the fewest parts along one axis whose blocks fit, at each size of SRAM."""
+    arch, op = task.arch, task.op
+    whole = _layout_of(task, split, mode, 0, 1.0, 1.0, 1.0)
+    _, rows, channels = tile_share(arch, op, split)
+    groups = np.ceil(channels / arch.dpu_channel_lanes)
+    if along_rows:
+        groups = np.ceil(rows / row_lanes(arch, op))
+    parts = next_count(1.0, groups)
+    while parts > 0.0 and 0 <= found.stop < task.candidates.shape[0]:
+        row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
+        part_rows, part_channels = _part_sizes(arch, op, split, row_parts, column_parts)
+        piece = piece_of(arch, op, part_rows, part_channels, mode, 0, 1.0)
+        block = block_of(arch, op, part_rows, part_channels, piece)
+        # The operand that streams has the smallest blocks here.
+        column_blocks, row_blocks = (block.columns, 1.0) if along_rows else (1.0, block.rows)
+        needed = needed_bytes(block, room_of(block, column_blocks, 1.0), row_blocks)
+        if needed <= task.lower.tile_sram_bytes:
+            layout = _layout_of(task, split, mode, 0, 1.0, row_parts, column_parts)
+            least = task.candidates[found.stop]
+            fill_least(op, least, layout, whole.cycles, 0.0)
+            if _is_slower(task, least, found) or _is_beaten(task, least, found.stop):
+                return found
+            found = _search_layout(task, layout, found)
+        parts = next_count(parts, groups) if needed > task.upper.tile_sram_bytes else 0.0
+    return found
+
+
+@compiled
+def _layout_of(
+    task: Task, split: int, mode: int, level: int, strips: float, row_parts: float, column_parts: float
+) -> Layout:
+    """Return a layout of a share in so many parts; its piece has no rows where a coarser level has the same."""
+    arch, op = task.arch, task.op
+    is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
+    used, rows, channels = tile_share(arch, op, split)
+    part_rows, part_channels = _part_sizes(arch, op, split, row_parts, column_parts)
+    piece = piece_of(arch, op, part_rows, part_channels, mode, level, strips)
+    passes = rows if is_array and level > 0 else 1.0  # a line at a time
+    cycles = array_bytes = 0.0
+    for last in range(2 if piece.rows > 0.0 else 0):  # equal parts, then one that may be smaller
+        parts, some_rows, some_channels = row_parts * column_parts - 1.0, part_rows, part_channels
+        if last > 0:
+            parts = 1.0
+            some_rows = rows - (row_parts - 1.0) * part_rows
+            some_channels = channels - (column_parts - 1.0) * part_channels
+        if parts > 0.0 and is_array:
+            some_cycles, some_bytes = known_tile(arch, op, some_rows / passes, some_channels, task.known)
+            cycles += parts * passes * some_cycles
+            array_bytes += parts * passes * some_bytes
+        elif parts > 0.0:
+            some_piece = piece_of(arch, op, some_rows, some_channels, mode, level, strips)
+            cycles += parts * tile_cycles(arch, op, some_rows, some_channels, mode, some_piece)
+    block = block_of(arch, op, part_rows, part_channels, piece)
+    return Layout(
+        split,
+        mode,
+        used,
+        row_parts,
+        column_parts,
+        piece,
+        cycles,
+        block,
+        op.a_dram_bytes * rows / (op.out_w if is_matmul else op.out_h),
+        op.b_dram_bytes * channels / op.out_c,
+        fed_by_layout(op, piece, op.batch * used * array_bytes),
+    )
+
+
+@compiled
+def _part_sizes(
+    arch: ArchRecord, op: OpRecord, split: int, row_parts: float, column_parts: float
+) -> tuple[float, float]:
+    """Return the rows and channels of the largest part of a share."""
+    _, rows, channels = tile_share(arch, op, split)
+    lanes = row_lanes(arch, op)
+    return _part_size(rows, lanes, row_parts), _part_size(channels, arch.dpu_channel_lanes, column_parts)
+
+
+@compiled
+def _part_size(length: float, lanes: float, parts: float) -> float:
+    """Return the largest of so many parts of a length, in whole groups of lanes."""
+    return float(min(length, np.ceil(np.ceil(length / lanes) / parts) * lanes))
 
 
 @compiled
@@ -197,30 +274,37 @@ def is_of_one_point(arch: ArchRecord, rate_bounds: Floats) -> bool:
 
 
 @compiled
-def _place_of_best(task: Task, new: CandidateRecord, stop: int) -> int:
-    """Return the place of the one candidate of a kind, fine or not, that an exact search keeps."""
-    is_first = stop == task.start or task.candidates[task.start].fine == new.fine
-    return task.start if is_first else task.start + 1
+def _is_beaten(task: Task, new: CandidateRecord, stop: int) -> bool:
+    """Whether an exact search has a candidate that is as fast as one with these needs and precedes it."""
+    if not task.is_exact or stop == task.start:
+        return False
+    new_s, is_beaten = lower_bound_s(new, task.lower), False
+    for c in range(task.start, stop):
+        kept = task.candidates[c]
+        is_beaten = is_beaten or (lower_bound_s(kept, task.lower) <= new_s and not precedes(new, kept))
+    return is_beaten
 
 
 @compiled
-def _is_beaten(task: Task, new: CandidateRecord, stop: int) -> bool:
-    """Whether an exact search has a better candidate than one with these needs."""
-    place = _place_of_best(task, new, stop)
-    if not task.is_exact or place >= stop:
-        return False
-    best = task.candidates[place]
-    best_s, new_s = lower_bound_s(best, task.lower), lower_bound_s(new, task.lower)
-    return bool(best_s < new_s or (best_s == new_s and not precedes(new, best)))
+def _add_exact(task: Task, new: CandidateRecord, stop: int, upper_s: float) -> int:
+    """Add a candidate to those of an exact search; drop those that it beats, or that are too slow."""
+    new_s, limit_s, kept = lower_bound_s(new, task.lower), upper_s * (1.0 + TOLERANCE), task.start
+    for c in range(task.start, stop):
+        old_s = lower_bound_s(task.candidates[c], task.lower)
+        if old_s <= limit_s and (old_s < new_s or precedes(task.candidates[c], new)):
+            if kept != c:
+                task.candidates[kept] = task.candidates[c]
+            kept += 1
+    task.candidates[kept] = new
+    return kept + 1
 
 
 @compiled
 def _is_slower(task: Task, new: CandidateRecord, found: Found) -> bool:
-    """Whether a candidate is faster than another at no point, or ties with smaller pieces."""
+    """Whether a candidate is too slow at each point; with small pieces, as slow as one with larger ones."""
     lower_s = lower_bound_s(new, task.lower)
-    if new.fine > 0.0:
-        return bool(lower_s > found.upper_s or lower_s > found.coarse_upper_s * TIE)
-    return bool(lower_s * TIE > found.upper_s or lower_s > found.coarse_upper_s)
+    is_slow = lower_s > found.upper_s * (1.0 + TOLERANCE)
+    return bool(is_slow or (new.fine > 0.0 and lower_s > found.coarse_upper_s))
 
 
 @compiled
@@ -239,61 +323,81 @@ def _search_layout(task: Task, layout: Layout, found: Found) -> Found:
         row_bytes = contiguous_bytes(op, layout.piece, chunks)
         least = task.candidates[found.stop]
         fill_least(op, least, layout, layout.cycles + spill, row_bytes)
-        set_prologue_epilogue(arch, op, least, block, block.chunks)
+        set_prologue_epilogue(arch, op, least, layout, block.chunks)
         if _is_slower(task, least, found) or _is_beaten(task, least, found.stop):
             return found
-        set_prologue_epilogue(arch, op, least, block, chunks)
+        set_prologue_epilogue(arch, op, least, layout, chunks)
         if not _is_slower(task, least, found):
-            found = _try_blocks(task, layout, chunks, layout.cycles + spill, row_bytes, found)
+            found = _try_blocks(task, layout, block, chunks, spill, row_bytes, found)
+            if found.stop >= 0 and chunks > 1.0 and has_stencils(arch, op):
+                lane_block = lane_block_of(arch, op, layout)
+                found = _try_blocks(task, layout, lane_block, chunks, spill, row_bytes, found)
             if found.stop < 0:
                 return found
-        chunks = next_count(chunks, block.chunks)
+        chunks = 0.0 if is_in_parts(layout) else next_count(chunks, block.chunks)
     return found
 
 
 @compiled
 def _try_blocks(
-    task: Task, layout: Layout, chunks: float, cycles: float, row_bytes: float, found: Found
+    task: Task, layout: Layout, block: Block, chunks: float, spill: float, row_bytes: float, found: Found
 ) -> Found:
     """Try all column blocks, each with all row blocks that are the fewest at some size of SRAM."""
-    arch, op, candidates, block, columns = task.arch, task.op, task.candidates, layout.block, 1.0
-    start_cycles = block_start_cycles(arch)
+    arch, op, candidates, columns = task.arch, task.op, task.candidates, 1.0
+    start_cycles, parts = block_start_cycles(arch), layout.row_parts * layout.column_parts
+    first = (
+        _OUTPUTS_HELD if chunks > 1.0 else (_ACTIVATIONS_HELD if layout.row_parts > 1.0 else _WEIGHTS_HELD)
+    )
+    last = first if chunks > 1.0 or layout.column_parts > 1.0 else _ACTIVATIONS_HELD
     while columns > 0.0:
         if task.is_exact and found.stop > task.start:
             fewest = candidates[found.stop]  # starts of so many blocks at least
-            starts = (block.strips * columns * chunks - 1.0) * start_cycles
-            fill_least(op, fewest, layout, cycles + starts, row_bytes)
-            set_prologue_epilogue(arch, op, fewest, block, chunks)
+            starts = parts * (block.strips * columns * chunks - 1.0) * start_cycles
+            fill_least(op, fewest, layout, layout.cycles + spill + starts, row_bytes)
+            set_prologue_epilogue(arch, op, fewest, layout, chunks)
             if _is_beaten(task, fewest, found.stop):
                 break
         room = room_of(block, columns, chunks)
         row_blocks, before = fewest_row_blocks(block, room, task.lower.tile_sram_bytes), np.inf
-        while row_blocks > 0.0:
+        while row_blocks > 0.0 and (layout.row_parts == 1.0 or row_blocks == 1.0):
             needed = needed_bytes(block, room, row_blocks)
             if needed < before:
                 if found.stop + 2 >= candidates.shape[0]:
                     return Found(-1, found.upper_s, found.coarse_upper_s)
                 before = needed
-                starts = (block.strips * row_blocks * columns * chunks - 1.0) * start_cycles
-                for held in range(1 if chunks > 1.0 else 2):
-                    order = _OUTPUTS_HELD if chunks > 1.0 else held
-                    tiling, new = (
-                        Tiling(order, block.strips, row_blocks, columns, chunks),
-                        candidates[found.stop],
-                    )
+                starts = parts * (block.strips * row_blocks * columns * chunks - 1.0) * start_cycles
+                cycles = spill + starts + _blocks_cycles(task, layout, block, row_blocks)
+                for order in range(first, last + 1):
+                    all_rows, all_columns = layout.row_parts * row_blocks, layout.column_parts * columns
+                    tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
+                    new = candidates[found.stop]
                     new.fine = 1.0 if layout.piece.is_fine else 0.0
-                    fill_needs(op, new, tiling, cycles + starts, row_bytes)
-                    set_prologue_epilogue(arch, op, new, block, chunks)
+                    fill_needs(op, new, tiling, cycles, row_bytes)
+                    set_prologue_epilogue(arch, op, new, layout, chunks)
                     set_streamed_held(op, new, layout, tiling)
                     if not _is_slower(task, new, found):
                         new.needed_bytes = needed
-                        set_tiling(arch, op, new, layout, tiling)
+                        set_tiling(arch, op, new, layout, block, tiling)
                         found = _with_new(task, new, found)
             if before <= task.upper.tile_sram_bytes:
                 break
             row_blocks = next_count(row_blocks, block.rows)
-        columns = next_count(columns, block.columns)
+        columns = 0.0 if layout.column_parts > 1.0 else next_count(columns, block.columns)
     return found
+
+
+@compiled
+def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) -> float:
+    """Return the cycles of the grid for blocks whose rows may end within a stencil, without their starts."""
+    arch, op = task.arch, task.op
+    if block.piece_rows == layout.piece.rows:
+        return layout.cycles
+    _, rows, channels = tile_share(arch, op, layout.split)
+    block_rows = np.ceil(block.rows / row_blocks) * block.piece_rows
+    last_rows = rows - (row_blocks - 1.0) * block_rows
+    cycles = (row_blocks - 1.0) * tile_cycles(arch, op, block_rows, channels, layout.mode, layout.piece)
+    cycles += tile_cycles(arch, op, last_rows, channels, layout.mode, layout.piece)
+    return float(cycles - (row_blocks - 1.0) * block_start_cycles(arch))
 
 
 @compiled
@@ -305,9 +409,7 @@ def _with_new(task: Task, new: CandidateRecord, found: Found) -> Found:
         least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
         stop = add_candidate(task.candidates, task.start, stop, stop, least, greatest)
     elif not _is_beaten(task, new, stop):
-        place = _place_of_best(task, new, stop)
-        task.candidates[place] = new
-        stop = max(stop, place + 1)
+        stop = _add_exact(task, new, stop, min(found.upper_s, upper_s))
     return Found(stop, min(found.upper_s, upper_s), coarse_upper_s)
 
 
@@ -359,6 +461,7 @@ def search_stream(task: Task) -> int:
     new.prologue_bytes, new.epilogue_bytes = 0.0 if op.a_prefetch else first, last
     new.streamed_bytes, new.fine = read / arch.tiles, 0.0
     new.page_walks = 1.0 if new.prologue_bytes > arch.dma_page_bytes else 0.0
+    new.restarts, new.buffers = 0.0, 2.0
     new.fed_bytes = fed_bytes(arch, op, 0) if on_grid else 0.0
     new.sram_peak_bytes = live_bytes(arch, op) + 2.0 * (first + last)
     new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
@@ -416,6 +519,7 @@ def _fetch_once(task: Task, stop: int, split: int, mode: int, used: float, chann
     new.held_bytes = live_tile_bytes(arch, op) + b_bytes + sums
     new.needed_bytes, new.fine = needed, 0.0
     new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
+    new.restarts, new.buffers = 0.0, 2.0
     new.fed_bytes = fed_bytes(arch, op, mode)
     new.sram_peak_bytes = used * working + live_bytes(arch, op)
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
