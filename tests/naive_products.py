@@ -293,7 +293,8 @@ def _costed(
     length = op.out_w if op.dpu_operation == DpuOperation.MATMUL else op.out_h
     for order in orders:
         past = streamed(op, s, order, *tilings[:2], rows / length, channels / op.out_c)
-        table = _costs(arch, op, s, cycles, order, row_parts * column_parts, *tilings)
+        held = held_first(s, order, spread["split"], spread["tiles"], *own[:2])
+        table = _costs(arch, op, s, cycles, order, held, row_parts * column_parts, *tilings)
         refills = past / np.where(past > 0, free - waiting(s, order, own[1]), 1.0)
         table |= overlapped(arch, table, refills)
         table |= {"sram_peak_bytes": spread["tiles"] * needed[fits] + kept}
@@ -305,9 +306,21 @@ def _costed(
     return found
 
 
+def held_first(s: Any, order: Order, split: Split, tiles: int, row_blocks: Any, column_blocks: Any) -> Any:
+    """Bytes of a stationary operand that all tiles fetch before the second piece that streams past: (a, b)."""
+    none = np.zeros(np.shape(row_blocks))
+    if order is Order.WEIGHTS_HELD:
+        tiles = tiles if split is Split.COLUMNS else 1
+        return none, tiles * -(-s.columns // column_blocks) * s.b * (1 - 1 / (s.rows * s.strips))
+    if order is Order.ACTIVATIONS_HELD:
+        block = -(-s.rows // row_blocks) * s.a + s.halo
+        return (tiles if split is Split.ROWS else 1) * block * (1 - 1 / column_blocks), none
+    return none, none
+
+
 def _costs(
-    arch: Any, op: Any, s: Any, cycles: float, order: Order, parts: int, row_blocks: Any, column_blocks: Any,
-    chunks: Any,
+    arch: Any, op: Any, s: Any, cycles: float, order: Order, held: Any, parts: int, row_blocks: Any,
+    column_blocks: Any, chunks: Any,
 ) -> dict[str, Any]:  # fmt: skip
     a_moved = op.a_dram_bytes * (1 if order is Order.ACTIVATIONS_HELD else column_blocks)
     a_moved = a_moved * overlapping(s, row_blocks)
@@ -324,19 +337,21 @@ def _costs(
     further_starts = (s.strips * row_blocks * column_blocks * chunks - 1) * arch.dpu_startup_cycles
     dpu_s = op.batch * (cycles + spilled + further_starts) / arch.dpu_clock_hz
     piece = -(-s.chunks // chunks) / s.chunks
+    a_in, b_in = np.maximum((s.first_a + s.halo) * piece, held[0]), np.maximum(s.b * piece, held[1])
+    every = a_in * (op.a_dram_bytes > 0) + b_in * (op.b_dram_bytes > 0)
     first = np.zeros_like(piece)
     if op.a_dram_bytes > 0 and not op.a_prefetch:
-        first = first + (s.first_a + s.halo) * piece
+        first = first + a_in
     if op.b_dram_bytes > 0 and not op.b_prefetch:
-        first = first + s.b * piece
+        first = first + b_in
     reads, writes = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0, op.c_dram_bytes > 0
     common_s = dma.waits_s(arch, np.zeros_like(first), reads, writes)
     walk_s = dma.waits_s(arch, first, True, False) - dma.first_byte_s(arch)
-    pauses_s = (parts - 1) * dma.waits_s(arch, np.zeros_like(first), True, True)
+    pauses_s = (parts - 1) * dma.waits_s(arch, every, True, True)
     return {
         "possible": (chunks > 1) if order is Order.OUTPUTS_HELD else (chunks == 1),
-        "edges_s": parts * dma.stream_s(arch, first, s.last_c if writes else 0.0),
-        "waits_s": common_s + parts * walk_s + pauses_s,
+        "edges_s": dma.stream_s(arch, first + (parts - 1) * every, parts * s.last_c if writes else 0.0),
+        "waits_s": common_s + walk_s + pauses_s,
         "common_s": common_s,
         "dpu_s": dpu_s,
         "dma_s": dma_s,

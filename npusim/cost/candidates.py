@@ -93,7 +93,7 @@ def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
 
 @compiled
 def _rank(a: CandidateRecord) -> tuple[float, ...]:
-    """Return the rank among equally fast candidates: pieces, bytes moved, start and end, other needs.
+    """Return the rank among equally fast candidates: pieces, bytes moved, restarts, start and end, others.
 
     A row-wise fusion adds up starts and ends. More SRAM makes more candidates equally fast; were SRAM traffic
     compared first, one with a longer start would win then, and the fusion would be slower. Candidates with
@@ -102,8 +102,8 @@ def _rank(a: CandidateRecord) -> tuple[float, ...]:
     return (
         a.fine,
         a.read_bytes + a.written_bytes,
-        a.prologue_bytes + a.epilogue_bytes,
         a.restarts,
+        a.prologue_bytes + a.epilogue_bytes,
         a.fed_bytes,
         a.split,
         a.mode,

@@ -78,6 +78,7 @@ from npusim.cost.tiling import (
     piece_of,
     room_of,
     row_lanes,
+    set_fills,
     set_prologue_epilogue,
     set_streamed_held,
     set_tiling,
@@ -374,6 +375,8 @@ def _try_blocks(
                     new.fine = 1.0 if layout.piece.is_fine else 0.0
                     fill_needs(op, new, tiling, cycles, row_bytes)
                     set_prologue_epilogue(arch, op, new, layout, chunks)
+                    if chunks == 1.0:
+                        set_fills(arch, op, new, layout, tiling)
                     set_streamed_held(op, new, layout, tiling)
                     if not _is_slower(task, new, found):
                         new.needed_bytes = needed

@@ -495,15 +495,57 @@ def fill_needs(op: OpRecord, new: CandidateRecord, tiling: Tiling, cycles: float
 def set_prologue_epilogue(
     arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, chunks: float
 ) -> None:
-    """Fill in what overlaps with no work: the first pieces in, the last one out, and pauses between parts."""
+    """Fill in the least that overlaps with no work: the first pieces in, the last one out, and pauses."""
     block, parts = layout.block, layout.row_parts * layout.column_parts
     share = largest_share(chunks, block.chunks)
-    first = 0.0
-    if op.a_dram_bytes > 0.0 and not op.a_prefetch:
-        first += (block.a_bytes + block.a_halo_bytes) * share
-    if op.b_dram_bytes > 0.0 and not op.b_prefetch:
-        first += block.b_bytes * share
-    new.prologue_bytes = parts * first
-    new.epilogue_bytes = parts * block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
-    new.page_walks = parts if first > arch.dma_page_bytes else 0.0
+    _set_exposed(
+        arch,
+        op,
+        new,
+        parts,
+        (block.a_bytes + block.a_halo_bytes) * share,
+        block.b_bytes * share,
+        block.c_bytes,
+    )
+
+
+@compiled
+def set_fills(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, tiling: Tiling) -> None:
+    """Fill in what overlaps with no work where an operand is stationary: its first block, but for a piece's work.
+
+    Work on the first piece that streams past starts as the block comes in; the other pieces need all of it.
+    """
+    block = layout.block
+    a_first, b_first = block.a_bytes + block.a_halo_bytes, block.b_bytes
+    if tiling.order == _WEIGHTS_HELD:
+        columns = np.ceil(block.columns / (tiling.column_blocks / layout.column_parts))
+        copies = layout.tiles if layout.split == _COLUMNS else 1.0  # a broadcast serves all tiles
+        b_first = max(b_first, copies * columns * block.b_bytes * (1.0 - 1.0 / (block.rows * block.strips)))
+    else:
+        rows = np.ceil(block.rows / (tiling.row_blocks / layout.row_parts))
+        held = rows * block.a_bytes + block.a_halo_bytes
+        copies = layout.tiles if layout.split == _ROWS else 1.0
+        a_first = max(a_first, copies * held * (1.0 - 1.0 / tiling.column_blocks))
+    parts = layout.row_parts * layout.column_parts
+    _set_exposed(arch, op, new, parts, a_first, b_first, block.c_bytes)
+
+
+@compiled
+def _set_exposed(
+    arch: ArchRecord,
+    op: OpRecord,
+    new: CandidateRecord,
+    parts: float,
+    a_first: float,
+    b_first: float,
+    c_last: float,
+) -> None:
+    """Fill in prologue, epilogue and pauses of parts; operands known beforehand are there when the first starts."""
+    a_first = a_first if op.a_dram_bytes > 0.0 else 0.0
+    b_first = b_first if op.b_dram_bytes > 0.0 else 0.0
+    first = (0.0 if op.a_prefetch else a_first) + (0.0 if op.b_prefetch else b_first)
+    walks = 1.0 if first > arch.dma_page_bytes else 0.0
+    new.prologue_bytes = first + (parts - 1.0) * (a_first + b_first)
+    new.epilogue_bytes = parts * c_last if op.c_dram_bytes > 0.0 else 0.0
+    new.page_walks = walks + (parts - 1.0 if a_first + b_first > arch.dma_page_bytes else 0.0)
     new.restarts = parts - 1.0
