@@ -203,16 +203,18 @@ def choices(arch: Any, op: Any) -> list[Choice]:
             if is_matmul:  # blocks of outputs in groups of lanes
                 line = SimpleNamespace(**vars(every[0]) | {"rows": min(rows, lanes)})
                 found += _line_tilings(arch, op, rows, channels, every[0], line, spread, free, kept)
-            for row_parts, size in cuts(rows, lanes):
-                part = _Parts(row_parts, 1, size, channels, rows - (row_parts - 1) * size, channels)
-                if some := _part_tilings(arch, op, rows, channels, part, spread, free, kept):
-                    found += some
-                    break
-            for column_parts, size in cuts(channels, arch.dpu_channel_lanes):
-                part = _Parts(1, column_parts, rows, size, rows, channels - (column_parts - 1) * size)
-                if some := _part_tilings(arch, op, rows, channels, part, spread, free, kept):
-                    found += some
-                    break
+            for axis, (length, groups) in enumerate(((rows, lanes), (channels, arch.dpu_channel_lanes))):
+                fitting: list[int] = []
+                for count, size in cuts(length, groups):
+                    if any(2 * fewer <= count for fewer in fitting):
+                        break  # at most twice the fewest that fit, less one
+                    last = length - (count - 1) * size
+                    part = _Parts(count, 1, size, channels, last, channels)
+                    if axis:
+                        part = _Parts(1, count, rows, size, rows, last)
+                    if some := _part_tilings(arch, op, rows, channels, part, spread, free, kept):
+                        fitting.append(count)
+                        found += some
     return found
 
 
@@ -257,6 +259,8 @@ def _line_tilings(
     mode, startup = spread["mode"], arch.dpu_startup_cycles
     for row_blocks in sorted({int(-(-s.rows // -(-s.rows // n))) for n in range(1, s.rows + 1)}):
         size = -(-s.rows // row_blocks) * line.rows
+        if line.rows < piece.rows and not piece.rows < size <= 4 * piece.rows:
+            continue
         last = rows - (row_blocks - 1) * size
         cycles = (row_blocks - 1) * (tile_cycles(arch, op, size, channels, mode, piece) - startup)
         cycles += tile_cycles(arch, op, last, channels, mode, piece)

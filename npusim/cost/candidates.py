@@ -48,6 +48,8 @@ class CandidateRecord(NeedsRecord):
     """SRAM of a tile for live tensors and stationary operands."""
     needed_bytes: Bytes
     """Least SRAM of a tile."""
+    most_bytes: Bytes
+    """SRAM of a tile from which on half as many parts fit and so many are not tried; else infinite."""
     page_walks: Number
     """First pieces that wait for address translation."""
     restarts: Number
@@ -148,6 +150,7 @@ def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: f
         & (a.fed_bytes <= b.fed_bytes)
         & (a.fine <= b.fine)
         & (a.needed_bytes <= max(b.needed_bytes, least))
+        & ((a.most_bytes > greatest) | (a.most_bytes >= b.most_bytes))
     ):
         return False
     if _streams_more(a, b, max(b.needed_bytes, least)) or _streams_more(a, b, greatest):

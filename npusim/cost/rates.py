@@ -61,8 +61,8 @@ DSP, BESIDE, REFILL_WAIT = range(MACHINE_RATES, MACHINE_RATES + 3)
 unfit)."""
 RATES = MACHINE_RATES + 3
 BEST, INDEX, LIMIT = range(3)
-"""Rows of the table of choices: latency of the choice without common waits (s); its candidate; the latency that
-the choice may have."""
+"""Rows of the table of choices: latency of the choice without common waits (s); its candidate; the most that
+this latency may be."""
 CHOICES = 3
 LOWER, UPPER = 0, 1
 """Columns of the table of bounds."""
@@ -361,9 +361,9 @@ def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill
 def choose(
     candidates: Any, start: int, stop: int, is_served: bool, rates: Floats, points: int, choices: Floats
 ) -> None:
-    """Choose one of `candidates[start:stop]` at each point: the first that is within `TOLERANCE` of the fastest.
+    """Choose the first of `candidates[start:stop]` within `TOLERANCE` of the fastest, at each point.
 
-    Candidates are sorted by `precedes`: coarse pieces first, then by bytes moved. The latency is infinite at a
+    Candidates are sorted by `precedes`: coarse pieces first, then bytes moved. The latency is infinite at a
     point where none fits into SRAM. `is_served`: whether memory levels serve the operator. Rows BESIDE and
     REFILL_WAIT of the rates are scratch; `choices`, shape (CHOICES, BLOCK), is written.
     """
@@ -382,9 +382,10 @@ def choose(
             for p in range(points):
                 choices[LIMIT, p] = choices[BEST, p] * (1.0 + TOLERANCE)
         candidate = candidates[c]
-        if candidate.needed_bytes > greatest:
+        if candidate.needed_bytes > greatest or candidate.most_bytes <= least:
             continue
-        waits = candidate.streamed_bytes > 0.0 or candidate.needed_bytes > least
+        is_everywhere = candidate.needed_bytes <= least and candidate.most_bytes > greatest
+        waits = candidate.streamed_bytes > 0.0 or not is_everywhere
         if waits or has_waited:
             _fill_refill_waits(candidate, least, greatest, flat_rates, points)
             has_waited = waits
@@ -406,6 +407,7 @@ def _fill_refill_waits(
 ) -> None:
     """Write the refill waits of a candidate at points with SRAM between `least` and `greatest`."""
     needed, streamed, held = candidate.needed_bytes, candidate.streamed_bytes, candidate.held_bytes
+    most = candidate.most_bytes
     if least == greatest:
         count = refills(candidate, greatest)
         for p in range(points):
@@ -416,7 +418,7 @@ def _fill_refill_waits(
     for p in range(points):
         sram = rates[_AT_TILE_SRAM + p]
         wait_s = streamed / (sram - held) * rates[_AT_READ_WAIT + p]
-        rates[_AT_REFILL_WAIT + p] = wait_s if needed <= sram else np.inf
+        rates[_AT_REFILL_WAIT + p] = wait_s if (needed <= sram) & (sram < most) else np.inf
 
 
 @compiled
@@ -482,7 +484,7 @@ def _update_best(amounts: Amounts, rates: Floats, points: int, choices: Floats) 
 
 @compiled
 def _choose_within(amounts: Amounts, index: float, rates: Floats, points: int, choices: Floats) -> bool:
-    """Choose one candidate at each point without a choice where it is within the limit; return whether all have one."""
+    """Choose a candidate at points without a choice where its latency is allowed; return whether none is left."""
     chosen = 0.0
     for p in range(points):
         latency = _latency_at(amounts, rates, p)

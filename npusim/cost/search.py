@@ -96,6 +96,8 @@ _WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATION
 _OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 _INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 512, 8
 """Places of a new table; most candidates of an operator after a search for one point."""
+_MOST_STENCILS = 4.0
+"""Length in stencils above which blocks are whole stencils."""
 _PRODUCT_MS, _OTHER_MS = 8.0, 0.2
 """Time of the search for a product, and for another operator, as plain Python."""
 
@@ -165,7 +167,7 @@ def search_product(task: Task) -> int:
         for level in range(levels):
             for split in range(3):
                 for mode in range(modes_of(arch)):
-                    layout = _layout_of(task, split, mode, level, strips, 1.0, 1.0)
+                    layout = _layout_of(task, split, mode, level, strips, 1.0, 1.0, np.inf)
                     if layout.piece.rows > 0.0:
                         found = _search_layout(task, layout, found)
         strips = more_strips(arch, op, strips)
@@ -178,9 +180,9 @@ def search_product(task: Task) -> int:
 
 @compiled
 def _search_parts(task: Task, split: int, mode: int, along_rows: bool, found: Found) -> Found:
-    """Try the fewest parts along one axis whose blocks fit, at each size of SRAM."""
+    """Try parts along one axis: the fewest whose blocks fit, and up to twice as many, at each size of SRAM."""
     arch, op = task.arch, task.op
-    whole = _layout_of(task, split, mode, 0, 1.0, 1.0, 1.0)
+    whole = _layout_of(task, split, mode, 0, 1.0, 1.0, 1.0, np.inf)
     _, rows, channels = tile_share(arch, op, split)
     groups = np.ceil(channels / arch.dpu_channel_lanes)
     if along_rows:
@@ -188,26 +190,44 @@ def _search_parts(task: Task, split: int, mode: int, along_rows: bool, found: Fo
     parts = next_count(1.0, groups)
     while parts > 0.0 and 0 <= found.stop < task.candidates.shape[0]:
         row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
-        part_rows, part_channels = _part_sizes(arch, op, split, row_parts, column_parts)
-        piece = piece_of(arch, op, part_rows, part_channels, mode, 0, 1.0)
-        block = block_of(arch, op, part_rows, part_channels, piece)
-        # The operand that streams has the smallest blocks here.
-        column_blocks, row_blocks = (block.columns, 1.0) if along_rows else (1.0, block.rows)
-        needed = needed_bytes(block, room_of(block, column_blocks, 1.0), row_blocks)
-        if needed <= task.lower.tile_sram_bytes:
-            layout = _layout_of(task, split, mode, 0, 1.0, row_parts, column_parts)
+        most_bytes = (
+            np.inf if parts < 4.0 else _part_bytes(task, split, mode, np.floor(parts / 2.0), along_rows)
+        )
+        if most_bytes <= task.upper.tile_sram_bytes:
+            return found
+        if _part_bytes(task, split, mode, parts, along_rows) <= task.lower.tile_sram_bytes:
+            layout = _layout_of(task, split, mode, 0, 1.0, row_parts, column_parts, most_bytes)
             least = task.candidates[found.stop]
             fill_least(op, least, layout, whole.cycles, 0.0)
             if _is_slower(task, least, found) or _is_beaten(task, least, found.stop):
                 return found
             found = _search_layout(task, layout, found)
-        parts = next_count(parts, groups) if needed > task.upper.tile_sram_bytes else 0.0
+        parts = next_count(parts, groups)
     return found
 
 
 @compiled
+def _part_bytes(task: Task, split: int, mode: int, parts: float, along_rows: bool) -> float:
+    """Return the least SRAM of a tile for so many parts along an axis: the other operand streams in pieces."""
+    arch, op = task.arch, task.op
+    row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
+    part_rows, part_channels = _part_sizes(arch, op, split, row_parts, column_parts)
+    piece = piece_of(arch, op, part_rows, part_channels, mode, 0, 1.0)
+    block = block_of(arch, op, part_rows, part_channels, piece)
+    column_blocks, row_blocks = (block.columns, 1.0) if along_rows else (1.0, block.rows)
+    return needed_bytes(block, room_of(block, column_blocks, 1.0), row_blocks)
+
+
+@compiled
 def _layout_of(
-    task: Task, split: int, mode: int, level: int, strips: float, row_parts: float, column_parts: float
+    task: Task,
+    split: int,
+    mode: int,
+    level: int,
+    strips: float,
+    row_parts: float,
+    column_parts: float,
+    most_bytes: float,
 ) -> Layout:
     """Return a layout of a share in so many parts; its piece has no rows where a coarser level has the same."""
     arch, op = task.arch, task.op
@@ -237,6 +257,7 @@ def _layout_of(
         used,
         row_parts,
         column_parts,
+        most_bytes,
         piece,
         cycles,
         block,
@@ -367,8 +388,11 @@ def _try_blocks(
                     return Found(-1, found.upper_s, found.coarse_upper_s)
                 before = needed
                 starts = parts * (block.strips * row_blocks * columns * chunks - 1.0) * start_cycles
-                cycles = spill + starts + _blocks_cycles(task, layout, block, row_blocks)
-                for order in range(first, last + 1):
+                is_useful = _is_useful(layout, block, row_blocks, columns, chunks, needed)
+                cycles = (
+                    spill + starts + (_blocks_cycles(task, layout, block, row_blocks) if is_useful else 0.0)
+                )
+                for order in range(first, last + 1 if is_useful else first):
                     all_rows, all_columns = layout.row_parts * row_blocks, layout.column_parts * columns
                     tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
                     new = candidates[found.stop]
@@ -390,6 +414,20 @@ def _try_blocks(
 
 
 @compiled
+def _is_useful(
+    layout: Layout, block: Block, row_blocks: float, columns: float, chunks: float, needed: float
+) -> bool:
+    """Whether blocks are whole stencils, or fewer than whole stencils would be in as much SRAM (`needed`)."""
+    size, stencil = np.ceil(block.rows / row_blocks) * block.piece_rows, layout.piece.rows
+    if block.piece_rows == stencil:
+        return True
+    if not stencil < size <= _MOST_STENCILS * stencil:
+        return False
+    fewest = fewest_row_blocks(layout.block, room_of(layout.block, columns, chunks), needed)
+    return fewest == 0.0 or fewest > row_blocks
+
+
+@compiled
 def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) -> float:
     """Return the cycles of the grid for blocks whose rows may end within a stencil, without their starts."""
     arch, op = task.arch, task.op
@@ -407,6 +445,7 @@ def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) 
 def _with_new(task: Task, new: CandidateRecord, found: Found) -> Found:
     """Return the candidates with a new one, which lies behind the last."""
     stop, upper_s = found.stop, upper_bound_s(new, task.upper)
+    upper_s = upper_s if new.most_bytes > task.lower.tile_sram_bytes else np.inf
     coarse_upper_s = found.coarse_upper_s if new.fine > 0.0 else min(found.coarse_upper_s, upper_s)
     if not task.is_exact:
         least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
@@ -464,7 +503,7 @@ def search_stream(task: Task) -> int:
     new.prologue_bytes, new.epilogue_bytes = 0.0 if op.a_prefetch else first, last
     new.streamed_bytes, new.fine = read / arch.tiles, 0.0
     new.page_walks = 1.0 if new.prologue_bytes > arch.dma_page_bytes else 0.0
-    new.restarts, new.buffers = 0.0, 2.0
+    new.restarts, new.buffers, new.most_bytes = 0.0, 2.0, np.inf
     new.fed_bytes = fed_bytes(arch, op, 0) if on_grid else 0.0
     new.sram_peak_bytes = live_bytes(arch, op) + 2.0 * (first + last)
     new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
@@ -522,7 +561,7 @@ def _fetch_once(task: Task, stop: int, split: int, mode: int, used: float, chann
     new.held_bytes = live_tile_bytes(arch, op) + b_bytes + sums
     new.needed_bytes, new.fine = needed, 0.0
     new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
-    new.restarts, new.buffers = 0.0, 2.0
+    new.restarts, new.buffers, new.most_bytes = 0.0, 2.0, np.inf
     new.fed_bytes = fed_bytes(arch, op, mode)
     new.sram_peak_bytes = used * working + live_bytes(arch, op)
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used

@@ -304,6 +304,8 @@ class Layout(NamedTuple):
     """Parts along the rows, each with one block of activations."""
     column_parts: float
     """Parts along the columns, each with one block of weights."""
+    most_bytes: float
+    """See `CandidateRecord.most_bytes`."""
     piece: TilePart
     cycles: float
     """Cycles of the busiest MAC grid for all parts, for one product of a batch that is not cut further."""
@@ -455,7 +457,7 @@ def set_tiling(
         block.strips,
         tiling.row_blocks,
     )
-    new.buffers = 1.0 if is_in_parts(layout) else 2.0
+    new.buffers, new.most_bytes = 1.0 if is_in_parts(layout) else 2.0, layout.most_bytes
     new.column_blocks, new.channel_chunks = tiling.column_blocks, tiling.chunks
 
 
