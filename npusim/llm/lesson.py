@@ -13,11 +13,14 @@ from npusim.course.drawings import curves
 from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
 from npusim.course.machine import estimate, machine
 from npusim.engines import Estimate
-from npusim.reporting.engineering import engineering
+from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import amount_axis
 
 MODEL, SOC = "llama3.2-1b", "core-ultra-nitro"
+HALF = 0.5
 SHORT, LONG = 128, 2048
+WEIGHT_BYTES = 2.5e9
+"""What the introduction says that a token reads."""
 
 
 @cache
@@ -26,11 +29,27 @@ def _token(weights: str, length: int, device: str) -> Estimate:
     return estimate(MODEL, machine(SOC), settings=settings, device=device)
 
 
+@cache
+def dram_bytes_per_s(device: str) -> float:
+    """Return the bandwidth that a device of the machine gets from DRAM, from the machine's data sheet."""
+    roofs = {roof.name: roof.bytes_per_s for roof in estimate("gcn-cora", machine(SOC)).roofline.ceilings}
+    return float(roofs[f"{device} DRAM"] or 0.0)
+
+
+def _why(reading_s: float, token_s: float, short: Estimate) -> str:
+    """Return what the time of a token is, beside reading its weights once."""
+    if short.dram_bytes > 2 * short.memory.constants_bytes:
+        return "Packed weights do not help here: the driver unpacks them in DRAM, so far more bytes move than the file has."
+    if reading_s > HALF * token_s:
+        return f"Reading the weights is **{percent(reading_s / token_s)}** of the token."
+    return f"Reading the weights is only {percent(reading_s / token_s)} of the token: the cache, unpacking and calls of the device take the rest."
+
+
 def _decoding(weights: str, device: str, length: int) -> Shown:
     short, long = (_token(weights, each, device) for each in (SHORT, LONG))
     slope = (long.latency_s - short.latency_s) / (LONG - SHORT)
     token_s = short.latency_s + slope * (length - SHORT)
-    bandwidth = short.dram_bytes / short.latency_s
+    bandwidth = dram_bytes_per_s(device)
     weight_bytes = short.memory.constants_bytes
     reading_s = weight_bytes / bandwidth
     figure = curves(
@@ -47,19 +66,24 @@ def _decoding(weights: str, device: str, length: int) -> Shown:
         $$\begin{{aligned}} \text{{token}} &= \frac{{\text{{weights}}}}{{\text{{bandwidth}}}} + \text{{cache and the rest}} \\[1ex]
         &= \frac{{{weight_bytes / 1e9:.2f}\,\text{{GB}}}}{{{bandwidth / 1e9:.1f}\,\text{{GB/s}}}} + {1e3 * (token_s - reading_s):.1f}\,\text{{ms}} = \mathbf{{{1e3 * token_s:.1f}\,\text{{ms}}}} \end{{aligned}}$$
 
-        That is {1 / token_s:.1f} tokens a second. The bandwidth is what the {device} attains of the {float(machine(SOC).dram.bandwidth) / 1e9:.0f} GB/s of this machine's DRAM.
+        That is {1 / token_s:.1f} tokens a second; weights alone would allow {1 / reading_s:.1f}. The bandwidth stands in the data sheet of this machine ({SOC}): what its {device} gets from DRAM.
+        {_why(reading_s, token_s, short)}
         {engineering(slope, "s")} more for each token that the cache is longer (a straight line between estimates at {SHORT} and {LONG}).
-        On the NPU packed weights do not help today: the driver unpacks them in DRAM. `npusim llm` compares models, formats and devices.
+        `npusim llm` compares models, formats and devices.
         """
     return figure, text
 
 
+GPU_GB_S = dram_bytes_per_s("gpu") / 1e9
+MOST_TOKENS = 1e9 * GPU_GB_S / WEIGHT_BYTES
+
+
 LESSON = Lesson(
     Question(
-        "DRAM gives 80 GB/s. At most how many tokens a second, with 2.5 GB of weights in fp16?",
-        ["about 3", "about 32", "about 320"],
-        "about 32",
-        "80 GB/s divided by 2.5 GB. No grid, however large, changes that; fewer bytes do.",
+        f"DRAM gives the GPU of this machine {GPU_GB_S:.3g} GB/s. At most how many tokens a second, with 2.5 GB of weights in fp16?",
+        [f"about {tokens:.0f}" for tokens in (MOST_TOKENS / 10, MOST_TOKENS, 10 * MOST_TOKENS)],
+        f"about {MOST_TOKENS:.0f}",
+        f"{GPU_GB_S:.3g} GB/s divided by 2.5 GB. No grid, however large, changes that; fewer bytes do. The picture shows what is left of it.",
     ),
     [
         Picture(
