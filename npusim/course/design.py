@@ -54,6 +54,8 @@ class Knob:
     """Unit that the slider counts in."""
     scale: float
     """SI units in one of these."""
+    is_count: bool = False
+    """Whether only whole numbers are possible."""
 
     def sheet_value(self, soc: str) -> float:
         """Return what the data sheet says, in the slider's unit."""
@@ -64,13 +66,15 @@ class Knob:
         """Return what the slider offers, the data sheet's own value among it."""
         own = self.sheet_value(soc)
         values = [float(f"{own * share:.3g}") for share in _SHARES]
-        return sorted({own, *(dram_gb_s(*values, name=soc) if self.path == "dram.bandwidth" else values)})
+        if self.path == "dram.bandwidth":
+            values = dram_gb_s(*values, name=soc)
+        return sorted({own, *(value for value in values if value.is_integer() or not self.is_count)})
 
 
 KNOBS = (
     Knob("npu.sram.per_tile", "SRAM of a tile (KiB)", "KiB", 1024.0),
     Knob("npu.dpu.clock", "clock of the MAC grid (MHz)", "MHz", 1e6),
-    Knob("npu.dsp.per_tile", "DSPs of a tile", "", 1.0),
+    Knob("npu.dsp.per_tile", "DSPs of a tile", "", 1.0, is_count=True),
     Knob("dram.bandwidth", "bandwidth of DRAM (GB/s)", "GB/s", 1e9),
 )
 

@@ -8,8 +8,8 @@ with app.setup:
     import marimo as mo
 
     from npusim.course.design import KNOBS, STACKS, Design, critical_path, energy_by_part, offered, totals
-    from npusim.course.drawings import busy_bars, gantt
-    from npusim.course.lesson import Figure, Slider
+    from npusim.course.drawings import UNIT_NAMES, critical_bars, gantt
+    from npusim.course.lesson import Figure, Slider, shown
     from npusim.engines.event import event_estimate
     from npusim.locate import DEFAULT_SOC
     from npusim.reporting.html import UNIT_COLOURS
@@ -133,14 +133,18 @@ def _(designs, estimates):
 @app.cell
 def _():
     both = Figure(240)
-    mo.vstack([mo.md("### How long each unit works"), both.place])
+    mo.vstack(
+        [
+            mo.md("### Where the latency goes: the unit that each part of the critical path waits for"),
+            both.place,
+        ]
+    )
     return (both,)
 
 
 @app.cell
 def _(both, estimates):
-    _used = {unit for each in estimates.values() for unit, use in each.units.items() if use.busy_s > 0}
-    both.show(busy_bars(estimates, sorted(_used), UNIT_COLOURS))
+    both.show(critical_bars(estimates, lambda op: op.unit, UNIT_COLOURS))
     return
 
 
