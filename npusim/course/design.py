@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from itertools import accumulate
 from typing import Any
 
@@ -17,8 +17,9 @@ from npusim.course.drawings import stacked
 from npusim.course.machine import dram_gb_s, machine
 from npusim.engines import Estimate
 from npusim.engines.analytical import mapped_estimate
-from npusim.reporting.engineering import engineering
+from npusim.reporting.engineering import engineering, last_digit
 from npusim.reporting.html import UNIT_COLOURS, amount_axis
+from npusim.studies.uncertainty import with_interval
 from npusim.workloads import KINDS, load_spec, workload_names
 
 STACKS = {
@@ -131,8 +132,23 @@ class Design:
 
     @property
     def estimate(self) -> Estimate:
-        """What it costs."""
-        return mapped_estimate(self.scenario.mapped)
+        """What it costs, with the interval of its latency."""
+        return _estimate(self)
+
+    @property
+    def latency(self) -> str:
+        """Latency with its 90 % interval, to the last digit that the interval bears."""
+        cost = self.estimate
+        interval = cost.latency_interval_s or (cost.latency_s, cost.latency_s)
+        last = last_digit(cost.latency_interval_s)
+        value, low, high = (engineering(s, "s", last) for s in (cost.latency_s, *interval))
+        return f"{value} [{low} to {high}]" if low != high else value
+
+
+@lru_cache(64)
+def _estimate(design: Design) -> Estimate:
+    mapped = design.scenario.mapped
+    return with_interval(mapped_estimate(mapped), mapped)
 
 
 def totals(a: Estimate, b: Estimate) -> str:
@@ -140,7 +156,11 @@ def totals(a: Estimate, b: Estimate) -> str:
     lines = ["| | A | B | A over B |", "| --- | ---: | ---: | ---: |"]
     for what, field, unit in _TOTALS:
         first, second = getattr(a, field), getattr(b, field)
-        amounts = f"{engineering(first, unit)} | {engineering(second, unit)}"
+        # The latency alone has an interval.
+        digits = [last_digit(each.latency_interval_s) if field == "latency_s" else None for each in (a, b)]
+        amounts = " | ".join(
+            engineering(value, unit, last) for value, last in zip((first, second), digits, strict=True)
+        )
         lines.append(f"| {what} | {amounts} | {first / second:.2f} |")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ with app.setup:
     import marimo as mo
 
     from npusim.course.design import KNOBS, STACKS, Design, critical_path, energy_by_part, offered, totals
-    from npusim.course.drawings import UNIT_NAMES, critical_bars, gantt
+    from npusim.course.drawings import critical_bars, gantt
     from npusim.course.lesson import Figure, Slider, shown
     from npusim.engines.event import event_estimate
     from npusim.locate import DEFAULT_SOC
@@ -87,7 +87,7 @@ def _(choices):
 
 
 @app.cell
-def _(choices, knobs_a, knobs_b, stacks):
+def _(both, choices, energy, knobs_a, knobs_b, roof, sram, stacks, waterfall):
     _chosen = choices.value
     designs = {
         name: Design.of(
@@ -95,7 +95,12 @@ def _(choices, knobs_a, knobs_b, stacks):
         )
         for name, knobs in (("A", knobs_a), ("B", knobs_b))
     }
-    estimates = {name: design.estimate for name, design in designs.items()}
+    _costed = shown(
+        [both, waterfall, energy, roof, sram],
+        lambda: {name: design.estimate for name, design in designs.items()},
+    )
+    mo.stop(not isinstance(_costed, dict), _costed)
+    estimates = _costed
     return designs, estimates
 
 
@@ -106,13 +111,13 @@ def _(estimates):
 
 
 @app.cell
-def _(designs, estimates):
+def _(designs):
     mo.vstack(
         [
             mo.vstack(
                 [
                     mo.md(
-                        f"**Design {name} as a command** (`latency_s` {estimates[name].latency_s!r})\n\n"
+                        f"**Design {name} as a command** (latency {design.latency})\n\n"
                         f"```console\n{design.command}\n```"
                     ),
                     mo.download(
@@ -186,7 +191,7 @@ def _(designs, energy, estimates, roof, sram, waterfall, which):
 
 @app.cell
 def _():
-    wanted = mo.ui.checkbox(label="Act the design out: time line by the event engine")
+    wanted = mo.ui.checkbox(label="Simulate the design: time line by the event engine")
     line = Figure(380)
     mo.vstack([wanted, line.place])
     return line, wanted
@@ -196,6 +201,8 @@ def _():
 def _(designs, line, wanted, which):
     if wanted.value:
         line.show(gantt(event_estimate(designs[which.value].scenario).timeline))
+    else:
+        line.clear()
     return
 
 

@@ -108,7 +108,7 @@ def _flows(side: int, k: int, n: int, kernel: int) -> Shown:
         "inputs read": "inputs",
         "weights read": "weights",
         "sums and results written": "sums_out",
-        "sums read again": "sums_back",
+        "sums read": "sums_back",
     }
     parts = {
         name: {flow: getattr(cost, field) for flow, cost in costs.items()} for name, field in bars.items()
@@ -118,7 +118,7 @@ def _flows(side: int, k: int, n: int, kernel: int) -> Shown:
         \frac{{{macs / 1e6:.4g}\,\text{{M}}}}{{{best.total / 1e6:.3g}\,\text{{MB}}}} = \mathbf{{{macs / best.total:.1f}}} \end{{aligned}}$$
 
         That is **{_named(least)}**, with the least traffic here: {engineering(best.total, "B")}.
-        {f"Most sums are read again by **{_named(back)}**: {engineering(most_back, 'B')}" if back else "Here no dataflow reads a sum again"}.
+        {f"Most sums are read by **{_named(back)}**: {engineering(most_back, 'B')}" if back else "Here no dataflow reads a sum: each is finished where it began"}.
         Fewest cycles: **{_named(quickest)}**, {engineering(costs[quickest[0]].cycles, "")}, lanes busy {percent(macs / EDGE**2 / costs[quickest[0]].cycles)};
         SRAM is taken to keep up with every array.
 
