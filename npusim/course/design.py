@@ -105,7 +105,7 @@ class Design:
         words = ["npusim", "estimate", self.workload, "--soc", self.soc, "-t", self.stack]
         for setting in self.settings:
             words += ["--set", setting]
-        return shlex.join(words)
+        return shlex.join([*words, "--interval"])
 
     @property
     def sheet(self) -> str:

@@ -140,7 +140,9 @@ def _():
     both = Figure(240)
     mo.vstack(
         [
-            mo.md("### Where the latency goes: the unit that each part of the critical path waits for"),
+            mo.md(
+                "### Where the latency goes: the launch, and the operators of each unit on the critical path"
+            ),
             both.place,
         ]
     )
