@@ -136,6 +136,17 @@ def test_twice_the_features_take_what_the_text_says() -> None:
     assert {True, False, 2} <= seen, "some condition cannot be false"
 
 
+def test_blocks_are_called_empty_where_they_are() -> None:
+    picture = lesson("sparsity").LESSON.pictures[0]
+    said = {}
+    for block in picture.sliders["block"].values:
+        share = float(re.search(r"\\mathbf\{([\d.]+)", shown(picture, {"block": block})[1])[1])
+        text = shown(picture, {"block": block})[1]
+        said[block] = "hardly ever empty" in text, "are empty" in text
+        assert said[block] == (share > 90, share <= 50)
+    assert set(said.values()) == {(True, False), (False, True), (False, False)}
+
+
 def test_the_ridge_in_features_is_where_a_byte_serves_so_many_operations() -> None:
     roofline = lesson("roofline")
     features, nodes = roofline.RIDGE_FEATURES, roofline.NODES
@@ -224,8 +235,8 @@ def test_a_token_reads_all_weights_at_the_bandwidth_of_its_device() -> None:
     token = decoding._token("fp16", 128, "gpu").latency_s
     assert 1 / token < decoding.MOST_TOKENS, "no device writes more tokens than its bandwidth allows"
     for weights, device in (("fp16", "gpu"), ("int8", "cpu"), ("int4", "npu")):
-        _, text = decoding._decoding(weights, device, 2048)
-        exact_s = decoding._token(weights, 2048, device).latency_s
+        _, text = decoding._decoding(weights, device, 1024)
+        exact_s = decoding._token(weights, 1024, device).latency_s
         assert rf"\mathbf{{{1e3 * exact_s:.1f}\," in text
         rest_ms = float(re.search(r"\+ (-?[\d.]+)\\,\\text\{ms\}", text)[1])
         assert rest_ms > 0
