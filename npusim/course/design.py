@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
+from functools import cache, cached_property, lru_cache, reduce
 from itertools import accumulate
 from typing import Any
 
@@ -17,6 +17,7 @@ from npusim.course.drawings import stacked
 from npusim.course.machine import dram_gb_s, machine
 from npusim.engines import Estimate
 from npusim.engines.analytical import mapped_estimate
+from npusim.errors import IllegalTechniqueError
 from npusim.reporting.engineering import engineering, last_digit
 from npusim.reporting.html import UNIT_COLOURS, amount_axis
 from npusim.studies.uncertainty import with_interval
@@ -151,6 +152,20 @@ def _estimate(design: Design) -> Estimate:
     return with_interval(mapped_estimate(mapped), mapped)
 
 
+@cache
+def stacks(workload: str) -> list[str]:
+    """Return the technique stacks that are offered for a workload: those that are legal."""
+    offers = STACKS.get(load_spec(workload).kind, STACKS[""])
+    return [stack for stack in offers if _is_legal(workload, stack)]
+
+
+def _is_legal(workload: str, stack: str) -> bool:
+    try:
+        return bool(Scenario(workload, machine(), techniques=stack).graph)
+    except IllegalTechniqueError:
+        return False
+
+
 def totals(a: Estimate, b: Estimate) -> str:
     """Return the totals of two designs side by side, as a table in Markdown."""
     lines = ["| | A | B | A over B |", "| --- | ---: | ---: | ---: |"]
@@ -196,10 +211,10 @@ def energy_by_part(estimate: Estimate) -> go.Figure:
     return stacked(parts, amount_axis("energy", "J"), {})
 
 
-def offered() -> tuple[list[str], dict[str, str]]:
-    """Return machines with Intel's NPU, and workloads that are quick to cost with their kind."""
+def offered() -> tuple[list[str], list[str]]:
+    """Return machines with Intel's NPU, and workloads that are quick to cost."""
     from npusim.arch import soc_names
 
     socs = [name for name in soc_names() if machine(name).has("npu") and name.startswith("core-ultra")]
     kinds = {name: load_spec(name).kind for name in workload_names()}
-    return socs, {name: kind for name, kind in kinds.items() if not KINDS[kind].is_large}
+    return socs, [name for name, kind in kinds.items() if not KINDS[kind].is_large]

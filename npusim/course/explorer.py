@@ -7,7 +7,8 @@ app = marimo.App(app_title="Explorer", css_file="lesson.css", width="medium")
 with app.setup:
     import marimo as mo
 
-    from npusim.course.design import KNOBS, STACKS, Design, critical_path, energy_by_part, offered, totals
+    from npusim.course.design import KNOBS, Design, critical_path, energy_by_part, offered, totals
+    from npusim.course.design import stacks as legal_stacks
     from npusim.course.drawings import critical_bars, gantt
     from npusim.course.lesson import Figure, Slider, shown
     from npusim.engines.event import event_estimate
@@ -15,7 +16,7 @@ with app.setup:
     from npusim.reporting.html import UNIT_COLOURS
     from npusim.reporting.machine import roofline_figure, sram_figure
 
-    SOCS, KINDS = offered()
+    SOCS, WORKLOADS = offered()
 
     def sliders(soc):
         """Return a slider for each knob, where the data sheet has it."""
@@ -43,7 +44,7 @@ def _():
 
 @app.cell
 def _():
-    _offered = (("machine", SOCS, DEFAULT_SOC), ("network", list(KINDS), "gcn-cora"))
+    _offered = (("machine", SOCS, DEFAULT_SOC), ("network", WORKLOADS, "gcn-cora"))
     choices = mo.ui.dictionary(
         {
             f"{what} {name}": mo.ui.dropdown(offer, value=value, label=what)
@@ -56,8 +57,7 @@ def _():
 
 @app.cell
 def _(choices):
-    _kinds = {name: KINDS[choices.value[f"network {name}"]] for name in ("A", "B")}
-    _offers = {name: list(STACKS.get(kind, STACKS[""])) for name, kind in _kinds.items()}
+    _offers = {name: legal_stacks(choices.value[f"network {name}"]) for name in ("A", "B")}
     stacks = mo.ui.dictionary(
         {
             name: mo.ui.dropdown(offer, value=offer[min(first, len(offer) - 1)], label="techniques")
