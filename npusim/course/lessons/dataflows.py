@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.arch.array import LOOPS, OPERANDS, Dataflow, MacArray, shipped_dataflows
-from npusim.cost.arrays.allocation import FROM_BELOW, TO_BELOW
-from npusim.cost.arrays.mapper import best_order
-from npusim.cost.arrays.nest import LoopNest, array_record
+from npusim.cost import FROM_BELOW, TO_BELOW, LoopNest, array_record, best_order
 from npusim.course.drawings import stacked
 from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
 from npusim.reporting.engineering import engineering, percent
