@@ -119,7 +119,7 @@ def walk(page: Any, lesson: Any) -> None:
                 pair = list(state[number][name]) if is_range else []
                 pair[end : end + 1] = [values[stop]]
                 state[number][name] = tuple(pair) if is_range else values[stop]
-                # Before the page does: not all that a lesson runs, such as a random search, may run twice at a time.
+                # Before the page does: a random search may not run twice at a time.
                 shown = alternative(picture.show(**state[number])[0])
                 place(page, thumbs.nth(first + end), values, stop)
                 expect(page, lambda image=image, shown=shown: image.get_attribute("aria-label") == shown)

@@ -9,6 +9,7 @@ leave the array before they are finished come back, and have {sum_bytes} B each.
 with a kernel of 1 it is the product of a matrix.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ class Moved(NamedTuple):
         return self.inputs + self.weights + self.sums_out + self.sums_back
 
 
-def _array(flow: Dataflow) -> tuple[Any, list[str]]:
+def _array(flow: Dataflow) -> tuple[Any, Sequence[str]]:
     """Return the record of an array under a dataflow, and the operands that its lanes keep."""
     kept = list(OPERANDS) if flow.stationary == "any" else [flow.stationary]
     least = {"width": "100 kB/cycle", "least_access": "1 B", "read_energy": "0 J/B", "ports": "two_of_each"}

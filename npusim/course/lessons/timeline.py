@@ -45,7 +45,7 @@ def _time_line(rows: int, columns: int, bandwidth: float) -> Shown:
     span_s, mapping = run.operators[0].span_s, run.operators[0].mapping
     dma_s, grid_s = (run.units[unit].busy_s for unit in ("npu.dma", "npu.dpu"))
     before_s, work_s, waits_s, after_s = grid_times(run.timeline)
-    held = mapping.order.removesuffix("_held").replace("_", " ") if mapping else "nothing"
+    held = mapping.order.removesuffix("_held").replace("_", " ") if mapping and mapping.order else "operands"
     text = rf"""
         $$\begin{{aligned}} \text{{time}} &= \text{{prologue}} + \text{{grid}} + \text{{stalls}} + \text{{epilogue}} \\[1ex]
         {1e6 * span_s:.1f}\,\mu\text{{s}} &= {1e6 * before_s:.1f} + {1e6 * work_s:.1f} + {1e6 * waits_s:.1f} + {1e6 * after_s:.1f} \end{{aligned}}$$
