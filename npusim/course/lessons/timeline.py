@@ -22,7 +22,7 @@ STALLED = 0.05
 
 
 def grid_times(line: Timeline) -> tuple[float, float, float, float]:
-    """Return the times (s) before the first tile's grid begins, of its work, of waits between, and after it."""
+    """Return prologue, work, stalls and epilogue of the first tile's grid (s)."""
     tasks = np.flatnonzero(np.isin(line.kind, (TaskKind.DMA_IN, TaskKind.DPU, TaskKind.DMA_OUT)))
     begin, end = line.start[tasks].min(), line.end[tasks].max()
     on_grid = tasks[line.kind[tasks] == TaskKind.DPU]
