@@ -87,7 +87,7 @@ def test_what_a_visitor_types_is_a_number_or_nothing(given: str) -> None:
 
 def test_the_start_page_links_to_every_lesson(client: Client) -> None:
     page = client.ask("/")
-    assert page.status == 200
+    assert page.status == 200 and page.text.count("<main>") == 1
     assert re.findall(r'href="/lessons/(\w+)/"', page.text) == NAMES
     for name in NAMES:
         assert client.ask(f"/lessons/{name}/").status == 200
