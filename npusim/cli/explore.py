@@ -74,13 +74,16 @@ PARETO = Command(
 
 def _query(values: dict[str, Any]) -> None:
     from npusim.explore.query import MOST_ROWS, Answer, query
-    from npusim.explore.store import read_manifest
+    from npusim.explore.store import Store, read_manifest
     from npusim.reporting.exploration import rows_page
 
     destination = Destination(values["output"], values["form"])
     rows = query(values["directory"], values["sql"], MOST_ROWS)
-    units = read_manifest(values["directory"]).units
-    destination.write(Answer(rows=rows.to_pylist()), lambda: rows_page(rows, units))
+    manifest = read_manifest(values["directory"])
+    swept = Store(values["directory"]).swept(manifest)
+    if swept < manifest.points:
+        typer.echo(f"not finished: {swept:,} of {manifest.points:,} points are swept", err=True)
+    destination.write(Answer(rows=rows.to_pylist()), lambda: rows_page(rows, manifest.units))
 
 
 QUERY = Command(
