@@ -43,7 +43,8 @@ def confined(work: str, *arguments: Any, seconds: float, most_bytes: int, what: 
         As the function raises it; where a limit is exceeded; where the child dies.
     """
     request = json.dumps([work, arguments, seconds, most_bytes]).encode()
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MALLOC_ARENA_MAX": "2"}
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = os.environ | {"PYTHONPATH": path, "MALLOC_ARENA_MAX": "2"}
     start = "from npusim.confined import serve; serve()"
     late = f"{what} takes more than {seconds:g} seconds; {remedy}"
     try:
