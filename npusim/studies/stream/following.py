@@ -59,10 +59,15 @@ class MaskKeeper:
         self._item = max((t.dtype.bytes for t in masks), default=2.0)
         nodes = nodes_of(graph)
         self._by_nodes = [(float(t.bytes), nodes, t.shape.count(nodes)) for t in masks] if nodes else []
+        self._known_s: dict[float, float] = {}
+        """Times of updates by entries: a long stream repeats them."""
 
     def update_s(self, entries: float) -> float:
         """Return the time to write so many entries (s): scattered read-modify-writes on the CPU."""
-        return self._written_s(entries, self._reach, entries * self._copies * self._item)
+        if entries not in self._known_s:
+            written = entries * self._copies * self._item
+            self._known_s[entries] = self._written_s(entries, self._reach, written)
+        return self._known_s[entries]
 
     def layout_s(self, capacity: int, size: Size) -> float:
         """Return the time to write the masks again for another number of nodes: zeros, then entries (s)."""
