@@ -86,6 +86,8 @@ class MaskKeeper:
         return float(cost_host(self._cpu, row).time_s)
 
 
+_MOST_VERSIONS = 1_000
+"""Capacities that a network is compiled for."""
 KNOTS = 17
 """Numbers of nodes at which inferences are estimated; between them latency is interpolated."""
 
@@ -283,6 +285,9 @@ class Course:
             if outgrown:
                 fitting = size.nodes + spare
                 known.append(fitting)
+                if len(known) > _MOST_VERSIONS:
+                    found = f"found {capacities[-1]}, which the graph outgrows more than {_MOST_VERSIONS:,} times"
+                    raise NpusimError(f"--capacity: {found}; allowed: a larger one, or fewer updates")
                 versions[fitting] = self.compiled.version(self.stack, size, fitting)
             run.append(fitting)
             compile_s.append(versions[fitting].compile_s if outgrown else 0.0)
