@@ -39,7 +39,7 @@ def list(catalogue: str) -> Listing:
 
     Parameters
     ----------
-    catalogue : {"socs", "workloads", "techniques", "ops", "suites", "spaces"}
+    catalogue : {"socs", "workloads", "techniques", "ops", "suites", "spaces", "plugins"}
         socs: machines; workloads: networks by name; techniques; ops: operator types; suites: published
         figures to check against; spaces: designs to sweep.
 

@@ -38,7 +38,7 @@ from npusim.cli.output import (
 )
 from npusim.cost import COMPILING_S, tell_once
 from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest, printable, shown
-from npusim.plugins import announced
+from npusim.plugins import NO_PLUGINS, PluginError, PluginWarning, announced, load
 
 _PANELS = {
     "Ask": ("ask", "estimate compare whatif advise map stream show"),
@@ -75,7 +75,7 @@ def command_app(name: str) -> typer.Typer:
     if name in _MODULE_OF:
         declared = resolve_name(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}")
     elif name in added:
-        declared = added[name].load()
+        declared = load(added[name], "command")
     else:
         raise UnknownNameError("command", name, command_names())
     if isinstance(declared, Command):
@@ -86,13 +86,27 @@ def command_app(name: str) -> typer.Typer:
 class LazyGroup(TyperGroup):
     """A group whose commands are imported on first use."""
 
+    wanted = ""
+    """The command that is run; empty while commands are listed."""
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        """Return the command that the first argument names."""
+        self.wanted = args[0]
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Return the names of all commands."""
         return command_names()
 
     def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]
         """Return a command; refuse an unknown name with the nearest that there is."""
-        command: Any = get_command(command_app(cmd_name))
+        try:
+            command: Any = get_command(command_app(cmd_name))
+        except PluginError as error:
+            if self.wanted == cmd_name:
+                raise
+            warnings.warn(str(error), PluginWarning, stacklevel=1)
+            return None  # the list of commands goes without it
         command.name = cmd_name
         panels = (panel for panel, (_, names) in _PANELS.items() if cmd_name in names.split())
         command.rich_help_panel = next(panels, "Papers")
@@ -149,10 +163,24 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _leave_plugins_out(wanted: bool) -> None:
+    if wanted:
+        os.environ[NO_PLUGINS] = "1"  # child processes leave them out, too
+
+
 def _root(
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
+    ] = False,
+    no_plugins: Annotated[
+        bool,
+        typer.Option(
+            "--no-plugins",
+            help="Leave out what other packages add (also: NPUSIM_NO_PLUGINS=1).",
+            callback=_leave_plugins_out,
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     """What would this network cost on that NPU, and what if?"""
@@ -169,7 +197,14 @@ def run(arguments: Sequence[str]) -> int:
         # What a library warns of is for who writes npusim; `python -W default -m npusim` shows it.
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
+            warnings.simplefilter("default", PluginWarning)
+            warnings.showwarning = _say_warning
         return _run_guarded(arguments)
+
+
+def _say_warning(message: Warning | str, *place: Any) -> None:
+    with suppress(OSError):
+        print("warning:", printable(str(message)), file=sys.stderr, flush=True)
 
 
 def _say_that_it_compiles() -> None:

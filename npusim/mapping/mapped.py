@@ -172,9 +172,7 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     return Mapped(graph, soc, run, decisions, lowered, arch, results, total[0], uses, memory)
 
 
-def refuse_too_large(
-    graph: Graph, soc: Soc, requests: int = 1, tables: PlanTables | None = None
-) -> None:
+def refuse_too_large(graph: Graph, soc: Soc, requests: int = 1, tables: PlanTables | None = None) -> None:
     """Refuse, before any search, a network that exceeds DRAM however it is mapped.
 
     Parameters

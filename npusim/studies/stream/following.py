@@ -286,7 +286,9 @@ class Course:
                 fitting = size.nodes + spare
                 known.append(fitting)
                 if len(known) > _MOST_VERSIONS:
-                    found = f"found {capacities[-1]}, which the graph outgrows more than {_MOST_VERSIONS:,} times"
+                    found = (
+                        f"found {capacities[-1]}, which the graph outgrows more than {_MOST_VERSIONS:,} times"
+                    )
                     raise NpusimError(f"--capacity: {found}; allowed: a larger one, or fewer updates")
                 versions[fitting] = self.compiled.version(self.stack, size, fitting)
             run.append(fitting)
