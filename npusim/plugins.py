@@ -169,8 +169,8 @@ def _named(entry: metadata.EntryPoint, noun: str) -> Iterator[None]:
     except BaseException as error:
         why = str(error) if isinstance(error, NpusimError) else f"{type(error).__name__}: {error}"
         raise PluginError(
-            f"package {_package_of(entry) or _OWN}: its {noun} `{entry.name}` ({entry.value}) cannot be used: "
-            f"{' '.join(why.split())}; mend the package or uninstall it"
+            f"package {_package_of(entry) or _OWN}: its {noun} `{entry.name}` ({entry.value}) cannot be used"
+            f": {' '.join(why.split())}; mend the package or uninstall it"
         ) from error
 
 

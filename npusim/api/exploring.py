@@ -150,6 +150,7 @@ def result_of(run: Document | Result | str | Path) -> Result:
     """Return a document, a JSON file or the directory of a sweep as a result of a report."""
     from npusim.explore.fronts import pareto
     from npusim.explore.sweep import SweepResult
+    from npusim.files import read_bounded
 
     if isinstance(run, Result):
         return run
@@ -160,7 +161,7 @@ def result_of(run: Document | Result | str | Path) -> Result:
     path = Path(run).expanduser()
     if str(run) and path.is_dir():
         return Result(pareto(path), "", f"directory {run}")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(read_bounded(path)).hexdigest()
     return Result(_read(path), "", f"{run}, SHA-256 {digest}")
 
 

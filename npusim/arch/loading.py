@@ -184,7 +184,7 @@ def soc_file(name_or_path: str | Path) -> Path:
     """Return the path of a SoC's file; parameters and errors as for `load_soc`."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith((".yaml", ".yml")) or "/" in text or "\\" in text:
-        return Path(text)
+        return Path(text).expanduser()
     names = soc_names()
     if text not in names:
         raise UnknownNameError("SoC", text, names, "or give the path of a YAML file")

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from pkgutil import resolve_name
 from typing import Annotated, Any
 
@@ -33,11 +33,12 @@ from npusim.cli.output import (
     forget_odd_width,
     forget_output,
     reopen_closed,
+    say,
     standard_output,
     tolerant,
 )
 from npusim.cost import COMPILING_S, tell_once
-from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest, printable, shown
+from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest, shown
 from npusim.plugins import NO_PLUGINS, PluginError, PluginWarning, announced, load
 
 _PANELS = {
@@ -50,6 +51,7 @@ _PANELS = {
 """Module and commands of the core, by panel; packages announce the commands of papers."""
 _MODULE_OF = {name: module for module, names in _PANELS.values() for name in names.split()}
 BAD_INPUT, INTERRUPTED, PIPE_CLOSED, BUG = 2, 130, 141, 70
+_HOME = re.compile(r"^(--[a-z-]+=|)~/")
 _LONGEST_LINE = 10_000
 """Characters of a message's line that are shown."""
 _EXTRAS = {
@@ -159,7 +161,7 @@ def program() -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"npusim {__version__}")
+        say(f"npusim {__version__}")
         raise typer.Exit
 
 
@@ -187,7 +189,11 @@ def _root(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line that follows ``npusim`` and return the exit status."""
+    """Run the command line that follows ``npusim`` and return the exit status.
+
+    A `~` that the shell left, as in quotes or after an equals sign, is the home directory.
+    """
+    arguments = [_HOME.sub(lambda found: found[1] + os.path.expanduser("~/"), word) for word in arguments]
     COMMAND_LINE.set(shlex.join(["npusim", *arguments]))
     reopen_closed()
     tolerant(sys.stdout, sys.stderr)
@@ -203,15 +209,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _say_warning(message: Warning | str, *place: Any) -> None:
-    with suppress(OSError):
-        print("warning:", printable(str(message)), file=sys.stderr, flush=True)
+    say(str(message), on_error=True, start="warning:")
 
 
 def _say_that_it_compiles() -> None:
     """Say why nothing happens for a while."""
     about = f"compiling the cost kernels, once on this machine: {COMPILING_S} of a free core ..."
-    with suppress(OSError):
-        print(about, file=sys.stderr, flush=True)
+    say(about, on_error=True)
 
 
 def _run_guarded(arguments: Sequence[str]) -> int:
@@ -284,10 +288,9 @@ def _complain_of_bug() -> int:
 
 def _complain(message: str, status: int) -> int:
     """Print a message on standard error and return the status."""
-    message = "\n".join(line[:_LONGEST_LINE] for line in printable(message).split("\n"))
+    message = "\n".join(line[:_LONGEST_LINE] for line in message.split("\n"))
     start = "\033[1;31merror:\033[0m" if _coloured() else "error:"
-    with suppress(OSError):  # where nobody listens the status still tells
-        print(start, message, file=sys.stderr, flush=True)
+    say(message, on_error=True, start=start)
     return status
 
 
