@@ -226,12 +226,12 @@ def learn(
         os.environ[DATA_VARIABLE] = str(data)
     from npusim.course.server import serve
 
-    def ready(address: str) -> None:
+    def ready(address: str, query: str) -> None:
         path = "" if name is None else "explorer/" if name == "explorer" else f"lessons/{name}/"
-        tell(f"Lessons at {address}{path}  (Ctrl-C ends)")
+        tell(f"Lessons at {address}{path}{query}  (Ctrl-C ends)")
         if not no_browser:
             import webbrowser
 
-            webbrowser.open(address + path)
+            webbrowser.open(address + path + query)
 
     serve(port, ready)

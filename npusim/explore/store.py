@@ -200,6 +200,8 @@ class Store:
 
     def refuse_full(self) -> None:
         """Refuse a directory that holds more than the beginning of a sweep that never finished a chunk."""
+        if self.chunks.is_file():
+            raise FileError(str(self.chunks), "is a file", "remove it, or name another directory")
         for entry in self.directory.iterdir():
             empty = entry == self.chunks and entry.is_dir() and not self.is_begun()
             if entry.name[:1] != "." and entry.name not in _BEGINNING and not empty:
