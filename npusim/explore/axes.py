@@ -204,6 +204,7 @@ def _range(path: str, spec: AxisSpec, soc: Soc, kind: Quantity | Count, run: Run
     if not is_drawn:
         numbers = np.unique(np.round(numbers)) if is_whole else numbers
         texts = tuple(int(n) if is_whole else format_quantity(float(n), unit) for n in numbers)
+        ends = [_set(soc, path, text) for text in (texts[0], texts[-1])]  # a step may not meet `to`
     axis = Axis(path, texts, numbers, is_whole, unit, is_drawn, spec.scale == "log")
     ends_alone = _with_columns(
         replace(axis, texts=(texts[0], texts[-1]), numbers=numbers[[0, -1]]), soc, ends, run
