@@ -254,7 +254,7 @@ def _readable_entries() -> dict[str, list[metadata.EntryPoint]]:
             for entry in announced_here:
                 entries[entry.group].append(entry)
     every = metadata.distributions
-    metadata.distributions = lambda **of: (  # type: ignore[assignment]
+    metadata.distributions = lambda **of: (
         package for package in every(**of) if getattr(package, "_path", None) not in broken
     )
     return entries

@@ -204,7 +204,7 @@ def run(arguments: Sequence[str]) -> int:
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", PluginWarning)
-            warnings.showwarning = _say_warning
+            warnings.showwarning = _say_warning  # type: ignore[assignment]
         return _run_guarded(arguments)
 
 
