@@ -85,5 +85,6 @@ def _write_rows(stream: BinaryIO, reader: Any, most_rows: int | None) -> None:
             if rows > (most_rows or rows):
                 raise NpusimError(f"the answer has more than {most_rows:,} rows; add a LIMIT")
             if size > most_bytes:
-                raise NpusimError(f"the answer takes more than {most_bytes >> 20} MiB; ask for less")
+                most = f"{most_bytes >> 20} MiB of memory"
+                raise NpusimError(f"the answer takes more than {most}; ask for less")
             writer.write_batch(batch)
