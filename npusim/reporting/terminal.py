@@ -98,7 +98,7 @@ def drawn_table(table: Table) -> RenderableType:
 def _cell(cell: Cell) -> RenderableType:
     if isinstance(cell, Amount):
         return Text("-" if cell.value is None and cell.shown is None else str(cell))
-    return Text(brief(cell)) if isinstance(cell, str) else cell
+    return Text(printable(cell)) if isinstance(cell, str) else cell
 
 
 def _remarks(remarks: Sequence[Remark]) -> RichTable:
