@@ -29,6 +29,8 @@ pytestmark = pytest.mark.usefixtures("own_main")
 NAMES = [lesson.name for lesson in lessons()]
 QUICK = "mac_grid"
 """The lesson that every run of the tests opens; the others are opened by the slow tests."""
+TOKEN = ["", ""]
+"""Address of the server, and the query that opens it."""
 _PATIENCE_MS = 120_000
 _MOST_STEPS = 24
 """Positions up to which a slider is walked to its middle, key by key."""
@@ -37,9 +39,10 @@ _MOST_STEPS = 24
 @pytest.fixture(scope="module")
 def address() -> str:
     """Return the address of a server that runs until the tests end."""
-    said: Queue[str] = Queue()
-    threading.Thread(target=serve, args=(0, said.put), daemon=True).start()
-    return said.get(timeout=300)
+    said: Queue[tuple[str, str]] = Queue()
+    threading.Thread(target=serve, args=(0, lambda *words: said.put(words)), daemon=True).start()
+    TOKEN[:] = said.get(timeout=300)
+    return TOKEN[0]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,7 @@ def opened(browser: Any, url: str, width: int = 1280) -> Any:
     page.route(lambda target: target.startswith(("http", "ws")), answer)
     page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.goto(url)
+    page.goto(url + TOKEN[1])
     page.wait_for_selector("[data-drawn]")
     return page
 

@@ -18,6 +18,7 @@ from npusim.units import Bandwidth, BytesOrZero, Duration, Quantity, Ratio
 _EXTENDS = ("extends",)
 _NOT_INHERITED = {"name", "title", "extends"}
 _MOST_SHEETS = 8  # longest chain of data sheets that start from each other
+_MOST_DEVICES = 64  # each is an NPU, a CPU or a GPU of its own
 
 
 def soc_names(*, variants: bool = True) -> list[str]:
@@ -60,6 +61,8 @@ def soc_data(path: Path) -> ParsedFile:
     sheet = _sheet_data(path, ())
     devices = sheet.data.get("devices") if isinstance(sheet.data, dict) else None
     if isinstance(devices, dict):
+        if len(devices) > _MOST_DEVICES:
+            raise _wrong(sheet, ("devices",), f"{len(devices):,} devices", f"at most {_MOST_DEVICES}")
         for name, device in [*devices.items()]:
             if isinstance(device, dict) and device.get("like") is not None:
                 _start_from_device(sheet, devices, name)
@@ -73,6 +76,11 @@ def _start_from_device(sheet: ParsedFile, devices: dict[str, Any], name: str) ->
     if wanted not in others:
         meant = nearest(str(wanted), others)
         raise _wrong(sheet, (*at, "like"), f"the device {shown(str(wanted))}", ", ".join(others), meant)
+    kinds = [devices[which].get("kind") for which in (name, wanted)]
+    if None not in kinds and kinds[0] != kinds[1]:
+        alike = [n for n in others if devices[n].get("kind") == kinds[0]]
+        found = f"{shown(str(wanted))}, a device of another kind ({shown(kinds[1])})"
+        raise _wrong(sheet, (*at, "like"), found, ", ".join(alike) or f"no device is of kind {kinds[0]}")
     own = _part(sheet, at)
     merged = merge_files(_part(sheet, ("devices", wanted)), own)
     if "tiles" in own.data and "tiles_for" not in own.data:
@@ -176,7 +184,7 @@ def soc_file(name_or_path: str | Path) -> Path:
     """Return the path of a SoC's file; parameters and errors as for `load_soc`."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith((".yaml", ".yml")) or "/" in text or "\\" in text:
-        return Path(text)
+        return Path(text).expanduser()
     names = soc_names()
     if text not in names:
         raise UnknownNameError("SoC", text, names, "or give the path of a YAML file")

@@ -170,7 +170,7 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
         "measured": False,
         "kept_in_sram": dict(mapped.decisions.residency.cached),
         "form": mapped.graph.meta.form,
-        "notes": [*_notes(mapped), *_technique_notes(mapped), *_power_notes(mapped)],
+        "notes": [*_notes(mapped), *_context_notes(mapped), *_technique_notes(mapped), *_power_notes(mapped)],
     }
 
 
@@ -196,6 +196,20 @@ def _notes(mapped: Mapped) -> Iterator[str]:
         yield (
             f"operand roles: {sum(g.swapped for g in products)} of {len(products)} products have the right "
             f"operand on the pixels and the left one as weight, {how}"
+        )
+
+
+def _context_notes(mapped: Mapped) -> Iterator[str]:
+    """Yield a note where the tiles of an inference leave room for fewer contexts than the NPU can run."""
+    run, home = mapped.run, mapped.run.home(mapped.soc)
+    if home is None or run.hint != "throughput":
+        return
+    npu, contexts = mapped.soc.array_devices[home], mapped.contexts
+    if contexts < min(int(npu.contexts), run.requests):
+        fewer = int(npu.tiles) // (contexts + 1)
+        yield (
+            f"{run.tiles} tiles an inference leave room for {contexts} of {int(npu.contexts)} contexts; "
+            f"{fewer} would leave room for {contexts + 1}, which may give more throughput"
         )
 
 

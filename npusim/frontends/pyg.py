@@ -161,7 +161,7 @@ def module_at(what: str) -> FoundModule:
         raise FileError(str(path), "does not exist or is no file", "check the path")
     try:
         space = runpy.run_path(str(path))
-    except Exception as error:  # whatever a user's file raises
+    except (Exception, SystemExit) as error:  # whatever a user's file raises
         problem = f"cannot be run: {type(error).__name__}: {_reason(error)}"
         raise FileError(str(path), problem, "mend it") from error
     if name not in space:
@@ -170,7 +170,10 @@ def module_at(what: str) -> FoundModule:
 
     value = space[name]
     if callable(value) and not isinstance(value, torch.nn.Module):
-        value = value()
+        try:
+            value = value()
+        except SystemExit as error:
+            raise FileError(str(path), f"`{name}` ends the process ({error})", "mend it") from error
     if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], torch.nn.Module)):
         raise NpusimError(
             f"{what} is a {type(value).__name__}; allowed: a pair (module, example inputs) of a "

@@ -45,9 +45,15 @@ def html_of(document: Document) -> str:
 
     page = own_page(document)
     console = Console(
-        file=io.StringIO(), record=True, width=_COLUMNS, force_terminal=True, highlight=False, emoji=False
+        markup=False,
+        file=io.StringIO(),
+        record=True,
+        width=_COLUMNS,
+        force_terminal=True,
+        highlight=False,
+        emoji=False,
     )
-    console.print(text_of(document) if page is None else with_supplements(page, document), markup=False)
+    console.print(text_of(document) if page is None else with_supplements(page, document))
     return console.export_html(inline_styles=True, code_format=f'<pre style="{_STYLE}">{{code}}</pre>')
 
 
