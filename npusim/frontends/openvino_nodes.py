@@ -1,6 +1,7 @@
 """How each operator type is written as an OpenVINO node: settings become constant operands.
 
-The inverse of reading settings (`npusim.ops.Settings`).
+The inverse of reading settings (`npusim.ops.Settings`). A writer is `Exact`, or `ForTiming` where the operator
+does not say all that its values depend on. Only exact ones take part in an export.
 """
 
 import re
@@ -214,7 +215,21 @@ def _named_alike(rule: Callable[[str], WriteRule], kinds: str) -> dict[str, Writ
     }
 
 
-WRITERS: Mapping[str, WriteRule] = {
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A writer whose node computes what the operator computes."""
+
+    write: WriteRule
+
+
+@dataclass(frozen=True, slots=True)
+class ForTiming:
+    """A writer whose node takes the operator's time and computes other values."""
+
+    write: WriteRule
+
+
+_RULES: Mapping[str, WriteRule] = {
     **_named_alike(
         _same_name,
         "Abs Add Ceiling Cos Divide Equal Erf Exp Floor FloorMod Greater GreaterEqual HSwish Less LessEqual "
@@ -261,11 +276,34 @@ WRITERS: Mapping[str, WriteRule] = {
     "VariadicSplit": lambda call: call.ops.variadic_split(
         call.inputs[0], call.axis_node(), call.integers(call.op.attrs["lengths"])
     ),
-    "Slice": _slice,  # where it starts is not known
-    "Interpolate": _interpolate,  # which pixels it reads is not known
-    "RegionYolo": _region,  # its anchors are not known
-    "DetectionOutput": _detection,  # its thresholds are not known
 }
+EXACT: Mapping[str, Exact] = {kind: Exact(rule) for kind, rule in _RULES.items()}
+"""Writers that may take part in an export, by type."""
+TIMING: Mapping[str, ForTiming] = {
+    "Slice": ForTiming(_slice),  # where it starts is not known
+    "Interpolate": ForTiming(_interpolate),  # which pixels it reads is not known
+    "RegionYolo": ForTiming(_region),  # its anchors are not known
+    "DetectionOutput": ForTiming(_detection),  # its thresholds are not known
+}
+"""Writers for measuring only, by type."""
 
-TIMING_ONLY = ("Slice", "Interpolate", "RegionYolo", "DetectionOutput")
-"""Types whose nodes take the operator's time, and compute other values."""
+
+def refusal(graph: str, op: Operator, problem: str) -> UnwritableError:
+    """Return the error that names an operator that cannot be written, and why."""
+    return UnwritableError(f"{graph}: operator {op.name!r} ({op.type}) cannot be {problem}")
+
+
+def write_node(graph: str, writer: Exact | ForTiming, call: Call, results: Sequence[Tensor]) -> Any:
+    """Return the node of an operator, under its name; an UnwritableError says why there is none."""
+    op = call.op
+    try:
+        node = writer.write(call)
+    except (KeyError, RuntimeError) as error:
+        reason = f"it has no setting {error}" if isinstance(error, KeyError) else str(error).strip()
+        raise refusal(graph, op, f"written: {reason.rpartition(chr(10))[2]}") from error
+    node.set_friendly_name(op.name)
+    for port, result in enumerate(results):
+        shape = node.output(port).get_partial_shape()
+        if shape.is_dynamic or tuple(shape.to_shape()) != result.shape:
+            raise refusal(graph, op, f"written: OpenVINO makes {shape} of it, the graph {result.shape}")
+    return node

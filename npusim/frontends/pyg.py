@@ -233,15 +233,18 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
     return model
 
 
-def first_result(module: Any, inputs: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Run a module on its example inputs and return its first result."""
+def all_results(module: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Run a module on values of its inputs, and return its results in order."""
     import torch
 
+    def flat(result: Any) -> list[npt.NDArray[Any]]:
+        if isinstance(result, torch.Tensor):
+            return [np.array(result.numpy())]
+        parts = result.values() if isinstance(result, Mapping) else result
+        return [array for part in parts for array in flat(part)]
+
     with torch.no_grad():
-        result = module(*inputs.values())
-    while not isinstance(result, torch.Tensor):
-        result = next(iter(result.values() if isinstance(result, Mapping) else result))
-    return np.asarray(result.numpy())
+        return flat(module(*(torch.tensor(value) for value in inputs.values())))
 
 
 def _reason(error: BaseException) -> str:
