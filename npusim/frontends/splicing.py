@@ -107,8 +107,7 @@ class _Splice:
             if new is None or self._as_seen(self.before, old) != self._as_seen(self.after, new):
                 return None
             for source, other in zip(old.inputs, new.inputs, strict=True):
-                fixed = source in inner or source in self.origin.divisors
-                if renamed.setdefault(source, other) != other or (fixed and source != other):
+                if renamed.setdefault(source, other) != other or (source in inner and source != other):
                     return None
         return {source: other for source, other in renamed.items() if source not in inner} if names else None
 
@@ -130,6 +129,12 @@ class _Splice:
             node, renamed = self.kept[name]
             for port in node.inputs():
                 self._connect(port, renamed)
+        for node in self.copy.get_ops():
+            if node.get_type_name() == "ShapeOf":  # of a size that depends on values
+                source = node.input_value(0)
+                old = self.origin.tensors.get((self.names[source.get_node().get_name()], source.get_index()))
+                if old in self.after.tensors:
+                    self._connect(node.input(0), {old: old})
         if whole:
             outputs = dict(zip(self.before.outputs, self.after.outputs, strict=True))
             results, sinks = self.copy.get_results(), self.copy.get_sinks()
@@ -216,13 +221,6 @@ class _Splice:
         node.set_friendly_name(tensor.name)
         return node.output(0)
 
-    def _operand(self, name: str) -> Any:
-        """Return what a written operator reads: of a constant that was divided by, the reciprocal."""
-        output = self._value(name)
-        if name not in self.origin.divisors:
-            return output
-        return self.ops.divide(self.ops.constant(1.0, output.get_element_type()), output).output(0)
-
     def _write(self, op: Operator) -> None:
         """Write an operator that a technique made or changed."""
         writer = EXACT.get(op.type)
@@ -237,6 +235,6 @@ class _Splice:
         results, sources = self.after.outputs_of(op), self.after.inputs_of(op)
         if any(tensor.dtype is DType.INT8 for tensor in (*results, *sources)):
             raise refusal(self.after.name, op, "rewritten: it has 8-bit numbers; quantise the network last")
-        call = Call(self.ops, op, [self._operand(name) for name in op.inputs], sources[0], results[0])
+        call = Call(self.ops, op, [self._value(name) for name in op.inputs], sources[0], results[0])
         node = write_node(self.after.name, writer, call, results)
         self.built |= {result.name: node.output(port) for port, result in enumerate(results)}

@@ -149,8 +149,6 @@ class Origin:
     """Operators that each node became, by its unique name."""
     absorbed: set[str] = field(default_factory=set)
     """Transposes that matrix products took in."""
-    divisors: set[str] = field(default_factory=set)
-    """Constants that are divided by: in the graph they stand for their reciprocal."""
 
 
 def translate(
@@ -208,7 +206,7 @@ def translate(
         editor.change_operator(op.name, region=module_path(op.name))
     if origin is not None:
         origin.model, origin.operators, origin.tensors = model, operators, translation.names
-        origin.absorbed, origin.divisors = translation.absorbed, translation.divisors
+        origin.absorbed = translation.absorbed
     return editor.finish()
 
 
@@ -226,8 +224,6 @@ class Translation:
         self.known: set[str] = set()
         """Results that follow from constants alone, and are spread out at run time all the same."""
         self.notes: list[str] = []
-        self.divisors: set[str] = set()
-        """Constants that are divided by: the product in the division's place takes their reciprocal."""
         self.states: dict[str, str] = {}
         """Tensor of each state, by the file's name of the variable."""
         self.absorbed: set[str] = set()
@@ -453,7 +449,6 @@ class Translation:
         if other.kind is not TensorKind.CONSTANT or not other.dtype.is_float:
             return kind, inputs
         if kind == "Divide":
-            self.divisors.add(inputs[1])
             return "Multiply", inputs
         exponent = node.input_value(1).get_node()
         values = exponent.get_data() if exponent.get_type_name() == "Constant" else np.empty(0)

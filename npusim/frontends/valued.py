@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from npusim.errors import FileError, NpusimError, ShapeError, UnknownNameError
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
+from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.frontends.openvino_write import run_model, run_saved
 from npusim.frontends.pyg import MODULE, all_results, convert, module_at
 from npusim.frontends.splicing import spliced
@@ -58,8 +59,16 @@ class ValuedNetwork:
 
     def fed(self, graph: Graph, model: Any, inputs: Inputs | None = None) -> dict[str, Array]:
         """Return a value of each input of a rewritten graph's model."""
-        values = self.inputs if inputs is None else inputs
-        return {input_name(port): self._value(graph, input_name(port), values) for port in model.inputs}
+        values, fed = self.inputs if inputs is None else inputs, {}
+        for port in model.inputs:
+            name, sizes = input_name(port), port.get_partial_shape()
+            fed[name] = self._value(graph, name, values)
+            if sizes.is_static and tuple(sizes.to_shape()) != fed[name].shape:
+                raise UnwritableError(
+                    f"{graph.name} with {graph.techniques}: input {name!r} has the shape {sizes} and is given "
+                    f"{list(fed[name].shape)}: its size depends on values"
+                )
+        return fed
 
     def other_inputs(self, graph: Graph, count: int, seed: int = 0) -> list[Inputs]:
         """Return other inputs of the same shapes: features of other nodes, edges between other nodes.
