@@ -1,7 +1,7 @@
 """How each operator type is written as an OpenVINO node: settings become constant operands.
 
-The inverse of reading settings (`npusim.ops.Settings`). A writer is `Exact`, or `ForTiming` where the operator
-does not say all that its values depend on. Only exact ones take part in an export.
+The inverse of reading settings (`npusim.ops.Settings`). A writer is `Exact`, or `ForTiming` where the
+operator does not say all that its values depend on. Only exact ones take part in an export.
 """
 
 import re

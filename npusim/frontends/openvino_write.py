@@ -1,8 +1,9 @@
 """OpenVINO models of operator graphs: writing them to be measured, saving and running, and example values.
 
 Values of weights are made up: the time of a network hardly depends on them. An export keeps a network's own
-numbers instead (`npusim.frontends.splicing`). Floating-point values are neither tiny (a CPU computes denormal numbers slowly) nor large. The share of zeros
-follows from the tensor's density. Indices are in range and spread evenly.
+numbers instead (`npusim.frontends.splicing`). Floating-point values are neither tiny (a CPU computes denormal
+numbers slowly) nor large. The share of zeros follows from the tensor's density. Indices are in range and
+spread evenly.
 
 Eight-bit numbers are signed and symmetric: 256 levels between -1 and 1.
 """
@@ -27,7 +28,6 @@ from npusim.frontends.openvino_nodes import (
     TIMING,
     Call,
     UnwritableError,
-    refusal,
     write_node,
 )
 from npusim.graph import Graph
@@ -218,12 +218,16 @@ def run_model(model: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.ND
 
     Everything is computed in fp32, with the roundings where the model has them.
     """
-    return _results(openvino().Core().compile_model(model, "CPU", _AS_IT_STANDS), inputs)
+    return results_of(openvino().Core().compile_model(model, "CPU", _AS_IT_STANDS), inputs)
 
 
-def _results(compiled: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+def results_of(compiled: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Return the results of a compiled model, for a value of each input by name."""
     operands = [
-        np.ascontiguousarray(inputs[input_name(port)], dtype=port.get_element_type().to_dtype())
+        np.ascontiguousarray(
+            next(inputs[name] for name in (input_name(port), *port.get_names()) if name in inputs),
+            dtype=port.get_element_type().to_dtype(),
+        )
         for port in compiled.inputs
     ]
     results = compiled(operands)
@@ -251,7 +255,7 @@ def run_saved(
         file = Path(folder) / "model.xml"
         save_model(model, file, half=half)
         compiled = openvino().Core().compile_model(file, "CPU")
-        return [_results(compiled, each) for each in inputs]
+        return [results_of(compiled, each) for each in inputs]
 
 
 def save_model(model: Any, file: Path, *, half: bool) -> None:

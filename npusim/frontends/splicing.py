@@ -58,8 +58,8 @@ def _refuse_too_large(graph: Graph) -> None:
         largest = max(constants, key=lambda t: t.elements)
         raise UnwritableError(
             f"{graph.name} with {graph.techniques}: its constants, such as {largest.name!r} of "
-            f"{list(largest.shape)}, need about {needed / 1e9:.3g} GB to be computed, and {free / 1e9:.3g} GB "
-            "are free; sample neighbours or cut the graph into parts"
+            f"{list(largest.shape)}, need about {needed / 1e9:.3g} GB to be computed, and "
+            f"{free / 1e9:.3g} GB are free; sample neighbours or cut the graph into parts"
         )
 
 
@@ -211,8 +211,8 @@ class _Splice:
             raise refusal(
                 self.after.name,
                 reader,
-                f"rewritten: it is part of one that was split for timing, and {name!r} has no value of its own; "
-                "write the network with single operators there",
+                f"rewritten: it is part of one that was split for timing, and {name!r} has no value of its "
+                "own; write the network with single operators there",
             )
         return self._constant(tensor, value)
 
@@ -229,8 +229,8 @@ class _Splice:
             raise refusal(
                 self.after.name,
                 op,
-                f"rewritten by {self.after.techniques}: npusim has no writer that reproduces its values; compute it "
-                "outside of the network",
+                f"rewritten by {self.after.techniques}: npusim has no writer that reproduces its values; "
+                "compute it outside of the network",
             )
         results, sources = self.after.outputs_of(op), self.after.inputs_of(op)
         if any(tensor.dtype is DType.INT8 for tensor in (*results, *sources)):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,8 @@ class ValuedNetwork:
     origin: Origin
     inputs: Inputs
     answers: Callable[[Inputs], list[Array]]
-    _prepared_values: dict[tuple[int, int], tuple[Graph, Inputs, Array]] = field(
-        default_factory=dict, repr=False
-    )
-    """Values of what techniques prepare, by the identity of the graph that makes them and of the inputs."""
+    _prepared_values: dict[int, tuple[Graph, Array]] = field(default_factory=dict, repr=False)
+    """Values of what techniques prepare of the example, by the identity of the graph that makes them."""
 
     def rewritten(self, graph: Graph) -> Any:
         """Return a rewritten graph as an `openvino.Model` with the network's own numbers.
@@ -50,11 +49,11 @@ class ValuedNetwork:
         return spliced(self.origin, self.graph, graph, lambda name: self._value(graph, name, self.inputs))
 
     def outputs(self, graph: Graph, model: Any, inputs: Inputs | None = None) -> list[Array]:
-        """Run a rewritten graph's model in fp32 on OpenVINO's CPU device, by default on the example inputs."""
+        """Run a rewritten graph's model in fp32 on OpenVINO's CPU device; default: on the example inputs."""
         return run_model(model, self.fed(graph, model, inputs))
 
     def outputs_of_file(self, graph: Graph, model: Any, inputs: Sequence[Inputs]) -> list[list[Array]]:
-        """Run the file of a rewritten graph, weights in fp16, under OpenVINO's default settings on the CPU."""
+        """Run a rewritten graph's file, weights in fp16, under OpenVINO's default settings on the CPU."""
         return run_saved(model, [self.fed(graph, model, each) for each in inputs], half=True)
 
     def fed(self, graph: Graph, model: Any, inputs: Inputs | None = None) -> dict[str, Array]:
@@ -65,8 +64,8 @@ class ValuedNetwork:
             fed[name] = self._value(graph, name, values)
             if sizes.is_static and tuple(sizes.to_shape()) != fed[name].shape:
                 raise UnwritableError(
-                    f"{graph.name} with {graph.techniques}: input {name!r} has the shape {sizes} and is given "
-                    f"{list(fed[name].shape)}: its size depends on values"
+                    f"{graph.name} with {graph.techniques}: input {name!r} has the shape {sizes} and is "
+                    f"given {list(fed[name].shape)}: its size depends on values"
                 )
         return fed
 
@@ -95,18 +94,15 @@ class ValuedNetwork:
         """Return the value of an input of a rewritten graph, or of a constant that is prepared."""
         if name in graph.prepared:
             part = graph.prepared[name]
-            key = id(part), id(inputs)
-            if key not in self._prepared_values:
-                # Names are looked up in the part: its input may have the same name as its result.
-                model = spliced(
-                    self.origin,
-                    self.graph,
-                    part,
-                    lambda leaf: self._value(part, leaf, inputs),
-                    whole=False,
-                )
-                self._prepared_values[key] = part, inputs, self.outputs(part, model, inputs)[0]
-            return self._prepared_values[key][2]
+            if inputs is self.inputs and id(part) in self._prepared_values:
+                return self._prepared_values[id(part)][1]
+            # Names are looked up in the part: its input may have the same name as its result.
+            prepared = partial(self._value, part, inputs=inputs)
+            model = spliced(self.origin, self.graph, part, prepared, whole=False)
+            value = self.outputs(part, model, inputs)[0]
+            if inputs is self.inputs:
+                self._prepared_values[id(part)] = part, value
+            return value
         if name in inputs:
             return np.asarray(inputs[name])
         raise NpusimError(
@@ -146,7 +142,8 @@ def load_valued(
         missing = [name for port in original.inputs if (name := input_name(port)) not in values]
         if missing:
             raise NpusimError(
-                f"{graph.name}: no value for its input {missing[0]!r}; allowed: an .npz file with an array for it"
+                f"{graph.name}: no value for its input {missing[0]!r}; allowed: an .npz file with an array "
+                "for it"
             )
         return run_model(original, {input_name(port): values[input_name(port)] for port in original.inputs})
 
@@ -185,8 +182,8 @@ def read_samples(graph: Graph, path: str | Path) -> list[dict[str, Array]]:
             counts = {samples, len(array)} - {1} if array.shape[1:] == shape and len(array) else {0, 1}
             if len(counts) > 1:
                 raise ShapeError(
-                    f"{path}: {name} has the shape {list(array.shape)}; allowed: {list(shape)}, or as many of "
-                    "them along a first axis as the other inputs have"
+                    f"{path}: {name} has the shape {list(array.shape)}; allowed: {list(shape)}, or as many "
+                    "of them along a first axis as the other inputs have"
                 )
             samples = max(samples, len(array))
     return [
