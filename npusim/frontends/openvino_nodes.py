@@ -4,6 +4,7 @@ The inverse of reading settings (`npusim.ops.Settings`). A writer is `Exact`, or
 operator does not say all that its values depend on. Only exact ones take part in an export.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,7 +146,21 @@ def _transpose(call: Call) -> Any:
     return call.ops.transpose(call.inputs[0], call.integers(order))
 
 
+def _reshape(call: Call) -> Any:
+    """Fix all sizes; of an operand whose size depends on values, one size follows from it."""
+    sizes, operand = list(call.result.shape), call.inputs[0].get_partial_shape()
+    if operand.is_dynamic:
+        fixed = math.prod(d.get_length() for d in operand if d.is_static)
+        rests = [i for i, size in enumerate(sizes) if math.prod(sizes) == fixed * size]
+        if sum(d.is_dynamic for d in operand) != 1 or not rests:
+            raise UnwritableError(f"operator {call.op.name!r} (Reshape): its sizes depend on values")
+        sizes[rests[0]] = -1
+    return call.ops.reshape(call.inputs[0], call.integers(sizes), special_zero=False)
+
+
 def _broadcast(call: Call) -> Any:
+    if call.inputs[0].get_partial_shape().is_dynamic:
+        raise UnwritableError(f"operator {call.op.name!r} (Broadcast): its sizes depend on values")
     if call.setting("mode", "numpy") == "explicit":
         raise UnwritableError(f"operator {call.op.name!r} (Broadcast): the axes that it fills are not known")
     return call.ops.broadcast(call.inputs[0], call.integers(call.result.shape))
@@ -251,9 +266,7 @@ _RULES: Mapping[str, WriteRule] = {
     "ScatterNDUpdate": lambda call: call.ops.scatter_nd_update(
         *call.inputs[:3], reduction=call.setting("reduction", "none")
     ),
-    "Reshape": lambda call: call.ops.reshape(
-        call.inputs[0], call.integers(call.result.shape), special_zero=False
-    ),
+    "Reshape": _reshape,
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
     "Transpose": _transpose,
@@ -304,6 +317,9 @@ def write_node(graph: str, writer: Exact | ForTiming, call: Call, results: Seque
     node.set_friendly_name(op.name)
     for port, result in enumerate(results):
         shape = node.output(port).get_partial_shape()
-        if shape.is_dynamic or tuple(shape.to_shape()) != result.shape:
+        if len(shape) != len(result.shape) or any(
+            d.get_max_length() not in ((size,) if d.is_static else (size, -1))
+            for d, size in zip(shape, result.shape, strict=True)
+        ):
             raise refusal(graph, op, f"written: OpenVINO makes {shape} of it, the graph {result.shape}")
     return node

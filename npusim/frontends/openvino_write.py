@@ -248,14 +248,29 @@ def refuse_target(file: Path) -> None:
 
 
 def run_saved(
-    model: Any, inputs: Sequence[Mapping[str, npt.NDArray[Any]]], *, half: bool
-) -> list[list[npt.NDArray[Any]]]:
-    """Save a model, and run the file on each of some inputs under OpenVINO's default settings."""
+    model: Any, inputs: Sequence[Mapping[str, npt.NDArray[Any]]]
+) -> tuple[str, list[list[npt.NDArray[Any]]], list[list[npt.NDArray[Any]]]]:
+    """Save a model with weights in fp16, and run the file on each of some inputs on OpenVINO's CPU device.
+
+    Returns
+    -------
+    tuple
+        The format that the device computes in by default, the results of each input under default settings,
+        and those in fp32.
+    """
     with tempfile.TemporaryDirectory(prefix="npusim-") as folder:
         file = Path(folder) / "model.xml"
-        save_model(model, file, half=half)
-        compiled = openvino().Core().compile_model(file, "CPU")
-        return [results_of(compiled, each) for each in inputs]
+        save_model(model, file, half=True)
+        core = openvino().Core()
+        format_ = core.get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name()
+        by_default, in_fp32 = (
+            [results_of(compiled, each) for each in inputs]
+            for compiled in (
+                core.compile_model(file, "CPU", settings)
+                for settings in ({}, {"INFERENCE_PRECISION_HINT": "f32"})
+            )
+        )
+        return format_, by_default, in_fp32
 
 
 def save_model(model: Any, file: Path, *, half: bool) -> None:

@@ -52,9 +52,11 @@ class ValuedNetwork:
         """Run a rewritten graph's model in fp32 on OpenVINO's CPU device; default: on the example inputs."""
         return run_model(model, self.fed(graph, model, inputs))
 
-    def outputs_of_file(self, graph: Graph, model: Any, inputs: Sequence[Inputs]) -> list[list[Array]]:
-        """Run a rewritten graph's file, weights in fp16, under OpenVINO's default settings on the CPU."""
-        return run_saved(model, [self.fed(graph, model, each) for each in inputs], half=True)
+    def outputs_of_file(
+        self, graph: Graph, model: Any, inputs: Sequence[Inputs]
+    ) -> tuple[str, list[list[Array]], list[list[Array]]]:
+        """Run a rewritten graph's file on inputs; see `run_saved`."""
+        return run_saved(model, [self.fed(graph, model, each) for each in inputs])
 
     def fed(self, graph: Graph, model: Any, inputs: Inputs | None = None) -> dict[str, Array]:
         """Return a value of each input of a rewritten graph's model."""

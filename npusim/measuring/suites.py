@@ -267,9 +267,7 @@ def items_of(
     ref: ModelRef
     files: Sources
     if not isinstance(network, str | Path):
-        ref = Given(
-            name=found.name if is_named else name_of(network), techniques=str(parse(str(scenario.techniques)))
-        )
+        ref = Given(name=name, techniques=str(parse(str(scenario.techniques))))
         files = {ref.name: scenario}
     elif Path(network).expanduser().is_dir():
         folder = Path(network).expanduser()

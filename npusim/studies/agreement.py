@@ -26,7 +26,7 @@ KEEP_ANSWERS = 0.95
 """Least share of answers that the stack to try keeps by default."""
 CLOSE = 0.01
 """Share of the largest output within which two answers of a single number are the same, and within which an
-exact stack must be everywhere."""
+exact stack must be everywhere when its file is computed in fp32."""
 FAR = 0.1
 """Share of the largest output within which 99 % of the outputs of any other stack must be."""
 _OTHERS = 2  # inputs beside the example
@@ -51,18 +51,18 @@ class AnswersOn(Part):
 class Agreement(Part):
     """Agreement of the rewritten model's file with the original.
 
-    The file has weights in fp16 and runs on OpenVINO's CPU device under its default settings; the original
-    runs in fp32, a module in PyTorch.
+    The file has weights in fp16 and runs on OpenVINO's CPU device, under its default settings unless said; the
+    original runs in fp32, a module in PyTorch.
     """
 
     stack: str
     """Technique stack of the rewritten model."""
-    largest_difference: float
-    """Largest difference of the first result on the example inputs."""
-    largest_output: float
-    """Largest magnitude of the original's first result on the example inputs."""
+    precision: str
+    """Format that OpenVINO computes in by default on this processor."""
     error: float
     """Largest error on any of the inputs, as a share of the largest output."""
+    error_fp32: float
+    """The same where the file is computed in fp32: what its weights in fp16, and approximations, cost."""
     same_answers: float
     """Least share of the same answers on any of the inputs."""
     same_answers_fp16: float | None
@@ -186,28 +186,35 @@ class NumericalRewriting:
         originals = [network.answers(each) for each in inputs]
         try:
             model = self.model(stack)
-            answers = network.outputs_of_file(graph, model, inputs)
+            format_, answers, in_fp32 = network.outputs_of_file(graph, model, inputs)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             raise UnwritableError(f"{graph.name} with {stack} cannot be run by OpenVINO: {reason}") from error
-        on = [
-            _answers_on("other" if i else "example", ours, theirs)
-            for i, (ours, theirs) in enumerate(zip(answers, originals, strict=True))
-        ]
-        if not all(np.isfinite(one.error) for one in on):
+        errors = [_errors(*pair) for pair in zip(answers, originals, strict=True)]
+        errors_fp32 = [_errors(*pair) for pair in zip(in_fp32, originals, strict=True)]
+        if not all(np.isfinite(each).all() for each in (*errors, *errors_fp32)):
             raise UnwritableError(
                 f"{graph.name} with {stack}: OpenVINO's CPU device returns results of other sizes, or "
                 "numbers that are not finite"
             )
+        on = [
+            AnswersOn(
+                inputs="other" if i else "example",
+                error=float(each.max()),
+                error_p99=float(np.quantile(each, 0.99)),
+                error_median=float(np.median(each)),
+                same_answers=_same(answers[i][0], originals[i][0]),
+            )
+            for i, each in enumerate(errors)
+        ]
+        same, error_fp32 = min(one.same_answers for one in on), float(max(each.max() for each in errors_fp32))
         is_exact = all(entry.technique.exact for entry in parse(stack))
-        same, error = min(one.same_answers for one in on), max(one.error for one in on)
-        is_close = error <= CLOSE if is_exact else max(one.error_p99 for one in on) <= FAR
-        largest = float(np.abs(originals[0][0][np.isfinite(originals[0][0])]).max(initial=0.0))
+        is_close = error_fp32 <= CLOSE if is_exact else max(one.error_p99 for one in on) <= FAR
         return Agreement(
             stack=stack,
-            largest_difference=float(_errors(answers[0][0], originals[0][0]).max(initial=0.0) * largest),
-            largest_output=largest,
-            error=error,
+            precision=format_,
+            error=max(one.error for one in on),
+            error_fp32=error_fp32,
             same_answers=same,
             same_answers_fp16=None if floating == stack else self._judged(floating).same_answers,
             rounded_products=None if floating == stack else quantising.rounded_products(model),
@@ -244,25 +251,16 @@ def _floating(stack: str) -> Stack:
     return Stack(tuple(entry for entry in parse(stack) if entry.technique.precision is None))
 
 
-def _errors(answers: Array, original: Array) -> Array:
-    """Return the errors of a result as shares of its largest output; infinite where only one is finite."""
-    ours, theirs = np.asarray(answers, np.float64), np.asarray(original, np.float64)
-    known = np.isfinite(theirs)
-    if ours.shape != theirs.shape or (known != np.isfinite(ours)).any():
+def _errors(answers: Sequence[Array], original: Sequence[Array]) -> Array:
+    """Return the errors of all results as shares of each one's largest output; infinite where one is not."""
+    if [each.shape for each in answers] != [each.shape for each in original]:
         return np.full(1, np.inf)
-    return np.abs(ours[known] - theirs[known]) / (np.abs(theirs[known]).max(initial=0.0) or 1.0)
-
-
-def _answers_on(inputs: str, answers: Sequence[Array], original: Sequence[Array]) -> AnswersOn:
-    """Return the agreement of all results of a network."""
-    every = np.concatenate([_errors(*pair) for pair in zip(answers, original, strict=True)])
-    return AnswersOn(
-        inputs=inputs,
-        error=float(every.max()),
-        error_p99=float(np.quantile(every, 0.99)),
-        error_median=float(np.median(every)),
-        same_answers=_same(answers[0], original[0]),
-    )
+    errors = [np.zeros(1)]
+    for ours, theirs in zip(answers, original, strict=True):
+        known = np.isfinite(theirs) | np.isfinite(ours)
+        wanted = np.asarray(theirs[known], np.float64)
+        errors.append(np.abs(ours[known] - wanted) / (np.abs(wanted).max(initial=0.0) or 1.0))
+    return np.concatenate(errors)
 
 
 def _same(answers: Array, original: Array) -> float:
