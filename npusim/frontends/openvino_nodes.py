@@ -321,5 +321,6 @@ def write_node(graph: str, writer: Exact | ForTiming, call: Call, results: Seque
             d.get_max_length() not in ((size,) if d.is_static else (size, -1))
             for d, size in zip(shape, result.shape, strict=True)
         ):
-            raise refusal(graph, op, f"written: OpenVINO makes {shape} of it, the graph {result.shape}")
+            sizes = tuple(d.get_max_length() for d in shape)
+            raise refusal(graph, op, f"written: OpenVINO makes {sizes} of it, the graph {result.shape}")
     return node

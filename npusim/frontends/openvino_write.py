@@ -328,9 +328,14 @@ def model_of_graph(graph: Graph, seed: int = 0) -> Any:
     return _Writing(graph, seed).model()
 
 
-def refuse_annotations(graph: Graph) -> None:
-    """Refuse a graph with a technique that no model file can hold; see `model_of_graph`."""
-    annotations = {annotation for tensor in graph.tensors.values() for annotation in tensor.annotations}
+def refuse_annotations(graph: Graph, before: Graph | None = None) -> None:
+    """Refuse a graph with a technique that no model file can hold, but for requests of the graph before."""
+    known = {} if before is None else {t.name: set(t.annotations) for t in before.tensors.values()}
+    annotations = {
+        annotation
+        for tensor in graph.tensors.values()
+        for annotation in set(tensor.annotations) - known.get(tensor.name, set())
+    }
     if annotations:  # a device would run the graph without it, and the time would count for the whole stack
         what = " or ".join(annotation for annotation in Annotation if annotation in annotations)
         raise UnmeasurableError(

@@ -77,11 +77,17 @@ def quantised(model: Any, samples: Sequence[Sample], names: Sequence[str] = (), 
         )
 
 
-def without_overflow() -> dict[str, Any]:
-    """Return the options of `quantised` that keep weights in 7 bits where this processor would saturate."""
+def whole_ranges() -> Any:
+    """Return NNCF's parameters for ranges that hold every number, and 7-bit weights where 8 would saturate.
+
+    By default NNCF takes the mean of the samples' ranges, which cuts the largest sums over neighbours off.
+    """
     nncf = load_nncf()
-    fix = nncf.OverflowFix.DISABLE if has_vnni() else nncf.OverflowFix.ENABLE
-    return {"advanced_parameters": nncf.AdvancedQuantizationParameters(overflow_fix=fix)}
+    estimator = nncf.quantization.range_estimator.RangeEstimatorParametersSet.MINMAX
+    return nncf.AdvancedQuantizationParameters(
+        overflow_fix=nncf.OverflowFix.DISABLE if has_vnni() else nncf.OverflowFix.ENABLE,
+        activations_range_estimator_params=estimator,
+    )
 
 
 def quantised_where_accurate(
@@ -97,7 +103,6 @@ def quantised_where_accurate(
         Largest loss of the score that rounding may cost.
     """
     nncf = load_nncf()
-    options = without_overflow()
     with redirect_stdout(StringIO()):
         return nncf.quantize_with_accuracy_control(
             model,
@@ -108,7 +113,7 @@ def quantised_where_accurate(
             subset_size=len(samples),
             preset=nncf.QuantizationPreset.PERFORMANCE,
             ignored_scope=nncf.IgnoredScope(types=list(FLOATING), validate=False),
-            advanced_quantization_parameters=options["advanced_parameters"],
+            advanced_quantization_parameters=whole_ranges(),
         )
 
 

@@ -45,7 +45,7 @@ def spliced(
         Where an operator that a technique made cannot be written so that it computes its values, no model
         file can hold the stack, or its constants do not fit into this machine's memory.
     """
-    refuse_annotations(after)
+    refuse_annotations(after, before)
     _refuse_too_large(after)
     return _Splice(origin, before, after, prepared).model(whole)
 
@@ -198,7 +198,8 @@ class _Splice:
         name, known = tensor.name, self.before.tensors.get(tensor.name)
         if tensor.kind is TensorKind.CONSTANT and name in self.after.prepared:
             return self._constant(tensor, self.prepared(name))
-        if known is not None and known.kind is tensor.kind and name in self.outputs:
+        is_same = known is not None and (known.kind, known.shape) == (tensor.kind, tensor.shape)
+        if is_same and name in self.outputs and name not in self.after.prepared:
             return self.outputs[name]
         if tensor.kind is TensorKind.INPUT:
             node = self.ops.parameter(list(tensor.shape), element_type(self.after, tensor))
@@ -235,6 +236,16 @@ class _Splice:
         results, sources = self.after.outputs_of(op), self.after.inputs_of(op)
         if any(tensor.dtype is DType.INT8 for tensor in (*results, *sources)):
             raise refusal(self.after.name, op, "rewritten: it has 8-bit numbers; quantise the network last")
-        call = Call(self.ops, op, [self._value(name) for name in op.inputs], sources[0], results[0])
+        operands = [self._value(name) for name in op.inputs]
+        bounds = {d.get_max_length() for o in operands for d in o.get_partial_shape() if d.is_dynamic}
+        for operand, source in zip(operands, sources, strict=True):
+            if operand.get_partial_shape().is_static and bounds & {*source.shape} - {1}:
+                raise refusal(
+                    self.after.name,
+                    op,
+                    f"rewritten by {self.after.techniques}: how much it reads depends on values; give layers "
+                    "add_self_loops=False and hand the self-loops in, or keep sizes fixed",
+                )
+        call = Call(self.ops, op, operands, sources[0], results[0])
         node = write_node(self.after.name, writer, call, results)
         self.built |= {result.name: node.output(port) for port, result in enumerate(results)}

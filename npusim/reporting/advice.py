@@ -95,7 +95,7 @@ def _agreement(one: Agreement) -> str:
     )
     rounded = "" if one.rounded_products is None else f"; {one.rounded_products} products in 8 bits"
     return (
-        f"{one.stack}: {percent(one.same_answers)} of the rows answer the same{half}{rounded}; errors as a share "
-        f"of the largest output, computed in {one.precision} as by default: {errors}; in fp32: "
+        f"{one.stack}: {percent(one.same_answers)} of the rows answer the same{half}{rounded}; errors as a "
+        f"share of the largest output, computed in {one.precision} as by default: {errors}; in fp32: "
         f"{one.error_fp32:.2g}"
     )

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from npusim.documents import Part
+from npusim.documents import DISPLAYS, Part
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import InfeasibleError
 from npusim.frontends.openvino_nodes import UnwritableError
@@ -101,6 +101,11 @@ class Advice(RunConditions, OnMachine):
     notes: Notes
     conclusion: str
     """One sentence: what to do."""
+
+    def __str__(self) -> str:
+        """Return what `npusim advise` prints."""
+        display = next(iter(DISPLAYS.values()), None)
+        return repr(self) if display is None else display.page_of(self)
 
 
 def advise(

@@ -51,8 +51,8 @@ class AnswersOn(Part):
 class Agreement(Part):
     """Agreement of the rewritten model's file with the original.
 
-    The file has weights in fp16 and runs on OpenVINO's CPU device, under its default settings unless said; the
-    original runs in fp32, a module in PyTorch.
+    The file has weights in fp16 and runs on OpenVINO's CPU device, under its default settings unless said;
+    the original runs in fp32, a module in PyTorch.
     """
 
     stack: str
@@ -137,7 +137,9 @@ class NumericalRewriting:
                 self._models[stack] = self.network.rewritten(graph)
             else:
                 model, samples = self.model(floating).clone(), self._samples(graph)
-                self._models[stack] = quantising.quantised(model, samples, **quantising.without_overflow())
+                self._models[stack] = quantising.quantised(
+                    model, samples, advanced_parameters=quantising.whole_ranges()
+                )
         return self._models[stack]
 
     def _graph(self, stack: str) -> Graph:
@@ -255,12 +257,13 @@ def _errors(answers: Sequence[Array], original: Sequence[Array]) -> Array:
     """Return the errors of all results as shares of each one's largest output; infinite where one is not."""
     if [each.shape for each in answers] != [each.shape for each in original]:
         return np.full(1, np.inf)
-    errors = [np.zeros(1)]
+    errors = [np.zeros(0)]
     for ours, theirs in zip(answers, original, strict=True):
         known = np.isfinite(theirs) | np.isfinite(ours)
         wanted = np.asarray(theirs[known], np.float64)
         errors.append(np.abs(ours[known] - wanted) / (np.abs(wanted).max(initial=0.0) or 1.0))
-    return np.concatenate(errors)
+    every = np.concatenate(errors)
+    return every if every.size else np.zeros(1)
 
 
 def _same(answers: Array, original: Array) -> float:
