@@ -12,6 +12,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,10 @@ def _convolutions() -> Mapping[str, tuple[Callable[[], nn.Module], str]]:
     own["MeshCNNConv"] = lambda: conv.MeshCNNConv(*width), "x mesh"
     own["EGConv"] = lambda: conv.EGConv(*width), ""
     for name in ("RGCNConv", "FastRGCNConv", "RGATConv"):
-        own[name] = (lambda kind=getattr(conv, name): kind(*width, 4)), "x edge_index edge_type"
+        own[name] = partial(getattr(conv, name), *width, 4), "x edge_index edge_type"
     for name in ("HGTConv", "HANConv"):
         metadata = (["n"], [("n", "to", "n")])
-        own[name] = (lambda kind=getattr(conv, name): kind(*width, metadata)), "x_dict edge_index_dict"
+        own[name] = partial(getattr(conv, name), *width, metadata), "x_dict edge_index_dict"
     own["HeteroConv"] = (
         lambda: conv.HeteroConv({("n", "to", "n"): conv.SAGEConv(*width)}),
         "x_dict edge_index_dict",
@@ -127,7 +128,7 @@ def convolutions() -> Iterator[tuple[str, Callable[[], Case]]]:
     for name in conv.__all__:
         if name in _NOT_LAYERS:
             continue
-        make, names = special.get(name, (lambda kind=getattr(conv, name): kind(_IN, _OUT), ""))
+        make, names = special.get(name, (partial(getattr(conv, name), _IN, _OUT), ""))
 
         def case(make: Callable[[], nn.Module] = make, names: str = names) -> Case:
             torch.manual_seed(0)
