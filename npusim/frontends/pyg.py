@@ -218,6 +218,13 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
         import torch
     except ImportError:
         raise FileError("torch", "is not installed", 'install it: pip install "npusim[gnn]"') from None
+    for name, value in inputs.items():
+        if not isinstance(value, torch.Tensor):
+            raise NpusimError(
+                f"{type(module).__name__}: input {shown(name)} is a {type(value).__name__}; allowed: a "
+                "tensor; wrap the module in one whose forward takes a tensor an argument, such as x_user and "
+                "edge_index_buys, and makes the dictionaries of them"
+            )
     examples = tuple(inputs.values())
     module.eval()
     try:
