@@ -2,6 +2,7 @@
 
 python scripts/exports.py                  # the convolutions of PyTorch Geometric
 python scripts/exports.py models.py gin    # functions of a file that return (module, inputs); default: ALL
+    python scripts/exports.py - GCNConv        # some of the convolutions
 """
 
 from __future__ import annotations
@@ -28,6 +29,17 @@ Case = tuple[nn.Module, dict[str, Any]]
 
 def _mlp(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU(), nn.Linear(outputs, outputs))
+
+
+class _OfTensors(nn.Module):
+    """A layer of dictionaries that takes a tensor an argument."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.layer({"n": x}, {("n", "to", "n"): edge_index})["n"]
 
 
 def _convolutions() -> Mapping[str, tuple[Callable[[], nn.Module], str]]:
@@ -82,13 +94,10 @@ def _convolutions() -> Mapping[str, tuple[Callable[[], nn.Module], str]]:
     own["EGConv"] = lambda: conv.EGConv(*width), ""
     for name in ("RGCNConv", "FastRGCNConv", "RGATConv"):
         own[name] = partial(getattr(conv, name), *width, 4), "x edge_index edge_type"
-    for name in ("HGTConv", "HANConv"):
-        metadata = (["n"], [("n", "to", "n")])
-        own[name] = partial(getattr(conv, name), *width, metadata), "x_dict edge_index_dict"
-    own["HeteroConv"] = (
-        lambda: conv.HeteroConv({("n", "to", "n"): conv.SAGEConv(*width)}),
-        "x_dict edge_index_dict",
-    )
+    metadata = (["n"], [("n", "to", "n")])
+    own["HGTConv"] = lambda: _OfTensors(conv.HGTConv(*width, metadata)), ""
+    own["HANConv"] = lambda: _OfTensors(conv.HANConv(*width, metadata)), ""
+    own["HeteroConv"] = lambda: _OfTensors(conv.HeteroConv({("n", "to", "n"): conv.SAGEConv(*width)})), ""
     return own
 
 
@@ -117,8 +126,6 @@ def _inputs() -> dict[str, Any]:
         "edge_attr": torch.rand(count, 3),
         "edge_type": torch.randint(0, 4, (count,)),
         "node_type": torch.randint(0, 3, (_NODES,)),
-        "x_dict": {"n": torch.rand(_NODES, _IN)},
-        "edge_index_dict": {("n", "to", "n"): ends},
     }
 
 
@@ -173,8 +180,8 @@ def main(words: list[str]) -> None:
     parser.add_argument("file", nargs="?", help="a Python file with functions that return (module, inputs)")
     parser.add_argument("names", nargs="*")
     given = parser.parse_args(words)
-    cases = list(convolutions())
-    if given.file is not None:
+    cases = [case for case in convolutions() if not given.names or case[0] in given.names]
+    if given.file not in (None, "-"):
         space = runpy.run_path(given.file)
         names = given.names or [function.__name__ for function in space["ALL"]]
         cases = [(name, space[name]) for name in names]
