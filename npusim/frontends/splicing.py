@@ -133,7 +133,7 @@ class _Splice:
             if node.get_type_name() == "ShapeOf":  # of a size that depends on values
                 source = node.input_value(0)
                 old = self.origin.tensors.get((self.names[source.get_node().get_name()], source.get_index()))
-                if old in self.after.tensors:
+                if old is not None and old in self.after.tensors:
                     self._connect(node.input(0), {old: old})
         if whole:
             outputs = dict(zip(self.before.outputs, self.after.outputs, strict=True))
@@ -174,7 +174,7 @@ class _Splice:
         if transposed:
             rank = len(new.get_partial_shape())
             order = [*range(rank - 2), rank - 1, rank - 2]
-            new = self.ops.transpose(new, self.ops.constant(np.int64(order))).output(0)
+            new = self.ops.transpose(new, self.ops.constant(np.array(order, np.int64))).output(0)
         sizes = new.get_partial_shape(), port.get_partial_shape()
         if not sizes[0].compatible(sizes[1]) or new.get_element_type() != port.get_element_type():
             raise UnwritableError(

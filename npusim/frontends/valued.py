@@ -76,7 +76,7 @@ class ValuedNetwork:
 
         Edges stay where the rewritten graph holds constants that follow from them.
         """
-        random, others = np.random.default_rng(seed), []
+        random, others = np.random.default_rng(seed), list[Inputs]()
         are_fixed = any(graph.tensors[name].kind is TensorKind.CONSTANT for name in graph.prepared)
         for _ in range(count):
             values = dict(self.inputs)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npusim.documents import Display, Document
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.engineering import engineering, last_digit
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _SUBJECT = ("title", "workload", "soc", "techniques", "device", "chip", "engine", "hint", "directory")
 """Fields that say what a document is about."""
@@ -40,17 +43,16 @@ def text_of(document: Document) -> str:
 
 def html_of(document: Document) -> str:
     """Return the document's page as HTML for a notebook; its text where its kind has no page."""
-    return _printed(document, color=True).export_html(
-        inline_styles=True, code_format=f'<pre style="{_STYLE}">{{code}}</pre>'
-    )
+    console = _printed(document, color=True)
+    return console.export_html(inline_styles=True, code_format=f'<pre style="{_STYLE}">{{code}}</pre>')
 
 
 def page_of(document: Document) -> str:
     """Return the document's page as text, as the command prints it; a few lines where it has no page."""
-    return str(_printed(document, color=False).export_text()).rstrip()
+    return _printed(document, color=False).export_text().rstrip()
 
 
-def _printed(document: Document, *, color: bool) -> Any:
+def _printed(document: Document, *, color: bool) -> Console:
     from rich.console import Console
 
     from npusim.reporting.pages import own_page, with_supplements
