@@ -419,3 +419,17 @@ def test_what_is_no_network_is_refused(file, capsys, words, message):
     (file.parent / "broken.py").write_text("1 / 0")
     assert run(["advise", *(word.format(file=file, folder=file.parent) for word in words)]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_module_of_a_file_is_measured_as_it_is(file, capsys):
+    words = ["measure", f"{file}:looped", "--device", "CPU", "--seconds", "0.05", "--hint", "latency"]
+    assert run([*words, "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["id"] == "looped:none"
+
+
+def test_operators_that_the_compiler_does_not_take_are_named_with_a_rewrite(file):
+    notes = [note for note in advise(f"{file}:looped", samples=0).notes if "compiler does not take" in note]
+    assert notes[0].startswith("none: ") and not any(note.startswith("stagr") for note in notes)
+    assert "NonZero" in notes[0] and "add_self_loops=False" in notes[0] and "npu_ud_2024_44" in notes[0]
+    assert not any("does not take" in note for note in advise(f"{file}:gat", samples=0).notes)
