@@ -28,6 +28,8 @@ class Display:
     name: str
     text_of: Callable[[Any], str]
     html_of: Callable[[Any], str]
+    page_of: Callable[[Any], str]
+    """Returns what the command prints, as text."""
 
 
 DISPLAYS = Registry("npusim.displays", "display of documents", Display)

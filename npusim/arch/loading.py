@@ -1,5 +1,6 @@
 """Data sheets by name or path: SoCs and compilers."""
 
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ from npusim.config.reading import ParsedFile, merge_files, read_yaml
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
 from npusim.files import read_text
 from npusim.locate import data_root, resource, resource_names
+from npusim.ops import Operator
 from npusim.units import Bandwidth, BytesOrZero, Duration, Quantity, Ratio
 
 _EXTENDS = ("extends",)
@@ -196,6 +198,38 @@ def with_overrides(soc: Soc, settings: Settings) -> Soc:
     return override_model(soc, settings)
 
 
+class OperatorSupport(Section):
+    """Operator types that a compiler takes; a parser for a type is needed, not sufficient."""
+
+    source: str
+    """Where the lists come from, with the version."""
+    parsed: tuple[str, ...]
+    """Types that it reads."""
+    converted: tuple[str, ...] = ()
+    """Types that it makes others of before, and parts that npusim splits such types into."""
+    no_reduction: tuple[str, ...] = ()
+    """Types that it reads without a reduction."""
+    sized_by_values: tuple[str, ...] = ()
+    """Types whose results have sizes that depend on values, which it refuses."""
+    rewrites: Mapping[str, str] = Field(default_factory=dict)
+    """What to write in place of a type."""
+
+    def refused(self, operators: Iterable[Operator]) -> dict[str, list[Operator]]:
+        """Return the operators that the compiler does not take, by what is refused."""
+        known, found = {*self.parsed, *self.converted}, dict[str, list[Operator]]()
+        for op in operators:
+            what = ""
+            if op.type in self.sized_by_values:
+                what = f"{op.type} (its size depends on values)"
+            elif op.type in self.no_reduction and op.attrs.get("reduction", "none") != "none":
+                what = f"{op.type} with a reduction"
+            elif op.type not in known:
+                what = op.type
+            if what:
+                found.setdefault(what, []).append(op)
+        return found
+
+
 class Toolchain(Section):
     """A compiler for NPUs: time to compile a network, and size of the result."""
 
@@ -219,6 +253,8 @@ class Toolchain(Section):
     """Peak memory to compile the smallest network."""
     memory_per_constant_byte: Ratio = Quantity(0.0, "", source="absent")
     """Peak memory per byte of constants: the model as read, and reordered copies. 0: not known."""
+    operators: OperatorSupport | None = None
+    """Operator types that it takes; absent: not known."""
 
     def compile_s(self, operators: int, constant_bytes: float) -> float:
         """Return the time to compile a network (s)."""

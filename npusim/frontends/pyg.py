@@ -221,6 +221,13 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
         import torch
     except ImportError:
         raise FileError("torch", "is not installed", 'install it: pip install "npusim[gnn]"') from None
+    for name, value in inputs.items():
+        if not isinstance(value, torch.Tensor):
+            raise NpusimError(
+                f"{type(module).__name__}: input {shown(name)} is a {type(value).__name__}; allowed: a "
+                "tensor; wrap the module in one whose forward takes a tensor an argument, such as x_user and "
+                "edge_index_buys, and makes the dictionaries of them"
+            )
     examples = tuple(inputs.values())
     module.eval()
     try:
@@ -236,15 +243,18 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
     return model
 
 
-def first_result(module: Any, inputs: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Run a module on its example inputs and return its first result."""
+def all_results(module: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Run a module on values of its inputs, and return its results in order."""
     import torch
 
+    def flat(result: Any) -> list[npt.NDArray[Any]]:
+        if isinstance(result, torch.Tensor):
+            return [np.array(result.numpy())]
+        parts = result.values() if isinstance(result, Mapping) else result
+        return [array for part in parts for array in flat(part)]
+
     with torch.no_grad():
-        result = module(*inputs.values())
-    while not isinstance(result, torch.Tensor):
-        result = next(iter(result.values() if isinstance(result, Mapping) else result))
-    return np.asarray(result.numpy())
+        return flat(module(*(torch.tensor(value) for value in inputs.values())))
 
 
 def _reason(error: BaseException) -> str:
