@@ -181,7 +181,7 @@ def _refuse_impossible(value: Any, file: str, key: str = "") -> None:
         least = 0.0 if name in METRICS else -most
         if not least <= value <= most:
             raise ConfigError(
-                f"{value:g}", file=file, key=key, allowed=f"a number from {least:g} to {most:g}"
+                f"`{value:g}`", file=file, key=key, allowed=f"a finite number from {least:g} to {most:g}"
             )
 
 

@@ -1,4 +1,4 @@
-"""OpenVINO models of operator graphs: writing them to be measured, saving and running, and example values.
+"""OpenVINO models of operator graphs: written to be measured, saved, run, with example values.
 
 Values of weights are made up: the time of a network hardly depends on them. An export keeps a network's own
 numbers instead (`npusim.frontends.splicing`). Floating-point values are neither tiny (a CPU computes denormal

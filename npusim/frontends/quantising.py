@@ -78,7 +78,7 @@ def quantised(model: Any, samples: Sequence[Sample], names: Sequence[str] = (), 
 
 
 def whole_ranges() -> Any:
-    """Return NNCF's parameters for ranges that hold every number, and 7-bit weights where 8 would saturate.
+    """Return NNCF's parameters: ranges that hold every number, 7-bit weights where 8 saturate.
 
     By default NNCF takes the mean of the samples' ranges, which cuts the largest sums over neighbours off.
     """

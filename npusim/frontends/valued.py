@@ -161,7 +161,7 @@ def valued_module(module: Any, inputs: Mapping[str, Any], name: str) -> ValuedNe
 
 
 def read_samples(graph: Graph, path: str | Path) -> list[dict[str, Array]]:
-    """Read values of a network's inputs: arrays of an input's shape, or several of them along a first axis.
+    """Read values of a network's inputs: arrays of their shapes, or several along a first axis.
 
     Raises
     ------

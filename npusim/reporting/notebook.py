@@ -59,8 +59,8 @@ def _printed(document: Document, *, color: bool) -> Console:
 
     page = own_page(document)
     how: dict[str, Any] = {"force_terminal": True} if color else {"color_system": None}
-    how |= {"markup": False, "highlight": False, "emoji": False}
-    console = Console(file=io.StringIO(), record=True, width=_COLUMNS, **how)
+    how |= {"highlight": False, "emoji": False, "width": _COLUMNS, "record": True}
+    console = Console(markup=False, file=io.StringIO(), **how)
     console.print(text_of(document) if page is None else with_supplements(page, document))
     return console
 
