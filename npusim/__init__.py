@@ -16,10 +16,10 @@ __all__ = ["__version__", *_public]
 def __getattr__(name: str) -> object:
     if name in _public or name.startswith("__"):
         return _get(name)
-    from npusim.plugins import announced
+    from npusim.plugins import announced, load
 
     calls = announced("npusim.calls")
-    return calls[name].load() if name in calls else _get(name)
+    return load(calls[name], "call") if name in calls else _get(name)
 
 
 def __dir__() -> list[str]:

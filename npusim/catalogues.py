@@ -16,7 +16,7 @@ class Listing(Document):
     """A catalogue as a document."""
 
     schema_: Literal["npusim.list/1"] = Field("npusim.list/1", alias="schema")
-    catalogue: Literal["socs", "workloads", "techniques", "ops", "suites", "spaces"]
+    catalogue: Literal["socs", "workloads", "techniques", "ops", "suites", "spaces", "plugins"]
     """What is listed."""
     entries: list[Entry]
     """One entry a thing: its name and its headline facts, in SI units."""
@@ -132,6 +132,13 @@ def spaces() -> list[Entry]:
     ]
 
 
+def plugins() -> list[Entry]:
+    """What other installed packages add to npusim."""
+    from npusim import plugins
+
+    return [{"name": entry["name"]} | entry for entry in plugins.plugins()]
+
+
 CATALOGUES: Mapping[str, Callable[[], list[Entry]]] = {
     "socs": socs,
     "workloads": workloads,
@@ -139,6 +146,7 @@ CATALOGUES: Mapping[str, Callable[[], list[Entry]]] = {
     "ops": ops,
     "suites": suites,
     "spaces": spaces,
+    "plugins": plugins,
 }
 
 

@@ -12,8 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from npusim.config.loading import as_model
 from npusim.config.reading import read_json
+from npusim.config.tables import most_of
 from npusim.errors import ConfigError, FileError, UnknownNameError, nearest, shown
 from npusim.files import write_whole
+from npusim.metrics import METRICS
 from npusim.plugins import Registry
 
 FrameKind = Literal["pandas", "polars"]
@@ -26,6 +28,8 @@ class Display:
     name: str
     text_of: Callable[[Any], str]
     html_of: Callable[[Any], str]
+    page_of: Callable[[Any], str]
+    """Returns what the command prints, as text."""
 
 
 DISPLAYS = Registry("npusim.displays", "display of documents", Display)
@@ -162,7 +166,23 @@ class Document(Part):
             raise refused(
                 shown(schema) + (", which another version of npusim wrote" if newer else ""), key="schema"
             )
+        _refuse_impossible(file.data, file.name)
         return as_model(file, cls)
+
+
+def _refuse_impossible(value: Any, file: str, key: str = "") -> None:
+    """Refuse figures that nothing physical has: negative metrics, and numbers beyond `most_of`."""
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_impossible(inner, file, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, float):
+        name = key.rpartition(".")[2]
+        most = most_of(name)
+        least = 0.0 if name in METRICS else -most
+        if not least <= value <= most:
+            raise ConfigError(
+                f"`{value:g}`", file=file, key=key, allowed=f"a finite number from {least:g} to {most:g}"
+            )
 
 
 def _flat(row: Part | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,9 @@ from typing import Any
 _SHOWN_CHARACTERS = 80  # most characters of an offending value that a message repeats
 _LONGEST_NAME, _MOST_CHOICES = 200, 20_000
 """A longer name is no misspelling; more choices would take long to compare."""
+_LONGEST_WORD = 240
+"""A longer name is data that somebody made; paths are shorter."""
+_ENDLESS = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -42,8 +45,16 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
 
 
 def printable(text: str) -> str:
-    """Return a text with control characters escaped; line feeds and tabs stay."""
+    """Return a text with control characters escaped and endless words cut; line feeds and tabs stay."""
+    text = _ENDLESS.sub(lambda match: brief(match[0]), text)
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def brief(name: str) -> str:
+    """Return a name as tables and messages show it: an endless one is cut, with its length."""
+    if len(name) <= _LONGEST_WORD:
+        return name
+    return f"{name[:_SHOWN_CHARACTERS]}... ({len(name):,} letters)"
 
 
 def shown(value: object) -> str:
@@ -56,7 +67,8 @@ def shown(value: object) -> str:
         return "a list"
     text = value if isinstance(value, str) else repr(value)
     text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
-    return f"`{text}`" if len(text) <= _SHOWN_CHARACTERS else f"`{text[:_SHOWN_CHARACTERS]}...`"
+    cut = f"`{text[:_SHOWN_CHARACTERS]}...` ({len(text):,} letters)"
+    return f"`{text}`" if len(text) <= _SHOWN_CHARACTERS else cut
 
 
 class NpusimError(Exception):

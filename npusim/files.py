@@ -12,9 +12,15 @@ from npusim.errors import FileError
 MOST_BYTES = 64 << 20
 """Most bytes of a file that is read into memory; binary models have bounds of their own."""
 
+_OPEN_PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+_PIPED: dict[str, bytes] = {}
+"""What pipes held, by path: a pipe is read once."""
+
 
 def read_bounded(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Return the content of a regular file; a device or a pipe, which may never end, is not opened.
+    """Return the content of a regular file, or of a pipe that the shell opened (`/dev/stdin`, `<(...)`).
+
+    A device, or a pipe that nobody may ever write to, is not opened.
 
     Raises
     ------
@@ -23,13 +29,18 @@ def read_bounded(path: Path, most: int = MOST_BYTES) -> bytes:
     OSError, ValueError
         As `Path.stat` and `open` raise them.
     """
-    kind = path.stat().st_mode
-    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+    kind, name = path.stat().st_mode, str(path)
+    if name in _PIPED:
+        return _PIPED[name]
+    is_piped = stat.S_ISFIFO(kind) and name.startswith(_OPEN_PIPES)
+    if not is_piped and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise FileError(str(path), "is no regular file", "name a file on a disk")
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise FileError(str(path), "is too large", f"at most {most >> 20} MiB are read")
+    if is_piped:
+        _PIPED[name] = content
     return content
 
 

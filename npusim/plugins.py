@@ -7,10 +7,14 @@ A package names in its `pyproject.toml` what it adds, one entry a member or a se
 
 The packages of npusim that hold one paper's system (`npusim.llm`, `npusim.magnas`, `npusim.pruning`,
 `npusim.decomposition`) are announced in the same way. `GROUPS` lists the groups.
+
+Entries are found without an import, and loaded when their name is asked for. A package that cannot be read or
+loaded is one warning, and stops nothing of npusim's own. `NPUSIM_NO_PLUGINS=1` leaves all other packages out.
 """
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -38,11 +42,17 @@ GROUPS = {
     "npusim.measured_folders": "a `MeasuredFolder`: what `npusim measure FOLDER` runs",
 }
 """Groups of entry points that npusim reads, and what an entry of each names."""
+NO_PLUGINS = "NPUSIM_NO_PLUGINS"
+"""Environment variable: anything but the empty text leaves all packages but npusim out."""
 _OWN = "npusim"  # distribution whose entries are npusim's own
 
 
 class PluginError(NpusimError):
     """An installed package adds something to npusim that cannot be used."""
+
+
+class PluginWarning(UserWarning):
+    """An installed package cannot be used, and is left out."""
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -58,6 +68,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._members: dict[str, T] = {}
         self._added: set[metadata.EntryPoint] = set()
         self._packages: dict[str, str] = {}
+        self._broken: dict[str, PluginError] = {}
         self._complete = False
 
     def register(self, member: T) -> T:
@@ -114,6 +125,8 @@ class Registry(Mapping[str, T], Generic[T]):
     def __getitem__(self, name: str) -> T:
         if name not in self._members:
             self._load(name)
+        if name in self._broken:
+            raise self._broken[name]
         if name not in self._members:
             self._load()
         return self._members[name]
@@ -127,33 +140,44 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self._members)
 
     def _load(self, only: str | None = None) -> None:
-        """Add what installed packages register: the entry of one name, or all.
-
-        Raises
-        ------
-        PluginError
-            Where one cannot be loaded or adds what does not belong here; it names the package.
-        """
+        """Add what installed packages register: the entry of one name, or all; what is broken is left out."""
         if self._complete:
             return
         self._complete = only is None  # before: a package that is being loaded may look at the registry
         for entry in _entries(self.group):
             if entry in self._added or only not in (None, entry.name):
                 continue
+            self._added.add(entry)
             try:
-                loaded = entry.load()
-                self._added.add(entry)
-                for member in loaded if isinstance(loaded, list | tuple) else (loaded,):
-                    self._packages[_name_of(self.register(member))] = _package_of(entry)
-            except (Exception, SystemExit) as error:
-                self._complete = False
-                self._added.discard(entry)
-                package = f"package {_package_of(entry) or _OWN}"
-                why = str(error) if isinstance(error, NpusimError) else f"{type(error).__name__}: {error}"
-                raise PluginError(
-                    f"{package}: its {self.noun} `{entry.name}` ({entry.value}) cannot be used: {why}; "
-                    "mend the package or uninstall it"
-                ) from error
+                loaded = load(entry, self.noun)
+                with _named(entry, self.noun):
+                    for member in loaded if isinstance(loaded, list | tuple) else (loaded,):
+                        self._packages[_name_of(self.register(member))] = _package_of(entry)
+            except PluginError as error:
+                self._broken[entry.name] = error
+                if only is None:
+                    warnings.warn(f"{error}; it is left out", PluginWarning, stacklevel=2)
+
+
+@contextmanager
+def _named(entry: metadata.EntryPoint, noun: str) -> Iterator[None]:
+    """Turn what the package of an entry raises, or how it exits, into a `PluginError` that names it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        why = str(error) if isinstance(error, NpusimError) else f"{type(error).__name__}: {error}"
+        raise PluginError(
+            f"package {_package_of(entry) or _OWN}: its {noun} `{entry.name}` ({entry.value}) cannot be used"
+            f": {' '.join(why.split())}; mend the package or uninstall it"
+        ) from error
+
+
+def load(entry: metadata.EntryPoint, noun: str) -> Any:
+    """Return what an entry names; a `PluginError` names the package where that fails."""
+    with _named(entry, noun):
+        return entry.load()
 
 
 def _name_of(member: Any) -> str:
@@ -161,8 +185,10 @@ def _name_of(member: Any) -> str:
 
 
 def announced(group: str) -> dict[str, metadata.EntryPoint]:
-    """Return the entry points of a group by name; nothing is imported."""
-    return {entry.name: entry for entry in sorted(_entries(group), key=lambda entry: entry.name)}
+    """Return the entry points of a group by name, npusim's own before others; nothing is imported."""
+    entries = sorted(_entries(group), key=lambda entry: (not _package_of(entry), entry.name))
+    found = {entry.name: entry for entry in entries}
+    return {name: found[name] for name in sorted(found)}
 
 
 def folder_of(entry: metadata.EntryPoint) -> Path:
@@ -176,22 +202,70 @@ def folder_of(entry: metadata.EntryPoint) -> Path:
 
 def plugin_packages() -> list[str]:
     """Return name and version of each installed package that adds to a registry of npusim, sorted."""
-    return sorted({_package_of(entry) for group in GROUPS for entry in _entries(group)} - {""})
+    return sorted({entry["package"] for entry in plugins()})
 
 
-def _entries(group: str) -> Any:
+def plugins() -> list[dict[str, str]]:
+    """Return what other installed packages announce: package, group, name and object; nothing is imported."""
+    return [
+        {"package": _package_of(entry), "group": group, "name": entry.name, "object": entry.value}
+        for group in GROUPS
+        for entry in _entries(group)
+        if _package_of(entry)
+    ]
+
+
+def _entries(group: str) -> list[metadata.EntryPoint]:
     """Return the entry points of a group; packages are looked for once while folders stay as they are."""
     folders = tuple((folder, os.stat(folder).st_mtime_ns) for folder in sys.path if os.path.isdir(folder))
-    return _all_entries(folders).select(group=group)
+    entries = _all_entries(folders).get(group, [])
+    return [entry for entry in entries if not (os.environ.get(NO_PLUGINS) and _package_of(entry))]
 
 
 @lru_cache(maxsize=1)
-def _all_entries(folders: tuple[tuple[str, int], ...]) -> Any:
-    return metadata.entry_points()
+def _all_entries(folders: tuple[tuple[str, int], ...]) -> dict[str, list[metadata.EntryPoint]]:
+    """Return the entry points of npusim's groups; of two installations of a package the first counts."""
+    try:
+        found = metadata.entry_points()
+        return {group: list(found.select(group=group)) for group in GROUPS}
+    except Exception:  # one package's cannot be read: which?
+        return _readable_entries()
+
+
+def _readable_entries() -> dict[str, list[metadata.EntryPoint]]:
+    """Return the entry points of packages whose metadata can be read, and hide the others.
+
+    Other libraries (pydantic, numba) look for entry points, too, and would fail.
+    """
+    entries: dict[str, list[metadata.EntryPoint]] = {group: [] for group in GROUPS}
+    readable: dict[str, metadata.Distribution] = {}
+    broken = set()
+    for package in metadata.distributions():
+        try:
+            name = package.metadata["Name"]
+            announced_here = [entry for entry in package.entry_points if entry.group in GROUPS]
+        except Exception as error:
+            problem = f"its metadata cannot be read ({type(error).__name__})"
+            broken.add(getattr(package, "_path", None))
+            about = f"package {getattr(package, '_path', '?')}: {problem}; it is left out"
+            warnings.warn(about, PluginWarning, stacklevel=2)
+            continue
+        if readable.setdefault(name, package) is package:
+            for entry in announced_here:
+                entries[entry.group].append(entry)
+    every = metadata.distributions
+    metadata.distributions = lambda **of: (
+        package for package in every(**of) if getattr(package, "_path", None) not in broken
+    )
+    return entries
 
 
 def _package_of(entry: metadata.EntryPoint) -> str:
     """Return name and version of the package of an entry; '' for npusim's own."""
-    if entry.dist is None:
+    try:
+        name = entry.dist.name if entry.dist is not None else entry.value
+        return (
+            "" if name == _OWN else f"{name} {entry.dist.version if entry.dist is not None else ''}".strip()
+        )
+    except Exception:  # no METADATA, or none that can be read
         return entry.value
-    return "" if entry.dist.name == _OWN else f"{entry.dist.name} {entry.dist.version}"

@@ -125,15 +125,20 @@ def format_quantity(value: float, unit: str) -> str:
         return f"{float(value)} {unit}".strip()
     exact = Decimal(repr(float(value)))
     best = f"{_plain(exact)} {unit}".strip()
-    for spelling in spellings(unit):
-        factor = unit_factor(spelling, unit)
-        if factor is None or spelling.startswith(("%", "bit", "µ")):
-            continue
+    for spelling, factor in _scales(unit):
         scaled = exact / factor
-        written = f"{_plain(scaled)} {spelling}".strip()
-        if 1 <= abs(scaled) < 10_000 and len(written) <= len(best) and scaled * factor == exact:
-            best = written
+        if 1 <= abs(scaled) < 10_000 and scaled * factor == exact:
+            written = f"{_plain(scaled)} {spelling}".strip()
+            best = written if len(written) <= len(best) else best
     return best
+
+
+@functools.lru_cache(maxsize=256)
+def _scales(unit: str) -> list[tuple[str, Decimal]]:
+    """Return the spellings of a unit that numbers are written with, and their factors."""
+    written = [spelling for spelling in spellings(unit) if not spelling.startswith(("%", "bit", "µ"))]
+    factors = ((spelling, unit_factor(spelling, unit)) for spelling in written)
+    return [(spelling, factor) for spelling, factor in factors if factor is not None]
 
 
 def _plain(number: Decimal) -> str:

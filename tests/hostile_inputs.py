@@ -1,8 +1,9 @@
 """Hostile inputs (`tests/hostile/*.yaml`), one a line: what is handed over and what must come back.
 
 A case is a mapping. `run` is the command line, `says` a regular expression that its message holds, `status`
-the exit status (2 unless it says otherwise). Every other key is a file: its text, or `{MAKER: value}` with a
-maker of this module.
+the exit status (2 unless it says otherwise). `most_s` bounds the processor time of a refusal whose cost must
+not grow with the size: such a case runs with both kinds of kernels. Every other key is a file: its text, or
+`{MAKER: value}` with a maker of this module.
 """
 
 import json
@@ -20,7 +21,7 @@ from typing import Any
 import yaml
 
 FOLDER = Path(__file__).parent / "hostile"
-WORDS = ("run", "says", "status", "needs")
+WORDS = ("run", "says", "status", "needs", "most_s")
 Case = dict[str, Any]
 
 SPACE = {
@@ -240,6 +241,51 @@ def _planetoid(path: Path, what: str) -> None:
         (raw / f"ind.cora.{part}").write_bytes(content)
 
 
+def _layer(number: int, kind: str, data: str, inputs: list[list[int]], outputs: list[list[int]]) -> str:
+    def ports(shapes: list[list[int]], first: int) -> str:
+        sizes = ("".join(f"<dim>{size}</dim>" for size in shape) for shape in shapes)
+        return "".join(
+            f"<port id='{i}' precision='FP16'>{dims}</port>" for i, dims in enumerate(sizes, first)
+        )
+
+    into, out = ports(inputs, 0), ports(outputs, len(inputs))
+    borders = (f"<input>{into}</input>" if into else "") + (f"<output>{out}</output>" if out else "")
+    return f"<layer id='{number}' name='l{number}' type='{kind}' version='opset1'>{data}{borders}</layer>"
+
+
+def _ir(path: Path, layers: list[str], edges: list[tuple[int, int, int, int]]) -> None:
+    names = ("from-layer", "from-port", "to-layer", "to-port")
+    written = ("".join(f" {n}='{v}'" for n, v in zip(names, edge, strict=True)) for edge in edges)
+    body = f"<layers>{''.join(layers)}</layers><edges>{''.join(f'<edge{one}/>' for one in written)}</edges>"
+    path.write_text(f"<?xml version='1.0'?><net name='n' version='11'>{body}</net>", encoding="utf-8")
+
+
+def _parameter(number: int, shape: list[int]) -> str:
+    data = f"<data shape='{','.join(map(str, shape))}' element_type='f16'/>"
+    return _layer(number, "Parameter", data, [], [shape])
+
+
+def _product(path: Path, sizes: list[int]) -> None:
+    """Write an IR of one product of `[m, k, n]`."""
+    m, k, n = sizes
+    left, right, out = [m, k], [k, n], [m, n]
+    data = "<data transpose_a='false' transpose_b='false'/>"
+    layers = [_parameter(0, left), _parameter(1, right), _layer(2, "MatMul", data, [left, right], [out])]
+    _ir(path, [*layers, _layer(3, "Result", "", [out], [])], [(0, 0, 2, 0), (1, 0, 2, 1), (2, 2, 3, 0)])
+
+
+def _chain(path: Path, operators: int) -> None:
+    """Write an IR of so many operators in a row."""
+    shape = [1, 16]
+    chain = [_layer(i, "Tanh" if i % 2 else "Sigmoid", "", [shape], [shape]) for i in range(1, operators + 1)]
+    layers = [_parameter(0, shape), *chain, _layer(operators + 1, "Result", "", [shape], [])]
+    _ir(path, layers, [(i, min(i, 1), i + 1, 0) for i in range(operators + 1)])
+
+
+def _devices(path: Path, number: int) -> None:
+    _changed(SOC)(path, {"devices": {f"n{i}": {"like": "npu"} for i in range(number)}})
+
+
 MAKERS: dict[str, Callable[[Path, Any], None]] = {
     "repeat": _repeated,
     "zeros": _sparse,
@@ -257,4 +303,7 @@ MAKERS: dict[str, Callable[[Path, Any], None]] = {
     "trace": _changed(TRACE),
     "results": _results,
     "planetoid": _planetoid,
+    "product": _product,
+    "chain": _chain,
+    "devices": _devices,
 }

@@ -90,7 +90,7 @@ def test_no_two_elements_have_one_name_and_every_plot_finds_its_place(page: str)
         ("estimate 'gcn", "No closing quotation"),
         ("estimate nosuch", "gave no result"),
         ("list socs --nosuch", "gave no result"),
-        ("schema estimate", "gave no result"),
+        ("schema estimate", "has no result"),
         ("", "which is no file"),
     ],
 )

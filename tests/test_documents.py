@@ -88,5 +88,7 @@ def test_a_document_is_shown_by_what_is_registered(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(documents, "DISPLAYS", displays)
     assert repr(DIFF).startswith("TraceDiff(")
     assert "&#x27;a network on a machine&#x27;" in DIFF._repr_html_()
-    displays.register(Display("short", lambda document: "text", lambda document: "<b>html</b>"))
+    displays.register(
+        Display("short", lambda document: "text", lambda document: "<b>html</b>", lambda document: "page")
+    )
     assert (repr(DIFF), str(DIFF), DIFF._repr_html_()) == ("text", "text", "<b>html</b>")

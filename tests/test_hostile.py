@@ -1,5 +1,6 @@
 """What strangers hand over (`tests/hostile/*.yaml`) is refused in one message, soon, and changes nothing."""
 
+import ast
 import json
 import os
 import resource
@@ -32,6 +33,10 @@ QUERY_S = 2.0
 """Time limit of a query here: endless ones need not run for as long as a user's may."""
 
 CASES = dict(hostile_inputs.cases())
+RUNS = [
+    (name, kernels) for name in CASES for kernels in ("plain", "compiled")[: 1 + ("most_s" in CASES[name])]
+]
+"""Cases and kinds of kernels: what is refused is refused before anything is compiled."""
 
 
 @pytest.fixture
@@ -65,11 +70,15 @@ def contents(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("bounded")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "kernels"), RUNS)
 def test_a_hostile_input_is_refused_in_one_message_and_changes_nothing(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    name: str,
+    kernels: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv(VARIABLE, "plain")  # what is refused is refused before anything is compiled
+    monkeypatch.setenv(VARIABLE, kernels)
     monkeypatch.setattr("npusim.explore.query._MOST_SECONDS", QUERY_S)
     case = CASES[name]
     needed = case.get("needs")
@@ -79,6 +88,7 @@ def test_a_hostile_input_is_refused_in_one_message_and_changes_nothing(
     monkeypatch.chdir(tmp_path)
     before = contents(tmp_path)
     capfd.readouterr()
+    signal.setitimer(signal.ITIMER_PROF, case.get("most_s", MOST_S))
     status = run(hostile_inputs.arguments(case))
     output, error = capfd.readouterr()
     assert not hostile_inputs.complaints(case, status, output, error), error or output
@@ -91,11 +101,36 @@ def test_there_are_enough_cases_of_each_kind() -> None:
     assert min(map(groups.count, set(groups))) >= 30
 
 
+def test_what_is_printed_goes_through_one_door() -> None:
+    package = Path(npusim.__file__).parent
+    doors = {"cli/output.py", "cli/__init__.py", "confined.py", "calibration/fits.py"}
+    found = []
+    for path in package.rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            called = ast.unparse(call.func)
+            prints = called in ("print", "typer.echo", "sys.stdout.write", "sys.stderr.write")
+            as_markup = called == "Console" and "markup=False" not in ast.unparse(call)
+            if as_markup or (prints and path.relative_to(package).as_posix() not in doors):
+                found.append(f"{path.relative_to(package)}:{call.lineno}: {called}")
+    assert not found
+
+
+def test_a_pipe_of_the_shell_is_read_and_home_is_found(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(json.dumps(hostile_inputs.SOC))
+    line = ("estimate", "gcn-cora", "-t", "stagr", "--format", "json", "--soc")
+    for soc, before in (("/dev/stdin", "cat mine.yaml |"), ("~/mine.yaml", ""), ("/dev/stdin", "yes |")):
+        done = command(*line, soc, folder=tmp_path, before=before, HOME=str(tmp_path))
+        if before == "yes |":
+            assert done.returncode == 2 and b"/dev/stdin: is too large" in done.stderr
+        else:
+            assert json.loads(done.stdout)["soc"] == "mine", done.stderr
+
+
 def command(
     *words: str, folder: Path, before: str = "", **variables: str
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run a command line in a shell, after some other commands."""
-    script = f'{before} exec "$@"'
+    script = f'{before} exec "$@"' if not before.endswith("|") else f'{before} "$@"'
     environment = os.environ | {"PYTHONPATH": str(Path(npusim.__file__).parents[1])} | variables
     line = ["bash", "-c", script, "bash", sys.executable, "-m", "npusim", *words]
     return subprocess.run(line, env=environment, cwd=folder, capture_output=True, check=False, timeout=900)

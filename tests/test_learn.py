@@ -5,6 +5,7 @@ import json
 import re
 import runpy
 import shlex
+import socket
 import threading
 from contextlib import closing
 from importlib import import_module
@@ -41,22 +42,28 @@ class Answer:
 class Client:
     """Asks a running server as a browser would."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, address: str, query: str) -> None:
+        self.port, self.query = int(address.rstrip("/").rpartition(":")[2]), query
+        self.cookie = {"cookie": f"npusim-{self.port}={query.removeprefix('?token=')}"}
 
     def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
         with closing(http.client.HTTPConnection(LOOPBACK, self.port, timeout=60)) as connection:
-            sent = None if body is None else json.dumps(body)
-            connection.request(method, path, sent, {"content-type": "application/json", **headers})
+            sent = body if body is None or isinstance(body, bytes) else json.dumps(body)
+            connection.request(
+                method, path, sent, {"content-type": "application/json", **self.cookie, **headers}
+            )
             return Answer(connection.getresponse())
+
+    def socket(self, address: str) -> Any:
+        return connect(address, origin=f"http://{LOOPBACK}:{self.port}", additional_headers=self.cookie)
 
 
 @pytest.fixture(scope="module")
 def client() -> Client:
     """Return a client of a server that runs until the tests end."""
-    said: Queue[str] = Queue()
-    threading.Thread(target=serve, args=(0, said.put), daemon=True).start()
-    return Client(int(said.get(timeout=120).rstrip("/").rpartition(":")[2]))
+    said: Queue[tuple[str, str]] = Queue()
+    threading.Thread(target=serve, args=(0, lambda *words: said.put(words)), daemon=True).start()
+    return Client(*said.get(timeout=120))
 
 
 @pytest.mark.parametrize("page", lessons(), ids=NAMES)
@@ -87,7 +94,7 @@ def test_what_a_visitor_types_is_a_number_or_nothing(given: str) -> None:
 
 def test_the_start_page_links_to_every_lesson(client: Client) -> None:
     page = client.ask("/")
-    assert page.status == 200
+    assert page.status == 200 and page.text.count("<main>") == 1
     assert re.findall(r'href="/lessons/(\w+)/"', page.text) == NAMES
     for name in NAMES:
         assert client.ask(f"/lessons/{name}/").status == 200
@@ -114,14 +121,17 @@ def test_foreign_pages_are_refused(client: Client, headers: dict[str, str]) -> N
 
 def test_a_web_socket_of_a_foreign_page_is_refused(client: Client) -> None:
     address = f"ws://{LOOPBACK}:{client.port}/lessons/{NAMES[0]}/ws?session_id=s"
-    with pytest.raises(InvalidStatus) as refused, connect(address, origin="http://evil.example"):
+    with (
+        pytest.raises(InvalidStatus) as refused,
+        connect(address, origin="http://evil.example", additional_headers=client.cookie),
+    ):
         pass
     assert refused.value.response.status_code == 403
     for other in ("terminal/ws", "lsp/pylsp", "ws_sync"):
         elsewhere = address.replace("/ws?", f"/{other}?")
-        with pytest.raises(InvalidStatus), connect(elsewhere, origin=f"http://{LOOPBACK}:{client.port}"):
+        with pytest.raises(InvalidStatus), client.socket(elsewhere):
             pass
-    with connect(address, origin=f"http://{LOOPBACK}:{client.port}") as own:
+    with client.socket(address) as own:
         assert "kernel-ready" in str(own.recv(timeout=60))
 
 
@@ -190,7 +200,7 @@ def test_a_notebook_of_another_file_is_not_opened(client: Client) -> None:
         for page in ("/", f"/lessons/{NAMES[0]}/", "/explorer/"):
             assert client.ask(f"{page}?{query}").status == 404
         address = f"ws://{LOOPBACK}:{client.port}/lessons/{NAMES[0]}/ws?session_id=s&{query}"
-        with pytest.raises(InvalidStatus), connect(address, origin=f"http://{LOOPBACK}:{client.port}"):
+        with pytest.raises(InvalidStatus), client.socket(address):
             pass
 
 
@@ -199,6 +209,40 @@ def test_a_huge_body_is_refused_before_it_is_read(client: Client) -> None:
     assert client.ask(path, "POST", **{"content-length": str(1 << 40)}).status == 413
     assert client.ask(path, "POST", **{"transfer-encoding": "chunked"}).status == 411
     assert client.ask(path, "POST", **{"content-length": "-1"}).status in (400, 411)
+
+
+def test_who_lacks_the_token_sees_nothing(client: Client) -> None:
+    for cookie in ("", f"npusim-{client.port}=0", "npusim-1=" + client.query.removeprefix("?token=")):
+        for path in ("/", f"/lessons/{NAMES[0]}/", "/?token=0", "/?token="):
+            assert client.ask(path, cookie=cookie).status == 403
+        address = f"ws://{LOOPBACK}:{client.port}/lessons/{NAMES[0]}/ws?session_id=s"
+        with pytest.raises(InvalidStatus), connect(address, additional_headers={"cookie": cookie}):
+            pass
+    answer = client.ask(f"/lessons/{NAMES[0]}/{client.query}", cookie="")
+    assert answer.status == 303 and answer.headers["location"] == f"/lessons/{NAMES[0]}/"
+    assert answer.headers["set-cookie"].startswith(client.cookie["cookie"] + "; HttpOnly")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xff\x00", b"[" * 100_000, b"[]", b"{}", b'{"object_ids": ["a"], "values": [1]}'],
+    ids=range(6),
+)
+def test_a_malformed_body_is_a_bad_request(
+    client: Client, body: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for what in ("set_ui_element_value", "instantiate", "set_model_value"):
+        path = f"/lessons/{NAMES[0]}/api/kernel/{what}"
+        assert client.ask(path, "POST", body).status in (400, 401, 422)
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_half_a_request_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npusim.course.server._PATIENCE_S", 0.2)
+    for sent in (b"", b"GET / HTTP/1.1\r\nHost", b"POST / HTTP/1.1\r\n"):
+        with socket.create_connection((LOOPBACK, client.port), timeout=30) as half:
+            half.sendall(sent)
+            assert half.recv(1) == b""
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])

@@ -6,7 +6,7 @@ Skipped where Playwright, a Chromium or the extra `learn` is missing.
 import json
 import shlex
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from queue import Queue
 from typing import Any
@@ -18,21 +18,31 @@ pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
 
 from npusim.cli.program import run
 from npusim.course.catalogue import lessons
+from npusim.course.design import KNOBS, Design
+from npusim.course.drawings import alternative, critical_bars
 from npusim.course.server import serve
+from npusim.locate import DEFAULT_SOC
+from npusim.reporting.engineering import engineering, last_digit
+from npusim.reporting.html import UNIT_COLOURS
 
 pytestmark = pytest.mark.usefixtures("own_main")
 NAMES = [lesson.name for lesson in lessons()]
 QUICK = "mac_grid"
 """The lesson that every run of the tests opens; the others are opened by the slow tests."""
+TOKEN = ["", ""]
+"""Address of the server, and the query that opens it."""
 _PATIENCE_MS = 120_000
+_MOST_STEPS = 24
+"""Positions up to which a slider is walked to its middle, key by key."""
 
 
 @pytest.fixture(scope="module")
 def address() -> str:
     """Return the address of a server that runs until the tests end."""
-    said: Queue[str] = Queue()
-    threading.Thread(target=serve, args=(0, said.put), daemon=True).start()
-    return said.get(timeout=300)
+    said: Queue[tuple[str, str]] = Queue()
+    threading.Thread(target=serve, args=(0, lambda *words: said.put(words)), daemon=True).start()
+    TOKEN[:] = said.get(timeout=300)
+    return TOKEN[0]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +66,7 @@ def opened(browser: Any, url: str, width: int = 1280) -> Any:
     page.route(lambda target: target.startswith(("http", "ws")), answer)
     page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.goto(url)
+    page.goto(url + TOKEN[1])
     page.wait_for_selector("[data-drawn]")
     return page
 
@@ -76,6 +86,50 @@ def expect(page: Any, holds: Any) -> None:
     raise AssertionError("it never came to hold")
 
 
+def place(page: Any, thumb: Any, values: Sequence[float], to: int) -> None:
+    """Move a slider's thumb to an end or on from its first position, and hear it say its value."""
+    thumb.focus()
+    page.keyboard.press("End" if to == len(values) - 1 else "Home")
+    for _ in range(to if to < len(values) - 1 else 0):
+        page.keyboard.press("ArrowRight")
+    said = str(int(values[to])) if float(values[to]).is_integer() else repr(float(values[to]))
+    expect(page, lambda: thumb.get_attribute("aria-valuetext") == said)
+
+
+def reads_well(page: Any) -> None:
+    """Look for errors in the text of a page, and for what a screen reader needs."""
+    text = page.locator("body").inner_text()
+    assert "error" not in text.lower().replace("rms error", ""), text
+    assert "nan" not in text.split() and page.locator(".katex-error").count() == 0
+    assert page.locator("main, [role=main]").count() == 1
+    assert page.get_by_text("Preparing the model").locator("visible=true").count() == 0
+
+
+def walk(page: Any, lesson: Any) -> None:
+    """Move every slider to its ends and its middle; each time the picture shows what the model says."""
+    thumbs, first = page.locator("[role=slider]"), 0
+    state = [{name: each.value for name, each in one.sliders.items()} for one in lesson.pictures]
+    for number, picture in enumerate(lesson.pictures):
+        image = page.locator("[data-drawn]").nth(number)
+        for name, slider in picture.sliders.items():
+            values, is_range = list(slider.values), isinstance(slider.value, tuple)
+            if isinstance(slider.value, str):
+                continue
+            last = len(values) - 1
+            stops = [0, last] if is_range or last > _MOST_STEPS else [last, 0, last // 2]
+            for stop in stops:
+                end = int(is_range and stop == last)
+                pair = list(state[number][name]) if is_range else []
+                pair[end : end + 1] = [values[stop]]
+                state[number][name] = tuple(pair) if is_range else values[stop]
+                # Before the page does: a random search may not run twice at a time.
+                shown = alternative(picture.show(**state[number])[0])
+                place(page, thumbs.nth(first + end), values, stop)
+                expect(page, lambda image=image, shown=shown: image.get_attribute("aria-label") == shown)
+                reads_well(page)
+            first += 1 + is_range
+
+
 def take(browser: Any, address: str, name: str) -> None:
     """Take a lesson as a visitor would: guess, move a slider, answer wrongly and then rightly."""
     page = opened(browser, f"{address}lessons/{name}/")
@@ -84,12 +138,14 @@ def take(browser: Any, address: str, name: str) -> None:
     page.get_by_role("radio").first.click()
     expect(page, lambda: slider.get_attribute("data-disabled") is None)
     page.wait_for_timeout(500)
-    before, text = drawn(page), page.locator(".katex").all_inner_texts()
+    body = page.locator("body")
+    before, text = drawn(page), body.inner_text()
     slider.focus()
     page.keyboard.press("ArrowRight")
-    expect(page, lambda: drawn(page) > before and page.locator(".katex").all_inner_texts() != text)
-    module = next(page.module for page in lessons() if page.name == name)
-    right = import_module(module).LESSON.exercise.right
+    expect(page, lambda: drawn(page) > before and body.inner_text() != text)
+    lesson = import_module(next(page.module for page in lessons() if page.name == name)).LESSON
+    walk(page, lesson)
+    right = lesson.exercise.right
     answer = page.get_by_placeholder("a number")
     for given, verdict in ((right * 3 + 7, "Not yet"), (right, "Right.")):
         answer.fill(f"{given:.7g}")
@@ -149,6 +205,31 @@ def test_the_command_of_the_explorer_reproduces_its_latency(
     shown = page.get_by_text("Design A as a command").first.locator("..").inner_text()
     capfd.readouterr()
     assert run([*shlex.split(command.inner_text())[1:], "--format", "json"]) == 0
-    assert repr(json.loads(capfd.readouterr().out)["latency_s"]) in shown
+    cost = json.loads(capfd.readouterr().out)
+    latency = engineering(cost["latency_s"], "s", last_digit(cost["latency_interval_s"]))
+    assert f"(latency {latency} [" in shown
+    assert page.complaints == []
+    page.close()
+
+
+@pytest.mark.slow
+def test_every_slider_of_the_explorer_reaches_its_ends(browser: Any, address: str) -> None:
+    page = opened(browser, f"{address}explorer/")
+    thumbs, image = page.locator("[role=slider]"), page.locator("[data-drawn]").first
+    expect(page, lambda: thumbs.count() == 2 * len(KNOBS))
+    sheet = {knob.path: knob.sheet_value(DEFAULT_SOC) for knob in KNOBS}
+    values, stacks = {"A": dict(sheet), "B": dict(sheet)}, {"A": "stagr", "B": "stagr+quantgr"}
+    for number, (name, knob) in enumerate((name, knob) for name in values for knob in KNOBS):
+        offered = knob.values(DEFAULT_SOC)
+        for stop in (0, len(offered) - 1):
+            place(page, thumbs.nth(number), offered, stop)
+            values[name][knob.path] = offered[stop]
+            costs = {
+                one: Design.of(DEFAULT_SOC, "gcn-cora", stacks[one], chosen).estimate
+                for one, chosen in values.items()
+            }
+            shown = alternative(critical_bars(costs, lambda op: op.unit, UNIT_COLOURS))
+            expect(page, lambda shown=shown: image.get_attribute("aria-label") == shown)
+            reads_well(page)
     assert page.complaints == []
     page.close()

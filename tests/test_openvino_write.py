@@ -19,14 +19,15 @@ from npusim.workloads import GnnSpec, build_gnn, load_workload
 openvino = pytest.importorskip("openvino")
 
 from npusim.frontends.openvino_ir import graph_of_model, import_model  # noqa: E402
-from npusim.frontends.openvino_nodes import TIMING_ONLY, WRITERS  # noqa: E402
+from npusim.frontends.openvino_nodes import EXACT, TIMING, Exact, ForTiming  # noqa: E402
 from npusim.frontends.openvino_write import (  # noqa: E402
-    Numbers,
     UnmeasurableError,
     UnwritableError,
     model_of_graph,
     run_model,
 )
+from npusim.frontends.splicing import spliced  # noqa: E402
+from npusim.frontends.translation import Origin  # noqa: E402
 from npusim.frontends.valued import ValuedNetwork  # noqa: E402
 
 SMALL = GraphStructure(
@@ -445,7 +446,7 @@ BINARY = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(WRITERS.keys() - {"Assign", *TIMING_ONLY}))
+@pytest.mark.parametrize("kind", sorted(EXACT.keys() - {"Assign"}))
 def test_a_writer_that_reproduces_values_does(kind: str) -> None:
     ops = openvino.opset15
     random = np.random.default_rng(0)
@@ -461,30 +462,27 @@ def test_a_writer_that_reproduces_values_does(kind: str) -> None:
     model = openvino.Model([ops.result(port) for port in ports], list(nodes.values()), kind)
     values = {name: random.random(shape, dtype=np.float32) + 0.1 for name, shape in shapes.items()}
     values["index"] = random.integers(0, 6, shapes["index"])
-    constants: dict[str, Any] = {}
-    graph = graph_of_model(model, kind, precision=None, constants=constants)
+    origin = Origin()
+    graph = graph_of_model(model, kind, precision=None, origin=origin)
     assert kind in {op.type for op in graph}
-    network = ValuedNetwork(graph, model, constants, values)
+    origin.operators = {}  # as if techniques had made every operator: all are written
+    network = ValuedNetwork(graph, origin, values, lambda _: [])
     written = network.outputs(graph, network.rewritten(graph))
     for ours, theirs in zip(written, run_model(model, values), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", TIMING_ONLY)
-def test_a_writer_for_timing_only_is_refused_with_the_networks_own_numbers(kind: str) -> None:
+@pytest.mark.parametrize("kind", TIMING)
+def test_a_writer_for_timing_never_reaches_an_export(kind: str) -> None:
+    assert isinstance(TIMING[kind], ForTiming) and kind not in EXACT
+    assert all(isinstance(writer, Exact) for writer in EXACT.values())
+    ops = openvino.opset15
+    x = ops.parameter([1, 4, 8, 8], np.float32, name="x")
+    origin = Origin()
+    model = openvino.Model([ops.result(ops.relu(x))], [x], "odd")
+    before = graph_of_model(model, "odd", precision=None, origin=origin)
     editor = Editor("odd")
-    x = editor.input("x", (1, 4, 8, 8), DType.FP32)
-    editor.outputs = [editor.op(kind, (x,), (1, 4, 2, 2), DType.FP32, "part")]
-    numbers = Numbers(lambda name: np.zeros((1, 4, 8, 8), np.float32))
-    with pytest.raises(UnwritableError, match=rf"'part' \({kind}\) cannot be exported: .*for timing only"):
-        model_of_graph(editor.finish(), numbers=numbers)
-
-
-def test_own_numbers_of_8_bits_without_a_scale_are_refused() -> None:
-    editor = Editor("odd")
-    x = editor.input("x", (4, 4), DType.FP32)
-    bytes_ = editor.constant("w", (4, 4), DType.INT8, role=Role.WEIGHT)
-    editor.outputs = [editor.op("MatMul", (x, bytes_), (4, 4), DType.FP32, "product")]
-    numbers = Numbers(lambda name: np.ones((4, 4), np.float32))
-    with pytest.raises(UnwritableError, match=r"tensor 'w' .*scale of its 8-bit values is not known"):
-        model_of_graph(editor.finish(), numbers=numbers)
+    editor.input("x", (1, 4, 8, 8), DType.FP32)
+    editor.outputs = [editor.op(kind, ("x",), (1, 4, 2, 2), DType.FP32, "part")]
+    with pytest.raises(UnwritableError, match=rf"'part' \({kind}\) cannot be rewritten .*no writer that"):
+        spliced(origin, before, editor.finish(), lambda name: np.zeros(1))

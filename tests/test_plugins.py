@@ -1,5 +1,7 @@
 """Other packages add to npusim's registries: what they bring is there, and what is broken is named."""
 
+import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 from npusim.cli.program import run
 from npusim.engines import Estimate
 from npusim.errors import NpusimError, UnknownNameError
-from npusim.plugins import PluginError, Registry, plugin_packages
+from npusim.plugins import PluginError, PluginWarning, Registry, plugin_packages
 from npusim.reporting.pages import PAGES, Supplement
 from npusim.studies import WhatIf
 from npusim.workloads import KINDS, WorkloadKind, load_workload
@@ -74,6 +76,7 @@ def test_ours_are_found_without_loading_any_package(package):
         ("raise RuntimeError('half finished')", "member", "RuntimeError: half finished"),
         ("import no_such_module", "member", "no_such_module"),
         ("import sys\nsys.exit(7)", "member", "SystemExit: 7"),
+        ("raise GeneratorExit", "member", "GeneratorExit"),
         (THING, "no_such_name", "no_such_name"),
         ("member = 7", "member", "7 is no Thing"),
         ("from test_plugins import Thing\nmember = Thing('ours')", "member", "of that name already"),
@@ -82,11 +85,32 @@ def test_ours_are_found_without_loading_any_package(package):
 def test_a_broken_package_is_named(package, source, target, why):
     package(source, target, "broken")
     found = registry("ours")
+    with pytest.warns(PluginWarning, match=r"package broken 1\.2: its thing `mine`") as warnings:
+        assert "ours" in list(found)
+    assert len(warnings) == 1
     for _ in range(2):  # and again, not silently left out the second time
         with pytest.raises(PluginError, match=r"package broken 1\.2: its thing `mine`") as error:
-            list(found)
+            found.find("mine")
         assert why in str(error.value)
         assert "\n" not in str(error.value)
+
+
+def test_what_cannot_be_read_or_loaded_stops_nothing_of_npusim(package, capfd):
+    folder = package("raise GeneratorExit", name="raising")
+    bad = folder / "unreadable-1.0.dist-info"
+    bad.mkdir()
+    (bad / "entry_points.txt").write_bytes(b"\xff\xfe")
+    (bad / "METADATA").write_text("Name: unreadable\nVersion: 1\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    for words, warned in (([], True), (["--no-plugins"], False)):
+        line = [sys.executable, "-m", "npusim", *words, "estimate", "gcn-cora", "-t", "stagr"]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "latency" in done.stdout, done.stderr
+        assert "Traceback" not in done.stderr and "unreadable" in done.stderr
+        assert done.stderr.count("package raising 1.2") == warned
+    line = [sys.executable, "-m", "npusim", "list", "plugins"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert "raising 1.2" in done.stdout and GROUP in done.stdout
 
 
 def test_an_unknown_name_gets_the_nearest(package):

@@ -382,6 +382,7 @@ def advise(
     *,
     values: str | Path | None = None,
     export: str | Path | None = None,
+    calibration: str | Path | None = None,
     data: str | Path | None = None,
     keep_answers: float = 0.95,
     samples: int = SAMPLES,
@@ -403,6 +404,9 @@ def advise(
     export : str or Path, optional
         Write the network under the stack to try as OpenVINO IR, and compare its answers with the original's
         on this machine's CPU.
+    calibration : str or Path, optional
+        An .npz file with values of the inputs, several along a first axis, from which NNCF takes the ranges
+        of 8-bit numbers. None: the example inputs, and others made of them
     data : str or Path, optional
         Folder with the raw data sets, as cora/raw/ind.cora.x and so on. None: the environment variable
         NPUSIM_DATA
@@ -425,34 +429,43 @@ def advise(
     npusim advise gcn-cora --data planetoid               # train it, and say what the stacks cost in accuracy
     npusim advise model.py:net --soc core-ultra-series1   # net: (torch module, example inputs), or a function
     npusim advise model.py:net --export rewritten.xml     # the stack to try, with the module's own numbers
+    npusim advise model.py:net --export rewritten.xml --calibration samples.npz
     npusim advise model.onnx --values inputs.npz --export rewritten.xml
     """
     from npusim.frontends.openvino_write import refuse_target
-    from npusim.studies.advice import NumericalRewriting
     from npusim.studies.advice import advise as advice_on
+    from npusim.studies.agreement import NumericalRewriting
 
     scenario = without_techniques(network, soc, how, "no techniques: this call finds those that pay")
-    numbers = NumericalRewriting.of(scenario, values, required=export is not None)
+    numbers = NumericalRewriting.of(
+        scenario,
+        values,
+        required=export is not None,
+        calibration=calibration,
+        keep_answers=keep_answers,
+    )
     judge = None if numbers is None else numbers.judge
     file = None if export is None else Path(export)
     if file is not None:
         refuse_target(file)
-    advice = advice_on(scenario, judge=judge, keep_answers=keep_answers, samples=samples, seed=seed)
+    advice = advice_on(scenario, judge=judge, samples=samples, seed=seed)
     if data is not None:
         advice = advice.model_copy(update=_judged(scenario, advice, Path(data)))
     if numbers is None or file is None:
         return advice
     if not advice.agreement:
         numbers.judge(advice.today.techniques)  # raises the reason why no file can hold the network
-    kept = advice.agreement[-1].same_answers
-    if kept < keep_answers:
+    last = advice.agreement[-1]
+    if not last.kept:
         raise NpusimError(
-            f"{advice.workload}: no stack keeps {keep_answers:.0%} of the answers, not even `none` as a file "
-            f"with weights in fp16 ({kept:.0%}); nothing was exported; a smaller --keep-answers would "
-            "allow it"
+            f"{advice.workload}: no stack answers as the original does, not even `{last.stack}` as a "
+            f"file with weights in fp16: {last.same_answers:.0%} of the answers are the same (--keep-answers "
+            f"{keep_answers:.0%}), and outputs differ by up to {last.error:.2g} of the largest as OpenVINO "
+            f"computes by default ({last.precision}), by {last.error_fp32:.2g} in fp32; nothing was exported"
         )
     numbers.save(advice.today.techniques, file)
-    return advice.model_copy(update={"file": str(file)})
+    line = numbers.benchmark_line(advice.today.techniques, file)
+    return advice.model_copy(update={"file": str(file), "benchmark": line})
 
 
 def _judged(scenario: Scenario, advice: Advice, data: Path) -> dict[str, Any]:

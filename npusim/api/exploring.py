@@ -39,7 +39,7 @@ def list(catalogue: str) -> Listing:
 
     Parameters
     ----------
-    catalogue : {"socs", "workloads", "techniques", "ops", "suites", "spaces"}
+    catalogue : {"socs", "workloads", "techniques", "ops", "suites", "spaces", "plugins"}
         socs: machines; workloads: networks by name; techniques; ops: operator types; suites: published
         figures to check against; spaces: designs to sweep.
 
@@ -150,6 +150,7 @@ def result_of(run: Document | Result | str | Path) -> Result:
     """Return a document, a JSON file or the directory of a sweep as a result of a report."""
     from npusim.explore.fronts import pareto
     from npusim.explore.sweep import SweepResult
+    from npusim.files import read_bounded
 
     if isinstance(run, Result):
         return run
@@ -160,7 +161,7 @@ def result_of(run: Document | Result | str | Path) -> Result:
     path = Path(run).expanduser()
     if str(run) and path.is_dir():
         return Result(pareto(path), "", f"directory {run}")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(read_bounded(path)).hexdigest()
     return Result(_read(path), "", f"{run}, SHA-256 {digest}")
 
 
@@ -225,12 +226,12 @@ def learn(
         os.environ[DATA_VARIABLE] = str(data)
     from npusim.course.server import serve
 
-    def ready(address: str) -> None:
+    def ready(address: str, query: str) -> None:
         path = "" if name is None else "explorer/" if name == "explorer" else f"lessons/{name}/"
-        tell(f"Lessons at {address}{path}  (Ctrl-C ends)")
+        tell(f"Lessons at {address}{path}{query}  (Ctrl-C ends)")
         if not no_browser:
             import webbrowser
 
-            webbrowser.open(address + path)
+            webbrowser.open(address + path + query)
 
     serve(port, ready)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from npusim.api import as_list
 from npusim.api.asking import Progress, What, changed, of_workload, refuse_ignored, scenario_of, telling
 from npusim.config.overrides import Settings
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, shown
 from npusim.locate import DATA_VARIABLE
 from npusim.scenario import Network, Scenario, is_module
 
@@ -200,6 +200,8 @@ def _imported(
     tool: str, path: Any, device: str | None, platform: str | None, model: str | None
 ) -> Measurement:
     """Return what another tool measured."""
+    from pydantic import ValidationError
+
     from npusim.measuring import traces
     from npusim.measuring.benchmark_app import from_benchmark_app
     from npusim.measuring.devices import kind_of
@@ -208,11 +210,16 @@ def _imported(
         raise ConfigError(
             "no file to read", file=f"--from {tool}", allowed=f"npusim measure FILE --from {tool}"
         )
-    if tool == "benchmark_app":
-        return from_benchmark_app(path, kind=kind_of(device) if device else None, name=platform)
-    if tool == "npu-profiling":
-        return traces.from_npu_profiling(path, model=model, name=platform)
-    return traces.choose_platform(traces.from_openvino_benchmarks(path), platform)
+    try:
+        if tool == "benchmark_app":
+            return from_benchmark_app(path, kind=kind_of(device) if device else None, name=platform)
+        if tool == "npu-profiling":
+            return traces.from_npu_profiling(path, model=model, name=platform)
+        return traces.choose_platform(traces.from_openvino_benchmarks(path), platform)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise ConfigError(shown(first["input"]), file=str(path), key=key, allowed=first["msg"]) from None
 
 
 def calibrate(

@@ -1,5 +1,6 @@
 """Data sheets by name or path: SoCs and compilers."""
 
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,11 +14,13 @@ from npusim.config.reading import ParsedFile, merge_files, read_yaml
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
 from npusim.files import read_text
 from npusim.locate import data_root, resource, resource_names
+from npusim.ops import Operator
 from npusim.units import Bandwidth, BytesOrZero, Duration, Quantity, Ratio
 
 _EXTENDS = ("extends",)
 _NOT_INHERITED = {"name", "title", "extends"}
 _MOST_SHEETS = 8  # longest chain of data sheets that start from each other
+_MOST_DEVICES = 64  # each is an NPU, a CPU or a GPU of its own
 
 
 def soc_names(*, variants: bool = True) -> list[str]:
@@ -60,6 +63,8 @@ def soc_data(path: Path) -> ParsedFile:
     sheet = _sheet_data(path, ())
     devices = sheet.data.get("devices") if isinstance(sheet.data, dict) else None
     if isinstance(devices, dict):
+        if len(devices) > _MOST_DEVICES:
+            raise _wrong(sheet, ("devices",), f"{len(devices):,} devices", f"at most {_MOST_DEVICES}")
         for name, device in [*devices.items()]:
             if isinstance(device, dict) and device.get("like") is not None:
                 _start_from_device(sheet, devices, name)
@@ -73,6 +78,11 @@ def _start_from_device(sheet: ParsedFile, devices: dict[str, Any], name: str) ->
     if wanted not in others:
         meant = nearest(str(wanted), others)
         raise _wrong(sheet, (*at, "like"), f"the device {shown(str(wanted))}", ", ".join(others), meant)
+    kinds = [devices[which].get("kind") for which in (name, wanted)]
+    if None not in kinds and kinds[0] != kinds[1]:
+        alike = [n for n in others if devices[n].get("kind") == kinds[0]]
+        found = f"{shown(str(wanted))}, a device of another kind ({shown(kinds[1])})"
+        raise _wrong(sheet, (*at, "like"), found, ", ".join(alike) or f"no device is of kind {kinds[0]}")
     own = _part(sheet, at)
     merged = merge_files(_part(sheet, ("devices", wanted)), own)
     if "tiles" in own.data and "tiles_for" not in own.data:
@@ -176,7 +186,7 @@ def soc_file(name_or_path: str | Path) -> Path:
     """Return the path of a SoC's file; parameters and errors as for `load_soc`."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith((".yaml", ".yml")) or "/" in text or "\\" in text:
-        return Path(text)
+        return Path(text).expanduser()
     names = soc_names()
     if text not in names:
         raise UnknownNameError("SoC", text, names, "or give the path of a YAML file")
@@ -186,6 +196,38 @@ def soc_file(name_or_path: str | Path) -> Path:
 def with_overrides(soc: Soc, settings: Settings) -> Soc:
     """Return a SoC with further settings; parameters and errors as for `load_soc`."""
     return override_model(soc, settings)
+
+
+class OperatorSupport(Section):
+    """Operator types that a compiler takes; a parser for a type is needed, not sufficient."""
+
+    source: str
+    """Where the lists come from, with the version."""
+    parsed: tuple[str, ...]
+    """Types that it reads."""
+    converted: tuple[str, ...] = ()
+    """Types that it makes others of before, and parts that npusim splits such types into."""
+    no_reduction: tuple[str, ...] = ()
+    """Types that it reads without a reduction."""
+    sized_by_values: tuple[str, ...] = ()
+    """Types whose results have sizes that depend on values, which it refuses."""
+    rewrites: Mapping[str, str] = Field(default_factory=dict)
+    """What to write in place of a type."""
+
+    def refused(self, operators: Iterable[Operator]) -> dict[str, list[Operator]]:
+        """Return the operators that the compiler does not take, by what is refused."""
+        known, found = {*self.parsed, *self.converted}, dict[str, list[Operator]]()
+        for op in operators:
+            what = ""
+            if op.type in self.sized_by_values:
+                what = f"{op.type} (its size depends on values)"
+            elif op.type in self.no_reduction and op.attrs.get("reduction", "none") != "none":
+                what = f"{op.type} with a reduction"
+            elif op.type not in known:
+                what = op.type
+            if what:
+                found.setdefault(what, []).append(op)
+        return found
 
 
 class Toolchain(Section):
@@ -211,6 +253,8 @@ class Toolchain(Section):
     """Peak memory to compile the smallest network."""
     memory_per_constant_byte: Ratio = Quantity(0.0, "", source="absent")
     """Peak memory per byte of constants: the model as read, and reordered copies. 0: not known."""
+    operators: OperatorSupport | None = None
+    """Operator types that it takes; absent: not known."""
 
     def compile_s(self, operators: int, constant_bytes: float) -> float:
         """Return the time to compile a network (s)."""

@@ -23,7 +23,7 @@ from npusim.calibration.data_sheet import FittedNumber, as_written, with_numbers
 from npusim.calibration.least_squares import ByNumbers, Floats, FreeNumber, Solution, solve
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.locate import resource
-from npusim.plugins import announced
+from npusim.plugins import announced, load
 from npusim.units import format_quantity
 from npusim.validation.figures import Figures, TablePredictor
 from npusim.validation.running import Judged, judge, machines_of, predictor_of
@@ -44,7 +44,7 @@ def fit_named(name: str) -> Any:
     fits = announced("npusim.fits")
     if name not in fits:
         raise UnknownNameError("fit", name, tuple(fits))
-    return fits[name].load()
+    return load(fits[name], "fit")
 
 
 def settings_of(free: Sequence[FreeNumber], values: Mapping[str, float]) -> tuple[str, ...]:

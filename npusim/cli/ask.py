@@ -154,6 +154,7 @@ ADVISE = Command(
     {
         "values": option("FILE.npz", Path, show_default=False),
         "export": option("FILE.xml", Path, panel=OUTPUT),
+        "calibration": option("FILE.npz", Path, show_default=False),
         **DATA,
         "keep_answers": option("SHARE", min=0.0, max=1.0),
         **SEED,

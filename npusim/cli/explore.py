@@ -8,12 +8,10 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
-import typer
-
 import npusim
 from npusim.api.exploring import READ_FILES, REPORTED, document_names, result_of
 from npusim.cli.options import CORES, FORM, QUIET, WRITTEN, Command, argument, completion, file_option, option
-from npusim.cli.output import RESULTS, Destination, Progress, write_html
+from npusim.cli.output import RESULTS, Destination, Progress, say, write_html
 from npusim.errors import ConfigError, NpusimError
 from npusim.reporting.pages import Result, report_html
 
@@ -52,7 +50,7 @@ def _pareto(values: dict[str, Any]) -> None:
     destination.write(front)
     if destination.is_html:
         knee = front.knee["point"]
-        typer.echo(f"{output}: {front.front} points on the front of {front.points:,}; knee: point {knee}")
+        say(f"{output}: {front.front} points on the front of {front.points:,}; knee: point {knee}")
 
 
 PARETO = Command(
@@ -74,13 +72,16 @@ PARETO = Command(
 
 def _query(values: dict[str, Any]) -> None:
     from npusim.explore.query import MOST_ROWS, Answer, query
-    from npusim.explore.store import read_manifest
+    from npusim.explore.store import Store, read_manifest
     from npusim.reporting.exploration import rows_page
 
     destination = Destination(values["output"], values["form"])
     rows = query(values["directory"], values["sql"], MOST_ROWS)
-    units = read_manifest(values["directory"]).units
-    destination.write(Answer(rows=rows.to_pylist()), lambda: rows_page(rows, units))
+    manifest = read_manifest(values["directory"])
+    swept = Store(values["directory"]).swept(manifest)
+    if swept < manifest.points:
+        say(f"not finished: {swept:,} of {manifest.points:,} points are swept", on_error=True)
+    destination.write(Answer(rows=rows.to_pylist()), lambda: rows_page(rows, manifest.units))
 
 
 QUERY = Command(
@@ -136,6 +137,10 @@ SCHEMA = Command(
 )
 
 
+_WITHOUT_RESULT = ("learn", "report", "schema", "export")
+"""Commands that make no document; the first never ends."""
+
+
 def _report(values: dict[str, Any]) -> None:
     runs, output = values["runs"], values["output"]
     destination = Destination(output, None)
@@ -148,7 +153,7 @@ def _report(values: dict[str, Any]) -> None:
             is_file = bool(run) and Path(run).expanduser().exists()
             results.append(result_of(run) if is_file else _result_of_command(run))
     write_html(destination.path, lambda command: report_html(values["title"], results, command))
-    typer.echo(f"{output}: {len(results)} result{'s' if len(results) != 1 else ''}")
+    say(f"{output}: {len(results)} result{'s' if len(results) != 1 else ''}")
 
 
 def _result_of_command(command: str) -> Result:
@@ -163,6 +168,8 @@ def _result_of_command(command: str) -> Result:
     words = words[1:] if words[:1] == ["npusim"] else words
     if not words or words[0] not in command_names():
         raise ConfigError(f"`{command}`, which is no file", file="RUN", allowed=REPORTED)
+    if words[0] in _WITHOUT_RESULT:
+        raise ConfigError(f"`{words[0]}`, which has no result", file="RUN", allowed=REPORTED)
     results: list[Any] = []
     context = copy_context()
     context.run(RESULTS.set, results)
@@ -194,5 +201,5 @@ LEARN = Command(
         "data": option("DIR", Path),
         "no_browser": option(),
     },
-    run=lambda values: npusim.learn(**values, tell=typer.echo),
+    run=lambda values: npusim.learn(**values, tell=say),
 )

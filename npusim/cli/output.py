@@ -6,6 +6,7 @@ import codecs
 import io
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -113,6 +114,7 @@ class Destination:
             if form is None and self.path.suffix not in known and not self.path.is_dir():
                 allowed = "a file that ends in .json (document), .html (page) or .txt (table), or --format"
                 raise ConfigError(f"`{self.path.name}`", file="--output", allowed=allowed)
+            _refuse_input(self.path)
             refuse_unwritable(self.path)
 
     def write(self, document: Document, page: Callable[[], RenderableType] | None = None) -> None:
@@ -173,8 +175,18 @@ def file_target(path: Path | None, option: str, endings: tuple[str, ...] = ()) -
     if endings and path.suffix not in endings:
         allowed = f"a file that ends in {' or '.join(endings)}"
         raise ConfigError(f"`{path.name}`", file=option, allowed=allowed)
+    _refuse_input(path.expanduser())
     refuse_unwritable(path.expanduser())
     return path.expanduser()
+
+
+def _refuse_input(path: Path) -> None:
+    """Refuse an output whose file the command line names a second time: as an input."""
+    if not path.is_file():
+        return
+    words = (Path(word.rpartition("=")[2]) for word in shlex.split(COMMAND_LINE.get()))
+    if sum(os.path.isfile(word) and path.samefile(word) for word in words) > 1:
+        raise FileError(str(path), "is an input of this command", "name another file for the output")
 
 
 def write_html(path: Path | None, html: Callable[[str], str]) -> None:
@@ -235,7 +247,7 @@ class _Printable:
 def _print_page(page: RenderableType) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False, emoji=False)
+    console = Console(highlight=False, emoji=False, markup=False)
     with standard_output() as stream:
         if console.is_terminal:
             console.print(_Printable(page))
@@ -248,8 +260,28 @@ def _page_as_text(page: RenderableType, columns: int = _FILE_COLUMNS) -> str:
     from rich.console import Console
 
     text = io.StringIO()
-    Console(file=text, width=columns, color_system=None, highlight=False, emoji=False).print(_Printable(page))
+    Console(file=text, width=columns, color_system=None, highlight=False, emoji=False, markup=False).print(
+        _Printable(page)
+    )
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+
+def say(text: str, *, on_error: bool = False, start: str = "") -> None:
+    """Print lines beside the result: names in them are data, and cannot send a terminal anything.
+
+    Parameters
+    ----------
+    on_error : bool
+        Print on standard error; where nobody listens there, nothing happens.
+    start : str
+        What comes first, such as "error:".
+    """
+    line = f"{start} {printable(text)}".lstrip()
+    if not on_error:
+        print(line, flush=True)
+        return
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -301,7 +333,7 @@ class Progress:
         elif self._lines and now - self._said > _EVERY_S:
             self._said = now
             left = f", {(now - self._began) * (total / done - 1.0):.0f} s left" if done else ""
-            print(f"{count}{left}{f': {what}' if what else ''}", file=sys.stderr, flush=True)
+            say(f"{count}{left}{f': {what}' if what else ''}", on_error=True)
 
 
 def _bar() -> Any:
@@ -310,10 +342,10 @@ def _bar() -> Any:
 
     return Progress(
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[count]}"),
+        TextColumn("{task.fields[count]}", markup=False),
         TimeRemainingColumn(),
-        TextColumn("{task.description}", style="dim"),
-        console=Console(stderr=True),
+        TextColumn("{task.description}", style="dim", markup=False),
+        console=Console(stderr=True, markup=False),
         transient=True,
     )
 
@@ -342,7 +374,7 @@ class Stopper:
             if self.wanted:
                 raise KeyboardInterrupt
             self.wanted = True
-            print(f"{self.reply}; once more ends at once", file=sys.stderr, flush=True)
+            say(f"{self.reply}; once more ends at once", on_error=True)
 
         before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from pkgutil import resolve_name
 from typing import Annotated, Any
 
@@ -33,12 +33,13 @@ from npusim.cli.output import (
     forget_odd_width,
     forget_output,
     reopen_closed,
+    say,
     standard_output,
     tolerant,
 )
 from npusim.cost import COMPILING_S, tell_once
-from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest, printable, shown
-from npusim.plugins import announced
+from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest, shown
+from npusim.plugins import NO_PLUGINS, PluginError, PluginWarning, announced, load
 
 _PANELS = {
     "Ask": ("ask", "estimate compare whatif advise map stream show"),
@@ -50,6 +51,7 @@ _PANELS = {
 """Module and commands of the core, by panel; packages announce the commands of papers."""
 _MODULE_OF = {name: module for module, names in _PANELS.values() for name in names.split()}
 BAD_INPUT, INTERRUPTED, PIPE_CLOSED, BUG = 2, 130, 141, 70
+_HOME = re.compile(r"^(--[a-z-]+=|)~/")
 _LONGEST_LINE = 10_000
 """Characters of a message's line that are shown."""
 _EXTRAS = {
@@ -75,7 +77,7 @@ def command_app(name: str) -> typer.Typer:
     if name in _MODULE_OF:
         declared = resolve_name(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}")
     elif name in added:
-        declared = added[name].load()
+        declared = load(added[name], "command")
     else:
         raise UnknownNameError("command", name, command_names())
     if isinstance(declared, Command):
@@ -86,13 +88,27 @@ def command_app(name: str) -> typer.Typer:
 class LazyGroup(TyperGroup):
     """A group whose commands are imported on first use."""
 
+    wanted = ""
+    """The command that is run; empty while commands are listed."""
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        """Return the command that the first argument names."""
+        self.wanted = args[0]
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Return the names of all commands."""
         return command_names()
 
     def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]
         """Return a command; refuse an unknown name with the nearest that there is."""
-        command: Any = get_command(command_app(cmd_name))
+        try:
+            command: Any = get_command(command_app(cmd_name))
+        except PluginError as error:
+            if self.wanted == cmd_name:
+                raise
+            warnings.warn(str(error), PluginWarning, stacklevel=1)
+            return None  # the list of commands goes without it
         command.name = cmd_name
         panels = (panel for panel, (_, names) in _PANELS.items() if cmd_name in names.split())
         command.rich_help_panel = next(panels, "Papers")
@@ -145,8 +161,13 @@ def program() -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"npusim {__version__}")
+        say(f"npusim {__version__}")
         raise typer.Exit
+
+
+def _leave_plugins_out(wanted: bool) -> None:
+    if wanted:
+        os.environ[NO_PLUGINS] = "1"  # child processes leave them out, too
 
 
 def _root(
@@ -154,12 +175,25 @@ def _root(
         bool,
         typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
+    no_plugins: Annotated[
+        bool,
+        typer.Option(
+            "--no-plugins",
+            help="Leave out what other packages add (also: NPUSIM_NO_PLUGINS=1).",
+            callback=_leave_plugins_out,
+            is_eager=True,
+        ),
+    ] = False,
 ) -> None:
     """What would this network cost on that NPU, and what if?"""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line that follows ``npusim`` and return the exit status."""
+    """Run the command line that follows ``npusim`` and return the exit status.
+
+    A `~` that the shell left, as in quotes or after an equals sign, is the home directory.
+    """
+    arguments = [_HOME.sub(lambda found: found[1] + os.path.expanduser("~/"), word) for word in arguments]
     COMMAND_LINE.set(shlex.join(["npusim", *arguments]))
     reopen_closed()
     tolerant(sys.stdout, sys.stderr)
@@ -169,14 +203,19 @@ def run(arguments: Sequence[str]) -> int:
         # What a library warns of is for who writes npusim; `python -W default -m npusim` shows it.
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
+            warnings.simplefilter("default", PluginWarning)
+            warnings.showwarning = _say_warning  # type: ignore[assignment]
         return _run_guarded(arguments)
+
+
+def _say_warning(message: Warning | str, *place: Any) -> None:
+    say(str(message), on_error=True, start="warning:")
 
 
 def _say_that_it_compiles() -> None:
     """Say why nothing happens for a while."""
     about = f"compiling the cost kernels, once on this machine: {COMPILING_S} of a free core ..."
-    with suppress(OSError):
-        print(about, file=sys.stderr, flush=True)
+    say(about, on_error=True)
 
 
 def _run_guarded(arguments: Sequence[str]) -> int:
@@ -249,10 +288,9 @@ def _complain_of_bug() -> int:
 
 def _complain(message: str, status: int) -> int:
     """Print a message on standard error and return the status."""
-    message = "\n".join(line[:_LONGEST_LINE] for line in printable(message).split("\n"))
+    message = "\n".join(line[:_LONGEST_LINE] for line in message.split("\n"))
     start = "\033[1;31merror:\033[0m" if _coloured() else "error:"
-    with suppress(OSError):  # where nobody listens the status still tells
-        print(start, message, file=sys.stderr, flush=True)
+    say(message, on_error=True, start=start)
     return status
 
 

@@ -34,6 +34,7 @@ from npusim.cli.output import (
     Progress,
     Stopper,
     file_target,
+    say,
     write_html,
     write_page,
 )
@@ -268,6 +269,8 @@ def _trace(values: dict[str, Any]) -> None:
         return first, second
 
     destination.write(difference, lambda: diff_page(difference, events))
+    if not difference.layers:
+        raise typer.Exit(1)
 
 
 TRACE = (
@@ -283,9 +286,9 @@ TRACE = (
 
 
 def _export(values: dict[str, Any]) -> None:
-    result = npusim.export(**values | scenario_changes(values, ("techniques", "settings")), tell=typer.echo)
+    result = npusim.export(**values | scenario_changes(values, ("techniques", "settings")), tell=say)
     if not isinstance(result, Path):
-        typer.echo(
+        say(
             f"{result.path}: {result.workload} with {result.techniques}, {result.operators} operators, "
             f"test accuracy {result.test_accuracy:.1%}"
         )

@@ -260,6 +260,9 @@ def read_json(path: Path) -> ParsedFile:
     return parse_json(read_text(path), str(path))
 
 
+_KEY = re.compile(r'"([^"\\]{1,80})"\s*:')
+
+
 def parse_json(text: str, name: str) -> ParsedFile:
     """Return the data of a JSON text; messages call it `name`. Errors as for `read_json`."""
 
@@ -272,7 +275,10 @@ def parse_json(text: str, name: str) -> ParsedFile:
 
     def whole(digits: str) -> int:
         if len(digits) > _MOST_DIGITS:
-            raise refused(f"a number of {len(digits)} digits", f"at most {_MOST_DIGITS}", text.find(digits))
+            place = text.find(digits)
+            keys = _KEY.findall(text[:place])
+            found = f"a number of {len(digits)} digits{f' under `{keys[-1]}`' if keys else ''}"
+            raise refused(found, f"at most {_MOST_DIGITS}", place)
         return int(digits)
 
     def refused(what: str, allowed: str, place: int) -> ConfigError:

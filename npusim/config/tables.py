@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,15 @@ from npusim.errors import ConfigError, nearest, shown
 from npusim.files import read_text
 
 _MOST_COLUMNS = 1_000
+MOST_NUMBER, _MOST_TIME = 1e21, 1e9
+"""Largest number of a file, in any unit, and largest time: nothing that is measured has more."""
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
+
+
+def most_of(name: str) -> float:
+    """Return the largest number of a column or key: of times, by their name, a smaller one."""
+    is_time = name.endswith(("_s", "_ms", "_us")) and not name.endswith("_per_s")
+    return _MOST_TIME if is_time else MOST_NUMBER
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Number(Column):
     least: float = 0.0
     above: bool = True
     """Whether `least` itself is excluded."""
-    most: float = math.inf
+    most: float = MOST_NUMBER
     whole: bool = False
 
     @property
@@ -66,7 +73,8 @@ class Number(Column):
         """Text that says what it may hold."""
         kind = "a whole number" if self.whole else "a number"
         bound = f"above {self.least:g}" if self.above else f"of at least {self.least:g}"
-        return f"{kind} {bound}" + (f" and at most {self.most:g}" if math.isfinite(self.most) else "")
+        most = min(self.most, most_of(self.name))
+        return f"{kind} {bound}" + (f" and at most {most:g}" if most < MOST_NUMBER else "")
 
     def value(self, text: str) -> float | None:
         """Return the number; None if it is out of bounds."""
@@ -74,7 +82,7 @@ class Number(Column):
             return None
         number = float(text)
         low = number > self.least if self.above else number >= self.least
-        fits = low and number <= self.most and math.isfinite(number)
+        fits = low and number <= min(self.most, most_of(self.name))
         return number if fits and (not self.whole or number.is_integer()) else None
 
 

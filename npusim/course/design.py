@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cache, cached_property, lru_cache, reduce
 from itertools import accumulate
 from typing import Any
 
@@ -17,8 +17,10 @@ from npusim.course.drawings import stacked
 from npusim.course.machine import dram_gb_s, machine
 from npusim.engines import Estimate
 from npusim.engines.analytical import mapped_estimate
-from npusim.reporting.engineering import engineering
+from npusim.errors import IllegalTechniqueError
+from npusim.reporting.engineering import engineering, last_digit
 from npusim.reporting.html import UNIT_COLOURS, amount_axis
+from npusim.studies.uncertainty import with_interval
 from npusim.workloads import KINDS, load_spec, workload_names
 
 STACKS = {
@@ -54,6 +56,8 @@ class Knob:
     """Unit that the slider counts in."""
     scale: float
     """SI units in one of these."""
+    is_count: bool = False
+    """Whether only whole numbers are possible."""
 
     def sheet_value(self, soc: str) -> float:
         """Return what the data sheet says, in the slider's unit."""
@@ -64,13 +68,15 @@ class Knob:
         """Return what the slider offers, the data sheet's own value among it."""
         own = self.sheet_value(soc)
         values = [float(f"{own * share:.3g}") for share in _SHARES]
-        return sorted({own, *(dram_gb_s(*values, name=soc) if self.path == "dram.bandwidth" else values)})
+        if self.path == "dram.bandwidth":
+            values = dram_gb_s(*values, name=soc)
+        return sorted({own, *(value for value in values if value.is_integer() or not self.is_count)})
 
 
 KNOBS = (
     Knob("npu.sram.per_tile", "SRAM of a tile (KiB)", "KiB", 1024.0),
     Knob("npu.dpu.clock", "clock of the MAC grid (MHz)", "MHz", 1e6),
-    Knob("npu.dsp.per_tile", "DSPs of a tile", "", 1.0),
+    Knob("npu.dsp.per_tile", "DSPs of a tile", "", 1.0, is_count=True),
     Knob("dram.bandwidth", "bandwidth of DRAM (GB/s)", "GB/s", 1e9),
 )
 
@@ -100,7 +106,7 @@ class Design:
         words = ["npusim", "estimate", self.workload, "--soc", self.soc, "-t", self.stack]
         for setting in self.settings:
             words += ["--set", setting]
-        return shlex.join(words)
+        return shlex.join([*words, "--interval"])
 
     @property
     def sheet(self) -> str:
@@ -127,8 +133,37 @@ class Design:
 
     @property
     def estimate(self) -> Estimate:
-        """What it costs."""
-        return mapped_estimate(self.scenario.mapped)
+        """What it costs, with the interval of its latency."""
+        return _estimate(self)
+
+    @property
+    def latency(self) -> str:
+        """Latency with its 90 % interval, to the last digit that the interval bears."""
+        cost = self.estimate
+        interval = cost.latency_interval_s or (cost.latency_s, cost.latency_s)
+        last = last_digit(cost.latency_interval_s)
+        value, low, high = (engineering(s, "s", last) for s in (cost.latency_s, *interval))
+        return f"{value} [{low} to {high}]" if low != high else value
+
+
+@lru_cache(64)
+def _estimate(design: Design) -> Estimate:
+    mapped = design.scenario.mapped
+    return with_interval(mapped_estimate(mapped), mapped)
+
+
+@cache
+def stacks(workload: str) -> list[str]:
+    """Return the technique stacks that are offered for a workload: those that are legal."""
+    offers = STACKS.get(load_spec(workload).kind, STACKS[""])
+    return [stack for stack in offers if _is_legal(workload, stack)]
+
+
+def _is_legal(workload: str, stack: str) -> bool:
+    try:
+        return bool(Scenario(workload, machine(), techniques=stack).graph)
+    except IllegalTechniqueError:
+        return False
 
 
 def totals(a: Estimate, b: Estimate) -> str:
@@ -136,7 +171,11 @@ def totals(a: Estimate, b: Estimate) -> str:
     lines = ["| | A | B | A over B |", "| --- | ---: | ---: | ---: |"]
     for what, field, unit in _TOTALS:
         first, second = getattr(a, field), getattr(b, field)
-        amounts = f"{engineering(first, unit)} | {engineering(second, unit)}"
+        # The latency alone has an interval.
+        digits = [last_digit(each.latency_interval_s) if field == "latency_s" else None for each in (a, b)]
+        amounts = " | ".join(
+            engineering(value, unit, last) for value, last in zip((first, second), digits, strict=True)
+        )
         lines.append(f"| {what} | {amounts} | {first / second:.2f} |")
     return "\n".join(lines)
 
@@ -172,10 +211,10 @@ def energy_by_part(estimate: Estimate) -> go.Figure:
     return stacked(parts, amount_axis("energy", "J"), {})
 
 
-def offered() -> tuple[list[str], dict[str, str]]:
-    """Return machines with Intel's NPU, and workloads that are quick to cost with their kind."""
+def offered() -> tuple[list[str], list[str]]:
+    """Return machines with Intel's NPU, and workloads that are quick to cost."""
     from npusim.arch import soc_names
 
     socs = [name for name in soc_names() if machine(name).has("npu") and name.startswith("core-ultra")]
     kinds = {name: load_spec(name).kind for name in workload_names()}
-    return socs, {name: kind for name, kind in kinds.items() if not KINDS[kind].is_large}
+    return socs, [name for name, kind in kinds.items() if not KINDS[kind].is_large]

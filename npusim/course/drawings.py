@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import cycle
 from math import ceil, prod
@@ -22,6 +22,7 @@ from npusim.reporting.charts import line_figure
 from npusim.reporting.html import COLOURS, DASHES, GREY, HATCHING, amount_axis, log_axis
 
 UNIT_NAMES = {"npu.dpu": "MAC grid", "npu.dsp": "DSPs", "npu.dma": "DMA", "cpu": "CPU", "gpu": "GPU"}
+LAUNCH_COLOUR = {"launch": GREY}
 _BAR = 0.5
 """Height of a bar in rows; its name stands in the rest."""
 _TASKS = {
@@ -31,6 +32,8 @@ _TASKS = {
     TaskKind.DMA_OUT: ("DMA out", COLOURS[1]),
 }
 _MOST_TASKS = 1500
+_MOST_SAID = 12
+"""Points of a trace that its text names one by one."""
 _MOST_FRAMES = 36
 _FRAME_MS = 120
 _LANES = {"outputs": "#a9c1dd", "last block": COLOURS[0], "idle lanes": COLOURS[1]}
@@ -97,15 +100,55 @@ def stacked(
     )
 
 
-def busy_bars(
-    estimates: Mapping[str, Estimate], units: Sequence[str], colours: Mapping[str, str]
+def critical_parts(estimate: Estimate, part_of: Callable[[Any], str]) -> dict[str, float]:
+    """Return the time on the critical path (s) by part; the parts add up to the latency.
+
+    `part_of` takes an operator of the estimate and names its part.
+    """
+    parts = {"launch": estimate.launch_s}
+    for op in estimate.operators:
+        if op.critical_s:
+            parts[part_of(op)] = parts.get(part_of(op), 0.0) + op.critical_s
+    return parts
+
+
+def critical_bars(
+    estimates: Mapping[str, Estimate], part_of: Callable[[Any], str], colours: Mapping[str, str]
 ) -> go.Figure:
-    """Return how long each unit works in each of several estimates."""
-    parts = {
-        unit: {name: getattr(each.units.get(unit), "busy_s", 0.0) for name, each in estimates.items()}
-        for unit in units
-    }
-    return stacked(parts, amount_axis("time that each unit works", "s"), colours)
+    """Return the critical path of several estimates as bars of the same parts; a bar ends at the latency."""
+    by_name = {name: critical_parts(each, part_of) for name, each in estimates.items()}
+    names = dict.fromkeys(part for parts in by_name.values() for part in parts)
+    bars = {part: {name: parts.get(part, 0.0) for name, parts in by_name.items()} for part in names}
+    return stacked(bars, amount_axis("time on the critical path", "s"), {**colours, **LAUNCH_COLOUR})
+
+
+def alternative(figure: go.Figure) -> str:
+    """Return a text that says what a figure shows: its axes, and for each trace its values or their range."""
+    layout = figure.layout
+    titles = [axis.title.text for axis in (layout.xaxis, layout.yaxis) if axis.title.text]
+    rows = [note.text for note in layout.annotations if note.text]
+    said = [_trace_alternative(trace, rows) for trace in figure.data]
+    return f"Chart. Axes: {', '.join(titles) or 'none'}. " + " ".join(filter(None, said))
+
+
+def _trace_alternative(trace: Any, rows: Sequence[str]) -> str:
+    """Return what one trace shows: a few points each, of many points the range; empty for a legend entry."""
+    if trace.type == "heatmap":
+        cells = np.asarray(trace.z, float)
+        share = np.count_nonzero(cells) / max(cells.size, 1)
+        return f"A map of {cells.shape[0]} x {cells.shape[1]} cells, {100 * share:.0f} % of them marked."
+    x = [value for value in ([] if trace.x is None else trace.x) if value is not None]
+    y = [] if trace.y is None else list(trace.y)
+    if not x or trace.type == "histogram":
+        return f"{trace.name}: a histogram of {len(x)} values." if x else ""
+    name = f"{trace.name}: " if trace.name else ""
+    if trace.type == "bar" and trace.orientation == "h" and rows and len(trace.x) == len(rows):
+        values = (f"{row} {x:.3g}" for row, x in zip(rows, trace.x, strict=True) if x is not None)
+        return f"{name}{', '.join(values)}."
+    if len(x) <= _MOST_SAID and len(x) == len(y) and all(isinstance(value, (int, float)) for value in y):
+        return f"{name}{', '.join(f'{a:.4g} at {b:.4g}' for a, b in zip(y, x, strict=True))}."
+    ranges = [f"{min(v):.3g} to {max(v):.3g}" if not isinstance(v[0], str) else "" for v in (x, y) if len(v)]
+    return f"{name}{len(x)} points, {' by '.join(filter(None, ranges))}."
 
 
 def _track_name(track: str) -> str:

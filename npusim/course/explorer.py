@@ -7,15 +7,16 @@ app = marimo.App(app_title="Explorer", css_file="lesson.css", width="medium")
 with app.setup:
     import marimo as mo
 
-    from npusim.course.design import KNOBS, STACKS, Design, critical_path, energy_by_part, offered, totals
-    from npusim.course.drawings import busy_bars, gantt
-    from npusim.course.lesson import Figure, Slider
+    from npusim.course.design import KNOBS, Design, critical_path, energy_by_part, offered, totals
+    from npusim.course.design import stacks as legal_stacks
+    from npusim.course.drawings import critical_bars, gantt
+    from npusim.course.lesson import Figure, Slider, shown
     from npusim.engines.event import event_estimate
     from npusim.locate import DEFAULT_SOC
     from npusim.reporting.html import UNIT_COLOURS
     from npusim.reporting.machine import roofline_figure, sram_figure
 
-    SOCS, KINDS = offered()
+    SOCS, WORKLOADS = offered()
 
     def sliders(soc):
         """Return a slider for each knob, where the data sheet has it."""
@@ -43,7 +44,7 @@ def _():
 
 @app.cell
 def _():
-    _offered = (("machine", SOCS, DEFAULT_SOC), ("network", list(KINDS), "gcn-cora"))
+    _offered = (("machine", SOCS, DEFAULT_SOC), ("network", WORKLOADS, "gcn-cora"))
     choices = mo.ui.dictionary(
         {
             f"{what} {name}": mo.ui.dropdown(offer, value=value, label=what)
@@ -56,8 +57,7 @@ def _():
 
 @app.cell
 def _(choices):
-    _kinds = {name: KINDS[choices.value[f"network {name}"]] for name in ("A", "B")}
-    _offers = {name: list(STACKS.get(kind, STACKS[""])) for name, kind in _kinds.items()}
+    _offers = {name: legal_stacks(choices.value[f"network {name}"]) for name in ("A", "B")}
     stacks = mo.ui.dictionary(
         {
             name: mo.ui.dropdown(offer, value=offer[min(first, len(offer) - 1)], label="techniques")
@@ -87,7 +87,7 @@ def _(choices):
 
 
 @app.cell
-def _(choices, knobs_a, knobs_b, stacks):
+def _(both, choices, energy, knobs_a, knobs_b, roof, sram, stacks, waterfall):
     _chosen = choices.value
     designs = {
         name: Design.of(
@@ -95,7 +95,12 @@ def _(choices, knobs_a, knobs_b, stacks):
         )
         for name, knobs in (("A", knobs_a), ("B", knobs_b))
     }
-    estimates = {name: design.estimate for name, design in designs.items()}
+    _costed = shown(
+        [both, waterfall, energy, roof, sram],
+        lambda: {name: design.estimate for name, design in designs.items()},
+    )
+    mo.stop(not isinstance(_costed, dict), _costed)
+    estimates = _costed
     return designs, estimates
 
 
@@ -106,13 +111,13 @@ def _(estimates):
 
 
 @app.cell
-def _(designs, estimates):
+def _(designs):
     mo.vstack(
         [
             mo.vstack(
                 [
                     mo.md(
-                        f"**Design {name} as a command** (`latency_s` {estimates[name].latency_s!r})\n\n"
+                        f"**Design {name} as a command** (latency {design.latency})\n\n"
                         f"```console\n{design.command}\n```"
                     ),
                     mo.download(
@@ -133,14 +138,20 @@ def _(designs, estimates):
 @app.cell
 def _():
     both = Figure(240)
-    mo.vstack([mo.md("### How long each unit works"), both.place])
+    mo.vstack(
+        [
+            mo.md(
+                "### Where the latency goes: the launch, and the operators of each unit on the critical path"
+            ),
+            both.place,
+        ]
+    )
     return (both,)
 
 
 @app.cell
 def _(both, estimates):
-    _used = {unit for each in estimates.values() for unit, use in each.units.items() if use.busy_s > 0}
-    both.show(busy_bars(estimates, sorted(_used), UNIT_COLOURS))
+    both.show(critical_bars(estimates, lambda op: op.unit, UNIT_COLOURS))
     return
 
 
@@ -182,7 +193,7 @@ def _(designs, energy, estimates, roof, sram, waterfall, which):
 
 @app.cell
 def _():
-    wanted = mo.ui.checkbox(label="Act the design out: time line by the event engine")
+    wanted = mo.ui.checkbox(label="Simulate the design: time line by the event engine")
     line = Figure(380)
     mo.vstack([wanted, line.place])
     return line, wanted
@@ -192,6 +203,8 @@ def _():
 def _(designs, line, wanted, which):
     if wanted.value:
         line.show(gantt(event_estimate(designs[which.value].scenario).timeline))
+    else:
+        line.clear()
     return
 
 

@@ -1,4 +1,5 @@
 const NARROW = 500; // pixels below which a page is that of a telephone
+const NOTICE_MS = 1000; // of calculating, after which a page says so
 
 // A plotly figure that follows its model. The library comes from this server, once a page.
 const library = () =>
@@ -10,14 +11,65 @@ const library = () =>
     document.head.append(script);
   }));
 
+// What marimo's page lacks for a screen reader: a main part, and sliders that say their name and value.
+const sayValues = (slider) => {
+  const steps = JSON.parse(slider.dataset.steps ?? "null");
+  if (!slider.shadowRoot || !steps?.length) return;
+  const label = new DOMParser().parseFromString(JSON.parse(slider.dataset.label ?? '""'), "text/html");
+  const say = () => {
+    for (const thumb of slider.shadowRoot.querySelectorAll("[role=slider]")) {
+      thumb.setAttribute("aria-label", label.body.textContent.replace(/\|\||[()\\]{2}/g, "").trim());
+      thumb.setAttribute("aria-valuetext", String(steps[Number(thumb.getAttribute("aria-valuenow"))]));
+    }
+  };
+  const watched = { subtree: true, childList: true, attributes: true, attributeFilter: ["aria-valuenow"] };
+  new MutationObserver(say).observe(slider.shadowRoot, watched);
+  say();
+};
+const makeAccessible = () => {
+  document.getElementById("App")?.setAttribute("role", "main");
+  for (const slider of document.querySelectorAll("marimo-slider, marimo-range-slider")) {
+    if (slider.dataset.said) continue;
+    slider.dataset.said = "yes";
+    sayValues(slider);
+  }
+};
+const accessible = () =>
+  (globalThis.npusimAccessible ??= (() => {
+    const observer = new MutationObserver(makeAccessible);
+    observer.observe(document.body, { subtree: true, childList: true });
+    makeAccessible();
+    return observer;
+  })());
+
 async function render({ model, el }) {
   const place = document.createElement("div");
-  el.append(place);
+  const note = document.createElement("p");
+  note.textContent = "Preparing the model, about a minute the first time …";
+  note.setAttribute("role", "status");
+  el.append(note, place);
+  accessible();
+  let waiting = 0;
+  const tell = () => {
+    clearTimeout(waiting);
+    const wait = () => (note.hidden = !model.get("is_waiting"));
+    if (place.dataset.drawn && model.get("is_waiting")) waiting = setTimeout(wait, NOTICE_MS);
+    else wait();
+  };
+  model.on("change:is_waiting", tell);
+  tell();
   const plotly = await library();
   let drawnNarrow = null;
   const draw = async () => {
     const { data, layout, config, frames } = JSON.parse(model.get("spec"));
-    if (!data.length) return;
+    if (!data.length) {
+      if (drawnNarrow !== null) plotly.purge(place);
+      place.removeAttribute("role");
+      place.removeAttribute("aria-label");
+      return;
+    }
+    place.setAttribute("role", "img");
+    place.setAttribute("aria-label", model.get("label"));
     drawnNarrow = el.clientWidth < NARROW;
     if (drawnNarrow) layout.font.size = 11;
     place.style.minHeight = `${layout.height}px`;
@@ -35,6 +87,7 @@ async function render({ model, el }) {
   });
   observer.observe(place);
   return () => {
+    clearTimeout(waiting);
     observer.disconnect();
     plotly.purge(place);
   };

@@ -16,12 +16,14 @@ import plotly.graph_objects as go
 import traitlets
 
 from npusim.course.catalogue import LessonPage, lessons
+from npusim.course.drawings import alternative
+from npusim.errors import NpusimError
 from npusim.reporting.html import FONT
 
 Shown = tuple[go.Figure, str]
 """A figure, and the Markdown below it."""
 STYLE = Path(__file__).with_name("lesson.css")
-_EMPTY = {"data": [], "layout": {"height": 1}, "config": {}}
+_EMPTY = json.dumps({"data": [], "layout": {"height": 1}, "config": {}})
 _CONFIG = {"displayModeBar": False, "responsive": True}
 
 
@@ -29,7 +31,9 @@ class _Widget(anywidget.AnyWidget):
     """A figure as JSON; `figure.js` draws it and follows its changes."""
 
     _esm = Path(__file__).with_name("figure.js")
-    spec = traitlets.Unicode(json.dumps(_EMPTY)).tag(sync=True)
+    spec = traitlets.Unicode(_EMPTY).tag(sync=True)
+    label = traitlets.Unicode("").tag(sync=True)
+    is_waiting = traitlets.Bool(True).tag(sync=True)
 
 
 class Figure:
@@ -56,7 +60,31 @@ class Figure:
         )
         figure.update_xaxes(automargin=True, ticklabelstandoff=4)
         figure.update_yaxes(automargin=True, ticklabelstandoff=4)
+        self._widget.label = alternative(figure)
         self._widget.spec = json.dumps({**json.loads(figure.to_json()), "config": _CONFIG})
+        self._widget.is_waiting = False
+
+    def wait(self) -> None:
+        """Say that the next figure is being prepared, if it takes long."""
+        self._widget.is_waiting = True
+
+    def clear(self) -> None:
+        """Take the figure away: what it showed no longer holds."""
+        self._widget.spec, self._widget.is_waiting = _EMPTY, False
+
+
+def shown(figures: Sequence[Figure], draw: Callable[[], Any]) -> Any:
+    """Return what `draw` returns after it has drawn figures; if npusim refuses, clear them and say why."""
+    for figure in figures:
+        figure.wait()
+    try:
+        return draw()
+    except Exception as error:
+        for figure in figures:
+            figure.clear()
+        if not isinstance(error, NpusimError):
+            raise
+        return mo.callout(mo.plain_text(str(error)), kind="warn")
 
 
 @dataclass(frozen=True)
@@ -122,9 +150,13 @@ class Picture:
 
     def draw(self, figure: Figure, values: Mapping[str, Any]) -> Any:
         """Draw the figure for the values of the sliders, and return the text below it."""
-        drawing, text = self.show(**values)
-        figure.show(drawing)
-        return mo.md(text)
+
+        def draw() -> Any:
+            drawing, text = self.show(**values)
+            figure.show(drawing)
+            return mo.md(text)
+
+        return shown([figure], draw)
 
 
 @dataclass(frozen=True)

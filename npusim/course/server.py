@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+import secrets
 import socket
 from collections.abc import Callable
 from html import escape
@@ -15,10 +18,11 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.requests import Request, cookie_parser
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from npusim.course.catalogue import lessons
 from npusim.course.lesson import write_notebook
@@ -42,6 +46,10 @@ _WRITES = re.compile(
 _SOCKETS = re.compile(r"(/lessons/\w+|/explorer)/ws")
 _MOST_BYTES = 1 << 20
 """Of a request, or of a message of a web socket: a slider's position takes some hundred."""
+_MOST_SESSIONS = 32
+"""Pages that are open at a time: each is a session of marimo."""
+_PATIENCE_S = 20.0
+"""Time in which a request must be complete."""
 _REFUSED = 1008
 """Code of a refused web socket (RFC 6455: policy violation)."""
 
@@ -50,13 +58,14 @@ class OwnPagesOnly:
     """Refuse whatever no page of this server, in this machine's browser, asks.
 
     A page elsewhere can point a name of its own at 127.0.0.1, or ask this server from its own origin: the
-    first shows in the header Host, the second in Origin. Of marimo's interface only what `_WRITES` and
-    `_SOCKETS` name is open, whatever a later version adds.
+    first shows in the header Host, the second in Origin. Other users of this machine lack the token, which
+    the printed address carries and a cookie keeps. Of marimo's interface only what `_WRITES` and `_SOCKETS`
+    name is open, whatever a later version adds.
     """
 
-    def __init__(self, app: ASGIApp, port: int) -> None:
-        """Take the port that the server listens on."""
-        self._app = app
+    def __init__(self, app: ASGIApp, port: int, token: str) -> None:
+        """Take the port that the server listens on, and the token of this run."""
+        self._app, self._token, self._cookie, self._sessions = app, token, f"npusim-{port}", 0
         self._hosts = {f"{name}:{port}" for name in (LOOPBACK, "localhost")}
         self._origins = {f"http://{host}" for host in self._hosts}
         sockets = " ".join(f"ws://{host}" for host in sorted(self._hosts))
@@ -75,9 +84,30 @@ class OwnPagesOnly:
             status, words = refusal
             await PlainTextResponse(f"{words}\n", status_code=status)(scope, receive, send)
             return
+        if scope["query_string"] == f"token={self._token}".encode():
+            response = RedirectResponse("/" + scope["path"].lstrip("/"), status_code=303)
+            response.set_cookie(self._cookie, self._token, httponly=True, samesite="lax")
+            await response(scope, receive, send)
+            return
+        if scope["type"] == "websocket":
+            self._sessions += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._sessions -= 1
+            return
+        is_write = scope["method"] not in _READS
+        if is_write:
+            body = await _body(receive)
+            if body is None:
+                await PlainTextResponse("No JSON object.\n", status_code=400)(scope, receive, send)
+                return
+            receive = _again(body, receive)
 
         async def send_with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if is_write and message["status"] == 500:
+                    message["status"] = 400  # of another shape than marimo expects
                 policies = {
                     b"content-security-policy": self._policy,
                     b"x-content-type-options": b"nosniff",
@@ -87,7 +117,11 @@ class OwnPagesOnly:
                 message["headers"] = [*others, *policies.items()]
             await send(message)
 
-        await self._app(scope, receive, send_with_policy)
+        try:
+            await self._app(scope, receive, send_with_policy)
+        except Exception:
+            if not is_write:
+                raise
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Return status and words for what no page of this server asks; None for what a page asks."""
@@ -96,6 +130,12 @@ class OwnPagesOnly:
             return 403, "This server answers pages of its own, under 127.0.0.1 or localhost, and nobody else."
         if b"file" in scope["query_string"].lower() or b"%" in scope["query_string"]:
             return 404, "No other file is opened."  # marimo takes ?file=PATH for a notebook to run
+        cookies = cookie_parser(headers.get("cookie", ""))
+        tokens = cookies.get(self._cookie, ""), scope["query_string"].decode("latin-1").removeprefix("token=")
+        if not any(secrets.compare_digest(token.encode(), self._token.encode()) for token in tokens):
+            return 403, "Open the address that `npusim learn` has printed, with its token."
+        if scope["type"] == "websocket" and self._sessions >= _MOST_SESSIONS:
+            return 503, "Too many pages are open."
         if scope["type"] == "websocket":
             return None if _SOCKETS.fullmatch(path) else (404, "No such web socket.")
         if scope["method"] in _READS:
@@ -103,9 +143,35 @@ class OwnPagesOnly:
         if not _WRITES.fullmatch(path):
             return 405, "Lessons take the positions of sliders and nothing else."
         length = headers.get("content-length", "")
+        if length and "transfer-encoding" in headers:
+            return 400, "One length, not two."
         if not length.isdecimal():
             return 411, "The length must be told."
         return (413, f"At most {_MOST_BYTES} bytes.") if int(length) > _MOST_BYTES else None
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """Return the body of a request; None where it is late or no JSON object."""
+    body = b""
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            while True:
+                message = await receive()
+                body += message.get("body", b"")
+                if not message.get("more_body"):
+                    return body if isinstance(json.loads(body), dict) else None
+    except (ValueError, RecursionError, TimeoutError):
+        return None
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Return what hands out a body that was read already, then what comes."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return receive_again
 
 
 async def _plotly(_: Request) -> Response:
@@ -130,10 +196,10 @@ async def _start(_: Request) -> Response:
         '<p><a href="/explorer/">Explorer</a>: two designs side by side, with all their pictures</p>',
         lead="Why is a graph neural network slow on an NPU, and what helps?",
     )
-    return HTMLResponse(shown)
+    return HTMLResponse(shown.replace("<body>", "<body><main>").replace("</body>", "</main></body>"))
 
 
-def application(port: int, folder: Path) -> ASGIApp:
+def application(port: int, folder: Path, token: str) -> ASGIApp:
     """Return the application: the list of lessons at `/`, and each lesson as an app without its code.
 
     Parameters
@@ -142,6 +208,8 @@ def application(port: int, folder: Path) -> ASGIApp:
         Port that the application will be reached at.
     folder : Path
         Where the notebooks of the lessons are written.
+    token : str
+        What a browser must know.
     """
     notebooks = marimo.create_asgi_app(quiet=True, include_code=False)
     for each in lessons():
@@ -154,7 +222,7 @@ def application(port: int, folder: Path) -> ASGIApp:
             Route("/library/plotly.min.js", _plotly),
             Mount("/", notebooks.build()),
         ],
-        middleware=[Middleware(OwnPagesOnly, port=port)],
+        middleware=[Middleware(OwnPagesOnly, port=port, token=token)],
     )
 
 
@@ -184,7 +252,7 @@ def bound_socket(port: int) -> socket.socket:
     return opened
 
 
-def serve(port: int, ready: Callable[[str], None]) -> None:
+def serve(port: int, ready: Callable[[str, str], None]) -> None:
     """Serve the lessons until interrupted.
 
     Parameters
@@ -192,7 +260,7 @@ def serve(port: int, ready: Callable[[str], None]) -> None:
     port : int
         0 takes one that is free.
     ready : callable
-        Called with the address of the list of lessons as soon as the list can be opened.
+        Called as soon as the list of lessons can be opened, with its address and the query with the token.
 
     Raises
     ------
@@ -200,18 +268,45 @@ def serve(port: int, ready: Callable[[str], None]) -> None:
         The port is taken.
     """
     with bound_socket(port) as opened, TemporaryDirectory(prefix="npusim-lessons-") as folder:
-        actual = opened.getsockname()[1]
+        actual, token = opened.getsockname()[1], secrets.token_hex(16)
         _warm()
         config = uvicorn.Config(
-            application(actual, Path(folder)),
+            application(actual, Path(folder), token),
+            http=_Patient,
             log_level="error",
             lifespan="on",
             ws="websockets-sansio",
             ws_max_size=_MOST_BYTES,
         )
         server = _Server(config)
-        server.when_started = lambda: ready(f"http://{LOOPBACK}:{actual}/")
+        server.when_started = lambda: ready(f"http://{LOOPBACK}:{actual}/", f"?token={token}")
         server.run(sockets=[opened])
+
+
+class _Patient(H11Protocol):
+    """A connection that is closed where a request stays half."""
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take data, and wait for the end of the request where none is awaited yet."""
+        super().data_received(data)
+        if self._waiting is None:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(_PATIENCE_S, self._close_half)
+
+    def _close_half(self) -> None:
+        self._waiting = None
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if is_answered and self.transport.get_protocol() is self and not self.transport.is_closing():
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):

@@ -32,7 +32,7 @@ from npusim.engines.estimate import (
 from npusim.engines.operators import grid_utilisation, operator_cost, peak_power_w, roofline
 from npusim.mapping import Mapped
 from npusim.metrics import metrics_in
-from npusim.ops import Annotation, Family, TensorKind
+from npusim.ops import Annotation, DType, Family, TensorKind
 from npusim.scenario import Scenario
 from npusim.techniques import parse
 from npusim.units import Quantity
@@ -170,7 +170,7 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
         "measured": False,
         "kept_in_sram": dict(mapped.decisions.residency.cached),
         "form": mapped.graph.meta.form,
-        "notes": [*_notes(mapped), *_technique_notes(mapped), *_power_notes(mapped)],
+        "notes": [*_notes(mapped), *_context_notes(mapped), *_technique_notes(mapped), *_power_notes(mapped)],
     }
 
 
@@ -185,6 +185,7 @@ def _notes(mapped: Mapped) -> Iterator[str]:
         setting = f"{name}.dsp.kernel_generation={dsp.kernel_generation}"
         yield f"DSP kernels: {dsp.generation().title} ({setting})"
     yield from graph.meta.notes
+    yield from _refusals(mapped)
     views = (graph.operators[g.main] for g in groups if g.unit is Unit.VIEW)
     names = [op.name for op in views if op.family is not Family.VIEW]
     if names:
@@ -197,6 +198,46 @@ def _notes(mapped: Mapped) -> Iterator[str]:
             f"operand roles: {sum(g.swapped for g in products)} of {len(products)} products have the right "
             f"operand on the pixels and the left one as weight, {how}"
         )
+
+
+def _context_notes(mapped: Mapped) -> Iterator[str]:
+    """Yield a note where the tiles of an inference leave room for fewer contexts than the NPU can run."""
+    run, home = mapped.run, mapped.run.home(mapped.soc)
+    if home is None or run.hint != "throughput":
+        return
+    npu, contexts = mapped.soc.array_devices[home], mapped.contexts
+    if contexts < min(int(npu.contexts), run.requests):
+        fewer = int(npu.tiles) // (contexts + 1)
+        yield (
+            f"{run.tiles} tiles an inference leave room for {contexts} of {int(npu.contexts)} contexts; "
+            f"{fewer} would leave room for {contexts + 1}, which may give more throughput"
+        )
+
+
+def _refusals(mapped: Mapped) -> Iterator[str]:
+    """Yield a note on each operator type that the compiler of an array device does not take."""
+    graph = mapped.graph
+    for name, device in mapped.soc.array_devices.items():
+        toolchain = getattr(device, "toolchain", None)
+        support = _tool(toolchain).operators if toolchain is not None else None
+        groups = [group for group in mapped.decisions.groups if group.device == name]
+        if support is None or not groups:
+            continue
+        operators = [graph.operators[each] for group in groups for each in group.members]
+        for what, refused in support.refused(operators).items():
+            names = [op.name for op in refused]
+            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+            remedy = support.rewrites.get(refused[0].type, "compute it before or after the network")
+            yield (
+                f"{graph.techniques}: the {name.upper()}'s compiler does not take {what}: "
+                f"{', '.join(names[:_MOST_NAMES])}{more}; {remedy} ({support.source})"
+            )
+        if graph.meta.source_precision is DType.FP64:
+            yield f"{graph.techniques}: numbers of 64 bits: the {name.upper()} computes in fp16; use .float()"
+
+
+def _tool(toolchain: str) -> Toolchain:
+    return load_toolchain(toolchain) if toolchain.endswith((".yaml", ".yml")) else _shipped(toolchain)
 
 
 def _technique_notes(mapped: Mapped) -> list[str]:
@@ -300,7 +341,7 @@ def _compilation(mapped: Mapped, constants: dict[str, float]) -> Compilation | N
         toolchain = getattr(mapped.soc.array_devices[device], "toolchain", None)
         if toolchain is None:
             continue
-        tool = load_toolchain(toolchain) if toolchain.endswith((".yaml", ".yml")) else _shipped(toolchain)
+        tool = _tool(toolchain)
         tools.append(tool)
         seconds.append((float(tool.compile_fixed), tool.compile_fixed))
         seconds.append((operators * tool.compile_per_operator, tool.compile_per_operator))

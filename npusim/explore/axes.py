@@ -25,6 +25,8 @@ from npusim.units import Count, Quantity, format_quantity
 
 _READERS: dict[str, Callable[[str], object]] = {"techniques": parse, "soc": load_soc}
 """Raise where a value of an axis of names names nothing, before anything is evaluated."""
+_MOST_MACHINES = 4096
+"""Values of a range that changes more than one number: each is a whole machine."""
 _KEPT_SOCS = 64
 """Values of an axis whose machines are kept."""
 _NETWORK_ROOTS = ("workload", "techniques", "soc")
@@ -149,6 +151,7 @@ def _resolve(path: str, spec: AxisSpec, soc: Soc, run: RunSpec) -> Axis:
     if is_of_network(path):
         return _of_network(path, spec)
     if spec.values is not None:
+        _refuse_many(path, len(spec.values), _MOST_MACHINES)
         socs = [_set(soc, path, value) for value in spec.values]
         settings = [valid_paths(own).get(path) for own in socs]
         numbers = None
@@ -201,6 +204,7 @@ def _range(path: str, spec: AxisSpec, soc: Soc, kind: Quantity | Count, run: Run
     if not is_drawn:
         numbers = np.unique(np.round(numbers)) if is_whole else numbers
         texts = tuple(int(n) if is_whole else format_quantity(float(n), unit) for n in numbers)
+        ends = [_set(soc, path, text) for text in (texts[0], texts[-1])]  # a step may not meet `to`
     axis = Axis(path, texts, numbers, is_whole, unit, is_drawn, spec.scale == "log")
     ends_alone = _with_columns(
         replace(axis, texts=(texts[0], texts[-1]), numbers=numbers[[0, -1]]), soc, ends, run
@@ -212,6 +216,7 @@ def _range(path: str, spec: AxisSpec, soc: Soc, kind: Quantity | Count, run: Run
         return replace(
             ends_alone, texts=texts, numbers=numbers, column_values=numbers[:, np.newaxis], socs=()
         )
+    _refuse_many(path, len(texts), _MOST_MACHINES)
     return _with_columns(axis, soc, [_set(soc, path, text) for text in texts], run)
 
 
@@ -228,9 +233,9 @@ def _steps(path: str, spec: AxisSpec, soc: Soc, low: float, high: float) -> Any:
     return low + step * np.arange(int(steps) + 1)
 
 
-def _refuse_many(path: str, values: float) -> None:
-    if values > MOST_VALUES:
-        raise _wrong(path, f"{values:.3g} values", f"at most {MOST_VALUES:,}: larger steps")
+def _refuse_many(path: str, values: float, most: int = MOST_VALUES) -> None:
+    if values > most:
+        raise _wrong(path, f"{values:.3g} values", f"at most {most:,}: larger steps")
 
 
 def _number(soc: Soc, path: str) -> float:

@@ -36,7 +36,7 @@ from npusim.explore.axes import is_of_network, machine_row, resolve_axes, run_on
 from npusim.explore.points import Points, Traversal, decode, positions_in_unit_cube
 from npusim.explore.spaces import Scalar, Space, networks_of, space_of
 from npusim.graph import Graph
-from npusim.mapping import map_graph, plan_tables, wished
+from npusim.mapping import map_graph, plan_tables, refuse_too_large, wished
 from npusim.metrics import METRICS
 from npusim.scenario import Network, load_network
 from npusim.techniques import apply
@@ -365,7 +365,10 @@ class Campaign:
         run, row = self.space.run, machine_row(soc, self.space.run)
         try:
             graph = graph_at(self.space, named)
-        except IllegalTechniqueError:
+            refuse_too_large(graph, soc)
+        except (IllegalTechniqueError, InfeasibleError) as error:
+            if isinstance(error, InfeasibleError) and not lowering:
+                raise  # no point of the space fits
             return LoweredNetwork(None, row)
         is_placed = run.device == "auto" and soc.has("cpu") and wished(graph)
         if is_placed or run.swap_operands == "search":

@@ -22,8 +22,9 @@ from npusim.cost import TOTAL_DTYPE, compiled_parallel_or_plain
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.explore.pareto import WORST, corner_of, finite_front, front, scaled
-from npusim.explore.query import TABLE, folder_of, query
+from npusim.explore.query import folder_of, query
 from npusim.explore.spaces import Space, parse_keep, wrong_sense
+from npusim.explore.sql import TABLE
 from npusim.explore.store import POINT, Manifest, Store, read_manifest
 from npusim.metrics import METRICS, column_of, objectives
 from npusim.scenario import name_of

@@ -200,6 +200,8 @@ class Store:
 
     def refuse_full(self) -> None:
         """Refuse a directory that holds more than the beginning of a sweep that never finished a chunk."""
+        if self.chunks.is_file():
+            raise FileError(str(self.chunks), "is a file", "remove it, or name another directory")
         for entry in self.directory.iterdir():
             empty = entry == self.chunks and entry.is_dir() and not self.is_begun()
             if entry.name[:1] != "." and entry.name not in _BEGINNING and not empty:
@@ -316,13 +318,17 @@ class Store:
         Raises
         ------
         FileError
-            Where one is not what was written, or none of the sweep's.
+            Where one is not what was written, or none of the sweep's, or where one that was written is lost.
         """
         if os.path.lexists(self.result):
             self.check(self.result)
             return [self.result]
         chunks = sorted(self.chunks.glob("*.parquet"))
         self.check(*chunks)
+        lost = [name for name in self._listed() if not os.path.lexists(self.directory / name)]
+        if chunks and lost:
+            problem = f"is lost, with {len(lost) - 1} others" if len(lost) > 1 else "is lost"
+            raise FileError(str(self.directory / min(lost)), problem, _ANEW)
         for path in chunks:
             if not (path.stem.isdigit() and int(path.stem) < total):
                 raise FileError(str(path), f"is none of the {total} chunks of the sweep", "remove it")

@@ -19,6 +19,8 @@ from xml.parsers.expat import ExpatError, ParserCreate
 
 from npusim.errors import ModelFileError, shown
 
+_MOST_OPERATORS = 20_000
+"""Operators of a model; the search for each takes about a millisecond."""
 _CYCLE_SHOWN = 6  # most operators of a cycle that a message names
 
 
@@ -92,6 +94,10 @@ class ModelStructure:
             raise ModelFileError(str(path), problem, remedy)
 
     def _problems(self, folder: Path) -> Iterator[tuple[str, str]]:
+        operators = sum(bool(node.inputs) for node in self.nodes)
+        if operators > _MOST_OPERATORS:
+            problem = f"has {operators:,} operators"
+            yield problem, f"at most {_MOST_OPERATORS:,} are read: export a part of the model"
         for what, (version, oldest, newest) in self.versions.items():
             if not oldest <= version <= newest:
                 problem = f"its {what} is {version}"

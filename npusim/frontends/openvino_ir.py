@@ -24,7 +24,7 @@ from npusim.frontends.model_structure import (
     read_onnx_structure,
     user_line,
 )
-from npusim.frontends.translation import translate
+from npusim.frontends.translation import Origin, translate
 from npusim.graph import Graph
 from npusim.ops import DType, Role
 
@@ -79,7 +79,7 @@ def import_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     roles: Mapping[str, Role] | None = None,
     precision: DType | None = DType.FP16,
-    constants: dict[str, Any] | None = None,
+    origin: Origin | None = None,
 ) -> Graph:
     """Read an OpenVINO IR (`.xml`, with its `.bin` beside it) or an ONNX file.
 
@@ -93,8 +93,8 @@ def import_model(
         What inputs mean where their name (x, edge_index, adj, norm, mask ...) does not say it.
     precision : DType, optional
         Format in which wider floating-point tensors are held. None: that of the file.
-    constants : dict, optional
-        Filled with the output of the `openvino.Model` that each constant of the graph stands for.
+    origin : Origin, optional
+        Filled with the `openvino.Model`, optimised, and the nodes that the graph was translated from.
 
     Raises
     ------
@@ -113,7 +113,9 @@ def import_model(
         if problem:
             raise ModelFileError(str(path), problem, "mend it, or give its inputs by --shape")
         optimise(model)
-        return translate(model, path.stem, roles or {}, precision, constants, notes)
+        if origin is not None:
+            multiply_by_reciprocals(model)
+        return translate(model, path.stem, roles or {}, precision, origin, notes)
     except RuntimeError as error:
         raise ModelFileError(str(path), f"cannot be optimised: {_reason(error)}", _remedy(path)) from None
     except DynamicShapeError:
@@ -173,11 +175,13 @@ def graph_of_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     roles: Mapping[str, Role] | None = None,
     precision: DType | None = DType.FP16,
-    constants: dict[str, Any] | None = None,
+    origin: Origin | None = None,
 ) -> Graph:
     """Translate an `openvino.Model` in memory as it is; parameters and errors as for `import_model`."""
     notes = fix_shapes(model, name, shapes or {}, roles or {})
-    return translate(model, name, roles or {}, precision, constants, notes)
+    if origin is not None:
+        multiply_by_reciprocals(model)
+    return translate(model, name, roles or {}, precision, origin, notes)
 
 
 def fix_shapes(
@@ -248,6 +252,31 @@ def optimise(model: Any) -> None:
         for target in stand_in.output(0).get_target_inputs():
             target.replace_source_output(output)
         model.remove_parameter(stand_in)
+
+
+def multiply_by_reciprocals(model: Any) -> None:
+    """Make products of a model's divisions by constants, as the graph has them.
+
+    OpenVINO's CPU device (2026.4) returns wrong values where a sum of products takes such a division in, as
+    in `torch_geometric.nn.TransformerConv`.
+    """
+    ops: Any = openvino().opset15
+    for node in model.get_ops():
+        if node.get_type_name() == "Divide" and node.get_element_type().is_real():
+            dividend, divisor = node.input_values()
+            if _is_constant(divisor) and not _is_constant(dividend):
+                reciprocal = ops.divide(ops.constant(1.0, node.get_element_type()), divisor)
+                product = ops.multiply(dividend, reciprocal)
+                product.set_friendly_name(node.get_friendly_name())
+                node.output(0).replace(product.output(0))
+
+
+def _is_constant(output: Any) -> bool:
+    """Whether an output follows from constants alone."""
+    node = output.get_node()
+    if not node.get_input_size():
+        return bool(node.get_type_name() == "Constant")
+    return node.get_type_name() == "Convert" and _is_constant(node.input_value(0))
 
 
 def _set_aside(model: Any) -> list[tuple[Any, Any]]:

@@ -1,8 +1,10 @@
 """How each operator type is written as an OpenVINO node: settings become constant operands.
 
-The inverse of reading settings (`npusim.ops.Settings`).
+The inverse of reading settings (`npusim.ops.Settings`). A writer is `Exact`, or `ForTiming` where the
+operator does not say all that its values depend on. Only exact ones take part in an export.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -144,7 +146,21 @@ def _transpose(call: Call) -> Any:
     return call.ops.transpose(call.inputs[0], call.integers(order))
 
 
+def _reshape(call: Call) -> Any:
+    """Fix all sizes; of an operand whose size depends on values, one size follows from it."""
+    sizes, operand = list(call.result.shape), call.inputs[0].get_partial_shape()
+    if operand.is_dynamic:
+        fixed = math.prod(d.get_length() for d in operand if d.is_static)
+        rests = [i for i, size in enumerate(sizes) if math.prod(sizes) == fixed * size]
+        if sum(d.is_dynamic for d in operand) != 1 or not rests:
+            raise UnwritableError(f"operator {call.op.name!r} (Reshape): its sizes depend on values")
+        sizes[rests[0]] = -1
+    return call.ops.reshape(call.inputs[0], call.integers(sizes), special_zero=False)
+
+
 def _broadcast(call: Call) -> Any:
+    if call.inputs[0].get_partial_shape().is_dynamic:
+        raise UnwritableError(f"operator {call.op.name!r} (Broadcast): its sizes depend on values")
     if call.setting("mode", "numpy") == "explicit":
         raise UnwritableError(f"operator {call.op.name!r} (Broadcast): the axes that it fills are not known")
     return call.ops.broadcast(call.inputs[0], call.integers(call.result.shape))
@@ -214,7 +230,21 @@ def _named_alike(rule: Callable[[str], WriteRule], kinds: str) -> dict[str, Writ
     }
 
 
-WRITERS: Mapping[str, WriteRule] = {
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A writer whose node computes what the operator computes."""
+
+    write: WriteRule
+
+
+@dataclass(frozen=True, slots=True)
+class ForTiming:
+    """A writer whose node takes the operator's time and computes other values."""
+
+    write: WriteRule
+
+
+_RULES: Mapping[str, WriteRule] = {
     **_named_alike(
         _same_name,
         "Abs Add Ceiling Cos Divide Equal Erf Exp Floor FloorMod Greater GreaterEqual HSwish Less LessEqual "
@@ -236,9 +266,7 @@ WRITERS: Mapping[str, WriteRule] = {
     "ScatterNDUpdate": lambda call: call.ops.scatter_nd_update(
         *call.inputs[:3], reduction=call.setting("reduction", "none")
     ),
-    "Reshape": lambda call: call.ops.reshape(
-        call.inputs[0], call.integers(call.result.shape), special_zero=False
-    ),
+    "Reshape": _reshape,
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
     "Transpose": _transpose,
@@ -261,11 +289,38 @@ WRITERS: Mapping[str, WriteRule] = {
     "VariadicSplit": lambda call: call.ops.variadic_split(
         call.inputs[0], call.axis_node(), call.integers(call.op.attrs["lengths"])
     ),
-    "Slice": _slice,  # where it starts is not known
-    "Interpolate": _interpolate,  # which pixels it reads is not known
-    "RegionYolo": _region,  # its anchors are not known
-    "DetectionOutput": _detection,  # its thresholds are not known
 }
+EXACT: Mapping[str, Exact] = {kind: Exact(rule) for kind, rule in _RULES.items()}
+"""Writers that may take part in an export, by type."""
+TIMING: Mapping[str, ForTiming] = {
+    "Slice": ForTiming(_slice),  # where it starts is not known
+    "Interpolate": ForTiming(_interpolate),  # which pixels it reads is not known
+    "RegionYolo": ForTiming(_region),  # its anchors are not known
+    "DetectionOutput": ForTiming(_detection),  # its thresholds are not known
+}
+"""Writers for measuring only, by type."""
 
-TIMING_ONLY = ("Slice", "Interpolate", "RegionYolo", "DetectionOutput")
-"""Types whose nodes take the operator's time, and compute other values."""
+
+def refusal(graph: str, op: Operator, problem: str) -> UnwritableError:
+    """Return the error that names an operator that cannot be written, and why."""
+    return UnwritableError(f"{graph}: operator {op.name!r} ({op.type}) cannot be {problem}")
+
+
+def write_node(graph: str, writer: Exact | ForTiming, call: Call, results: Sequence[Tensor]) -> Any:
+    """Return the node of an operator, under its name; an UnwritableError says why there is none."""
+    op = call.op
+    try:
+        node = writer.write(call)
+    except (KeyError, RuntimeError) as error:
+        reason = f"it has no setting {error}" if isinstance(error, KeyError) else str(error).strip()
+        raise refusal(graph, op, f"written: {reason.rpartition(chr(10))[2]}") from error
+    node.set_friendly_name(op.name)
+    for port, result in enumerate(results):
+        shape = node.output(port).get_partial_shape()
+        if len(shape) != len(result.shape) or any(
+            d.get_max_length() not in ((size,) if d.is_static else (size, -1))
+            for d, size in zip(shape, result.shape, strict=True)
+        ):
+            sizes = tuple(d.get_max_length() for d in shape)
+            raise refusal(graph, op, f"written: OpenVINO makes {sizes} of it, the graph {result.shape}")
+    return node

@@ -1,18 +1,17 @@
-"""OpenVINO models of operator graphs: writing, saving and running them, and example values.
+"""OpenVINO models of operator graphs: written to be measured, saved, run, with example values.
 
-Values of weights are made up unless they are passed: the time of a network hardly depends on them.
-Floating-point values are neither tiny (a CPU computes denormal numbers slowly) nor large. The share of zeros
-follows from the tensor's density. Indices are in range and spread evenly.
+Values of weights are made up: the time of a network hardly depends on them. An export keeps a network's own
+numbers instead (`npusim.frontends.splicing`). Floating-point values are neither tiny (a CPU computes denormal
+numbers slowly) nor large. The share of zeros follows from the tensor's density. Indices are in range and
+spread evenly.
 
-Eight-bit numbers are signed and symmetric: 256 levels between -1 and 1, or over the range that comes with the
-values.
+Eight-bit numbers are signed and symmetric: 256 levels between -1 and 1.
 """
 
 import math
 import os
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -23,7 +22,14 @@ import numpy.typing as npt
 from npusim.errors import FileError
 from npusim.files import refuse_unwritable
 from npusim.frontends.openvino_ir import input_name, openvino
-from npusim.frontends.openvino_nodes import ELEMENT_TYPES, TIMING_ONLY, WRITERS, Call, UnwritableError
+from npusim.frontends.openvino_nodes import (
+    ELEMENT_TYPES,
+    EXACT,
+    TIMING,
+    Call,
+    UnwritableError,
+    write_node,
+)
 from npusim.graph import Graph
 from npusim.ops import Annotation, DType, Family, Operator, Role, Tensor, TensorKind
 
@@ -64,6 +70,15 @@ def example_value(graph: Graph, name: str, seed: int = 0) -> npt.NDArray[Any]:
     if tensor.role in (Role.WEIGHT, Role.BIAS):
         numbers[random.random(count, dtype=np.float32) < 0.5] *= -1
     return _filled(tensor, random, numbers)
+
+
+def meant_value(graph: Graph, name: str) -> npt.NDArray[Any] | None:
+    """Return the value that a constant has by its meaning, such as a mask's -1e4; None where it has none."""
+    tensor = graph.tensors[name]
+    level = tensor.fill if tensor.fill is not None else _level(graph, name) if tensor.density else 0.0
+    if level is None or 0.0 < tensor.density < 1.0:
+        return None
+    return np.full(tensor.shape, level, dtype=np.float32)
 
 
 def _nonzeros(tensor: Tensor) -> int:
@@ -198,18 +213,22 @@ _AS_IT_STANDS = {
 }
 
 
-def run_model(
-    model: Any, inputs: Mapping[str, npt.NDArray[Any]], *, defaults: bool = False
-) -> list[npt.NDArray[Any]]:
+def run_model(model: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """Return the results of a model on the CPU device, for a value of each input by name.
 
-    With `defaults`, OpenVINO chooses formats and moves roundings; otherwise everything is computed in fp32,
-    with the roundings where the model has them.
+    Everything is computed in fp32, with the roundings where the model has them.
     """
-    compiled = openvino().Core().compile_model(model, "CPU", {} if defaults else _AS_IT_STANDS)
+    return results_of(openvino().Core().compile_model(model, "CPU", _AS_IT_STANDS), inputs)
+
+
+def results_of(compiled: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Return the results of a compiled model, for a value of each input by name."""
     operands = [
-        np.ascontiguousarray(inputs[input_name(port)], dtype=port.get_element_type().to_dtype())
-        for port in model.inputs
+        np.ascontiguousarray(
+            next(inputs[name] for name in (input_name(port), *port.get_names()) if name in inputs),
+            dtype=port.get_element_type().to_dtype(),
+        )
+        for port in compiled.inputs
     ]
     results = compiled(operands)
     return [np.array(results[port]) for port in compiled.outputs]
@@ -228,12 +247,30 @@ def refuse_target(file: Path) -> None:
     refuse_unwritable(file)
 
 
-def run_saved(model: Any, inputs: Mapping[str, npt.NDArray[Any]], *, half: bool) -> list[npt.NDArray[Any]]:
-    """Save a model, and run the file under OpenVINO's default settings."""
+def run_saved(
+    model: Any, inputs: Sequence[Mapping[str, npt.NDArray[Any]]]
+) -> tuple[str, list[list[npt.NDArray[Any]]], list[list[npt.NDArray[Any]]]]:
+    """Save a model with weights in fp16, and run the file on each of some inputs on OpenVINO's CPU device.
+
+    Returns
+    -------
+    tuple
+        The format that the device computes in by default, the results of each input under default settings,
+        and those in fp32.
+    """
     with tempfile.TemporaryDirectory(prefix="npusim-") as folder:
         file = Path(folder) / "model.xml"
-        save_model(model, file, half=half)
-        return run_model(openvino().Core().read_model(file), inputs, defaults=True)
+        save_model(model, file, half=True)
+        core = openvino().Core()
+        format_ = core.get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name()
+        by_default, in_fp32 = (
+            [results_of(compiled, each) for each in inputs]
+            for compiled in (
+                core.compile_model(file, "CPU", settings)
+                for settings in ({}, {"INFERENCE_PRECISION_HINT": "f32"})
+            )
+        )
+        return format_, by_default, in_fp32
 
 
 def save_model(model: Any, file: Path, *, half: bool) -> None:
@@ -263,16 +300,7 @@ class UnmeasurableError(UnwritableError):
     """A graph with a technique that only a compiler can apply, and no model file can hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """What a network really computes with."""
-
-    value: Callable[[str], npt.NDArray[Any]]  # returns the value of a constant, by name
-    ranges: Mapping[str, float] = field(default_factory=dict)
-    """Largest magnitude of what is held in 8 bits, by tensor."""
-
-
-def model_of_graph(graph: Graph, seed: int = 0, numbers: Numbers | None = None) -> Any:
+def model_of_graph(graph: Graph, seed: int = 0) -> Any:
     """Return a graph as an `openvino.Model` with one operation per operator, under the operator's name.
 
     Tensors of int8 are bytes where the host or the file holds them, and FakeQuantize where the network
@@ -282,16 +310,13 @@ def model_of_graph(graph: Graph, seed: int = 0, numbers: Numbers | None = None) 
     ----------
     seed : int, optional
         Seed of made-up values.
-    numbers : Numbers, optional
-        Values and ranges in place of made-up ones; 8-bit inputs are then floating point. The model computes
-        what the network computes: an operator that can be written for timing only is refused.
 
     Raises
     ------
     UnmeasurableError
         When a technique of the graph is one that only a compiler can apply.
     UnwritableError
-        When an operator or format has no writer, or with `numbers` none that reproduces its values.
+        When an operator or format has no writer.
     FileError
         When openvino is not installed.
     """
@@ -299,21 +324,31 @@ def model_of_graph(graph: Graph, seed: int = 0, numbers: Numbers | None = None) 
         if op.repeats > 1:
             problem = f"operator {op.name!r} runs {op.repeats} times; loops cannot be written"
             raise UnwritableError(f"{graph.name}: {problem}")
-    annotations = {annotation for tensor in graph.tensors.values() for annotation in tensor.annotations}
+    refuse_annotations(graph)
+    return _Writing(graph, seed).model()
+
+
+def refuse_annotations(graph: Graph, before: Graph | None = None) -> None:
+    """Refuse a graph with a technique that no model file can hold, but for requests of the graph before."""
+    known = {} if before is None else {t.name: set(t.annotations) for t in before.tensors.values()}
+    annotations = {
+        annotation
+        for tensor in graph.tensors.values()
+        for annotation in set(tensor.annotations) - known.get(tensor.name, set())
+    }
     if annotations:  # a device would run the graph without it, and the time would count for the whole stack
         what = " or ".join(annotation for annotation in Annotation if annotation in annotations)
         raise UnmeasurableError(
             f"{graph.name} with {graph.techniques} cannot be run on a real device: no model file can ask for "
             f"{what}; measure the stack without it"
         )
-    return _Writing(graph, seed, numbers).model()
 
 
 class _Writing:
     """The state of one writing: which tensor became which output."""
 
-    def __init__(self, graph: Graph, seed: int, numbers: Numbers | None) -> None:
-        self.graph, self.seed, self.numbers = graph, seed, numbers
+    def __init__(self, graph: Graph, seed: int) -> None:
+        self.graph, self.seed = graph, seed
         self.openvino: Any = openvino()
         self.ops: Any = self.openvino.opset15
         self.outputs: dict[str, Any] = {}
@@ -338,78 +373,45 @@ class _Writing:
                 results[-1].set_friendly_name(f"{name}/result")
         return self.openvino.Model(results, written, parameters, self.graph.name)
 
-    def _refusal(self, op: Operator, problem: str) -> UnwritableError:
-        return UnwritableError(f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be {problem}")
-
-    def _element(self, tensor: Tensor) -> Any:
-        if tensor.dtype not in ELEMENT_TYPES:
-            raise UnwritableError(
-                f"{self.graph.name}: tensor {tensor.name!r} cannot be written for a real device: it is "
-                f"{tensor.dtype.value}; there are {', '.join(ELEMENT_TYPES)}"
-            )
-        return getattr(self.openvino.Type, ELEMENT_TYPES[tensor.dtype])
-
     def _parameter(self, tensor: Tensor) -> Any:
-        floating = self.numbers is not None and tensor.dtype is DType.INT8
-        element = getattr(self.openvino.Type, self.carrier) if floating else self._element(tensor)
-        node = self.ops.parameter(list(tensor.shape), element)
+        node = self.ops.parameter(list(tensor.shape), element_type(self.graph, tensor))
         node.set_friendly_name(tensor.name)
         node.output(0).get_tensor().set_names({tensor.name})
         value = node
-        if floating:
-            value = self._rounded(node, tensor.name)
-        elif tensor.dtype is DType.INT8:
+        if tensor.dtype is DType.INT8:
             # OpenVINO's CPU looks for 8-bit products only in a model with a FakeQuantize; this one changes
             # nothing, and it leaves it out.
-            value = self._rounded(self._dequantized(node, tensor.name), tensor.name)
+            value = self._rounded(self._dequantized(node))
         self.outputs[tensor.name] = value.output(0)
         return node
 
     def _constant(self, tensor: Tensor) -> Any:
-        element, name = self._element(tensor), tensor.name
-        if self.numbers is None:
-            values = example_value(self.graph, name, self.seed)
-        else:
-            values = self.numbers.value(name)
+        element, name = element_type(self.graph, tensor), tensor.name
+        values = example_value(self.graph, name, self.seed)
         if tensor.dtype is not DType.INT8:
             node = self.ops.constant(values, element)
         elif _is_kept_in_bytes(self.graph, name):
-            packed = np.round(values / np.float32(self._range(name)) * _LARGEST).astype(np.int8)
-            node = self._dequantized(self.ops.constant(packed), name)
+            packed = np.round(values * np.float32(_LARGEST)).astype(np.int8)
+            node = self._dequantized(self.ops.constant(packed))
         else:
             carrier = getattr(self.openvino.Type, self.carrier)
-            node = self._rounded(self.ops.constant(values, carrier), name)
+            node = self._rounded(self.ops.constant(values, carrier))
         node.set_friendly_name(name)
         return node.output(0)
-
-    def _range(self, tensor: str) -> float:
-        """Return the largest magnitude that a tensor of 8 bits holds.
-
-        Raises an UnwritableError where the network's own 8-bit numbers have a scale that is not known.
-        """
-        if self.numbers is None:
-            return 1.0
-        if tensor not in self.numbers.ranges:
-            raise UnwritableError(
-                f"{self.graph.name}: tensor {tensor!r} cannot be written with the network's own numbers: the "
-                "scale of its 8-bit values is not known; use the network before it was quantised"
-            )
-        return self.numbers.ranges[tensor]
 
     def _number(self, value: float) -> Any:
         """Return a number in the format that carries 8-bit numbers."""
         number = self.ops.constant(np.float32(value))
         return number if self.carrier == "f32" else self.ops.convert(number, self.carrier)
 
-    def _rounded(self, node: Any, tensor: str) -> Any:
-        """Return a FakeQuantize of a floating-point node to the range of a tensor."""
-        largest = self._range(tensor)
-        high, low = self._number(largest), self._number(-(_LARGEST + 1) / _LARGEST * largest)
+    def _rounded(self, node: Any) -> Any:
+        """Return a FakeQuantize of a floating-point node to -1 to 1."""
+        high, low = self._number(1.0), self._number(-(_LARGEST + 1) / _LARGEST)
         return self.ops.fake_quantize(node, low, high, low, high, _LEVELS)
 
-    def _dequantized(self, node: Any, tensor: str) -> Any:
+    def _dequantized(self, node: Any) -> Any:
         """Return the real numbers that bytes stand for: Convert and Multiply, which devices fold."""
-        scale = self._number(self._range(tensor) / _LARGEST)
+        scale = self._number(1.0 / _LARGEST)
         return self.ops.multiply(self.ops.convert(node, self.carrier), scale)
 
     def _operator(self, op: Operator) -> None:
@@ -418,55 +420,52 @@ class _Writing:
             return
         inputs = [self.outputs[name] for name in op.inputs]
         results = self.graph.outputs_of(op)
-        node = self._node(op, inputs, self.graph.inputs_of(op), results[0])
-        node.set_friendly_name(op.name)
+        node = self._node(op, inputs, self.graph.inputs_of(op), results)
         for port, result in enumerate(results):
-            shape = tuple(node.output(port).get_shape())
-            if shape != result.shape:
-                problem = f"written: OpenVINO makes {shape} of it, the graph {result.shape}"
-                raise self._refusal(op, problem)
             self.outputs[result.name] = node.output(port)
         if op.type not in _ROUNDS and _quantizes_result(self.graph, results[0]):
-            node = self._rounded(node, results[0].name)
+            node = self._rounded(node)
             node.set_friendly_name(f"{op.name}/rounded")
             self.outputs[results[0].name] = node.output(0)
 
     def _read(self, op: Operator) -> None:
         """Write a state, which begins with zeros, in the format that it is read in."""
-        if self.numbers is not None:
-            raise self._not_reproduced(op)
         state, result = op.inputs[0], self.graph.tensors[op.outputs[0]]
-        zeros = self.ops.constant(np.zeros(result.shape, np.float32), self._element(result))
-        node = self.ops.read_value(zeros, state, self._element(result), list(result.shape))
+        zeros = self.ops.constant(np.zeros(result.shape, np.float32), element_type(self.graph, result))
+        node = self.ops.read_value(zeros, state, element_type(self.graph, result), list(result.shape))
         node.set_friendly_name(op.name)
         self.outputs[result.name] = node.output(0)
 
-    def _node(self, op: Operator, inputs: list[Any], tensors: tuple[Tensor, ...], result: Tensor) -> Any:
-        write = WRITERS.get(op.type)
-        if op.type in _ROUNDS and result.dtype is DType.INT8:
-            return self._rounded(inputs[0], result.name)
-        if write is None or (len(op.outputs) != 1 and op.type != "VariadicSplit"):
-            several = " with several results" if write is not None else ""
+    def _node(
+        self, op: Operator, inputs: list[Any], tensors: tuple[Tensor, ...], results: tuple[Tensor, ...]
+    ) -> Any:
+        writer, dtype = EXACT.get(op.type) or TIMING.get(op.type), results[0].dtype
+        if op.type in _ROUNDS and dtype is DType.INT8:
+            node = self._rounded(inputs[0])
+        elif writer is None or (len(op.outputs) != 1 and op.type != "VariadicSplit"):
+            several = " with several results" if writer is not None else ""
             raise UnwritableError(
                 f"{self.graph.name}: operator {op.name!r} cannot be written for a real device: type "
-                f"{op.type}{several}; there are {', '.join(sorted(WRITERS))}"
+                f"{op.type}{several}; there are {', '.join(sorted({*EXACT, *TIMING}))}"
             )
-        if op.type == "Convert" and tensors[0].dtype is DType.INT8:
-            return self.ops.convert(inputs[0], ELEMENT_TYPES[result.dtype])
-        if self.numbers is not None and op.type in TIMING_ONLY:
-            raise self._not_reproduced(op)
-        try:
-            return write(Call(self.ops, op, inputs, tensors[0], result))
-        except (KeyError, RuntimeError) as error:
-            reason = f"it has no setting {error}" if isinstance(error, KeyError) else str(error).strip()
-            raise self._refusal(op, f"written: {reason.rpartition(chr(10))[2]}") from error
+        elif op.type == "Convert" and tensors[0].dtype is DType.INT8:
+            node = self.ops.convert(inputs[0], ELEMENT_TYPES[dtype])
+        else:
+            return write_node(
+                self.graph.name, writer, Call(self.ops, op, inputs, tensors[0], results[0]), results
+            )
+        node.set_friendly_name(op.name)
+        return node
 
-    def _not_reproduced(self, op: Operator) -> UnwritableError:
-        return self._refusal(
-            op,
-            f"exported: npusim can write {op.type} for timing only, and the file would compute other values; "
-            "compute it outside of the network, or ask for advice without --export",
+
+def element_type(graph: Graph, tensor: Tensor) -> Any:
+    """Return OpenVINO's element type of a tensor; an UnwritableError refuses formats that no file holds."""
+    if tensor.dtype not in ELEMENT_TYPES:
+        raise UnwritableError(
+            f"{graph.name}: tensor {tensor.name!r} cannot be written for a real device: it is "
+            f"{tensor.dtype.value}; there are {', '.join(ELEMENT_TYPES)}"
         )
+    return getattr(openvino().Type, ELEMENT_TYPES[tensor.dtype])
 
 
 def _is_kept_in_bytes(graph: Graph, constant: str) -> bool:

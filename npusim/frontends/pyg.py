@@ -161,7 +161,7 @@ def module_at(what: str) -> FoundModule:
         raise FileError(str(path), "does not exist or is no file", "check the path")
     try:
         space = runpy.run_path(str(path))
-    except Exception as error:  # whatever a user's file raises
+    except (Exception, SystemExit) as error:  # whatever a user's file raises
         problem = f"cannot be run: {type(error).__name__}: {_reason(error)}"
         raise FileError(str(path), problem, "mend it") from error
     if name not in space:
@@ -170,7 +170,10 @@ def module_at(what: str) -> FoundModule:
 
     value = space[name]
     if callable(value) and not isinstance(value, torch.nn.Module):
-        value = value()
+        try:
+            value = value()
+        except SystemExit as error:
+            raise FileError(str(path), f"`{name}` ends the process ({error})", "mend it") from error
     if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], torch.nn.Module)):
         raise NpusimError(
             f"{what} is a {type(value).__name__}; allowed: a pair (module, example inputs) of a "
@@ -218,6 +221,13 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
         import torch
     except ImportError:
         raise FileError("torch", "is not installed", 'install it: pip install "npusim[gnn]"') from None
+    for name, value in inputs.items():
+        if not isinstance(value, torch.Tensor):
+            raise NpusimError(
+                f"{type(module).__name__}: input {shown(name)} is a {type(value).__name__}; allowed: a "
+                "tensor; wrap the module in one whose forward takes a tensor an argument, such as x_user and "
+                "edge_index_buys, and makes the dictionaries of them"
+            )
     examples = tuple(inputs.values())
     module.eval()
     try:
@@ -233,15 +243,18 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
     return model
 
 
-def first_result(module: Any, inputs: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Run a module on its example inputs and return its first result."""
+def all_results(module: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Run a module on values of its inputs, and return its results in order."""
     import torch
 
+    def flat(result: Any) -> list[npt.NDArray[Any]]:
+        if isinstance(result, torch.Tensor):
+            return [np.array(result.numpy())]
+        parts = result.values() if isinstance(result, Mapping) else result
+        return [array for part in parts for array in flat(part)]
+
     with torch.no_grad():
-        result = module(*inputs.values())
-    while not isinstance(result, torch.Tensor):
-        result = next(iter(result.values() if isinstance(result, Mapping) else result))
-    return np.asarray(result.numpy())
+        return flat(module(*(torch.tensor(value) for value in inputs.values())))
 
 
 def _reason(error: BaseException) -> str:

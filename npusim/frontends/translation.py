@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -137,12 +138,25 @@ _MOVING = (Family.VIEW, Family.MOVE, Family.GATHER, Family.POOLING)
 """Families whose operators hand on the numbers that they read, where they take bytes at all."""
 
 
+@dataclass
+class Origin:
+    """The nodes of an `openvino.Model` that a graph was translated from."""
+
+    model: Any = None
+    tensors: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Tensor that each output became, by the unique name of its node and its port; defining outputs first."""
+    operators: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Operators that each node became, by its unique name."""
+    absorbed: set[str] = field(default_factory=set)
+    """Transposes that matrix products took in."""
+
+
 def translate(
     model: Any,
     name: str,
     roles: Mapping[str, Role],
     precision: DType | None,
-    constants: dict[str, Any] | None = None,
+    origin: Origin | None = None,
     notes: Sequence[str] = (),
 ) -> Graph:
     """Translate a model whose inputs have fixed shapes.
@@ -151,8 +165,8 @@ def translate(
     ----------
     precision : DType, optional
         Widest floating-point format kept.
-    constants : dict, optional
-        Filled with the output of each constant of the graph, and whether the constant is its reciprocal.
+    origin : Origin, optional
+        Filled with the nodes that the graph was translated from.
     notes : sequence of str
         Notes of the graph, listed before the notes of the translation.
 
@@ -164,8 +178,12 @@ def translate(
     translation = Translation(name, roles, precision)
     editor = translation.editor
     # Assigns last: a model's order promises nothing about them.
+    operators: dict[str, tuple[str, ...]] = {}
     for node in sorted(model.get_ordered_ops(), key=lambda node: node.get_type_name() == "Assign"):
+        before = len(editor.operators)
         translation.add(node)
+        added = islice(reversed(editor.operators), len(editor.operators) - before)
+        operators[node.get_name()] = tuple(added)
     states, editor.outputs = editor.outputs, []
     notes = (*notes, *translation.notes)
     editor.meta = replace(editor.meta, source_precision=translation.widest, notes=notes)
@@ -186,15 +204,10 @@ def translate(
     assign_roles(editor)
     for op in [op for op in editor.operators.values() if not op.region]:
         editor.change_operator(op.name, region=module_path(op.name))
-    graph = editor.finish()
-    if constants is not None:
-        outputs = {
-            (node.get_name(), out.get_index()): out for node in model.get_ops() for out in node.outputs()
-        }
-        for place, tensor in translation.names.items():
-            if tensor in graph.tensors and graph.tensors[tensor].kind is TensorKind.CONSTANT:
-                constants.setdefault(tensor, (outputs.get(place), tensor in translation.divisors))
-    return graph
+    if origin is not None:
+        origin.model, origin.operators, origin.tensors = model, operators, translation.names
+        origin.absorbed = translation.absorbed
+    return editor.finish()
 
 
 class Translation:
@@ -211,8 +224,6 @@ class Translation:
         self.known: set[str] = set()
         """Results that follow from constants alone, and are spread out at run time all the same."""
         self.notes: list[str] = []
-        self.divisors: set[str] = set()
-        """Constants that are divided by: the product in the division's place takes their reciprocal."""
         self.states: dict[str, str] = {}
         """Tensor of each state, by the file's name of the variable."""
         self.absorbed: set[str] = set()
@@ -438,7 +449,6 @@ class Translation:
         if other.kind is not TensorKind.CONSTANT or not other.dtype.is_float:
             return kind, inputs
         if kind == "Divide":
-            self.divisors.add(inputs[1])
             return "Multiply", inputs
         exponent = node.input_value(1).get_node()
         values = exponent.get_data() if exponent.get_type_name() == "Constant" else np.empty(0)

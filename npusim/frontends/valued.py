@@ -1,7 +1,8 @@
 """A network with its numbers: constants, examples of inputs, and what techniques prepare of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,117 +10,107 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.errors import FileError, NpusimError, ShapeError, UnknownNameError
-from npusim.frontends.composites import BODIES
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
 from npusim.frontends.openvino_nodes import UnwritableError
-from npusim.frontends.openvino_write import Numbers, example_value, model_of_graph, run_model, run_saved
-from npusim.frontends.pyg import MODULE, convert, first_result, module_at
+from npusim.frontends.openvino_write import run_model, run_saved
+from npusim.frontends.pyg import MODULE, all_results, convert, module_at
+from npusim.frontends.splicing import spliced
+from npusim.frontends.translation import Origin
 from npusim.graph import Graph
-from npusim.ops import DType, TensorKind
+from npusim.ops import Role, TensorKind
 
 Array = npt.NDArray[Any]
-_INT8 = "/int8"  # ending of a tensor's copy in 8 bits beside one that stays floating
+Inputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class ValuedNetwork:
     """A network without techniques, and its numbers.
 
-    `original` is the `openvino.Model` as it came; `constants` maps each constant tensor to its output in a
-    model, and whether the tensor is its reciprocal; `inputs` are example values by name.
+    `origin` has the `openvino.Model` that the graph was translated from, and its nodes; `inputs` are example
+    values by name; `answers` runs the network as it came, a module in PyTorch, and returns its results.
     """
 
     graph: Graph
-    original: Any
-    constants: Mapping[str, Any]
-    inputs: Mapping[str, Array]
-    expected: Array | None = None
-    """First result of the module itself on the example inputs; None where a model file is all there is."""
+    origin: Origin
+    inputs: Inputs
+    answers: Callable[[Inputs], list[Array]]
     _prepared_values: dict[int, tuple[Graph, Array]] = field(default_factory=dict, repr=False)
-    """Values of what techniques prepare, by the identity of the graph that makes them."""
+    """Values of what techniques prepare of the example, by the identity of the graph that makes them."""
 
-    def rewritten(self, graph: Graph, floating: Graph | None = None) -> Any:
+    def rewritten(self, graph: Graph) -> Any:
         """Return a rewritten graph as an `openvino.Model` with the network's own numbers.
-
-        Parameters
-        ----------
-        floating : Graph, optional
-            The same without 8-bit formats: the ranges of its tensors on the example inputs give the scales.
 
         Raises
         ------
         NpusimError, UnwritableError
             Where an input has no example value, or the model would not compute what the network computes.
         """
-        for node in self.original.get_ops():
-            if node.get_type_name() in BODIES:
+        return spliced(self.origin, self.graph, graph, lambda name: self._value(graph, name, self.inputs))
+
+    def outputs(self, graph: Graph, model: Any, inputs: Inputs | None = None) -> list[Array]:
+        """Run a rewritten graph's model in fp32 on OpenVINO's CPU device; default: on the example inputs."""
+        return run_model(model, self.fed(graph, model, inputs))
+
+    def outputs_of_file(
+        self, graph: Graph, model: Any, inputs: Sequence[Inputs]
+    ) -> tuple[str, list[list[Array]], list[list[Array]]]:
+        """Run a rewritten graph's file on inputs; see `run_saved`."""
+        return run_saved(model, [self.fed(graph, model, each) for each in inputs])
+
+    def fed(self, graph: Graph, model: Any, inputs: Inputs | None = None) -> dict[str, Array]:
+        """Return a value of each input of a rewritten graph's model."""
+        values, fed = self.inputs if inputs is None else inputs, {}
+        for port in model.inputs:
+            name, sizes = input_name(port), port.get_partial_shape()
+            fed[name] = self._value(graph, name, values)
+            if sizes.is_static and tuple(sizes.to_shape()) != fed[name].shape:
                 raise UnwritableError(
-                    f"{graph.name}: operator {node.get_friendly_name()!r} ({node.get_type_name()}) cannot be "
-                    "exported: branches and loops are imported for timing only; write the network without, "
-                    "or ask for advice without --export"
+                    f"{graph.name} with {graph.techniques}: input {name!r} has the shape {sizes} and is "
+                    f"given {list(fed[name].shape)}: its size depends on values"
                 )
-        ranges = self._ranges(graph, floating) if floating is not None else {}
-        return model_of_graph(graph, numbers=Numbers(lambda name: self._value(graph, name), ranges))
+        return fed
 
-    def answers(self) -> Array:
-        """Return the first result of the network as it came: a module's own, a file's on OpenVINO's CPU."""
-        if self.expected is not None:
-            return self.expected
-        return run_model(self.original, self._fed(self.graph, self.original))[0]
+    def other_inputs(self, graph: Graph, count: int, seed: int = 0) -> list[Inputs]:
+        """Return other inputs of the same shapes: features of other nodes, edges between other nodes.
 
-    def outputs(self, graph: Graph, model: Any) -> list[Array]:
-        """Run a rewritten graph, written as a model, on OpenVINO's CPU device with the example inputs."""
-        return run_model(model, self._fed(graph, model))
+        Edges stay where the rewritten graph holds constants that follow from them.
+        """
+        random, others = np.random.default_rng(seed), list[Inputs]()
+        are_fixed = any(graph.tensors[name].kind is TensorKind.CONSTANT for name in graph.prepared)
+        for _ in range(count):
+            values = dict(self.inputs)
+            for name, value in self.inputs.items():
+                tensor = self.graph.tensors.get(name)
+                is_edges = tensor is not None and tensor.role is Role.EDGES and value.ndim > 1
+                if is_edges and not are_fixed:
+                    values[name] = random.permuted(value, axis=-1)
+                elif (
+                    value.dtype.kind == "f" and value.ndim and not (tensor is not None and tensor.structural)
+                ):
+                    values[name] = random.permutation(value, axis=0)
+            others.append(values)
+        return others
 
-    def outputs_of_file(self, graph: Graph, model: Any) -> list[Array]:
-        """Run a rewritten graph as its file, weights in fp16, with OpenVINO's default settings on the CPU."""
-        return run_saved(model, self._fed(graph, model), half=True)
-
-    def _fed(self, graph: Graph, model: Any) -> dict[str, Array]:
-        return {input_name(port): self._value(graph, input_name(port)) for port in model.inputs}
-
-    def _value(self, graph: Graph, name: str) -> Array:
-        """Return the value of an input or constant of a rewritten graph."""
-        base = name.removesuffix(_INT8)
-        if base in graph.prepared:
-            part = graph.prepared[base]
-            key = id(part)
-            if key not in self._prepared_values:
-                # Names are looked up in the part: its input may have the same name as its result.
-                model = model_of_graph(part, numbers=Numbers(lambda leaf: self._value(part, leaf)))
-                self._prepared_values[key] = part, self.outputs(part, model)[0]
-            return self._prepared_values[key][1]
-        if base in self.inputs:
-            return np.asarray(self.inputs[base])
-        output, inverted = self.constants.get(base, (None, False))
-        if output is not None:
-            return np.reciprocal(_folded(output)) if inverted else _folded(output)
-        kind = (graph.tensors[name] if name in graph.tensors else self.graph.tensors[base]).kind
-        if kind is TensorKind.INPUT:
-            raise NpusimError(
-                f"{self.graph.name}: no value for its input {base!r}, which the rewritten model is made of; "
-                "allowed: an .npz file with an array for it"
-            )
-        if base in self.graph.tensors:
-            reader = self.graph.readers(base)[0]
-            raise UnwritableError(
-                f"{self.graph.name}: operator {reader.name!r} ({reader.type}) cannot be exported: it is part "
-                f"of one that was split for timing, and its constant {base!r} has no value; compute it "
-                "outside of the network, or ask for advice without --export"
-            )
-        return example_value(graph, name)  # a technique's own constant, known by its role
-
-    def _ranges(self, graph: Graph, floating: Graph) -> dict[str, float]:
-        """Return the largest magnitude of each 8-bit tensor on the example inputs."""
-        names = [t.name for t in graph.tensors.values() if t.dtype is DType.INT8]
-        base = {name: name.removesuffix(_INT8) for name in names}
-        computed = sorted({base[name] for name in names if floating.writer(base[name]) is not None})
-        outputs = tuple(dict.fromkeys((*floating.outputs, *computed)))
-        tensors, operators = floating.tensors.values(), floating.operators.values()
-        observed = Graph(floating.name, tensors, operators, outputs, prepared=floating.prepared)
-        values = dict(zip(outputs, self.outputs(observed, self.rewritten(observed)), strict=True))
-        values |= {source: self._value(floating, source) for source in base.values() if source not in values}
-        return {name: float(np.abs(values[base[name]]).max()) or 1.0 for name in names}
+    def _value(self, graph: Graph, name: str, inputs: Inputs) -> Array:
+        """Return the value of an input of a rewritten graph, or of a constant that is prepared."""
+        if name in graph.prepared:
+            part = graph.prepared[name]
+            if inputs is self.inputs and id(part) in self._prepared_values:
+                return self._prepared_values[id(part)][1]
+            # Names are looked up in the part: its input may have the same name as its result.
+            prepared = partial(self._value, part, inputs=inputs)
+            model = spliced(self.origin, self.graph, part, prepared, whole=False)
+            value = self.outputs(part, model, inputs)[0]
+            if inputs is self.inputs:
+                self._prepared_values[id(part)] = part, value
+            return value
+        if name in inputs:
+            return np.asarray(inputs[name])
+        raise NpusimError(
+            f"{self.graph.name}: no value for its input {name!r}, which the rewritten model is made of; "
+            "allowed: an .npz file with an array for it"
+        )
 
 
 def load_valued(
@@ -142,53 +133,70 @@ def load_valued(
     if MODULE.fullmatch(str(network)):
         named = module_at(str(network))
         return valued_module(named.module, named.inputs, named.name)
-    constants: dict[str, Any] = {}
-    graph = import_model(network, shapes, precision=None, constants=constants)
+    origin = Origin()
+    graph = import_model(network, shapes, precision=None, origin=origin)
     original = openvino().Core().read_model(str(network))
     if shapes:
         original.reshape({name: list(shape) for name, shape in shapes.items()})
-    return ValuedNetwork(graph, original, constants, _read_values(graph, values))
+    inputs = {} if values is None else _one_sample(values, read_samples(graph, values))
+
+    def answers(values: Inputs) -> list[Array]:
+        missing = [name for port in original.inputs if (name := input_name(port)) not in values]
+        if missing:
+            raise NpusimError(
+                f"{graph.name}: no value for its input {missing[0]!r}; allowed: an .npz file with an array "
+                "for it"
+            )
+        return run_model(original, {input_name(port): values[input_name(port)] for port in original.inputs})
+
+    return ValuedNetwork(graph, origin, inputs, answers)
 
 
 def valued_module(module: Any, inputs: Mapping[str, Any], name: str) -> ValuedNetwork:
     """Return a `torch.nn.Module` with its numbers and example inputs."""
-    constants: dict[str, Any] = {}
-    model = convert(module, inputs)
-    graph = graph_of_model(model, name, precision=None, constants=constants)
+    origin = Origin()
+    graph = graph_of_model(convert(module, inputs), name, precision=None, origin=origin)
     examples = {key: value.detach().numpy() for key, value in inputs.items()}
-    return ValuedNetwork(graph, model, constants, examples, first_result(module, inputs))
+    return ValuedNetwork(graph, origin, examples, lambda values: all_results(module, values))
 
 
-def _read_values(graph: Graph, path: str | Path | None) -> dict[str, Array]:
-    if path is None:
-        return {}
+def read_samples(graph: Graph, path: str | Path) -> list[dict[str, Array]]:
+    """Read values of a network's inputs: arrays of their shapes, or several along a first axis.
+
+    Raises
+    ------
+    FileError, UnknownNameError, ShapeError
+        Where it is no `.npz` file, or has an array for an unknown input, of another shape, or of another
+        number of samples than the others.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError) as error:
         raise FileError(str(path), "is no .npz file of arrays", "write it with numpy.savez") from error
     known = {t.name: t for t in graph.tensors.values() if t.kind is TensorKind.INPUT}
+    samples = 1
     for name, array in arrays.items():
         if name not in known:
             raise UnknownNameError("input", name, known)
-        if array.shape != known[name].shape:
-            raise ShapeError(
-                f"{path}: {name} has the shape {list(array.shape)}; allowed: {list(known[name].shape)}"
-            )
-    return arrays
+        shape = known[name].shape
+        if array.shape != shape:
+            counts = {samples, len(array)} - {1} if array.shape[1:] == shape and len(array) else {0, 1}
+            if len(counts) > 1:
+                raise ShapeError(
+                    f"{path}: {name} has the shape {list(array.shape)}; allowed: {list(shape)}, or as many "
+                    "of them along a first axis as the other inputs have"
+                )
+            samples = max(samples, len(array))
+    return [
+        {name: a if a.shape == known[name].shape else a[i % len(a)] for name, a in arrays.items()}
+        for i in range(samples)
+    ]
 
 
-def _folded(output: Any) -> Array:
-    """Return the value of a constant of a model, or of an output that follows from constants."""
-    node = output.get_node()
-    if node.get_type_name() == "Constant":
-        return np.asarray(node.get_data())
-    unvisited, parameters = [node], {}
-    while unvisited:  # the shape of an input is a constant, too: inputs are fed with zeros
-        node = unvisited.pop()
-        if node.get_type_name() == "Parameter":
-            parameters[node.get_name()] = node
-        unvisited += [port.get_source_output().get_node() for port in node.inputs()]
-    ov = openvino()
-    model = ov.Model([ov.opset15.result(output)], list(parameters.values()), "constant")
-    return run_model(model, {input_name(port): np.zeros(tuple(port.get_shape())) for port in model.inputs})[0]
+def _one_sample(path: str | Path, samples: list[dict[str, Array]]) -> dict[str, Array]:
+    if len(samples) > 1:
+        raise ShapeError(
+            f"{path}: has {len(samples)} values of each input; allowed: one (--calibration takes more)"
+        )
+    return samples[0]

@@ -14,13 +14,9 @@ inputs (calibration) and keeps them. Rounding is signed and symmetric: the zero 
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +37,7 @@ except ImportError:
 
 from npusim.config.overrides import Settings
 from npusim.errors import ConfigError, IllegalTechniqueError
+from npusim.frontends import quantising
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.openvino_write import run_model
 from npusim.frontends.pyg import convert, from_pyg, named_inputs
@@ -277,8 +274,6 @@ def _rounded(value: Any) -> Any:
 
 
 _LEVELS = 256
-_FLOATS = ["Add", "Subtract", "Multiply", "Divide", "Greater", "Maximum", "MaxPool", "ReduceMax", "ReduceSum"]
-"""Operators that are not rounded: QuantGr rounds products only."""
 
 
 def quantised(module: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
@@ -288,23 +283,10 @@ def quantised(module: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
     with a scale per channel; activations pass FakeQuantize with a scale per tensor, signed and symmetric. A
     `FileError` says that NNCF is not installed.
     """
-    nncf = _nncf()
     model = convert(module, inputs)
     sample = {name: value.numpy() for name, value in inputs.items()}
-    ignored = nncf.IgnoredScope(
-        names=[op.get_friendly_name() for op in model.get_ops() if _spreads_scores(op)],
-        types=_FLOATS,
-        validate=False,
-    )
-    with redirect_stdout(StringIO()):  # NNCF's progress bars, which have no place in a JSON document
-        model = nncf.quantize(
-            model,
-            nncf.Dataset([sample]),
-            subset_size=1,
-            preset=nncf.QuantizationPreset.PERFORMANCE,
-            ignored_scope=ignored,
-        )
-    return _signed(model)
+    floating = [op.get_friendly_name() for op in model.get_ops() if _spreads_scores(op)]
+    return _signed(quantising.quantised(model, [sample], floating))
 
 
 def run_int8(module: nn.Module, inputs: Mapping[str, Tensor]) -> npt.NDArray[np.float32]:
@@ -315,17 +297,6 @@ def run_int8(module: nn.Module, inputs: Mapping[str, Tensor]) -> npt.NDArray[np.
 def answers_of(model: Any, inputs: Mapping[str, Tensor]) -> npt.NDArray[np.float32]:
     """Return the first result of an `openvino.Model` on the CPU."""
     return run_model(model, {name: value.numpy() for name, value in inputs.items()})[0].astype(np.float32)
-
-
-def _nncf() -> Any:
-    os.environ.setdefault("NNCF_CI", "1")  # no telemetry
-    try:
-        import nncf
-    except ImportError:
-        remedy = 'install it: pip install "npusim[gnn]"'
-        raise FileError("nncf", "is not installed, and quantgr rounds with it", remedy) from None
-    nncf.set_log_level(logging.ERROR)
-    return nncf
 
 
 def _spreads_scores(op: Any) -> bool:

@@ -83,6 +83,9 @@ def language_models(
     machine = OnMachine(scenario.machine, split_settings(settings)[0])
     known_devices = tuple(machine.soc.devices)
     chosen = list(known_devices) if devices is None else as_list(devices)
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"`{name}` a second time", file="MODELS", allowed="each model once")
     for noun, given, known in (("format of weights", formats, _FORMATS), ("device", chosen, known_devices)):
         for name in given:
             if name not in known:

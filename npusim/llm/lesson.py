@@ -13,11 +13,14 @@ from npusim.course.drawings import curves
 from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
 from npusim.course.machine import estimate, machine
 from npusim.engines import Estimate
-from npusim.reporting.engineering import engineering
+from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import amount_axis
 
 MODEL, SOC = "llama3.2-1b", "core-ultra-nitro"
+HALF, LITTLE = 0.5, 1.01
 SHORT, LONG = 128, 2048
+WEIGHT_BYTES = 2.5e9
+"""What the introduction says that a token reads."""
 
 
 @cache
@@ -26,18 +29,36 @@ def _token(weights: str, length: int, device: str) -> Estimate:
     return estimate(MODEL, machine(SOC), settings=settings, device=device)
 
 
+@cache
+def dram_bytes_per_s(device: str) -> float:
+    """Return the bandwidth that a device of the machine gets from DRAM, from the machine's data sheet."""
+    roofs = {roof.name: roof.bytes_per_s for roof in estimate("gcn-cora", machine(SOC)).roofline.ceilings}
+    return float(roofs[f"{device} DRAM"] or 0.0)
+
+
+def _why(weights: str, reading_s: float, token_s: float, gain: float) -> str:
+    """Return what the time of a token is; `gain` says how many times quicker it is than in fp16."""
+    if weights != "fp16" and gain < LITTLE:
+        return f"Packed weights do not help here: the driver unpacks them in DRAM, and a token takes {1 / gain:.2f} times as long as in fp16."
+    if reading_s > HALF * token_s:
+        return f"Reading the weights is **{percent(reading_s / token_s)}** of the token."
+    return f"Reading the weights is only {percent(reading_s / token_s)} of the token: the cache, unpacking and calls of the device take the rest."
+
+
 def _decoding(weights: str, device: str, length: int) -> Shown:
-    short, long = (_token(weights, each, device) for each in (SHORT, LONG))
+    lengths = sorted({SHORT, length, LONG})
+    costs = {each: _token(weights, each, device) for each in lengths}
+    short, long, token_s = costs[SHORT], costs[LONG], costs[length].latency_s
     slope = (long.latency_s - short.latency_s) / (LONG - SHORT)
-    token_s = short.latency_s + slope * (length - SHORT)
-    bandwidth = short.dram_bytes / short.latency_s
+    gain = _token("fp16", SHORT, device).latency_s / short.latency_s
+    bandwidth = dram_bytes_per_s(device)
     weight_bytes = short.memory.constants_bytes
     reading_s = weight_bytes / bandwidth
     figure = curves(
-        [SHORT, LONG],
+        lengths,
         {
-            f"a token on the {device}": [short.latency_s, long.latency_s],
-            "of which reading the weights": [reading_s, reading_s],
+            f"a token on the {device}": [cost.latency_s for cost in costs.values()],
+            "of which reading the weights": [reading_s] * len(lengths),
         },
         length,
         {"title": "length of the cache (tokens)"},
@@ -47,19 +68,24 @@ def _decoding(weights: str, device: str, length: int) -> Shown:
         $$\begin{{aligned}} \text{{token}} &= \frac{{\text{{weights}}}}{{\text{{bandwidth}}}} + \text{{cache and the rest}} \\[1ex]
         &= \frac{{{weight_bytes / 1e9:.2f}\,\text{{GB}}}}{{{bandwidth / 1e9:.1f}\,\text{{GB/s}}}} + {1e3 * (token_s - reading_s):.1f}\,\text{{ms}} = \mathbf{{{1e3 * token_s:.1f}\,\text{{ms}}}} \end{{aligned}}$$
 
-        That is {1 / token_s:.1f} tokens a second. The bandwidth is what the {device} attains of the {float(machine(SOC).dram.bandwidth) / 1e9:.0f} GB/s of this machine's DRAM.
-        {engineering(slope, "s")} more for each token that the cache is longer (a straight line between estimates at {SHORT} and {LONG}).
-        On the NPU packed weights do not help today: the driver unpacks them in DRAM. `npusim llm` compares models, formats and devices.
+        That is {1 / token_s:.1f} tokens a second; weights alone would allow {1 / reading_s:.1f}. The bandwidth stands in the data sheet of this machine ({SOC}): what its {device} gets from DRAM.
+        {_why(weights, reading_s, token_s, gain)}
+        {engineering(slope, "s")} more for each token that the cache is longer, on average from {SHORT} to {LONG}.
+        `npusim llm` compares models, formats and devices.
         """
     return figure, text
 
 
+GPU_GB_S = dram_bytes_per_s("gpu") / 1e9
+MOST_TOKENS = 1e9 * GPU_GB_S / WEIGHT_BYTES
+
+
 LESSON = Lesson(
     Question(
-        "DRAM gives 80 GB/s. At most how many tokens a second, with 2.5 GB of weights in fp16?",
-        ["about 3", "about 32", "about 320"],
-        "about 32",
-        "80 GB/s divided by 2.5 GB. No grid, however large, changes that; fewer bytes do.",
+        f"DRAM gives the GPU of this machine {GPU_GB_S:.3g} GB/s. At most how many tokens a second, with 2.5 GB of weights in fp16?",
+        [f"about {tokens:.0f}" for tokens in (MOST_TOKENS / 10, MOST_TOKENS, 10 * MOST_TOKENS)],
+        f"about {MOST_TOKENS:.0f}",
+        f"{GPU_GB_S:.3g} GB/s divided by 2.5 GB. No grid, however large, changes that; fewer bytes do. The picture shows what is left of it.",
     ),
     [
         Picture(

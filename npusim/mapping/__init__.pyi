@@ -37,6 +37,7 @@ from npusim.mapping.mapped import is_read_by_lowering as is_read_by_lowering
 from npusim.mapping.mapped import map_placed as map_placed
 from npusim.mapping.mapped import plan_tables as plan_tables
 from npusim.mapping.mapped import prepared as prepared
+from npusim.mapping.mapped import refuse_too_large as refuse_too_large
 from npusim.mapping.mapped import sram_contents as sram_contents
 from npusim.mapping.memory import MemoryUse as MemoryUse
 from npusim.mapping.placing import DeviceChoice as DeviceChoice

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,7 +33,7 @@ from npusim.cost import (
     operator_costs,
     operators_of,
 )
-from npusim.errors import InfeasibleError
+from npusim.errors import InfeasibleError, shown
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
 from npusim.mapping.memory import MemoryUse, memory_use
@@ -46,6 +46,8 @@ SwapOperands = bool | Literal["search"]
 # stencil size blocks of rows, a grid without a format leaves it to the DSPs, a host that is no faster in
 # fp16 keeps fp32, and devices that share a level find there what the other one touched.
 _READ_BY_LOWERING = ("dpu.grid.vpe", "dpu.macs_per_mpe", "macs_per_cycle", "shared_level")
+# Most bytes of DRAM by byte of a tensor: a host may keep fp8 in fp32.
+_WIDEST = 4
 # Tensors in SRAM that are named.
 _MOST_NAMED = 8
 
@@ -148,6 +150,7 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
 
 def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Mapped:
     """Return the graph mapped under its fastest residency plan."""
+    refuse_too_large(graph, soc, run.requests, tables)
     arch = run.row(soc)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
     uses = evaluate_plans(arch, tables.table, total, plan)
@@ -160,25 +163,53 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
         stuck = lowered.groups[int(np.argmax(~np.isfinite(results["latency_s"])))]
         npu = arch[stuck.device]
         raise InfeasibleError(
-            f"operator {stuck.main!r} does not fit into {int(npu['tiles'])} x "
+            f"operator {shown(stuck.main)} does not fit into {int(npu['tiles'])} x "
             f"{float(npu['sram_tile_bytes']) / 1024:.0f} KiB of SRAM in any way; "
             f"give more: --set {stuck.device}.sram.per_tile=..."
         )
     memory = memory_use(graph, decisions, soc, run.requests)
-    _check_capacity(graph, soc, run, memory)
+    _check_capacity(graph, soc, run.requests, memory)
     return Mapped(graph, soc, run, decisions, lowered, arch, results, total[0], uses, memory)
 
 
-def _check_capacity(graph: Graph, soc: Soc, run: Run, memory: MemoryUse) -> None:
+def refuse_too_large(graph: Graph, soc: Soc, requests: int = 1, tables: PlanTables | None = None) -> None:
+    """Refuse, before any search, a network that exceeds DRAM however it is mapped.
+
+    Parameters
+    ----------
+    tables : PlanTables, optional
+        Groups and residency plans; without them only constants and inputs count.
+
+    Raises
+    ------
+    InfeasibleError
+        Says how much DRAM it needs at least.
+    """
+    most_bytes = _WIDEST * requests * sum(tensor.stored_bytes for tensor in graph.tensors.values())
+    if most_bytes <= soc.dram.capacity:
+        return
+    if tables is None:
+        use = memory_use(graph, Decisions((), Residency()), soc, requests)
+        use = replace(use, dram_peak_bytes=use.constants_bytes + use.inputs_bytes)
+    else:
+        residencies = map(tables.plans.residency, range(len(tables.plans.steps)))
+        decisions = (Decisions(tables.groups, residency) for residency in residencies)
+        uses = (memory_use(graph, decided, soc, requests) for decided in decisions)
+        use = min(uses, key=lambda use: use.dram_peak_bytes)
+    _check_capacity(graph, soc, requests, use)
+
+
+def _check_capacity(graph: Graph, soc: Soc, requests: int, memory: MemoryUse) -> None:
     """Raise an InfeasibleError where the network exceeds DRAM."""
     capacity = float(soc.dram.capacity)
     if memory.dram_peak_bytes <= capacity:
         return
-    fewer = ", fewer requests" if run.requests > 1 else ""
+    fewer = ", fewer requests" if requests > 1 else ""
     need, weights = memory.dram_peak_bytes / 1e9, memory.constants_bytes / 1e9
+    most = f"; most results at operator {shown(memory.peak_operator)}" if memory.peak_operator else ""
     raise InfeasibleError(
-        f"{graph.name} needs {need:.3g} GB of DRAM ({weights:.3g} GB of constants; most results at operator "
-        f"{memory.peak_operator!r}), and {soc.name} has {capacity / 1e9:.3g} GB; use a narrower precision, a "
+        f"{graph.name} needs {need:.3g} GB of DRAM ({weights:.3g} GB of constants{most}), and "
+        f"{soc.name} has {capacity / 1e9:.3g} GB; use a narrower precision, a "
         f"smaller batch or network{fewer}, or more memory: --set dram.capacity={np.ceil(need):.0f}GB"
     )
 

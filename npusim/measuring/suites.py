@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from npusim.config import Section, load_model
 from npusim.errors import ConfigError, FileError, ModelFileError, NpusimError, UnknownNameError, nearest
+from npusim.frontends.pyg import MODULE, module_at
 from npusim.locate import resource, resource_names
 from npusim.measuring.benchmarks import AGGREGATIONS, OPERATORS, benchmark_id
 from npusim.measuring.document import Benchmark, Given, ModelFile, ModelRef, Workload
@@ -258,11 +259,15 @@ def items_of(
     """
     if hint not in (*HINTS, "both"):
         raise UnknownNameError("performance hint", hint, (*HINTS, "both"))
-    network = scenario.network
+    network, name = scenario.network, name_of(scenario.network)
+    if isinstance(network, str | Path) and MODULE.fullmatch(name):
+        found = module_at(name)
+        network, name = found.module, found.name
+        scenario = scenario.with_(network=network, inputs=found.inputs)
     ref: ModelRef
     files: Sources
     if not isinstance(network, str | Path):
-        ref = Given(name=name_of(network), techniques=str(parse(str(scenario.techniques))))
+        ref = Given(name=name, techniques=str(parse(str(scenario.techniques))))
         files = {ref.name: scenario}
     elif Path(network).expanduser().is_dir():
         folder = Path(network).expanduser()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from npusim.reporting.engineering import percent
 from npusim.reporting.page import FOLD, Amount, Column, Page, Remark, Table, grouped
 from npusim.reporting.terminal import LongName, conditions
-from npusim.studies.advice import Advice, Agreement
+from npusim.studies.advice import Advice
+from npusim.studies.agreement import Agreement
 
 _STYLES = {"gains": "green", "no gain": "dim", "instead": "dim", "refused": "dim"}
 _JOINTS = "+:"
@@ -30,6 +31,7 @@ def advice_page(result: Advice) -> Page:
             Remark("Results", numerics, "cyan"),
             Remark("Answers", [_agreement(one) for one in result.agreement], "cyan"),
             Remark("Written", [f"{result.file}: {result.today.techniques}"] if result.file else [], "cyan"),
+            Remark("Run", [result.benchmark] if result.benchmark else [], "cyan"),
             Remark("Rewrite", _rewritings(result), "yellow"),
             Remark("Not yet", not_today, "yellow"),
             Remark("Refused", refused),
@@ -87,7 +89,13 @@ def _rewritings(result: Advice) -> list[str]:
 
 def _agreement(one: Agreement) -> str:
     half = "" if one.same_answers_fp16 is None else f" ({percent(one.same_answers_fp16)} in fp16)"
+    errors = "; ".join(
+        f"{on.inputs}: error {on.error:.2g}, 99 % {on.error_p99:.2g}, median {on.error_median:.2g}"
+        for on in one.on
+    )
+    rounded = "" if one.rounded_products is None else f"; {one.rounded_products} products in 8 bits"
     return (
-        f"{one.stack}: {percent(one.same_answers)} of the rows answer the same{half}; the largest difference "
-        f"is {one.largest_difference:.2g} of {one.largest_output:.3g}"
+        f"{one.stack}: {percent(one.same_answers)} of the rows answer the same{half}{rounded}; errors as a "
+        f"share of the largest output, computed in {one.precision} as by default: {errors}; in fp32: "
+        f"{one.error_fp32:.2g}"
     )

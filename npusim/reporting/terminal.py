@@ -15,6 +15,7 @@ from rich.style import Style
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from npusim.errors import brief, printable
 from npusim.reporting.page import Amount, Cell, Figures, Later, Lines, Page, Plot, Remark, Section, Table
 
 _THINNEST = 1 / 64
@@ -39,8 +40,8 @@ def rendered(page: Page) -> RenderableType:
 
 def _title(page: Page) -> Text:
     if page.of is None or not (page.of[0] and page.of[1]):
-        return Text(page.heading, style="bold")
-    workload, soc, techniques = page.of
+        return Text(printable(page.heading), style="bold")
+    workload, soc, techniques = map(brief, page.of)
     text = Text.assemble((workload, "bold"), (" on ", "dim"), (soc, "bold"))
     if techniques == "none":
         return text.append(", no techniques", style="dim")
@@ -59,7 +60,7 @@ def _section(section: Section, details: bool) -> RenderableType | None:
         case Figures():
             return _figures(section.pairs)
         case Lines():
-            lines = [Text(line, style=section.style) for line in section.lines]
+            lines = [Text(printable(line), style=section.style) for line in section.lines]
             title = [Text(section.title, style="bold")] if section.title else []
             return Group(*title, *lines) if lines and section.only != "html" else None
     return section
@@ -97,7 +98,7 @@ def drawn_table(table: Table) -> RenderableType:
 def _cell(cell: Cell) -> RenderableType:
     if isinstance(cell, Amount):
         return Text("-" if cell.value is None and cell.shown is None else str(cell))
-    return Text(cell) if isinstance(cell, str) else cell
+    return Text(printable(cell)) if isinstance(cell, str) else cell
 
 
 def _remarks(remarks: Sequence[Remark]) -> RichTable:
@@ -110,7 +111,9 @@ def _remarks(remarks: Sequence[Remark]) -> RichTable:
         lines = list(remark.lines[: remark.most or len(remark.lines)])
         left = len(remark.lines) - len(lines)
         for number, line in enumerate([*lines, *([f"and {left} more"] if left else [])]):
-            table.add_row(Text("" if number else remark.heading, style=remark.style), "-", Text(line))
+            table.add_row(
+                Text("" if number else remark.heading, style=remark.style), "-", Text(printable(line))
+            )
     return table
 
 
@@ -184,6 +187,7 @@ class LongName:
     """
 
     def __init__(self, name: str, joints: str, style: str | Style = "", below: Sequence[str] = ()) -> None:
+        name = brief(name)
         self.name, self.style = name, style
         at = re.escape(joints)
         self._parts = re.findall(f"[{at}]*[^{at}]+[{at}]*$|[{at}]*[^{at}]+", name) or [name]
@@ -218,5 +222,5 @@ class LongName:
 def as_text(content: RenderableType) -> str:
     """Return what rich prints as plain text of 100 columns."""
     written = io.StringIO()
-    Console(file=written, width=100, color_system=None).print(content)
+    Console(file=written, width=100, color_system=None, markup=False).print(content)
     return written.getvalue()

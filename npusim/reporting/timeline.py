@@ -378,6 +378,8 @@ def _runs(diff: TraceDiff, first_s: float, second_s: float) -> Table:
 
 def _parting(diff: TraceDiff) -> str:
     """Return the first layer whose begin differs by a tenth of its length in the first run or more."""
+    if not diff.layers:
+        return "they have no layer in common"
     for pair in diff.layers:
         off = pair.simulated_start_s - pair.measured_start_s
         if abs(off) > _DIFFERS * max(pair.measured_s, _TOUCH_S) and off:

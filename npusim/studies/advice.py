@@ -7,35 +7,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from npusim.documents import Part
+from npusim.documents import DISPLAYS, Part
 from npusim.engines.analytical import mapped_estimate
-from npusim.errors import ConfigError, InfeasibleError
-from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
+from npusim.errors import InfeasibleError
 from npusim.frontends.openvino_nodes import UnwritableError
-from npusim.frontends.openvino_write import save_model
-from npusim.frontends.pyg import MODULE, named_inputs
-from npusim.frontends.valued import ValuedNetwork, load_valued, valued_module
 from npusim.graph import Phase
 from npusim.rounding import factor, factors, last_digit
-from npusim.scenario import Scenario, is_module, name_of
+from npusim.scenario import Scenario
+from npusim.studies.agreement import Agreement, rounding_notes
 from npusim.studies.comparison import Variant
 from npusim.studies.document_head import Interval, Notes, OnMachine, RunConditions, head_of
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, Draws
 from npusim.studies.whatif import compared
-from npusim.techniques import NONE, Stack, Technique, apply, get, legal, parse, rewritings, technique_names
+from npusim.techniques import NONE, Stack, Technique, get, legal, parse, rewritings, technique_names
 
-KEEP_ANSWERS = 0.95
-"""Least share of answers that the stack to try keeps by default."""
 _VERDICTS = ("gains", "no gain", "instead", "refused")
 """Verdicts in the order of the table."""
 
@@ -86,24 +78,6 @@ class RewritingAdvice(Part):
     """Share of the latency without techniques that its block spends in this phase."""
 
 
-class Agreement(Part):
-    """Agreement of the rewritten model's file with the original.
-
-    The file runs on OpenVINO's CPU device under its default settings, the original in fp32.
-    """
-
-    stack: str
-    """Technique stack of the rewritten model."""
-    largest_difference: float
-    """Largest difference of an output."""
-    largest_output: float
-    """Largest magnitude of an output of the original."""
-    same_answers: float
-    """Share of rows whose largest output is in the same column; of a single column: is within 1 %."""
-    same_answers_fp16: float | None
-    """The same share for the stack without its 8-bit techniques; null where it has none."""
-
-
 class Advice(RunConditions, OnMachine):
     """What techniques would do for a network, and the stack to try."""
 
@@ -122,16 +96,22 @@ class Advice(RunConditions, OnMachine):
     """Answers of the stacks that were compared, fastest first, up to the one to try; may be empty."""
     file: str | None = None
     """File that holds the network under the stack to try; null where none was asked for."""
+    benchmark: str | None = None
+    """Command that times the file with OpenVINO's own tool; null as above."""
     notes: Notes
     conclusion: str
     """One sentence: what to do."""
+
+    def __str__(self) -> str:
+        """Return what `npusim advise` prints."""
+        display = next(iter(DISPLAYS.values()), None)
+        return repr(self) if display is None else display.page_of(self)
 
 
 def advise(
     scenario: Scenario,
     *,
     judge: Callable[[str], Agreement] | None = None,
-    keep_answers: float = KEEP_ANSWERS,
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> Advice:
@@ -144,8 +124,6 @@ def advise(
     judge : callable, optional
         Returns how the answers of a stack agree with the original's, where the network's numbers are known;
         raises an UnwritableError for a stack that no file can hold.
-    keep_answers : float
-        Least share of rows whose answer the stack to try keeps.
     samples, seed : int
         Machines drawn for the 90 % intervals (0: none), and the seed of the draws.
 
@@ -162,25 +140,31 @@ def advise(
         stacks += [] if stack is None else [_without(stack, name), stack]
     comparison, draws = compared(scenario, list(dict.fromkeys(stacks)), samples=samples, seed=seed)
     variants = {variant.techniques: variant for variant in comparison.variants}
-    usable = [variants[stack] for stack in dict.fromkeys((NONE, *today.stacks)) if stack in variants]
-    best_today, agreement, unwritable = _keeping(sorted(usable, key=_time), judge, keep_answers)
+    plain = variants[NONE]
+    usable = [
+        variants[stack]
+        for stack in dict.fromkeys((NONE, *today.stacks))
+        if stack == NONE or (stack in variants and _gain(variants[stack], plain) > 1.0 + LEAST_GAIN)
+    ]
+    best_today, agreement, unwritable = _keeping(sorted(usable, key=_time), judge)
     best = min((best_today, *(variants[s] for s in every.stacks if s in variants)), key=_time)
+    best = best if _gain(best, best_today) > 1.0 + LEAST_GAIN else best_today
     techniques = [_advice(scenario, name, stack, variants, draws, best) for name, stack in tried.items()]
     return Advice(
         **head_of(comparison),
         techniques=sorted(techniques, key=lambda t: (_VERDICTS.index(t.verdict), -(t.gain or 0.0))),
         rewritings=_rewritings(scenario),
-        as_it_is=variants[NONE],
+        as_it_is=plain,
         today=best_today,
         with_compiler=best,
         agreement=agreement,
-        notes=[*comparison.notes, *unwritable],
-        conclusion=_conclusion(variants[NONE], best_today, best),
+        notes=[*comparison.notes, *unwritable, *rounding_notes(agreement)],
+        conclusion=_conclusion(plain, best_today, best),
     )
 
 
 def _keeping(
-    variants: Sequence[Variant], judge: Callable[[str], Agreement] | None, least: float
+    variants: Sequence[Variant], judge: Callable[[str], Agreement] | None
 ) -> tuple[Variant, list[Agreement], list[str]]:
     """Return the first variant that keeps enough answers, all agreements up to it, and notes.
 
@@ -196,13 +180,17 @@ def _keeping(
         except UnwritableError as error:
             reasons.append(f"answers of {variant.techniques} were not compared: {error}")
             continue
-        if agreement[-1].same_answers >= least:
+        if agreement[-1].kept:
             break
     return (variant, agreement, reasons) if agreement else (variants[0], agreement, reasons[:1])
 
 
 def _runs_today(technique: Technique) -> bool:
     return not technique.compiler_only and not technique.what_if
+
+
+def _gain(variant: Variant, other: Variant) -> float:
+    return variant.throughput_per_s / other.throughput_per_s
 
 
 def _time(variant: Variant) -> float:
@@ -281,121 +269,11 @@ def _conclusion(plain: Variant, today: Variant, best: Variant) -> str:
     text = "No technique that runs today makes it faster"
     if today.techniques != NONE:
         interval = today.speedup_interval
-        gain = factor(today.throughput_per_s / plain.throughput_per_s, last_digit(interval))
+        gain = factor(_gain(today, plain), last_digit(interval))
+        if float(gain.removesuffix("x")) == 1.0:  # more digits than it bears, for "1x" would say nothing
+            gain = factor(_gain(today, plain))
         text = f"Try {today.techniques}: {gain} the throughput of the network as it is"
         text += f" (90 %: {factors(interval)})" if interval is not None else ""
     if best.techniques != today.techniques:
-        more = best.throughput_per_s / today.throughput_per_s
-        text += f"; with a compiler's help {best.techniques} would give {more:.3g} times that"
+        text += f"; with a compiler's help {best.techniques} would give {_gain(best, today):.3g} times that"
     return f"{text}."
-
-
-_CLOSE = 0.01
-"""Share of the largest output within which two answers of a single number are the same."""
-
-
-@dataclass
-class NumericalRewriting:
-    """A network with its own numbers, rewritten and compared with the original."""
-
-    network: ValuedNetwork
-    _models: dict[str, Any] = field(default_factory=dict)
-    _original: npt.NDArray[Any] | None = None
-    """Answers of the original, once they were computed."""
-
-    @classmethod
-    def of(
-        cls, scenario: Scenario, values: str | Path | None, *, required: bool
-    ) -> NumericalRewriting | None:
-        """Load a network with its numbers.
-
-        Parameters
-        ----------
-        values : str or Path, optional
-            An `.npz` file with values of a model file's inputs.
-        required : bool
-            Refuse a network whose numbers are not known, instead of returning None.
-
-        Raises
-        ------
-        ConfigError
-            Where it is refused.
-        """
-        network = scenario.network
-        if is_module(network) and scenario.inputs is not None:
-            return cls(valued_module(network, named_inputs(network, scenario.inputs), name_of(network)))
-        path = str(network) if isinstance(network, str | Path) else ""
-        if MODULE.fullmatch(path) or (path.endswith(MODEL_ENDINGS) and (values is not None or required)):
-            return cls(load_valued(path, values, scenario.shapes))
-        if required or values is not None:
-            raise ConfigError(
-                f"the numbers of {name_of(network)}",
-                allowed="a module (model.py:net) or a model file (.xml, .onnx): the weights of a workload "
-                "are made up; `npusim export` trains one",
-            )
-        return None
-
-    def model(self, stack: str) -> Any:
-        """Return the network under a stack as an `openvino.Model`; 8 bits scaled on the example inputs."""
-        if stack not in self._models:
-            entries, floating = parse(stack), _floating(stack)
-            before = apply(self.network.graph, floating) if len(floating) < len(entries) else None
-            self._models[stack] = self.network.rewritten(apply(self.network.graph, entries), before)
-        return self._models[stack]
-
-    def judge(self, stack: str) -> Agreement:
-        """Compare the file of the network under a stack with the original, as a user would run it.
-
-        The file holds weights in fp16, and runs on OpenVINO's CPU device under its default settings.
-
-        Raises
-        ------
-        UnwritableError
-            Where the network cannot be written so that it computes what the original computes.
-        """
-        answers, original = self._answers(stack), self._answers_of_original()
-        same = _share_of_same(answers, original)
-        floating = str(_floating(stack))
-        half = None if floating == stack else _share_of_same(self._answers(floating), original)
-        return Agreement(
-            stack=stack,
-            largest_difference=float(np.abs(answers - original).max()),
-            largest_output=float(np.abs(original).max()),
-            same_answers=same,
-            same_answers_fp16=half,
-        )
-
-    def _answers(self, stack: str) -> npt.NDArray[Any]:
-        """Return the answers of the file of the network under a stack."""
-        return self.network.outputs_of_file(apply(self.network.graph, stack), self.model(stack))[0]
-
-    def _answers_of_original(self) -> npt.NDArray[Any]:
-        """Return the answers of the original, once the network as it is written gives the same."""
-        if self._original is None:
-            original = self.network.answers()
-            written = self.network.outputs(self.network.graph, self.model(NONE))[0]
-            difference, largest = float(np.abs(written - original).max()), float(np.abs(original).max())
-            if not difference <= _CLOSE * largest:
-                raise UnwritableError(
-                    f"{self.network.graph.name} cannot be exported: the network as npusim writes it differs "
-                    f"from the original by {difference:.3g} of {largest:.3g}; convert it with "
-                    "openvino.convert_model instead"
-                )
-            self._original = original
-        return self._original
-
-    def save(self, stack: str, file: Path) -> None:
-        """Write the network under a stack as OpenVINO IR, weights in fp16."""
-        save_model(self.model(stack), file, half=True)
-
-
-def _floating(stack: str) -> Stack:
-    """Return a stack without its techniques of 8 bits."""
-    return Stack(tuple(entry for entry in parse(stack) if entry.technique.precision is None))
-
-
-def _share_of_same(answers: npt.NDArray[Any], original: npt.NDArray[Any]) -> float:
-    """Return the share of rows with the same answer; see `Agreement.same_answers`."""
-    if original.ndim > 0 and original.shape[-1] > 1:
-        return float(np.mean(answers.argmax(-1) == original.argmax(-1)))
-    return float(np.mean(np.abs(answers - original) < _CLOSE * np.abs(original).max()))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from npusim.errors import ConfigError, UnknownNameError
-from npusim.plugins import announced
+from npusim.plugins import announced, load
 from npusim.validation.document import GroupResult, RowResult, SuiteResult
 from npusim.validation.figures import Evidence, Predictor
 from npusim.validation.suite import Condition, Group, Suite, figures_path, load_suite, suite_names
@@ -174,7 +174,7 @@ def predictor_of(suite: Suite) -> Predictor:
     predictors = announced("npusim.suites")
     if suite.predictor not in predictors:
         raise UnknownNameError("predictor", suite.predictor, tuple(predictors))
-    predictor: Predictor = predictors[suite.predictor].load()
+    predictor: Predictor = load(predictors[suite.predictor], "predictor")
     return predictor
 
 

@@ -15,11 +15,13 @@ from npusim.reporting.html import COLOURS, log_axis
 
 LAUNCH_S = float(machine().npu.launch_overhead)
 BANDWIDTH = float(machine().dram.bandwidth)
+SIGMAS_OF_90 = 1.645
+"""Half the width of the 90 % interval of a normal distribution, in standard deviations."""
 EVEN_MB = LAUNCH_S * BANDWIDTH / 1e6
 
 
 def _stated(value: float, unit: str, digits: int, share: float) -> str:
-    """Return a fitted number with its standard error in LaTeX, or that it is not known."""
+    """Return a fitted number with its 90 % interval in LaTeX, or that it is not known."""
     if share >= 1 or value <= 0:
         return r"\text{not known: anything fits}"
     return rf"{value:.{digits}f}\,\text{{{unit}}} \pm {100 * share:.1f}\,\%"
@@ -33,7 +35,7 @@ def _fit(sizes: tuple[float, float], noise: float) -> Shown:
     matrix = np.stack([np.ones(8), copied], axis=1) / true_s[:, None]
     fitted, *_ = np.linalg.lstsq(matrix, measured_s / true_s, rcond=None)
     sigma = np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix))) * noise / 100
-    shares = sigma / np.array([LAUNCH_S, 1 / BANDWIDTH])
+    shares = SIGMAS_OF_90 * sigma / np.array([LAUNCH_S, 1 / BANDWIDTH])
     line = np.geomspace(1e4, 1e9, 60)
     fitted_s = np.maximum(fitted[0] + line * fitted[1], 1e-6)
     dashes, dot = {"color": COLOURS[1], "dash": "dash"}, {"color": COLOURS[0], "size": 9}
@@ -47,7 +49,7 @@ def _fit(sizes: tuple[float, float], noise: float) -> Shown:
     text = rf"""
         $$\begin{{aligned}} t_0 &= {_stated(1e3 * fitted[0], "ms", 3, shares[0])} \\ B &= {_stated(1e-9 / fitted[1], "GB/s", 0, shares[1])} \end{{aligned}}$$
 
-        {"**Both are known.**" if max(shares) < 0.1 else "**Not both are known**, however good the fit looks at these sizes: its intervals say so."}
+        Half the width of the 90 % interval stands behind ±, as everywhere in npusim. {"**Both are known** to a tenth." if max(shares) < 0.1 else "**Not both are known**, however good the fit looks at these sizes: its intervals say so."}
         Widen the range: small copies tell the launch, large ones the bandwidth. `npusim calibrate` does the same with all numbers of a machine
         and marks those that the measurements leave open.
         """

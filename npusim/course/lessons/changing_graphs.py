@@ -25,8 +25,8 @@ def _latency_s(capacity: int) -> float:
 
 def _padding(nodes: int, compile_s: int) -> Shown:
     capacity = next(capacity for capacity in CAPACITIES if capacity >= nodes)
-    latency_s, start_s = _latency_s(capacity), _latency_s(START)
-    inferences = float(f"{compile_s / (latency_s - start_s):.3g}") if latency_s > start_s else 0.0
+    latency_s, exact_s = _latency_s(capacity), _latency_s(nodes)
+    padding_s = latency_s - exact_s
     figure = curves(
         CAPACITIES,
         {"an inference at this capacity": [_latency_s(each) for each in CAPACITIES]},
@@ -34,15 +34,25 @@ def _padding(nodes: int, compile_s: int) -> Shown:
         {"title": "capacity (line: nodes today)"},
         amount_axis("latency", "s"),
     )
+    if padding_s > 0:
+        inferences = f"{float(f'{compile_s / padding_s:.3g}'):,.0f}".replace(",", "{,}")
+        balance = rf"""
+        $$\frac{{\text{{compile}}}}{{\text{{padding}}}} = \frac{{{compile_s}\,\text{{s}}}}{{({1e6 * latency_s:.1f} - {1e6 * exact_s:.1f})\,\mu\text{{s}}}}
+        = \mathbf{{{inferences}}}$$
+
+        Compiling again pays only with more inferences than that between one new node and the next.
+        """
+    else:
+        balance = rf"""
+        $$\text{{padding}} = {1e6 * latency_s:.1f}\,\mu\text{{s}} - {1e6 * exact_s:.1f}\,\mu\text{{s}} = \mathbf{{0}}$$
+
+        Padding costs nothing here, so compiling again would never pay. {"But the next node has no room: it needs the next capacity." if capacity == nodes else ""}
+        """
     text = rf"""
         The smallest of these capacities that holds {nodes} nodes is **{capacity}**: {engineering(latency_s, "s")}
-        an inference, with room for {capacity - nodes} more nodes. Compiled again for each node instead, an inference is as quick as it can be, but each new node
-        costs {compile_s} s:
-
-        $$\frac{{\text{{compile}}}}{{\text{{padding}}}} = \frac{{{compile_s}\,\text{{s}}}}{{({1e6 * latency_s:.1f} - {1e6 * start_s:.1f})\,\mu\text{{s}}}}
-        = \mathbf{{{f"{inferences:,.0f}".replace(",", "{,}")}}}$$
-
-        Only with more inferences than that between one new node and the next does compiling again pay.
+        an inference, with room for {capacity - nodes} more nodes. A network compiled for exactly {nodes} nodes takes {engineering(exact_s, "s")}, but each new node
+        then costs {compile_s} s of compiling.
+        {balance}
 
         `npusim stream gcn-cora` finds the best of these ways for a graph and a rate of updates of your own.
         """

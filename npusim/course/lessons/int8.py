@@ -11,10 +11,20 @@ import plotly.graph_objects as go
 
 from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
 from npusim.course.machine import estimate
-from npusim.reporting.engineering import engineering
+from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import COLOURS
 
+CUT_MUCH, WIDE_STEP = 0.02, 0.25
 VALUES = np.random.default_rng(0).standard_normal(4000)
+
+
+def _loss(cut: float, scale: float) -> str:
+    """Return what loses more: values that are cut off (a share of all), or the width of a step."""
+    if cut > CUT_MUCH:
+        return f"{percent(cut)} of the values are larger than the largest and are cut off: the range is too narrow."
+    if scale > WIDE_STEP:
+        return "Steps are wide against the values, whose standard deviation is 1: fewer bits or a wide range waste them."
+    return "The steps are fine and hardly any value is cut off."
 
 
 def _rounding(bits: int, widest: float) -> Shown:
@@ -22,16 +32,28 @@ def _rounding(bits: int, widest: float) -> Shown:
     scale = widest / steps
     rounded = np.clip(np.round(VALUES / scale), -steps, steps) * scale
     error = float(np.sqrt(np.mean((rounded - VALUES) ** 2) / np.mean(VALUES**2)))
+    # Each bar stands for the same odd number of steps: other bins would beat with the steps (moire).
+    in_bar = max(1, round(0.05 / scale)) // 2 * 2 + 1
+    width = in_bar * scale
+    bars, counts = np.unique(np.round(rounded / width), return_counts=True)
     figure = go.Figure()
-    bins = {"start": -4.0, "end": 4.0, "size": 0.05}
-    for name, values, colour in (("as they were", VALUES, "#bbbbbb"), ("rounded", rounded, COLOURS[0])):
-        figure.add_histogram(x=values, xbins=bins, name=name, marker={"color": colour}, opacity=0.75)
-    figure.update_layout(barmode="overlay", xaxis={"title": "value"}, yaxis={"title": "how many"})
+    density, edges = np.histogram(VALUES, 160, (-4.0, 4.0), density=True)
+    figure.add_bar(
+        x=edges[:-1] + 0.025, y=density, width=0.05, name="as they were", marker={"color": "#bbbbbb"}
+    )
+    marker = {"color": COLOURS[0], "line": {"width": 0.5, "color": "#ffffff"}}
+    heights = counts / (len(VALUES) * width)
+    figure.add_bar(x=bars * width, y=heights, width=width, name="rounded", marker=marker, opacity=0.6)
+    figure.update_layout(
+        barmode="overlay",
+        xaxis={"title": "value", "range": [-4.2, 4.2]},
+        yaxis={"title": "share of the values, for each unit of value"},
+    )
     text = rf"""
         $$\begin{{aligned}} s &= \frac{{\text{{largest}}}}{{2^{{b-1}} - 1}} = \frac{{{widest:g}}}{{{steps}}} = {scale:.3g} \\[1ex]
         \frac{{\text{{rms error}}}}{{\text{{rms value}}}} &= \mathbf{{{100 * error:.2g}\,\%}} \end{{aligned}}$$
 
-        Too wide a range wastes steps; too narrow a one cuts off what is large. At 8 bits there is room for both.
+        A blue bar is {"one step" if in_bar == 1 else f"{in_bar} steps"} wide. {_loss(float(np.mean(np.abs(VALUES) > widest)), scale)}
         """
     return figure, text
 

@@ -1,45 +1,90 @@
-r"""3. Why preprocessing belongs on the CPU.
+r"""3. Preprocessing: once, on the CPU, as a matrix.
 
-A GNN begins by counting edges and dividing by degrees. Which unit should do that, and how often?
+A GNN begins by counting edges and dividing by degrees. What does moving that to the CPU give, and what else must change?
 
 A graph convolution needs $\text{norm} = D^{-1/2} (A + I) D^{-1/2}$. A framework exports that as operators along the
 edges: count the degrees (ScatterAdd), take roots, gather them for both ends of each edge, multiply. None of it needs a MAC grid; all
 of it falls to the NPU's vector processors (DSP), one element at a time. And it depends on the edges alone, not on the features.
+
+*GraphSplit* runs it on the CPU, at each inference. *PreG* takes the degrees from the CPU and turns the sums along edges (*aggregation*) into
+products with a matrix, which it still builds at each inference. *StaGr* has the finished matrix made once.
 """
 
-from math import prod
+from math import isqrt, prod
 
-from npusim.course.drawings import busy_bars, grid_of
+from npusim.course.drawings import critical_bars, critical_parts, grid_of
 from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
 from npusim.course.machine import estimate, gnn, machine
-from npusim.reporting.engineering import engineering
-from npusim.reporting.html import UNIT_COLOURS
+from npusim.engines.estimate import OperatorCost
+from npusim.reporting.engineering import engineering, percent
+from npusim.reporting.html import COLOURS
 
 GRID = grid_of(machine())
 STACKS = {
     "as exported (edges)": "none",
     "GraphSplit: CPU where it pays": "graphsplit",
-    "PreG: edge weights from the CPU": "preg",
+    "PreG: weights from the CPU, sums as products": "preg",
     "StaGr: the matrix is a constant": "stagr",
 }
+PREPROCESSING, AGGREGATION = "preprocessing", "aggregation"
+PHASE_COLOURS = {PREPROCESSING: COLOURS[5], AGGREGATION: COLOURS[0], "combination": COLOURS[2]}
+MATRIX_NODES = isqrt(int(float(machine().dram.capacity) / 2))
+"""Nodes whose dense matrix in fp16 fills the machine's DRAM."""
+
+
+def _phase(op: OperatorCost) -> str:
+    return str(op.phase)
+
+
+def _limit(even: float, is_outgrown: bool) -> str:
+    """Return what ends the advantage of the dense matrix first: time, or the capacity of DRAM."""
+    rounded = f"{float(f'{even:.1g}'):,.0f}"
+    if is_outgrown:
+        return f"Time alone would be even at some {rounded} nodes, but long before that, at {MATRIX_NODES:,} nodes, the matrix fills this machine's DRAM."
+    return f"Carried on like this, both would take equally long at some {rounded} nodes."
 
 
 def _stacks(nodes: int, degree: int) -> Shown:
     graph = gnn("gcn", nodes, degree)
     costs = {name: estimate(graph, techniques=stack) for name, stack in STACKS.items()}
-    exported, *_, stagr = costs.values()
+    exported, split, preg, stagr = costs.values()
+    parts_s = {name: critical_parts(cost, _phase) for name, cost in costs.items()}
+    exported_s, _, preg_s, _ = parts_s.values()
+    rows = "\n        ".join(
+        f"| {name} | {engineering(cost.latency_s, 's')} | {engineering(parts_s[name].get(PREPROCESSING, 0.0), 's')} |"
+        for name, cost in costs.items()
+    )
     even = nodes * (exported.latency_s - exported.launch_s) / (stagr.latency_s - stagr.launch_s)
     text = rf"""
-        Latency as exported: **{engineering(exported.latency_s, "s")}**; with StaGr: **{engineering(stagr.latency_s, "s")}**,
-        {exported.latency_s / stagr.latency_s:.0f} times less. StaGr turns the sums into a product with a constant matrix:
+        | | latency | preprocessing |
+        | --- | ---: | ---: |
+        {rows}
 
-        $$\begin{{aligned}} \text{{matrix}} &= 2\,\text{{B}} \cdot N^2 = 2 \cdot {nodes}^2 = {2 * nodes**2 / 1e6:.1f}\,\text{{MB}} \\[1ex]
-        \text{{in place of}} &\phantom{{=}}\; {nodes * degree / 1e3:g}\,\text{{thousand edges}} \end{{aligned}}$$
+        - **The CPU alone** (GraphSplit) makes it {
+        exported.latency_s / split.latency_s:.2f} times quicker: as exported, aggregation takes {
+        percent(exported_s[AGGREGATION] / exported.latency_s)
+    } of the time, preprocessing {percent(exported_s[PREPROCESSING] / exported.latency_s)}.
+        - **Sums as products** (PreG) make it {
+        exported.latency_s
+        / preg.latency_s:.1f} times quicker than as exported. Now preprocessing, which builds the matrix on the DSPs, takes {
+        percent(preg_s[PREPROCESSING] / preg.latency_s)
+    } of what is left.
+        - **Built once on the CPU** (StaGr), it is {preg.latency_s / stagr.latency_s:.1f} times quicker again.
 
-        Nearly all of these entries are zero, and yet the product wins: the grids of four tiles do {4 * prod(GRID):,} multiplications in a cycle. The matrix
-        grows with the square of the nodes, the edges only with their number: carried on like this, both would be even at some {float(f"{even:.1g}"):,.0f} nodes. *GraphSplit* and *PreG* move what depends on edges alone to the CPU; what stays are the sums of the features.
+        $$\begin{{aligned}} \text{{matrix}} &= 2\,\text{{B}} \cdot N^2 = 2 \cdot {nodes}^2 = {
+        2 * nodes**2 / 1e6:.1f}\,\text{{MB}} \\[1ex]
+        \text{{in place of}} &\phantom{{=}}\; {
+        nodes * degree / 1e3:g}\,\text{{thousand edges}} \end{{aligned}}$$
+
+        At least {
+        percent(1 - (degree + 1) / nodes)
+    } of these entries are zero, and yet the product wins: the grids of four tiles do {
+        4 * prod(GRID):,} multiplications in a cycle. The matrix
+        grows with the square of the nodes, the edges only with their number. {
+        _limit(even, even > MATRIX_NODES)
+    }
         """
-    return busy_bars(costs, ("npu.dsp", "npu.dpu", "npu.dma", "cpu"), UNIT_COLOURS), text
+    return critical_bars(costs, _phase, PHASE_COLOURS), text
 
 
 LESSON = Lesson(
@@ -47,7 +92,7 @@ LESSON = Lesson(
         "GCN on Cora's size, exported as it is. What share of the time do the matrix products on the grid take?",
         ["about nine tenths", "about a third", "less than a hundredth"],
         "less than a hundredth",
-        "The products finish in microseconds. The sums along edges, which the DSPs do, take all of the rest.",
+        "The products finish in microseconds. The sums along edges, which the DSPs do, take nearly all of the rest, preprocessing hardly anything.",
     ),
     [
         Picture(

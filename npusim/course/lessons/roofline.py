@@ -3,8 +3,8 @@ r"""2. The roofline, and why norm x H waits for memory.
 A graph convolution multiplies a large matrix by a narrow one. Is the MAC grid the limit, or the bytes?
 
 Summing up the features of neighbours is the product $\text{norm} \cdot H$: the normalised matrix of the graph,
-$N \times N$, times the features $H$, $N \times F$. Cora has $N = 2708$ papers. Each entry of norm comes from DRAM once and
-is used for $F$ multiplications. A *roofline* puts an operator where it stands: to the right, the more work a byte serves; upwards, the
+$N \times N$, times the features $H$, $N \times F$. Cora has $N = 2708$ papers. At best each entry of norm comes from DRAM once
+and is used for $F$ multiplications. A *roofline* puts an operator where it stands: to the right, the more work a byte serves; upwards, the
 more work is done in a second. The slope is what DRAM can feed, the level what the grid can do.
 """
 
@@ -17,22 +17,44 @@ from npusim.reporting.engineering import engineering
 NODES = 2708
 PEAKS, BANDWIDTH = ceilings(estimate(product(NODES, NODES, 64)))
 RIDGES = {dtype: peak / BANDWIDTH for dtype, peak in PEAKS.items()}
+RIDGE_FEATURES = RIDGES["fp16"] / (1 - 2 * RIDGES["fp16"] / NODES)
+"""Features from which a byte of norm, H and the result in fp16 serves as many operations as the ridge says."""
+_HARDLY, _READ_AGAIN = 1.1, 1.2
+
+
+def _growth(ratio: float) -> str:
+    """Return what it means that twice the features take `ratio` times as long."""
+    if ratio < _HARDLY:
+        return "hardly longer: nearly all bytes are the matrix, and it stays"
+    if ratio < 1.8:
+        return "between the two limits: the grid takes over from DRAM"
+    return "twice as long or more: the grid is full, or DRAM has more to bring"
 
 
 def _norm_times_h(features: int, form: str) -> Shown:
-    cost = estimate(product(NODES, NODES, features, DType(form)))
+    cost, twice = (estimate(product(NODES, NODES, f, DType(form))) for f in (features, 2 * features))
     point, peak = cost.roofline.points[0], PEAKS[form]
+    ratio = twice.operators[0].latency_s / cost.operators[0].latency_s
     intensity = point.intensity["dram"]
     fed = intensity * BANDWIDTH
-    matrix_bytes = NODES * NODES * (2 if form == "fp16" else 1)
+    item_bytes = 2 if form == "fp16" else 1
+    matrix_bytes = NODES * NODES * item_bytes
+    once_bytes = matrix_bytes + 2 * NODES * features * item_bytes
+    again = cost.dram_bytes / once_bytes
+    traffic = f"{engineering(cost.dram_bytes, 'B')} pass DRAM"
+    if again > _READ_AGAIN:
+        traffic += (
+            f", {again:.1f} times what is read and written at least: the features no longer fit into SRAM, parts of the "
+            "operands come again for each block, and a byte serves fewer operations than at fewer features"
+        )
     text = rf"""
         $$\begin{{aligned}} \text{{rate}} &\le \min\!\left(\text{{peak}},\; \frac{{2\,N\,N\,F}}{{\text{{bytes}}}} \cdot \text{{bandwidth}}\right) \\[1ex]
         &= \min({peak / 1e12:.3g}\,\text{{Top/s}},\; {intensity:.3g} \cdot {BANDWIDTH / 1e9:.3g}\,\text{{GB/s}}) \\[1ex]
         &= \mathbf{{{min(peak, fed) / 1e12:.3g}\,\text{{Top/s}}}} \end{{aligned}}$$
 
         The model finds {engineering(point.ops_per_s, "op/s")} and {engineering(cost.operators[0].latency_s, "s")};
-        the matrix alone has {engineering(matrix_bytes, "B")}. Twice the features take
-        {"hardly longer: the bytes stay" if fed < peak else "twice as long: the grid is full"}.
+        the matrix alone has {engineering(matrix_bytes, "B")}; {traffic}. Twice the features take **{ratio:.2f} times** as long:
+        {_growth(ratio)}.
         """
     return roofline(peak, BANDWIDTH, f"norm x H, F = {features}", intensity, point.ops_per_s), text
 
@@ -59,7 +81,7 @@ LESSON = Lesson(
         "From how many operations for each byte on is the grid the limit, in fp16? That point is called the ridge.",
         RIDGES["fp16"],
         "Divide the peak rate of the grid by the bandwidth of DRAM. "
-        f"That is {RIDGES['fp16']:.0f} operations for each byte, or {RIDGES['fp16']:.0f} features in fp16, whose entries of 2 bytes serve 2 operations a feature.",
+        f"That is {RIDGES['fp16']:.0f} operations for each byte, reached here at about {RIDGE_FEATURES:.0f} features in fp16: an entry of 2 bytes serves 2 operations a feature, and the features themselves are bytes, too.",
         within=0.04,
         hints={"that is the ridge of int8, whose grid is twice as fast.": RIDGES["int8"]},
     ),

@@ -22,14 +22,24 @@ SKIPS = machine().npu.dpu.model.sparse_skip_max
 DENSITIES = [k / 100 for k in (0.2, 1, 3, 10, 20, 40, 60, 80, 100)]
 
 
+def _emptiness(filled: float) -> str:
+    """Return what a share of filled blocks means for skipping."""
+    if filled > 0.9:
+        return (
+            "Blocks of this size are hardly ever empty, for neighbours stand anywhere: nothing to skip whole."
+        )
+    if filled > 0.5:
+        return "Most blocks of this size hold a non-zero, for neighbours stand anywhere: few could be skipped whole."
+    return "Most blocks of this size are empty and could be skipped whole, by hardware that decides block by block."
+
+
 def _blocks(block: int) -> Shown:
     filled = filled_blocks(EDGES, NODES, block)
     text = rf"""
         $$\begin{{aligned}} \text{{filled}} &= \frac{{\text{{blocks with a non-zero}}}}{{\text{{blocks}}}} \\[1ex] &= \frac{{{filled.sum():.0f}}}{{\lceil {NODES} / {block} \rceil^2}}
         = \mathbf{{{100 * filled.mean():.1f}\,\%}} \end{{aligned}}$$
 
-        These cannot be left out. Blocks as large as what a grid works on at once are hardly ever empty, for neighbours stand anywhere; only very small ones could be
-        skipped whole.
+        These cannot be left out. {_emptiness(float(filled.mean()))}
         """
     return dots(EDGES, NODES, block), text
 

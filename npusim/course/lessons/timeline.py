@@ -7,25 +7,51 @@ buffer: *double buffering*. The first block has nobody to hide behind (*prologue
 slower of the two sets the pace, and the other one waits.
 """
 
+import numpy as np
+
 from npusim import Scenario
 from npusim.course.drawings import gantt
 from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
 from npusim.course.machine import dram_gb_s, machine, product
 from npusim.engines.event import event_estimate
+from npusim.engines.timeline import TaskKind, Timeline
 from npusim.locate import DEFAULT_SOC
 from npusim.reporting.engineering import engineering, percent
+
+STALLED = 0.05
+
+
+def grid_times(line: Timeline) -> tuple[float, float, float, float]:
+    """Return prologue, work, stalls and epilogue of the first tile's grid (s)."""
+    tasks = np.flatnonzero(np.isin(line.kind, (TaskKind.DMA_IN, TaskKind.DPU, TaskKind.DMA_OUT)))
+    begin, end = line.start[tasks].min(), line.end[tasks].max()
+    on_grid = tasks[line.kind[tasks] == TaskKind.DPU]
+    grid = on_grid[line.unit[on_grid] == line.unit[on_grid[0]]]
+    first, last = line.start[grid].min(), line.end[grid].max()
+    work_s = float((line.end[grid] - line.start[grid]).sum())
+    return float(first - begin), work_s, max(float(last - first) - work_s, 0.0), float(end - last)
+
+
+def pace(work_s: float, waits_s: float) -> str:
+    """Return which of the two sets the pace between prologue and epilogue."""
+    if waits_s > STALLED * work_s:
+        return "**DMA sets the pace**: the grid stops between blocks until the next one is there."
+    return "**The grid sets the pace**: once it works, the next block is there in time."
 
 
 def _time_line(rows: int, columns: int, bandwidth: float) -> Shown:
     soc = machine(DEFAULT_SOC, f"dram.bandwidth={bandwidth} GB/s")
     run = event_estimate(Scenario(product(rows, 2048, columns), soc))
-    span_s = run.operators[0].span_s
+    span_s, mapping = run.operators[0].span_s, run.operators[0].mapping
     dma_s, grid_s = (run.units[unit].busy_s for unit in ("npu.dma", "npu.dpu"))
+    before_s, work_s, waits_s, after_s = grid_times(run.timeline)
+    held = mapping.order.removesuffix("_held").replace("_", " ") if mapping and mapping.order else "operands"
     text = rf"""
-        $$\begin{{aligned}} \text{{time}} &= \max(\text{{DMA}}, \text{{grid}}) + \text{{rest}} \\[1ex]
-        {1e6 * span_s:.1f}\,\mu\text{{s}} &= \max({1e6 * dma_s:.1f},\, {1e6 * grid_s:.1f}) + {1e6 * (span_s - max(dma_s, grid_s)):.1f} \end{{aligned}}$$
+        $$\begin{{aligned}} \text{{time}} &= \text{{prologue}} + \text{{grid}} + \text{{stalls}} + \text{{epilogue}} \\[1ex]
+        {1e6 * span_s:.1f}\,\mu\text{{s}} &= {1e6 * before_s:.1f} + {1e6 * work_s:.1f} + {1e6 * waits_s:.1f} + {1e6 * after_s:.1f} \end{{aligned}}$$
 
-        The rest is what nothing hides: the first block's transfer, the last result's, and launches. The grid's tiles are busy {percent(grid_s / span_s)} of {engineering(span_s, "s")}, DMA {percent(dma_s / span_s)}.
+        All four are read off the time line of the first tile's grid. {pace(work_s, waits_s)} DMA is busy {percent(dma_s / span_s)} of {engineering(span_s, "s")}, the grids {percent(grid_s / span_s)}.
+        The first transfers are long because they bring what stays in SRAM, here the *{held}*, and the first block of what streams past.
         `npusim estimate ... --engine event --trace run.html` shows this picture for a whole network.
         """
     return gantt(run.timeline), text
@@ -47,7 +73,7 @@ LESSON = Lesson(
             {
                 "rows": Slider("rows $M$", [256, 512, 1024, 2048], 1024),
                 "columns": Slider("columns $N$", [16, 64, 256, 512, 1024], 256),
-                "bandwidth": Slider("DRAM (GB/s)", dram_gb_s(10, 20, 40, 80, 160), 80),
+                "bandwidth": Slider("DRAM (GB/s)", dram_gb_s(10, 20, 40, 60, 80, 100, 120), 80),
             },
             _time_line,
             height=380,

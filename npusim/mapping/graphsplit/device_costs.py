@@ -37,7 +37,7 @@ from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse, list_schedule, producers_of, stored_inputs
 from npusim.mapping.graphsplit.problem import Link, Load, Problem
-from npusim.mapping.mapped import Run, map_placed
+from npusim.mapping.mapped import Run, map_placed, refuse_too_large
 from npusim.mapping.placing import can_run
 from npusim.ops import Family
 
@@ -73,7 +73,13 @@ def placement_problem(
     Problem
         A node for each group of operators that the NPU fuses (or the only device, a host); without an NPU for
         each operator. Preprocessing comes first in its order, to be one run.
+
+    Raises
+    ------
+    InfeasibleError
+        Where the network does not fit into DRAM.
     """
+    refuse_too_large(graph, soc, run.requests)
     devices, fixed = tuple(devices), fixed or {}
     every = _grouped(graph, soc, devices)
     root = roots(graph, every)

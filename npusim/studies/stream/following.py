@@ -59,10 +59,15 @@ class MaskKeeper:
         self._item = max((t.dtype.bytes for t in masks), default=2.0)
         nodes = nodes_of(graph)
         self._by_nodes = [(float(t.bytes), nodes, t.shape.count(nodes)) for t in masks] if nodes else []
+        self._known_s: dict[float, float] = {}
+        """Times of updates by entries: a long stream repeats them."""
 
     def update_s(self, entries: float) -> float:
         """Return the time to write so many entries (s): scattered read-modify-writes on the CPU."""
-        return self._written_s(entries, self._reach, entries * self._copies * self._item)
+        if entries not in self._known_s:
+            written = entries * self._copies * self._item
+            self._known_s[entries] = self._written_s(entries, self._reach, written)
+        return self._known_s[entries]
 
     def layout_s(self, capacity: int, size: Size) -> float:
         """Return the time to write the masks again for another number of nodes: zeros, then entries (s)."""
@@ -81,6 +86,8 @@ class MaskKeeper:
         return float(cost_host(self._cpu, row).time_s)
 
 
+_MOST_VERSIONS = 1_000
+"""Capacities that a network is compiled for."""
 KNOTS = 17
 """Numbers of nodes at which inferences are estimated; between them latency is interpolated."""
 
@@ -278,6 +285,11 @@ class Course:
             if outgrown:
                 fitting = size.nodes + spare
                 known.append(fitting)
+                if len(known) > _MOST_VERSIONS:
+                    found = (
+                        f"found {capacities[-1]}, which the graph outgrows more than {_MOST_VERSIONS:,} times"
+                    )
+                    raise NpusimError(f"--capacity: {found}; allowed: a larger one, or fewer updates")
                 versions[fitting] = self.compiled.version(self.stack, size, fitting)
             run.append(fitting)
             compile_s.append(versions[fitting].compile_s if outgrown else 0.0)

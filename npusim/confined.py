@@ -1,0 +1,123 @@
+"""Runs a function in a child process under limits that the operating system holds.
+
+Foreign expressions and the parsers of foreign files run so: where one takes all memory, never ends or ends
+its process, npusim says so in one message. Windows has no such limits: there time alone is limited.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, BinaryIO
+
+from npusim.errors import NpusimError
+
+_START_S = 60.0
+"""Time to start the child, on a busy machine."""
+_NOT_ENOUGH_MEMORY, _BUG = 3, 70
+Work = Callable[..., None]
+"""Writes its result to a binary stream, its first argument; further arguments are values of JSON."""
+
+
+def confined(work: str, *arguments: Any, seconds: float, most_bytes: int, what: str, remedy: str) -> bytes:
+    """Return what a function writes in a child process.
+
+    Parameters
+    ----------
+    work : str
+        The function as `module:name`; see `Work`.
+    seconds : float
+        Time for the work, once its module is loaded.
+    most_bytes : int
+        Memory for the work beside what its module takes.
+    what, remedy : str
+        The work in a message, such as "the query", and what to do where it exceeds a limit.
+
+    Raises
+    ------
+    NpusimError
+        As the function raises it; where a limit is exceeded; where the child dies.
+    """
+    request = json.dumps([work, arguments, seconds, most_bytes]).encode()
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = os.environ | {"PYTHONPATH": path, "MALLOC_ARENA_MAX": "2"}
+    start = "from npusim.confined import serve; serve()"
+    late = f"{what} takes more than {seconds:g} seconds; {remedy}"
+    try:
+        child = subprocess.run(
+            [sys.executable, "-P", "-c", start],
+            input=request,
+            capture_output=True,
+            env=environment,
+            timeout=seconds + _START_S,
+            check=False,
+            start_new_session=True,  # Ctrl-C reaches this process alone, which ends the child
+        )
+    except subprocess.TimeoutExpired:
+        raise NpusimError(late) from None
+    if child.returncode == 0:
+        return child.stdout
+    error = child.stderr.decode(errors="replace")
+    if child.returncode == NpusimError.exit_status:
+        raise NpusimError(error)
+    if child.returncode == _BUG:
+        raise RuntimeError(error)
+    if child.returncode == _NOT_ENOUGH_MEMORY:
+        raise NpusimError(f"{what} takes more than {most_bytes >> 20} MiB of memory; {remedy}")
+    if -child.returncode == getattr(signal, "SIGALRM", None):
+        raise NpusimError(late)
+    how = signal.Signals(-child.returncode).name if child.returncode < 0 else f"status {child.returncode}"
+    raise NpusimError(f"{what} ended its process ({how}); {remedy}")
+
+
+def serve() -> None:
+    """Run what the request on standard input asks for; libraries cannot write into the answer."""
+    answer, complaint = (os.fdopen(os.dup(number), "wb") for number in (1, 2))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    work, arguments, seconds, most_bytes = json.load(sys.stdin)
+    status = _status(resolve_name(work), arguments, seconds, most_bytes, answer, complaint)
+    os._exit(status)  # libraries that are out of memory do not end well
+
+
+def _status(
+    work: Work, arguments: Any, seconds: float, most_bytes: int, answer: BinaryIO, complaint: BinaryIO
+) -> int:
+    import traceback
+
+    try:
+        limit(seconds, most_bytes)
+        work(answer, *arguments)
+        answer.flush()
+        return 0
+    except MemoryError:
+        return _NOT_ENOUGH_MEMORY
+    except NpusimError as error:
+        status, text = NpusimError.exit_status, str(error)
+    except BaseException:
+        status, text = _BUG, traceback.format_exc()
+    complaint.write(text.encode(errors="replace"))
+    complaint.flush()
+    return status
+
+
+def limit(seconds: float, most_bytes: int) -> None:
+    """Let the system end this process after some time, and give it no more than so much further memory."""
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    in_use = Path("/proc/self/statm")
+    if in_use.exists():
+        most = int(in_use.read_text().split()[0]) * resource.getpagesize() + most_bytes
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))

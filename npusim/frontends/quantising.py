@@ -1,0 +1,130 @@
+"""Post-training quantisation of an `openvino.Model` to 8 bits, with NNCF."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Any
+
+import numpy.typing as npt
+
+from npusim.errors import FileError
+
+Sample = Mapping[str, npt.NDArray[Any]]
+FLOATING = (
+    "Add",
+    "Subtract",
+    "Multiply",
+    "Divide",
+    "Greater",
+    "Maximum",
+    "MaxPool",
+    "ReduceMax",
+    "ReduceSum",
+)
+"""Operators that are not rounded: QuantGr rounds products only."""
+_VNNI = ("avxvnni", "avx512vnni", "avx10.1-256", "avx10.1-512", "dotprod")
+
+
+def load_nncf() -> Any:
+    """Return the module nncf, silent; a `FileError` says that it is not installed."""
+    os.environ.setdefault("NNCF_CI", "1")  # no telemetry
+    try:
+        import nncf
+    except ImportError:
+        remedy = 'install it: pip install "npusim[gnn]"'
+        raise FileError("nncf", "is not installed, and quantgr rounds with it", remedy) from None
+    nncf.set_log_level(logging.ERROR)
+    return nncf
+
+
+def has_vnni() -> bool:
+    """Return whether this processor adds products of bytes in 32 bits (VNNI, on ARM dot products).
+
+    Without, OpenVINO adds pairs of them in 16 bits, which saturate.
+    """
+    from llvmlite.binding import get_host_cpu_features
+
+    features = get_host_cpu_features()
+    return any(features.get(name, False) for name in _VNNI)
+
+
+def quantised(model: Any, samples: Sequence[Sample], names: Sequence[str] = (), **options: Any) -> Any:
+    """Return a copy of a model whose matrix products are rounded to 8 bits.
+
+    Weights are 8-bit integers with a scale per channel; activations pass FakeQuantize with a scale per
+    tensor.
+
+    Parameters
+    ----------
+    samples : sequence of mapping
+        Values of the inputs by name, from which the ranges of activations follow.
+    names : sequence of str
+        Operators that stay floating point.
+    **options
+        Further options of `nncf.quantize`.
+    """
+    nncf = load_nncf()
+    with redirect_stdout(StringIO()):  # NNCF's progress bars, which have no place in a JSON document
+        return nncf.quantize(
+            model,
+            nncf.Dataset(list(samples)),
+            subset_size=len(samples),
+            preset=nncf.QuantizationPreset.PERFORMANCE,
+            ignored_scope=nncf.IgnoredScope(names=list(names), types=list(FLOATING), validate=False),
+            **options,
+        )
+
+
+def whole_ranges() -> Any:
+    """Return NNCF's parameters: ranges that hold every number, 7-bit weights where 8 saturate.
+
+    By default NNCF takes the mean of the samples' ranges, which cuts the largest sums over neighbours off.
+    """
+    nncf = load_nncf()
+    estimator = nncf.quantization.range_estimator.RangeEstimatorParametersSet.MINMAX
+    return nncf.AdvancedQuantizationParameters(
+        overflow_fix=nncf.OverflowFix.DISABLE if has_vnni() else nncf.OverflowFix.ENABLE,
+        activations_range_estimator_params=estimator,
+    )
+
+
+def quantised_where_accurate(
+    model: Any, samples: Sequence[Sample], score: Callable[[Any, Sequence[Sample]], float], drop: float
+) -> Any:
+    """Return a copy of a model of which as many products are rounded as a score allows.
+
+    Parameters
+    ----------
+    score : callable
+        Returns the score of a compiled model on samples, 1 at best.
+    drop : float
+        Largest loss of the score that rounding may cost.
+    """
+    nncf = load_nncf()
+    with redirect_stdout(StringIO()):
+        return nncf.quantize_with_accuracy_control(
+            model,
+            nncf.Dataset(list(samples)),
+            nncf.Dataset(list(samples)),
+            lambda compiled, items: (score(compiled, list(items)), None),
+            max_drop=drop,
+            subset_size=len(samples),
+            preset=nncf.QuantizationPreset.PERFORMANCE,
+            ignored_scope=nncf.IgnoredScope(types=list(FLOATING), validate=False),
+            advanced_quantization_parameters=whole_ranges(),
+        )
+
+
+def rounded_products(model: Any) -> int:
+    """Return how many products of a model read rounded numbers."""
+
+    def is_rounded(port: Any) -> bool:
+        node = port.get_source_output().get_node()
+        while node.get_type_name() in ("Convert", "Multiply", "Reshape", "Transpose") and node.inputs():
+            node = node.input_value(0).get_node()
+        return bool(node.get_type_name() == "FakeQuantize" or node.get_element_type().bitwidth == 8)
+
+    products = [node for node in model.get_ops() if node.get_type_name() in ("MatMul", "Convolution")]
+    return sum(all(map(is_rounded, node.inputs())) for node in products)

@@ -1,0 +1,273 @@
+"""Agreement of a network's file under a technique stack with the original, as a user would run it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.documents import Part
+from npusim.errors import ConfigError
+from npusim.frontends import quantising
+from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
+from npusim.frontends.openvino_nodes import UnwritableError
+from npusim.frontends.openvino_write import results_of, save_model
+from npusim.frontends.pyg import MODULE, named_inputs
+from npusim.frontends.valued import Inputs, ValuedNetwork, load_valued, read_samples, valued_module
+from npusim.graph import Graph
+from npusim.scenario import Scenario, is_module, name_of
+from npusim.techniques import Stack, apply, parse
+
+KEEP_ANSWERS = 0.95
+"""Least share of answers that the stack to try keeps by default."""
+CLOSE = 0.01
+"""Share of the largest output within which two answers of a single number are the same, and within which an
+exact stack must be everywhere when its file is computed in fp32."""
+FAR = 0.1
+"""Share of the largest output within which 99 % of the outputs of any other stack must be."""
+_OTHERS = 2  # inputs beside the example
+Array = npt.NDArray[Any]
+
+
+class AnswersOn(Part):
+    """Agreement on one set of inputs; errors are shares of the original's largest output."""
+
+    inputs: str
+    """`example`, or `other`: features of other nodes, and other edges where the file takes edges."""
+    error: float
+    """Largest error of an output."""
+    error_p99: float
+    """Error that 99 % of the outputs do not exceed."""
+    error_median: float
+    """Median error of the outputs."""
+    same_answers: float
+    """Share of rows whose largest output is in the same column; of a single column: is within 1 %."""
+
+
+class Agreement(Part):
+    """Agreement of the rewritten model's file with the original.
+
+    The file has weights in fp16 and runs on OpenVINO's CPU device, under its default settings unless said;
+    the original runs in fp32, a module in PyTorch.
+    """
+
+    stack: str
+    """Technique stack of the rewritten model."""
+    precision: str
+    """Format that OpenVINO computes in by default on this processor."""
+    error: float
+    """Largest error on any of the inputs, as a share of the largest output."""
+    error_fp32: float
+    """The same where the file is computed in fp32: what its weights in fp16, and approximations, cost."""
+    same_answers: float
+    """Least share of the same answers on any of the inputs."""
+    same_answers_fp16: float | None
+    """The same share for the stack without its 8-bit techniques; null where it has none."""
+    rounded_products: int | None
+    """Products in 8 bits; others stayed floating point for their inputs or the answers. Null as above."""
+    on: list[AnswersOn]
+    """The figures by inputs."""
+    kept: bool
+    """Whether it answers as the original does: enough of the same answers, and errors within limits."""
+
+
+@dataclass
+class NumericalRewriting:
+    """A network with its own numbers, rewritten and compared with the original."""
+
+    network: ValuedNetwork
+    keep_answers: float = KEEP_ANSWERS
+    calibration: Sequence[Inputs] = ()
+    """Inputs that the ranges of 8-bit numbers follow from; empty: the example, and others of its shapes."""
+    _models: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        scenario: Scenario,
+        values: str | Path | None,
+        *,
+        required: bool,
+        calibration: str | Path | None = None,
+        keep_answers: float = KEEP_ANSWERS,
+    ) -> NumericalRewriting | None:
+        """Load a network with its numbers.
+
+        Parameters
+        ----------
+        values : str or Path, optional
+            An `.npz` file with values of a model file's inputs.
+        required : bool
+            Refuse a network whose numbers are not known, instead of returning None.
+        calibration : str or Path, optional
+            An `.npz` file with several values of the inputs.
+
+        Raises
+        ------
+        ConfigError
+            Where it is refused.
+        """
+        network = scenario.network
+        path = str(network) if isinstance(network, str | Path) else ""
+        known = values is not None or calibration is not None or required
+        if is_module(network) and scenario.inputs is not None:
+            valued = valued_module(network, named_inputs(network, scenario.inputs), name_of(network))
+        elif MODULE.fullmatch(path) or (path.endswith(MODEL_ENDINGS) and known):
+            valued = load_valued(path, values, scenario.shapes)
+        elif known:
+            raise ConfigError(
+                f"the numbers of {name_of(network)}",
+                allowed="a module (model.py:net) or a model file (.xml, .onnx): the weights of a workload "
+                "are made up; `npusim export` trains one",
+            )
+        else:
+            return None
+        samples = () if calibration is None else read_samples(valued.graph, calibration)
+        return cls(valued, keep_answers, [{**valued.inputs, **sample} for sample in samples])
+
+    def model(self, stack: str) -> Any:
+        """Return the network under a stack as an `openvino.Model`, in 8 bits where the stack has them."""
+        if stack not in self._models:
+            floating, graph = str(_floating(stack)), self._graph(stack)
+            if floating == stack:
+                self._models[stack] = self.network.rewritten(graph)
+            else:
+                model, samples = self.model(floating).clone(), self._samples(graph)
+                self._models[stack] = quantising.quantised(
+                    model, samples, advanced_parameters=quantising.whole_ranges()
+                )
+        return self._models[stack]
+
+    def _graph(self, stack: str) -> Graph:
+        """Return the floating-point graph of a stack."""
+        return apply(self.network.graph, _floating(stack))
+
+    def _samples(self, graph: Graph) -> list[dict[str, Array]]:
+        """Return what calibrates 8-bit numbers, by the inputs of a graph's model."""
+        network = self.network
+        samples = self.calibration or [network.inputs, *network.other_inputs(graph, _OTHERS, seed=1)]
+        model = self.model(graph.techniques)
+        return [network.fed(graph, model, sample) for sample in samples]
+
+    def judge(self, stack: str) -> Agreement:
+        """Compare the file of the network under a stack with the original, as a user would run it.
+
+        Where rounding costs too many answers, NNCF leaves the products that cost most in floating point.
+
+        Raises
+        ------
+        UnwritableError
+            Where no file can hold the stack, or its file cannot be run.
+        """
+        agreement = self._judged(stack)
+        if agreement.kept or agreement.rounded_products is None or not agreement.same_answers_fp16:
+            return agreement
+        drop = agreement.same_answers_fp16 - self.keep_answers
+        if drop < 0.0:
+            return agreement
+        graph, floating = self._graph(stack), str(_floating(stack))
+        samples = [self.network.inputs, *self.network.other_inputs(graph, _OTHERS)]
+        fed = [self.network.fed(graph, self.model(floating), each) for each in samples]
+        originals = {id(one): self.network.answers(each) for one, each in zip(fed, samples, strict=True)}
+
+        def score(compiled: Any, items: Sequence[quantising.Sample]) -> float:
+            return min(_same(results_of(compiled, each)[0], originals[id(each)][0]) for each in items)
+
+        model = self.model(floating).clone()
+        self._models[stack] = quantising.quantised_where_accurate(model, fed, score, drop)
+        return self._judged(stack)
+
+    def _judged(self, stack: str) -> Agreement:
+        graph, network = self._graph(stack), self.network
+        floating = str(_floating(stack))
+        inputs = [network.inputs, *network.other_inputs(graph, _OTHERS)]
+        originals = [network.answers(each) for each in inputs]
+        try:
+            model = self.model(stack)
+            format_, answers, in_fp32 = network.outputs_of_file(graph, model, inputs)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise UnwritableError(f"{graph.name} with {stack} cannot be run by OpenVINO: {reason}") from error
+        errors = [_errors(*pair) for pair in zip(answers, originals, strict=True)]
+        errors_fp32 = [_errors(*pair) for pair in zip(in_fp32, originals, strict=True)]
+        if not all(np.isfinite(each).all() for each in (*errors, *errors_fp32)):
+            raise UnwritableError(
+                f"{graph.name} with {stack}: OpenVINO's CPU device returns results of other sizes, or "
+                "numbers that are not finite"
+            )
+        on = [
+            AnswersOn(
+                inputs="other" if i else "example",
+                error=float(each.max()),
+                error_p99=float(np.quantile(each, 0.99)),
+                error_median=float(np.median(each)),
+                same_answers=_same(answers[i][0], originals[i][0]),
+            )
+            for i, each in enumerate(errors)
+        ]
+        same, error_fp32 = min(one.same_answers for one in on), float(max(each.max() for each in errors_fp32))
+        is_exact = all(entry.technique.exact for entry in parse(stack))
+        is_close = error_fp32 <= CLOSE if is_exact else max(one.error_p99 for one in on) <= FAR
+        return Agreement(
+            stack=stack,
+            precision=format_,
+            error=max(one.error for one in on),
+            error_fp32=error_fp32,
+            same_answers=same,
+            same_answers_fp16=None if floating == stack else self._judged(floating).same_answers,
+            rounded_products=None if floating == stack else quantising.rounded_products(model),
+            on=on,
+            kept=same >= self.keep_answers and is_close,
+        )
+
+    def save(self, stack: str, file: Path) -> None:
+        """Write the network under a stack as OpenVINO IR, weights in fp16."""
+        save_model(self.model(stack), file, half=True)
+
+    def benchmark_line(self, stack: str, file: Path) -> str:
+        """Return the command that times a file with OpenVINO's own tool, and what its inputs need."""
+        line = f"benchmark_app -m {file} -d NPU -hint latency -t 10"
+        whole = [p.any_name for p in self.model(stack).inputs if not p.get_element_type().is_real()]
+        if not whole:
+            return line
+        files = ",".join(f"{name}:{name}.npy" for name in whole)
+        return f"{line} -i {files} (numpy.save the example's {', '.join(whole)}: random ones are 0 to 255)"
+
+
+def rounding_notes(agreement: Sequence[Agreement]) -> list[str]:
+    """Return what this processor does with 8-bit numbers, where stacks with them were compared."""
+    if quantising.has_vnni() or all(one.rounded_products is None for one in agreement):
+        return []
+    return [
+        "this processor has no 8-bit dot products (VNNI): OpenVINO adds pairs of products in 16 bits, which "
+        "saturate; weights of the 8-bit file have 7 bits, so that they do not, and an NPU loses a bit, too"
+    ]
+
+
+def _floating(stack: str) -> Stack:
+    """Return a stack without its techniques of 8 bits."""
+    return Stack(tuple(entry for entry in parse(stack) if entry.technique.precision is None))
+
+
+def _errors(answers: Sequence[Array], original: Sequence[Array]) -> Array:
+    """Return the errors of all results as shares of each one's largest output; infinite where one is not."""
+    if [each.shape for each in answers] != [each.shape for each in original]:
+        return np.full(1, np.inf)
+    errors = [np.zeros(0)]
+    for ours, theirs in zip(answers, original, strict=True):
+        known = np.isfinite(theirs) | np.isfinite(ours)
+        wanted = np.asarray(theirs[known], np.float64)
+        errors.append(np.abs(ours[known] - wanted) / (np.abs(wanted).max(initial=0.0) or 1.0))
+    every = np.concatenate(errors)
+    return every if every.size else np.zeros(1)
+
+
+def _same(answers: Array, original: Array) -> float:
+    """Return the share of rows with the same answer; see `AnswersOn.same_answers`."""
+    if original.ndim > 0 and original.shape[-1] > 1:
+        return float(np.mean(answers.argmax(-1) == original.argmax(-1)))
+    return float(np.mean(np.abs(answers - original) <= CLOSE * np.abs(original).max()))

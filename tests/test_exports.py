@@ -1,0 +1,129 @@
+"""Exports of random modules equal the modules; PyTorch Geometric's convolutions are advised and exported."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_geometric")
+openvino = pytest.importorskip("openvino")
+
+from torch import nn  # noqa: E402
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, TAGConv  # noqa: E402
+
+from npusim.errors import NpusimError  # noqa: E402
+from npusim.frontends.openvino_write import run_saved  # noqa: E402
+from npusim.frontends.valued import valued_module  # noqa: E402
+from npusim.techniques import apply, legal  # noqa: E402
+
+NODES, WIDTH = 24, 8
+ROUNDING = 2e-3
+"""Of the largest output: weights in fp16."""
+
+
+STEPS = "layer layer slice tail strided concat reshape index residual pick transpose top where sort cumulate"
+STEPS += " repeat mean split"
+
+
+class Random(nn.Module):
+    """Some steps, each of which reads what the steps before made."""
+
+    LAYERS = (GCNConv, SAGEConv, GATConv, TAGConv)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        random = np.random.default_rng(seed)
+        torch.manual_seed(seed)
+        self.steps = [str(step) for step in random.choice(STEPS.split(), random.integers(3, 8))]
+        self.layers = nn.ModuleList()
+        for step in self.steps:
+            if step == "layer":
+                kind = self.LAYERS[random.integers(len(self.LAYERS))]
+                self.layers.append(kind(WIDTH, WIDTH))
+        self.layers.append(GINConv(nn.Linear(WIDTH, WIDTH)))
+        self.rows = random.permutation(NODES).tolist()
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        layers, first = iter(self.layers), x
+        for step in self.steps:
+            match step:
+                case "layer":
+                    x = next(layers)(x, edge_index).relu()
+                case "slice":
+                    x = torch.cat([x[5:], x[:5]])
+                case "tail":
+                    x = x + x[-1:] - x[NODES // 2 : NODES // 2 + 1]
+                case "strided":
+                    x = torch.cat([x[::2], x[1::2]])
+                case "concat":
+                    x = torch.cat([x[:, :3], first[:, 3:]], 1)
+                case "reshape":
+                    x = x.reshape(NODES // 2, 2 * WIDTH).view(-1, WIDTH)
+                case "index":
+                    x = x[self.rows]
+                case "residual":
+                    x = x / 3.0 + first
+                case "pick":
+                    x = x + x[edge_index[0, :NODES]]
+                case "transpose":
+                    x = x @ (x.t() @ x) / NODES
+                case "top":
+                    x = x.topk(WIDTH, dim=1).values
+                case "where":
+                    x = torch.where(x > x.mean(), x, 0.5 * first)
+                case "sort":
+                    x = x.sort(0, descending=True).values
+                case "cumulate":
+                    x = x.cumsum(0) / NODES
+                case "repeat":
+                    x = x[:2].repeat(NODES // 2, 1) + x
+                case "mean":
+                    x = x - x.mean(1, keepdim=True)
+                case "split":
+                    x = torch.cat(x.split([2, 5, 1], 1)[::-1], 1)
+        return next(reversed(self.layers))(x, edge_index)[2:-3]
+
+
+def check(seed: int) -> int:
+    """Compare the files of a random module under some stacks with it; return how many were written."""
+    module = Random(seed).eval()
+    ends = torch.randint(0, NODES, (2, 3 * NODES), generator=torch.Generator().manual_seed(seed))
+    network = valued_module(module, {"x": torch.rand(NODES, WIDTH), "edge_index": ends}, f"random{seed}")
+    written = 0
+    for stack in ("none", "stagr", "grad", "preg"):
+        if legal(network.graph, stack) is not None:
+            continue
+        graph = apply(network.graph, stack)
+        inputs = [network.inputs, *network.other_inputs(graph, 1)]
+        try:
+            model = network.rewritten(graph)
+            _, _, answers = run_saved(model, [network.fed(graph, model, each) for each in inputs])
+        except NpusimError:  # refused: nothing wrong was written
+            assert stack != "none"
+            continue
+        written += 1
+        for ours, each in zip(answers, inputs, strict=True):
+            (want,) = network.answers(each)
+            assert np.abs(ours[0] - want).max() <= ROUNDING * np.abs(want).max(), (seed, stack, module.steps)
+    return written
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_export_of_a_random_module_is_the_module(seed):
+    assert check(seed) >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(5))
+def test_exports_of_fifty_random_modules_are_the_modules(part):
+    assert sum(check(seed) for seed in range(10 * part, 10 * part + 10)) >= 15
+
+
+@pytest.mark.slow
+def test_convolutions_of_pytorch_geometric_are_exported(tmp_path):
+    script = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "exports.py"))
+    rows = [script["row"](name, case, tmp_path) for name, case in script["convolutions"]()]
+    refused = {row["name"]: row["refused"] for row in rows if "refused" in row}
+    assert len(refused) <= 0.15 * len(rows), refused

@@ -1,0 +1,336 @@
+"""Lessons and explorer at all positions of their sliders: no error, and claims are what the model says."""
+
+import json
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import product
+from typing import Any
+
+import pytest
+
+pytest.importorskip("marimo", reason="lessons need the extra `learn`")
+pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
+
+import npusim
+from npusim.course.catalogue import LessonPage, lessons
+from npusim.course.design import KNOBS, Design, offered, stacks
+from npusim.course.drawings import alternative, critical_parts
+from npusim.course.lesson import Figure, Picture, Slider
+from npusim.course.machine import gnn, machine
+from npusim.course.machine import product as product_of
+from npusim.decomposition import lesson as chunks
+from npusim.errors import InfeasibleError
+from npusim.llm import lesson as decoding
+from npusim.magnas import lesson as placing
+
+pytestmark = pytest.mark.usefixtures("own_main")
+PAGES = {page.name: page for page in lessons()}
+_FEW = 100
+_WRONG = re.compile(r"\b(nan|inf|None|Error)\b|\\frac\{[^}]*\}\{0?\}|-0\.0\b")
+
+
+def lesson(name: str) -> Any:
+    """Return the module of a lesson."""
+    return import_module(PAGES[name].module)
+
+
+def values_of(slider: Slider) -> list[Any]:
+    """Return all positions of a slider; of one with two ends, all pairs."""
+    if isinstance(slider.value, tuple):
+        return [(low, high) for low, high in product(slider.values, slider.values) if low <= high]
+    return list(slider.values)
+
+
+def marks_of(slider: Slider) -> list[Any]:
+    """Return both ends of a slider and its middle."""
+    values = values_of(slider)
+    return list(dict.fromkeys([values[0], values[len(values) // 2], values[-1]]))
+
+
+def sampled(picture: Picture) -> Iterator[dict[str, Any]]:
+    """Yield all sliders at one end, and each at its ends and middle with the others at their start."""
+    start = {name: slider.value for name, slider in picture.sliders.items()}
+    yield from ({name: values_of(each)[i] for name, each in picture.sliders.items()} for i in (0, -1))
+    for name, slider in picture.sliders.items():
+        yield from ({**start, name: value} for value in marks_of(slider))
+
+
+def walked(picture: Picture) -> Iterator[dict[str, Any]]:
+    """Yield each position of each slider, with the others at their start and, if few, at both ends."""
+    few = sum(len(values_of(each)) for each in picture.sliders.values()) <= _FEW
+    for name, slider in picture.sliders.items():
+        others = {other: each for other, each in picture.sliders.items() if other != name}
+        starts = {other: each.value for other, each in others.items()}
+        ends = [{other: values_of(each)[i] for other, each in others.items()} for i in (0, -1) if few]
+        yield from ({**fixed, name: v} for fixed in (starts, *ends) for v in values_of(slider))
+
+
+SHOWN: dict[tuple[int, str], Any] = {}
+
+
+def shown(picture: Picture, values: dict[str, Any]) -> Any:
+    """Return figure and text of one position; several tests look at the same ones."""
+    key = id(picture), repr(sorted(values.items()))
+    if key not in SHOWN:
+        SHOWN[key] = picture.show(**values)
+    return SHOWN[key]
+
+
+def check(picture: Picture, values: dict[str, Any]) -> str:
+    """Draw one position, and return its text after a look at figure and text."""
+    figure, text = shown(picture, values)
+    assert not _WRONG.search(text), (values, text)
+    said = alternative(figure)
+    assert len(said) > 40 and not _WRONG.search(said), (values, said)
+    return text
+
+
+@pytest.mark.parametrize("page", lessons(), ids=list(PAGES))
+def test_a_lesson_holds_at_the_ends_and_in_the_middle(page: LessonPage) -> None:
+    for picture in lesson(page.name).LESSON.pictures:
+        texts = {check(picture, values) for values in sampled(picture)}
+        assert len(texts) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", lessons(), ids=list(PAGES))
+def test_a_lesson_holds_at_every_position(page: LessonPage) -> None:
+    for picture in lesson(page.name).LESSON.pictures:
+        for values in walked(picture):
+            check(picture, values)
+
+
+def costs(graph: npusim.Graph, *stacks: str) -> list[npusim.Estimate]:
+    return [npusim.estimate(graph, machine(), techniques=stack, interval=False) for stack in stacks]
+
+
+def test_bars_end_at_the_latency() -> None:
+    for module, workload in ((lesson("preprocessing"), "gcn"), (lesson("control_flow"), "gat")):
+        stacks = getattr(module, "STACKS", None) or module.STEPS
+        for nodes in (250, 2708):
+            estimates = costs(gnn(workload, nodes, 4), *stacks.values())
+            figure, _ = module.LESSON.pictures[0].show(
+                **{name: s.value for name, s in module.LESSON.pictures[0].sliders.items()} | {"nodes": nodes}
+            )
+            ends = [sum(bar) for bar in zip(*(trace.x for trace in figure.data), strict=True)]
+            assert ends == pytest.approx([each.latency_s for each in estimates], rel=1e-9)
+
+
+def test_twice_the_features_take_what_the_text_says() -> None:
+    roofline = lesson("roofline")
+    picture = roofline.LESSON.pictures[0]
+    seen = set()
+    for features, form in product(picture.sliders["features"].values, ("fp16", "int8")):
+        _, text = picture.show(features=features, form=form)
+        once, twice = (
+            npusim.estimate(
+                product_of(roofline.NODES, roofline.NODES, f, npusim.DType(form)), machine(), interval=False
+            )
+            for f in (features, 2 * features)
+        )
+        ratio = twice.operators[0].latency_s / once.operators[0].latency_s
+        assert f"**{ratio:.2f} times**" in text
+        assert ("hardly longer" in text) == (ratio < 1.1)
+        least_bytes = (roofline.NODES + 2 * features) * roofline.NODES * (2 if form == "fp16" else 1)
+        assert ("come again" in text) == (once.dram_bytes > 1.2 * least_bytes)
+        seen |= {"hardly longer" in text, "come again" in text and 2}
+    assert {True, False, 2} <= seen, "some condition cannot be false"
+
+
+def test_blocks_are_called_empty_where_they_are() -> None:
+    picture = lesson("sparsity").LESSON.pictures[0]
+    said = {}
+    for block in picture.sliders["block"].values:
+        share = float(re.search(r"\\mathbf\{([\d.]+)", shown(picture, {"block": block})[1])[1])
+        text = shown(picture, {"block": block})[1]
+        said[block] = "hardly ever empty" in text, "are empty" in text
+        assert said[block] == (share > 90, share <= 50)
+    assert set(said.values()) == {(True, False), (False, True), (False, False)}
+
+
+def test_the_ridge_in_features_is_where_a_byte_serves_so_many_operations() -> None:
+    roofline = lesson("roofline")
+    features, nodes = roofline.RIDGE_FEATURES, roofline.NODES
+    intensity = 2 * nodes * nodes * features / (2 * nodes * nodes + 4 * nodes * features)
+    assert intensity == pytest.approx(roofline.RIDGES["fp16"])
+
+
+def test_moving_preprocessing_alone_gives_little_and_the_matrix_much() -> None:
+    # The thesis of lesson 3, at every position of its sliders that is sampled.
+    module = lesson("preprocessing")
+    for values in sampled(module.LESSON.pictures[0]):
+        graph = gnn("gcn", values["nodes"], values["degree"])
+        exported, split, preg, stagr = costs(graph, *module.STACKS.values())
+        gains = [exported.latency_s / each.latency_s for each in (split, preg, stagr)]
+        _, text = shown(module.LESSON.pictures[0], values)
+        assert f"{gains[0]:.2f} times" in text and f"{gains[1]:.1f} times" in text
+        assert 1 <= gains[0] < 1.1 and gains[0] < gains[1] < gains[2]
+        assert critical_parts(stagr, module._phase).get("preprocessing", 0.0) < 0.1 * stagr.latency_s
+        assert ("fills this machine's DRAM" in text) == ("Time alone would be even" in text)
+    exported = costs(gnn("gcn", 2708, 4), "none")[0]
+    assert (
+        sum(op.critical_s or 0 for op in exported.operators if op.unit == "npu.dpu")
+        < 0.01 * exported.latency_s
+    )
+
+
+def test_padding_is_what_the_capacity_costs_beyond_todays_nodes() -> None:
+    module = lesson("changing_graphs")
+    picture, divided = module.LESSON.pictures[0], set()
+    for nodes in (2000, 2050, 3000, 3050, 4000, 4050, 5950, 6000):
+        capacity = min(each for each in module.CAPACITIES if each >= nodes)
+        padded, exact = (
+            cost.latency_s
+            for cost in costs(gnn("gcn", 2000, 4), *(f"grad+nodepad:capacity={c}" for c in (capacity, nodes)))
+        )
+        _, text = picture.show(nodes=nodes, compile_s=60)
+        divided.add(padded > exact)
+        if padded > exact:
+            quotient = float(re.search(r"\\mathbf\{([\d{},]+)\}", text)[1].replace("{,}", ""))
+            assert quotient == pytest.approx(60 / (padded - exact), rel=0.006)
+        else:
+            assert r"\frac" not in text and "never pay" in text
+        assert (capacity == nodes) == ("no room" in text)
+    assert divided == {True, False}
+    twice, once = costs(gnn("gcn", 2000, 4), "grad+nodepad:capacity=4000", "grad+nodepad:capacity=2000")
+    assert 2 < twice.latency_s / once.latency_s < 2.8, "a little more than twice, says the question"
+
+
+def test_what_symg_adds_to_cacheg_is_said_by_a_condition() -> None:
+    module, seen = lesson("symg_cacheg"), set()
+    for values in sampled(module.LESSON.pictures[0]):
+        _, text = shown(module.LESSON.pictures[0], values)
+        plain, cached, _, both = module._costs(**values).values()
+        again = cached.latency_s / both.latency_s
+        assert f"**{plain.latency_s / both.latency_s:.2f} times**" in text and f"it {again:.2f} times" in text
+        assert ("hardly anything" in text) == (again < 1.05)
+        seen.add(again < 1.05)
+        faster = module._gain(values["nodes"], values["sram"], module.FASTEST_GB_S)
+        if "takes away" in text:
+            assert faster < plain.latency_s / both.latency_s
+    assert seen == {True, False}
+
+
+def test_prologue_work_stalls_and_epilogue_make_the_time() -> None:
+    module, paces = lesson("timeline"), set()
+    for values in sampled(module.LESSON.pictures[0]):
+        _, text = shown(module.LESSON.pictures[0], values)
+        whole, *parts = map(
+            float,
+            re.search(r"([\d.]+)\\,\\mu\\text\{s\} &= (.+) \\end", text)[0]
+            .replace("+", " ")
+            .replace(r"\,\mu\text{s} &=", " ")
+            .removesuffix(r"\end")
+            .split(),
+        )
+        assert sum(parts) == pytest.approx(whole, abs=0.2)
+        assert ("DMA sets the pace" in text) == (parts[2] > 0.05 * parts[1])
+        paces.add("DMA sets the pace" in text)
+    assert paces == {True, False}
+
+
+def test_a_token_reads_all_weights_at_the_bandwidth_of_its_device() -> None:
+    assert decoding._token("fp16", 128, "gpu").memory.constants_bytes == pytest.approx(
+        decoding.WEIGHT_BYTES, rel=0.02
+    )
+    token = decoding._token("fp16", 128, "gpu").latency_s
+    assert 1 / token < decoding.MOST_TOKENS, "no device writes more tokens than its bandwidth allows"
+    for weights, device in (("fp16", "gpu"), ("int8", "cpu"), ("int4", "npu")):
+        _, text = decoding._decoding(weights, device, 1024)
+        exact_s = decoding._token(weights, 1024, device).latency_s
+        assert rf"\mathbf{{{1e3 * exact_s:.1f}\," in text
+        rest_ms = float(re.search(r"\+ (-?[\d.]+)\\,\\text\{ms\}", text)[1])
+        assert rest_ms > 0
+    assert "unpacks" in text
+
+
+def test_evolution_comes_near_most_of_the_front_and_chance_near_none() -> None:
+    _, text = placing._fronts(2000, placing.BLOCKS - 1)
+    rows = {row[0]: row[1:4] for row in re.findall(r"\| (\w+) \| (\d+) \| (\d+) \| (\d+) \|", text)}
+    size = int(rows["exact"][0])
+    assert rows["exact"] == (str(size),) * 3
+    assert int(rows["evolution"][2]) > size / 2 and int(rows["evolution"][0]) == 0
+    assert rows["chance"] == ("0", "0", "0")
+
+
+def test_chunks_are_said_to_be_quicker_where_they_are() -> None:
+    seen = set()
+    for values in sampled(chunks.LESSON.pictures[0]):
+        _, text = shown(chunks.LESSON.pictures[0], values)
+        by_count = chunks._by_chunks(values["nodes"], values["degree"])
+        ratio = by_count[values["chunks"]].latency_s / by_count[1].latency_s
+        assert ("caches help" in text) == (ratio <= 0.995)
+        assert ("read again for each chunk" in text) == (ratio >= 1.005)
+        seen.add(ratio < 1)
+    assert seen == {True, False}
+    whole, eighth = (chunks._by_chunks(100_000, 50)[count] for count in (1, 8))
+    elements = 100_000 * 51 * chunks.FEATURES * (chunks.ITEM_BYTES + chunks.INDEX_BYTES)
+    assert elements < whole.memory.dram_peak_bytes < 1.4 * elements
+    assert eighth.memory.results_peak_bytes < whole.memory.results_peak_bytes / 4
+
+
+def test_dataflows_differ_by_operand_and_a_product_counts_itself() -> None:
+    module = lesson("dataflows")
+    side, k, n = 16, 64, 128
+    flows = {name: module.moved(name, side, k, n, 1) for name in module.FLOWS}
+    assert len({each.total for each in flows.values()}) == len(flows)
+    steps = side * side * k * n / module.EDGE
+    # Lanes of a row or column share an operand; what stays is read once, and unfinished sums travel.
+    output, weight, inputs, row = flows.values()
+    assert (output.inputs, output.weights, output.sums_back) == (steps, steps, 0)
+    assert (weight.weights, inputs.inputs) == (k * n, side * side * k)
+    rounds = k / module.EDGE
+    for each in (weight, inputs):
+        assert each.sums_back == side * side * n * rounds * module.SUM_BYTES
+    assert row.total < min(output.total, weight.total, inputs.total)
+
+
+@pytest.mark.parametrize("soc", ["core-ultra-series1", "core-ultra-series2"])
+def test_the_explorer_offers_what_a_data_sheet_takes(soc: str) -> None:
+    explored(soc, "gcn-cora", "stagr", ends=True)
+
+
+@pytest.mark.slow
+def test_every_machine_and_network_of_the_explorer_takes_every_slider_to_its_ends() -> None:
+    socs, workloads = offered()
+    for soc in socs:
+        explored(soc, "gcn-cora", "stagr")
+    for workload in workloads:
+        explored(socs[0], workload, stacks(workload)[-1], ends=True)
+
+
+def test_the_explorer_offers_the_stacks_that_are_legal() -> None:
+    offers = {workload: stacks(workload) for workload in ("gcn-cora", "gat-cora", "unet")}
+    assert len(offers["gcn-cora"]) == 6 and offers["unet"] == ["none", "quantgr"]
+    assert offers["gat-cora"] and not any("symg" in stack for stack in offers["gat-cora"])
+
+
+def explored(soc: str, workload: str, stack: str, ends: bool = False) -> None:
+    """Cost a design with each slider at each position, or at its ends."""
+    sheet = {knob.path: knob.sheet_value(soc) for knob in KNOBS}
+    for knob in KNOBS:
+        values = knob.values(soc)
+        for value in (values[0], values[-1]) if ends else values:
+            design = Design.of(soc, workload, stack, {**sheet, knob.path: value})
+            try:
+                low, high = design.estimate.latency_interval_s or (0.0, float("inf"))
+            except InfeasibleError:
+                continue  # the page says why
+            assert low <= design.estimate.latency_s <= high
+            assert len(re.findall(r"\d", design.latency.split(" ")[0])) <= 3
+
+
+def test_a_refused_position_clears_the_picture_and_says_why() -> None:
+    import plotly.graph_objects as go
+
+    def refuse(width: int) -> Any:
+        if width > 1:
+            raise InfeasibleError("too wide for `this` machine")
+        return go.Figure(go.Scatter(x=[1, 2], y=[3, 4], name="line")), "fine"
+
+    picture, figure = Picture({"width": Slider("width", [1, 2], 1)}, refuse), Figure()
+    assert "fine" in picture.draw(figure, {"width": 1}).text
+    assert json.loads(figure._widget.spec)["data"] and "line: 3 at 1, 4 at 2" in figure._widget.label
+    assert "too wide" in picture.draw(figure, {"width": 2}).text
+    assert not json.loads(figure._widget.spec)["data"] and not figure._widget.is_waiting
