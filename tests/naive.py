@@ -46,7 +46,7 @@ def product_choices(arch: Any, op: Any) -> list[Any]:
 
 
 def chosen(choices: list[Any]) -> list[Any]:
-    """Return what may be chosen: within half a percent of the fastest, of that coarse pieces, then least bytes."""
+    """Return what may be chosen: near the fastest, of these coarse pieces, of these least bytes."""
     least_s = min(c.latency_s - c.common_s for c in choices)
     near = [c for c in choices if c.latency_s - c.common_s <= least_s * (1.005 + 1e-9)]
     near = [c for c in near if c.fine == min(c.fine for c in near)]

@@ -311,7 +311,7 @@ def _costed(
 
 
 def held_first(s: Any, order: Order, split: Split, tiles: int, row_blocks: Any, column_blocks: Any) -> Any:
-    """Bytes of a stationary operand that all tiles fetch before the second piece that streams past: (a, b)."""
+    """Bytes (a, b) of a stationary operand that are fetched before the second piece streams past."""
     none = np.zeros(np.shape(row_blocks))
     if order is Order.WEIGHTS_HELD:
         tiles = tiles if split is Split.COLUMNS else 1

@@ -208,7 +208,7 @@ def _search_parts(task: Task, split: int, mode: int, along_rows: bool, found: Fo
 
 @compiled
 def _part_bytes(task: Task, split: int, mode: int, parts: float, along_rows: bool) -> float:
-    """Return the least SRAM of a tile for so many parts along an axis: the other operand streams in pieces."""
+    """Return the least SRAM of a tile for so many parts along an axis, the other operand in pieces."""
     arch, op = task.arch, task.op
     row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
     part_rows, part_channels = _part_sizes(arch, op, split, row_parts, column_parts)
@@ -229,7 +229,7 @@ def _layout_of(
     column_parts: float,
     most_bytes: float,
 ) -> Layout:
-    """Return a layout of a share in so many parts; its piece has no rows where a coarser level has the same."""
+    """Return a layout of a share in parts; its piece has no rows where a coarser level has the same."""
     arch, op = task.arch, task.op
     is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
     used, rows, channels = tile_share(arch, op, split)

@@ -20,8 +20,12 @@ set does not depend on SRAM, so more SRAM is never slower. A search for a range 
 pair, all `row_blocks` that are the fewest feasible at some size.
 
 Parts of weights have one column block each, parts of activations one row block. A part is cut in whole groups
-of lanes, finer than a piece, so that it fills SRAM. Traffic, prologues and restarts grow with the number of
-parts, so the search ends where they alone are too long.
+of lanes, finer than a piece, so that it fills SRAM. Traffic, fills and restarts grow with the number of parts;
+more parts leave more SRAM for what streams. So the fewest parts that fit are tried, and up to twice as many.
+Blocks of outputs are whole stencils, or up to four stencils long in groups of lanes, whose cycles are exact.
+
+Fills. A stationary block must be in SRAM before the second piece streams past it. So its fill overlaps only
+with work on the first piece, in both engines; double-buffered blocks after the first fill during work.
 
 Pieces. The piece of a matrix product is a stencil of the MPE mode. The piece of a convolution has
 
@@ -513,9 +517,9 @@ def set_prologue_epilogue(
 
 @compiled
 def set_fills(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, tiling: Tiling) -> None:
-    """Fill in what overlaps with no work where an operand is stationary: its first block, but for a piece's work.
+    """Fill in what overlaps with no work where an operand is stationary: the fill with its block.
 
-    Work on the first piece that streams past starts as the block comes in; the other pieces need all of it.
+    Work on the first piece that streams past goes on while the block comes in; other pieces need all of it.
     """
     block = layout.block
     a_first, b_first = block.a_bytes + block.a_halo_bytes, block.b_bytes
@@ -542,7 +546,7 @@ def _set_exposed(
     b_first: float,
     c_last: float,
 ) -> None:
-    """Fill in prologue, epilogue and pauses of parts; operands known beforehand are there when the first starts."""
+    """Fill in prologue, epilogue and pauses; what is known beforehand is prefetched for the first part."""
     a_first = a_first if op.a_dram_bytes > 0.0 else 0.0
     b_first = b_first if op.b_dram_bytes > 0.0 else 0.0
     first = (0.0 if op.a_prefetch else a_first) + (0.0 if op.b_prefetch else b_first)
