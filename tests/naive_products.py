@@ -280,7 +280,11 @@ def _tilings(
     cycles = tile_cycles(arch, op, rows, channels, spread["mode"], piece)
     counts = (np.arange(1, n + 1) for n in (s.rows, s.columns, s.chunks))
     blocks = tuple(g.ravel() for g in np.meshgrid(*counts, indexing="ij"))
-    return _costed(arch, op, rows, channels, s, piece, spread, free, kept, list(Order), blocks, cycles, None)
+    found: list[Choice] = []
+    for order in Order:  # of stationary activations only the fewest row blocks
+        some = tuple(x[blocks[2] == 1] for x in blocks) if order is Order.ACTIVATIONS_HELD else blocks
+        found += _costed(arch, op, rows, channels, s, piece, spread, free, kept, [order], some, cycles, None)
+    return found
 
 
 def _costed(
@@ -291,6 +295,9 @@ def _costed(
     found: list[Choice] = []
     needed = working_set(s, *blocks)
     fits = needed <= free
+    if parts is None and orders == [Order.ACTIVATIONS_HELD]:
+        fewest = {c: min(blocks[0][fits & (blocks[1] == c)], default=0) for c in set(blocks[1].tolist())}
+        fits &= blocks[0] == np.array([fewest[c] for c in blocks[1].tolist()])
     own = [x[fits] for x in blocks]
     row_parts, column_parts = (parts.rows, parts.columns) if parts else (1, 1)
     tilings = [own[0] * row_parts, own[1] * column_parts, own[2]]

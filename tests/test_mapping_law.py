@@ -84,9 +84,8 @@ def test_of_two_thousand_products_hardly_any_costs_more_than_its_parts():
     random, ratios = Random(5), []
     for _ in range(2000):
         name, tiles, overrides = random.choice(MACHINES)
-        sizes = [
-            random.choice([2**n for n in range(8, 13)] + [random.randint(64, 5000)] * 7) for _ in range(3)
-        ]
+        drawn = ([2**n for n in range(8, 13)] + [random.randint(64, 5000)] * 7 for _ in range(3))
+        sizes = [random.choice(some) for some in drawn]
         axis, parts = random.choice([0, 2]), random.choice([2, 4])
         sizes[axis] -= sizes[axis] % parts
         part = [size // parts if i == axis else size for i, size in enumerate(sizes)]

@@ -484,7 +484,7 @@ def _update_best(amounts: Amounts, rates: Floats, points: int, choices: Floats) 
 
 @compiled
 def _choose_within(amounts: Amounts, index: float, rates: Floats, points: int, choices: Floats) -> bool:
-    """Choose a candidate at points without a choice where its latency is allowed; return whether none is left."""
+    """Choose a candidate where none is chosen and its latency is allowed; return whether none is left."""
     chosen = 0.0
     for p in range(points):
         latency = _latency_at(amounts, rates, p)

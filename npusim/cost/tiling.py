@@ -11,16 +11,18 @@ computed in *parts*, one after the other, each with one block of that operand, i
 Why the candidates suffice. For one split, mode, size of piece and order, latency grows with compute, DMA
 traffic and refills of the streamed operand. Compute grows with the number of blocks (each is a start-up). DMA
 traffic grows with `row_blocks` and `column_blocks`: each block of the stationary operand fetches the streamed
-one again, and two blocks both fetch the input rows at their border. The start depends on neither. So latency
-never falls when a count grows, and only the smallest feasible `row_blocks` for each `column_blocks` (and each
-`channel_chunks`) can be the best. The size of blocks depends on a count only through its largest piece,
-ceil(total / count). So the smallest count with the same largest piece is the best: about 2 sqrt(total) values
-of `column_blocks` and of `channel_chunks` remain. The search tries all of them for each size of piece. The
-set does not depend on SRAM, so more SRAM is never slower. A search for a range of sizes tries, for each such
-pair, all `row_blocks` that are the fewest feasible at some size.
+one again, and two blocks both fetch the input rows at their border. The start is shorter with smaller blocks
+of a stationary operand; all `column_blocks` are tried, so only stationary activations could gain by more
+`row_blocks`, and move more for it: these are left out. So the smallest feasible `row_blocks` is tried for
+each `column_blocks` (and each `channel_chunks`). The size of blocks depends on a count only through its
+largest piece, ceil(total / count). So the smallest count with the same largest piece is the best: about 2
+sqrt(total) values of `column_blocks` and of `channel_chunks` remain. The search tries all of them for each
+size of piece. More SRAM is never slower beyond the tolerance of the choice (`npusim.cost.rates.TOLERANCE`). A
+search for a range of sizes tries, for each such pair, all `row_blocks` that are the fewest feasible at some
+size.
 
-Parts of weights have one column block each, parts of activations one row block. A part is cut in whole groups
-of lanes, finer than a piece, so that it fills SRAM. Traffic, fills and restarts grow with the number of parts;
+Parts of weights have one column block each, parts of activations one row block. Parts are whole groups of
+lanes, finer than a piece, so that they fill SRAM. Traffic, fills and restarts grow with the number of parts;
 more parts leave more SRAM for what streams. So the fewest parts that fit are tried, and up to twice as many.
 Blocks of outputs are whole stencils, or up to four stencils long in groups of lanes, whose cycles are exact.
 
