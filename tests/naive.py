@@ -40,14 +40,18 @@ NOTHING = {
 
 
 def product_choices(arch: Any, op: Any) -> list[Any]:
-    """Return every way to do a product, costed; the first of the fastest is what a mapper would take."""
+    """Return every way to do a product, costed."""
     dense = naive_products.choices(arch, op)
     return dense + naive_triangle.choices_once(arch, op) if op.triangle else dense
 
 
-def fastest(choices: list[Any]) -> Any:
-    """Return the fastest, of equally fast ones the one that moves least."""
-    return min(choices, key=lambda c: (c.latency_s, c.dram_bytes))
+def chosen(choices: list[Any]) -> list[Any]:
+    """Return what may be chosen: near the fastest, of these coarse pieces, of these least bytes."""
+    least_s = min(c.latency_s - c.common_s for c in choices)
+    near = [c for c in choices if c.latency_s - c.common_s <= least_s * (1.005 + 1e-9)]
+    near = [c for c in near if c.fine == min(c.fine for c in near)]
+    least_bytes = min(c.dram_bytes for c in near)
+    return [c for c in near if c.dram_bytes <= least_bytes * (1 + 1e-9)]
 
 
 def device_of(row: Any, op: Any) -> Any:
@@ -66,7 +70,7 @@ def operator(row: Any, op_row: Any) -> Any:
         return _host(arch, op, record(row.shared))
     if op.unit == Unit.DPU and op.dpu_operation in PRODUCTS:
         found = product_choices(arch, op)
-        best = SimpleNamespace(**(NOTHING | vars(fastest(found)))) if found else None
+        best = SimpleNamespace(**(NOTHING | vars(chosen(found)[0]))) if found else None
     else:
         best = _stream(arch, op)
     if best is None:

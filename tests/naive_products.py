@@ -6,7 +6,7 @@ stencils.
 """
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import naive_dma as dma
 import naive_dpu
@@ -77,6 +77,7 @@ def pieces(arch: Any, op: Any, rows: float, channels: float, mode: int) -> list[
                         whole_channels=depth == depths[0],
                         area=min(across, width) * min(down, height) if narrow else across * down,
                         wide=depth if depth < depths[0] else wide,
+                        fine=narrow or depth < depths[0],
                     )
                 )
     return found
@@ -112,19 +113,26 @@ def sized(arch: Any, op: Any, rows: float, channels: float, piece: Any) -> Simpl
         shared = min(op.in_h, max(0.0, op.kernel_h - op.stride_h)) / op.in_h
         line_share = min(op.in_w, overlap) / op.in_w
     b_bytes = piece.channels * op.in_c * op.kernel_w * op.kernel_h * op.b_item * op.b_pack
+    rows, columns = int(-(-rows // piece.rows)), int(-(-channels // piece.channels))
+    sums = pixels * piece.channels * arch.dpu_sum_bytes
+    c_bytes = 0.0 if op.c_resident else pixels * piece.channels * op.c_item
+    a_bytes = 0.0 if op.a_resident else a_bytes
     return SimpleNamespace(
-        rows=int(-(-rows // piece.rows)),
-        columns=int(-(-channels // piece.channels)),
+        rows=rows,
+        columns=columns,
         chunks=int(max(1, -(-op.in_c // arch.dpu_channel_lanes))),
         strips=int(across),
         line_bytes=0.0 if across == 1 else width * op.in_c * op.a_item,
         row_overlap=shared,
         column_overlap=line_share,
-        a=0.0 if op.a_resident else a_bytes,
+        a=a_bytes,
         halo=0.0 if op.a_resident else halo,
         b=0.0 if op.b_resident else b_bytes,
-        c=0.0 if op.c_resident else pixels * piece.channels * op.c_item,
-        sums=pixels * piece.channels * arch.dpu_sum_bytes,
+        c=c_bytes,
+        sums=sums,
+        spilled=rows * columns * sums,
+        first_a=a_bytes,
+        last_c=c_bytes,
     )
 
 
@@ -138,7 +146,8 @@ def working_set(s: Any, row_blocks: Any, column_blocks: Any, chunks: Any) -> Any
 
     a = rows * s.a * piece * twice(s.strips * row_blocks * chunks) + 2.0 * s.halo * piece
     b = columns * s.b * piece * twice(column_blocks * chunks)
-    c = rows * columns * s.c * twice(s.strips * row_blocks * column_blocks)
+    # Outputs of a block with partial sums leave while the sums of the next one are added up.
+    c = rows * columns * s.c * np.where(chunks > 1, 1.0, twice(s.strips * row_blocks * column_blocks))
     return a + b + c + np.where(chunks > 1, rows * columns * s.sums, 0.0)
 
 
@@ -170,17 +179,95 @@ def overlapped(arch: Any, cost: Any, refills: Any) -> dict[str, Any]:
     return {"refilling_s": refilling, "latency_s": together + cost["waits_s"]}
 
 
+def cuts(length: float, lanes: float) -> list[tuple[int, float]]:
+    """Numbers of parts above one, ascending, with the size of a part in whole groups of lanes."""
+    groups = -(-length // lanes)
+    sizes = {-(-groups // n) for n in range(2, int(groups) + 1)}
+    return [(int(-(-groups // size)), min(length, size * lanes)) for size in sorted(sizes, reverse=True)]
+
+
 def choices(arch: Any, op: Any) -> list[Choice]:
     """Return every tiling that fits, for every split, mode and order, with its cost."""
-    found = []
+    found: list[Choice] = []
+    is_matmul = op.dpu_operation == DpuOperation.MATMUL
+    lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if is_matmul else 1
     for split in Split:
         used, rows, channels = tiles_and_share(arch, op, split)
         kept = arch.tiles * op.live_copied_bytes + op.live_spread_bytes
         free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles
         for mode in range(3):
-            for piece in pieces(arch, op, rows, channels, mode):
-                spread = {"split": split, "mode": mode, "tiles": used}
+            spread = {"split": split, "mode": mode, "tiles": used}
+            every = pieces(arch, op, rows, channels, mode)
+            for piece in every:
                 found += _tilings(arch, op, rows, channels, piece, spread, free, kept)
+            if is_matmul:  # blocks of outputs in groups of lanes
+                line = SimpleNamespace(**vars(every[0]) | {"rows": min(rows, lanes)})
+                found += _line_tilings(arch, op, rows, channels, every[0], line, spread, free, kept)
+            for axis, (length, groups) in enumerate(((rows, lanes), (channels, arch.dpu_channel_lanes))):
+                fitting: list[int] = []
+                for count, size in cuts(length, groups):
+                    if any(2 * fewer <= count for fewer in fitting):
+                        break  # at most twice the fewest that fit, less one
+                    last = length - (count - 1) * size
+                    part = _Parts(count, 1, size, channels, last, channels)
+                    if axis:
+                        part = _Parts(1, count, rows, size, rows, last)
+                    if some := _part_tilings(arch, op, rows, channels, part, spread, free, kept):
+                        fitting.append(count)
+                        found += some
+    return found
+
+
+class _Parts(NamedTuple):
+    """Parts of a tile's share that follow each other: how many, the size of each and of the last."""
+
+    rows: int
+    columns: int
+    row_size: float
+    column_size: float
+    last_rows: float
+    last_columns: float
+
+
+def _part_tilings(
+    arch: Any, op: Any, rows: float, channels: float, parts: _Parts, spread: dict[str, Any], free: float,
+    kept: float,
+) -> list[Choice]:  # fmt: skip
+    """Every tiling of a share in so many parts, each with one block of what it holds."""
+    piece = pieces(arch, op, parts.row_size, parts.column_size, spread["mode"])[0]
+    count = parts.rows * parts.columns
+    each = tile_cycles(arch, op, parts.row_size, parts.column_size, spread["mode"], piece)
+    last_piece = pieces(arch, op, parts.last_rows, parts.last_columns, spread["mode"])[0]
+    last = tile_cycles(arch, op, parts.last_rows, parts.last_columns, spread["mode"], last_piece)
+    cycles = (count - 1) * (each - arch.dpu_startup_cycles) + last
+    s = sized(arch, op, parts.row_size, parts.column_size, piece)
+    order = Order.ACTIVATIONS_HELD if parts.rows > 1 else Order.WEIGHTS_HELD
+    counts = np.arange(1, (s.columns if parts.rows > 1 else s.rows) + 1)
+    ones = np.ones_like(counts)
+    blocks = (ones, counts, ones) if parts.rows > 1 else (counts, ones, ones)
+    return _costed(arch, op, rows, channels, s, piece, spread, free, kept, [order], blocks, cycles, parts)
+
+
+def _line_tilings(
+    arch: Any, op: Any, rows: float, channels: float, piece: Any, line: Any, spread: dict[str, Any],
+    free: float, kept: float,
+) -> list[Choice]:  # fmt: skip
+    """Every tiling whose blocks of outputs have whole groups of pixel lanes, not whole stencils."""
+    s, found = sized(arch, op, rows, channels, line), []
+    whole = sized(arch, op, rows, channels, piece)
+    s.spilled, s.first_a, s.last_c = whole.spilled, whole.first_a, whole.last_c
+    mode, startup = spread["mode"], arch.dpu_startup_cycles
+    for row_blocks in sorted({int(-(-s.rows // -(-s.rows // n))) for n in range(1, s.rows + 1)}):
+        size = -(-s.rows // row_blocks) * line.rows
+        if line.rows < piece.rows and not piece.rows < size <= 4 * piece.rows:
+            continue
+        last = rows - (row_blocks - 1) * size
+        cycles = (row_blocks - 1) * (tile_cycles(arch, op, size, channels, mode, piece) - startup)
+        cycles += tile_cycles(arch, op, last, channels, mode, piece)
+        counts = (np.array([row_blocks]), np.arange(1, s.columns + 1), np.arange(2, s.chunks + 1))
+        blocks = tuple(g.ravel() for g in np.meshgrid(*counts, indexing="ij"))
+        held = [Order.OUTPUTS_HELD]
+        found += _costed(arch, op, rows, channels, s, piece, spread, free, kept, held, blocks, cycles, None)
     return found
 
 
@@ -189,31 +276,63 @@ def _tilings(
     kept: float,
 ) -> list[Choice]:  # fmt: skip
     """Every tiling of one tile's share in pieces of one size."""
-    found: list[Choice] = []
     s = sized(arch, op, rows, channels, piece)
     cycles = tile_cycles(arch, op, rows, channels, spread["mode"], piece)
     counts = (np.arange(1, n + 1) for n in (s.rows, s.columns, s.chunks))
-    row_blocks, column_blocks, chunks = (g.ravel() for g in np.meshgrid(*counts, indexing="ij"))
-    needed = working_set(s, row_blocks, column_blocks, chunks)
+    blocks = tuple(g.ravel() for g in np.meshgrid(*counts, indexing="ij"))
+    found: list[Choice] = []
+    for order in Order:  # of stationary activations only the fewest row blocks
+        some = tuple(x[blocks[2] == 1] for x in blocks) if order is Order.ACTIVATIONS_HELD else blocks
+        found += _costed(arch, op, rows, channels, s, piece, spread, free, kept, [order], some, cycles, None)
+    return found
+
+
+def _costed(
+    arch: Any, op: Any, rows: float, channels: float, s: Any, piece: Any, spread: dict[str, Any], free: float,
+    kept: float, orders: list[Order], blocks: Any, cycles: float, parts: _Parts | None,
+) -> list[Choice]:  # fmt: skip
+    """The tilings of some numbers of blocks that fit, with their costs."""
+    found: list[Choice] = []
+    needed = working_set(s, *blocks)
     fits = needed <= free
-    tilings = [x[fits] for x in (row_blocks, column_blocks, chunks)]
+    if parts is None and orders == [Order.ACTIVATIONS_HELD]:
+        fewest = {c: min(blocks[0][fits & (blocks[1] == c)], default=0) for c in set(blocks[1].tolist())}
+        fits &= blocks[0] == np.array([fewest[c] for c in blocks[1].tolist()])
+    own = [x[fits] for x in blocks]
+    row_parts, column_parts = (parts.rows, parts.columns) if parts else (1, 1)
+    tilings = [own[0] * row_parts, own[1] * column_parts, own[2]]
     length = op.out_w if op.dpu_operation == DpuOperation.MATMUL else op.out_h
-    for order in Order:
+    for order in orders:
         past = streamed(op, s, order, *tilings[:2], rows / length, channels / op.out_c)
-        table = _costs(arch, op, s, cycles, order, *tilings)
-        refills = past / np.where(past > 0, free - waiting(s, order, tilings[1]), 1.0)
+        held = held_first(s, order, spread["split"], spread["tiles"], *own[:2])
+        table = _costs(arch, op, s, cycles, order, held, row_parts * column_parts, *tilings)
+        refills = past / np.where(past > 0, free - waiting(s, order, own[1]), 1.0)
         table |= overlapped(arch, table, refills)
         table |= {"sram_peak_bytes": spread["tiles"] * needed[fits] + kept}
         keep = table.pop("possible")
         table = {name: np.broadcast_to(column, keep.shape)[keep] for name, column in table.items()}
-        area = {"stencil_pixels": piece.area, "stencil_channels": piece.wide}
-        found += _rows(table, **spread, **area, order=order, strips=s.strips, row_pieces=s.rows)
+        area = {"stencil_pixels": piece.area, "stencil_channels": piece.wide, "fine": piece.fine}
+        area |= {"buffers": 1 if parts else 2}
+        found += _rows(table, **spread, **area, order=order, strips=s.strips, row_pieces=row_parts * s.rows)
     return found
 
 
+def held_first(s: Any, order: Order, split: Split, tiles: int, row_blocks: Any, column_blocks: Any) -> Any:
+    """Bytes (a, b) of a stationary operand that are fetched before the second piece streams past."""
+    none = np.zeros(np.shape(row_blocks))
+    if order is Order.WEIGHTS_HELD:
+        tiles = tiles if split is Split.COLUMNS else 1
+        return none, tiles * -(-s.columns // column_blocks) * s.b * (1 - 1 / (s.rows * s.strips))
+    if order is Order.ACTIVATIONS_HELD:
+        block = -(-s.rows // row_blocks) * s.a + s.halo
+        return (tiles if split is Split.ROWS else 1) * block * (1 - 1 / column_blocks), none
+    return none, none
+
+
 def _costs(
-    arch: Any, op: Any, s: Any, cycles: float, order: Order, row_blocks: Any, column_blocks: Any, chunks: Any
-) -> dict[str, Any]:
+    arch: Any, op: Any, s: Any, cycles: float, order: Order, held: Any, parts: int, row_blocks: Any,
+    column_blocks: Any, chunks: Any,
+) -> dict[str, Any]:  # fmt: skip
     a_moved = op.a_dram_bytes * (1 if order is Order.ACTIVATIONS_HELD else column_blocks)
     a_moved = a_moved * overlapping(s, row_blocks)
     b_moved = op.b_dram_bytes * (1 if order is Order.WEIGHTS_HELD else row_blocks * s.strips)
@@ -224,21 +343,27 @@ def _costs(
         gaps_s = dma.read_gaps_s(arch, a_moved, np.maximum(together, 1e-300))
         dma_s = dma_s + np.where(together > 0.0, gaps_s, 0.0)
     # A partial sum is put down and taken up again once for each further chunk, at the pace of outputs.
-    put_down = 2.0 * (chunks - 1) * s.strips * s.rows * s.columns * s.sums
+    put_down = 2.0 * (chunks - 1) * s.strips * s.spilled
     spilled = put_down / (arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports)
     further_starts = (s.strips * row_blocks * column_blocks * chunks - 1) * arch.dpu_startup_cycles
     dpu_s = op.batch * (cycles + spilled + further_starts) / arch.dpu_clock_hz
     piece = -(-s.chunks // chunks) / s.chunks
+    a_in, b_in = np.maximum((s.first_a + s.halo) * piece, held[0]), np.maximum(s.b * piece, held[1])
+    every = a_in * (op.a_dram_bytes > 0) + b_in * (op.b_dram_bytes > 0)
     first = np.zeros_like(piece)
     if op.a_dram_bytes > 0 and not op.a_prefetch:
-        first = first + (s.a + s.halo) * piece
+        first = first + a_in
     if op.b_dram_bytes > 0 and not op.b_prefetch:
-        first = first + s.b * piece
+        first = first + b_in
     reads, writes = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0, op.c_dram_bytes > 0
+    common_s = dma.waits_s(arch, np.zeros_like(first), reads, writes)
+    walk_s = dma.waits_s(arch, first, True, False) - dma.first_byte_s(arch)
+    pauses_s = (parts - 1) * dma.waits_s(arch, every, True, True)
     return {
         "possible": (chunks > 1) if order is Order.OUTPUTS_HELD else (chunks == 1),
-        "edges_s": dma.stream_s(arch, first, s.c if writes else 0.0),
-        "waits_s": dma.waits_s(arch, first, reads, writes),
+        "edges_s": dma.stream_s(arch, first + (parts - 1) * every, parts * s.last_c if writes else 0.0),
+        "waits_s": common_s + walk_s + pauses_s,
+        "common_s": common_s,
         "dpu_s": dpu_s,
         "dma_s": dma_s,
         "dram_bytes": moved,

@@ -102,6 +102,10 @@ class Schedule(Section):
 
     stream_pieces: units.PositiveCount
     """Pieces of an operator without a reduction over channels; DMA and work of pieces overlap."""
+    fewest_buffers: Annotated[units.Count, units.CountKind(1, 2)] = units.Count(
+        1, source="absent: one where that is faster"
+    )
+    """Fewest buffers of a stationary operand that comes in several blocks: 1 or 2."""
     in_place_ops: list[InPlaceName] = Field(default_factory=list)
     """Operators without a copy: producers write into the joined tensor, readers read parts of a split one."""
     in_place_alignment: units.Bytes = units.Quantity(1.0, "B", source="absent: any address")

@@ -53,6 +53,7 @@ _SEARCHED = {
     "dpu_sram_word_bytes": "sram.word",
     "sram_tile_bytes": "sram.per_tile",
     "stream_pieces": "schedule.stream_pieces",
+    "fewest_buffers": "schedule.fewest_buffers",
     "symg_transposed_rate": "symg.transposed_read_rate",
     "dma_page_bytes": "dma.model.page_bytes",
 }

@@ -33,7 +33,7 @@ NeedsRecord.__annotations__ = {
 
 
 class CandidateRecord(NeedsRecord):
-    """A mapping of one operator: its needs and, in the last nine columns, its tiling.
+    """A mapping of one operator: its needs and, in the last ten columns, its tiling.
 
     `npusim.cost.levels.serve` sets the bytes of memory levels after the search.
     """
@@ -48,8 +48,12 @@ class CandidateRecord(NeedsRecord):
     """SRAM of a tile for live tensors and stationary operands."""
     needed_bytes: Bytes
     """Least SRAM of a tile."""
+    most_bytes: Bytes
+    """SRAM of a tile from which on half as many parts fit and so many are not tried; else infinite."""
     page_walks: Number
-    """1 where the first piece waits for address translation."""
+    """First pieces that wait for address translation."""
+    restarts: Number
+    """Blocks of a single-buffered operand after the first: work and transfers pause before each."""
     sram_peak_bytes: Bytes
     """Largest working set of all tiles with live tensors."""
     fine: Number
@@ -72,6 +76,8 @@ class CandidateRecord(NeedsRecord):
     """Blocks of output channels."""
     channel_chunks: Number
     """Chunks of input channels."""
+    buffers: Number
+    """Buffers of a stationary operand that comes in several blocks, 1 or 2."""
 
 
 CANDIDATE_DTYPE = dtype_of(CandidateRecord)
@@ -89,7 +95,7 @@ def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
 
 @compiled
 def _rank(a: CandidateRecord) -> tuple[float, ...]:
-    """Return the rank among equally fast candidates: pieces, bytes moved, start and end, other needs.
+    """Return the rank among equally fast candidates: pieces, bytes moved, restarts, start and end, others.
 
     A row-wise fusion adds up starts and ends. More SRAM makes more candidates equally fast; were SRAM traffic
     compared first, one with a longer start would win then, and the fusion would be slower. Candidates with
@@ -98,6 +104,7 @@ def _rank(a: CandidateRecord) -> tuple[float, ...]:
     return (
         a.fine,
         a.read_bytes + a.written_bytes,
+        a.restarts,
         a.prologue_bytes + a.epilogue_bytes,
         a.fed_bytes,
         a.split,
@@ -138,9 +145,12 @@ def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: f
         & (a.read_gaps <= b.read_gaps)
         & (a.epilogue_bytes <= b.epilogue_bytes)
         & (a.copied_bytes <= b.copied_bytes)
+        & (a.page_walks <= b.page_walks)
+        & (a.restarts <= b.restarts)
         & (a.fed_bytes <= b.fed_bytes)
         & (a.fine <= b.fine)
         & (a.needed_bytes <= max(b.needed_bytes, least))
+        & ((a.most_bytes > greatest) | (a.most_bytes >= b.most_bytes))
     ):
         return False
     if _streams_more(a, b, max(b.needed_bytes, least)) or _streams_more(a, b, greatest):

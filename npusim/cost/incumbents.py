@@ -45,7 +45,7 @@ _MOST = 256
 _MOST_BOUNDED = 2048
 """Operators times plans up to which bounds take less time than evaluating a batch."""
 
-_BEST_S, _WAIT_S, _GRID_S, _EXPOSED_S, _REFILLS_S, _WALKS_S, _DMA_S, _DSP_S, _APART_S = range(9)
+_BEST_S, _WAIT_S, _GRID_S, _EXPOSED_S, _REFILLS_S, _PAUSES_S, _DMA_S, _DSP_S, _APART_S = range(9)
 """Lower bounds of a row (s); from `_GRID_S` on in the order of the sums of a row-wise fusion."""
 _RESOURCES = ROW_BOUNDS - BODY
 """First lower bound of a resource (`BODY` columns)."""
@@ -126,7 +126,8 @@ def _fill_row_bounds(work: Work, r: int, rate_bounds: Floats, dsp_s: float) -> N
         candidate = candidates[c]
         if candidate.needed_bytes > lower.tile_sram_bytes:
             continue
-        walks_s = candidate.page_walks * lower.rates.page_walk_s
+        pauses_s = candidate.page_walks * lower.rates.page_walk_s
+        pauses_s += candidate.restarts * lower.rates.restart_s
         latency_s = max(lower_bound_s(candidate, lower), dsp_s)
         moved_s = candidate.read_bytes * lower.rates.read_s + candidate.written_bytes * lower.rates.write_s
         dma_s = moved_s + candidate.read_gaps * lower.rates.gap_s
@@ -140,8 +141,8 @@ def _fill_row_bounds(work: Work, r: int, rate_bounds: Floats, dsp_s: float) -> N
         least[_DMA_S] = min(least[_DMA_S], dma_s)
         least[_EXPOSED_S] = min(least[_EXPOSED_S], exposed_s)
         least[_REFILLS_S] = min(least[_REFILLS_S], waits_s)
-        least[_WALKS_S] = min(least[_WALKS_S], walks_s)
-        least[_APART_S] = min(least[_APART_S], latency_s - walks_s)
+        least[_PAUSES_S] = min(least[_PAUSES_S], pauses_s)
+        least[_APART_S] = min(least[_APART_S], latency_s - pauses_s)
         for k in range(BODY):
             least[_RESOURCES + k] = min(least[_RESOURCES + k], numbers[c * CANDIDATE_SIZE + k])
     for k in range(LEVEL_READ_BYTES, BODY if is_served else 0):

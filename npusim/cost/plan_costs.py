@@ -31,6 +31,7 @@ from npusim.cost.rates import (
     fill_beside,
     overlapped_s,
     prologue_epilogue_s,
+    restart_s,
 )
 from npusim.cost.records import Bools, Floats, Ints
 from npusim.cost.resources import LEVELS, dsp_lane_cycles
@@ -240,7 +241,7 @@ def fill_independent(archs: Archs, ops: Any, table: Floats, column: int) -> None
     table[2, column], table[3, column], table[4, column] = launches_s, host_dram, host_moved
 
 
-_DPU_S, _PROLOGUE_EPILOGUE_S, _REFILL_WAIT_S, _PAGE_WALKS_S, _DMA_S, _DRAM, _SHARED = range(7)
+_DPU_S, _PROLOGUE_EPILOGUE_S, _REFILL_WAIT_S, _PAUSES_S, _DMA_S, _DRAM, _SHARED = range(7)
 _BEST_S, _WAIT_S, _SRAM, CANDIDATE = range(7, 11)
 TERMS = 11
 """Rows of the table of the costs of one operator at each point."""
@@ -308,7 +309,8 @@ def fill_terms(
         for p in range(first, last):
             terms[_REFILL_WAIT_S, p] = refills(candidate, rates[TILE_SRAM, p]) * rates[READ_WAIT, p]
         for p in range(first, last):
-            terms[_PAGE_WALKS_S, p] = candidate.page_walks * rates[PAGE_WALK, p]
+            pause_s = candidate.restarts * restart_s(rates, p)
+            terms[_PAUSES_S, p] = candidate.page_walks * rates[PAGE_WALK, p] + pause_s
         for p in range(first, last):
             terms[_DPU_S, p] = candidate.grid_cycles * rates[CYCLE, p]
         for p in range(first, last):
@@ -349,7 +351,7 @@ def add_fused(terms: Floats, dsp_s: Floats, points: int, fused_sums: Floats) -> 
     for p in range(points):
         fused_sums[_FUSED_DSP, p] += dsp_s[p]
     for p in range(points):
-        fused_sums[_FUSED_APART, p] += terms[_BEST_S, p] - terms[_PAGE_WALKS_S, p]
+        fused_sums[_FUSED_APART, p] += terms[_BEST_S, p] - terms[_PAUSES_S, p]
 
 
 @compiled
@@ -363,7 +365,7 @@ def fused_chain_s(fused_sums: Floats, pieces: float, p: int) -> float:
     exposed_s, wait_s = fused_sums[_PROLOGUE_EPILOGUE_S, p], fused_sums[_REFILL_WAIT_S, p]
     fusion_s = overlapped_s(work_s, fused_sums[_DMA_S, p], exposed_s, wait_s)
     filling_s = (fused_sums[_FUSED_APART, p] - fusion_s) / pieces
-    return float(fusion_s + filling_s + fused_sums[_PAGE_WALKS_S, p])
+    return float(fusion_s + filling_s + fused_sums[_PAUSES_S, p])
 
 
 class SumTree(NamedTuple):

@@ -10,13 +10,14 @@ candidate, at the place of the resource (`npusim.cost.resources`), and the rows 
 belong to one operator. The inner loop runs over points without branches, so the compiler vectorises it.
 
     work    = max(grid, DSP)
-    latency = max(work + prologue + epilogue, DMA, (work + DMA) / 2 + refills * wait) + waits
+    latency = max(work + prologue + epilogue, DMA, (work + DMA) / 2 + refills * wait) + waits + restarts
 
 An operator has `n` pieces. Work waits for the first piece (prologue), and the last result is written after it
 (epilogue). DMA carries all pieces, and during the last piece it serves the next operator. Two buffers of half
 the free SRAM hold the pieces: a buffer is in use while its piece is awaited, fetched and processed, so `n`
 pieces take `n / 2` times (wait + DMA / n + work / n), where n = 2 * refills. The third term dominates only
-where little SRAM is free for a large streamed operand.
+where little SRAM is free for a large streamed operand. Where a stationary operand has one buffer, each of its
+blocks has a prologue and an epilogue, and between two blocks units and DMA pause (a restart).
 """
 
 from __future__ import annotations
@@ -59,19 +60,20 @@ DSP, BESIDE, REFILL_WAIT = range(MACHINE_RATES, MACHINE_RATES + 3)
 """Time of the DSPs of an operator; of copies and levels of a candidate; of its refill waits (infinite:
 unfit)."""
 RATES = MACHINE_RATES + 3
-BEST, INDEX, BEST_COARSE = range(3)
-"""Rows of the table of choices: least latency so far without common waits (s); its candidate; least latency
-of candidates with pieces of stencils."""
+BEST, INDEX, LIMIT = range(3)
+"""Rows of the table of choices: latency of the choice without common waits (s); its candidate; the most that
+this latency may be."""
 CHOICES = 3
 LOWER, UPPER = 0, 1
 """Columns of the table of bounds."""
-TIE = 1.0 - 1e-13
-"""Share of the best latency below which a candidate with pieces smaller than a stencil wins."""
+TOLERANCE = 0.005
+"""Share of the least latency by which the choice may be slower, to save traffic."""
 # Places of the rows in a flat view: with row lengths known to the compiler it sees that no two rows overlap.
 _AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP = CYCLE * BLOCK, READ * BLOCK, WRITE * BLOCK, GAP * BLOCK
 _AT_PAGE_WALK, _AT_DSP, _AT_BESIDE = PAGE_WALK * BLOCK, DSP * BLOCK, BESIDE * BLOCK
 _AT_REFILL_WAIT, _AT_READ_WAIT, _AT_TILE_SRAM = REFILL_WAIT * BLOCK, READ_WAIT * BLOCK, TILE_SRAM * BLOCK
-_AT_BEST, _AT_INDEX = BEST * BLOCK, INDEX * BLOCK
+_AT_WRITE_WAIT = WRITE_WAIT * BLOCK
+_AT_BEST, _AT_INDEX, _AT_LIMIT = BEST * BLOCK, INDEX * BLOCK, LIMIT * BLOCK
 
 
 @compiled
@@ -255,6 +257,7 @@ class Amounts(NamedTuple):
     prologue_bytes: float
     epilogue_bytes: float
     page_walks: float
+    restarts: float
 
 
 class Rates(NamedTuple):
@@ -265,6 +268,7 @@ class Rates(NamedTuple):
     write_s: float
     gap_s: float
     page_walk_s: float
+    restart_s: float
 
 
 class PointRates(NamedTuple):
@@ -279,11 +283,17 @@ class PointRates(NamedTuple):
 
 
 @compiled
+def restart_s(rates: Floats, point: int) -> float:
+    """Return the pause between two blocks of a single-buffered operand (s): a last write, a first read."""
+    return float(rates[READ_WAIT, point] + rates[WRITE_WAIT, point])
+
+
+@compiled
 def point_rates(rates: Floats, point: int) -> PointRates:
     """Return all rates of one column of a table."""
     read_s, write_s, gap_s = rates[READ, point], rates[WRITE, point], rates[GAP, point]
     return PointRates(
-        Rates(rates[CYCLE, point], read_s, write_s, gap_s, rates[PAGE_WALK, point]),
+        Rates(rates[CYCLE, point], read_s, write_s, gap_s, rates[PAGE_WALK, point], restart_s(rates, point)),
         rates[READ_WAIT, point],
         rates[BUFFER, point],
         rates[QUICK_COPY, point],
@@ -351,41 +361,44 @@ def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill
 def choose(
     candidates: Any, start: int, stop: int, is_served: bool, rates: Floats, points: int, choices: Floats
 ) -> None:
-    """Choose the fastest of `candidates[start:stop]`, sorted, at each point; ties go to the first.
+    """Choose the first of `candidates[start:stop]` within `TOLERANCE` of the fastest, at each point.
 
-    The best latency is infinite at a point where none fits into SRAM. `is_served`: whether memory levels
-    serve the operator. Rows BESIDE and REFILL_WAIT of the rates are scratch; `choices`, shape (CHOICES,
-    BLOCK), is written.
+    Candidates are sorted by `precedes`: coarse pieces first, then bytes moved. The latency is infinite at a
+    point where none fits into SRAM. `is_served`: whether memory levels serve the operator. Rows BESIDE and
+    REFILL_WAIT of the rates are scratch; `choices`, shape (CHOICES, BLOCK), is written.
     """
     choices[BEST, :] = np.inf
-    choices[INDEX, :] = start
+    choices[INDEX, :] = -1.0
     rates[BESIDE, :] = rates[REFILL_WAIT, :] = 0.0
     flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), candidates.view(np.float64)
     least, greatest = np.inf, -np.inf
     for p in range(points):
         least, greatest = min(least, rates[TILE_SRAM, p]), max(greatest, rates[TILE_SRAM, p])
-    was_beside, has_waited, is_fine, fine_from = False, False, False, np.inf
-    for c in range(start, stop):
-        candidate = candidates[c]
-        if candidate.needed_bytes > greatest:
-            continue
-        if candidate.fine > 0.0 and not is_fine:
-            is_fine, fine_from = True, float(c)
+    was_beside, has_waited, is_choosing = False, False, False
+    for turn in range(2 * (stop - start)):
+        c = start + turn % (stop - start)
+        if turn == stop - start:
+            is_choosing = True
             for p in range(points):
-                choices[BEST_COARSE, p] = choices[BEST, p]
-                choices[BEST, p] *= TIE
-        waits = candidate.streamed_bytes > 0.0 or candidate.needed_bytes > least
+                choices[LIMIT, p] = choices[BEST, p] * (1.0 + TOLERANCE)
+        candidate = candidates[c]
+        if candidate.needed_bytes > greatest or candidate.most_bytes <= least:
+            continue
+        is_everywhere = candidate.needed_bytes <= least and candidate.most_bytes > greatest
+        waits = candidate.streamed_bytes > 0.0 or not is_everywhere
         if waits or has_waited:
             _fill_refill_waits(candidate, least, greatest, flat_rates, points)
             has_waited = waits
         if candidate.copied_bytes > 0.0 or was_beside or is_served:
             was_beside = candidate.copied_bytes > 0.0 or is_served
             fill_beside(numbers, c * CANDIDATE_SIZE, is_served, rates, 0, points)
-        _update_choices(_amounts(candidate), float(c), flat_rates, points, flat_choices)
-    if is_fine:
-        for p in range(points):
-            if choices[INDEX, p] < fine_from:
-                choices[BEST, p] = choices[BEST_COARSE, p]
+        if is_choosing:
+            if _choose_within(_amounts(candidate), float(c), flat_rates, points, flat_choices):
+                break
+        else:
+            _update_best(_amounts(candidate), flat_rates, points, flat_choices)
+    for p in range(points):
+        choices[INDEX, p] = max(choices[INDEX, p], float(start))
 
 
 @compiled
@@ -394,6 +407,7 @@ def _fill_refill_waits(
 ) -> None:
     """Write the refill waits of a candidate at points with SRAM between `least` and `greatest`."""
     needed, streamed, held = candidate.needed_bytes, candidate.streamed_bytes, candidate.held_bytes
+    most = candidate.most_bytes
     if least == greatest:
         count = refills(candidate, greatest)
         for p in range(points):
@@ -404,7 +418,7 @@ def _fill_refill_waits(
     for p in range(points):
         sram = rates[_AT_TILE_SRAM + p]
         wait_s = streamed / (sram - held) * rates[_AT_READ_WAIT + p]
-        rates[_AT_REFILL_WAIT + p] = wait_s if needed <= sram else np.inf
+        rates[_AT_REFILL_WAIT + p] = wait_s if (needed <= sram) & (sram < most) else np.inf
 
 
 @compiled
@@ -418,6 +432,7 @@ def _amounts(candidate: CandidateRecord) -> Amounts:
         candidate.prologue_bytes,
         candidate.epilogue_bytes,
         candidate.page_walks,
+        candidate.restarts,
     )
 
 
@@ -429,7 +444,7 @@ def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, beside_s: float, re
     exposed = amounts.prologue_bytes * rates.read_s + amounts.epilogue_bytes * rates.write_s
     work = max(amounts.grid_cycles * rates.cycle_s, dsp_s)
     overlapped = overlapped_s(work, dma, exposed, refill_wait_s)
-    return float(overlapped + amounts.page_walks * rates.page_walk_s)
+    return float(overlapped + amounts.page_walks * rates.page_walk_s + amounts.restarts * rates.restart_s)
 
 
 @compiled
@@ -449,13 +464,32 @@ def upper_bound_s(candidate: CandidateRecord, upper: PointRates) -> float:
 
 
 @compiled
-def _update_choices(amounts: Amounts, index: float, rates: Floats, points: int, choices: Floats) -> None:
-    """Compare one candidate with the best so far at each point."""
+def _latency_at(amounts: Amounts, rates: Floats, p: int) -> float:
+    """Latency of needs at one point of a flat table of rates (s), without common waits."""
+    read_s, write_s, gap_s = rates[_AT_READ + p], rates[_AT_WRITE + p], rates[_AT_GAP + p]
+    pause_s = rates[_AT_READ_WAIT + p] + rates[_AT_WRITE_WAIT + p]
+    at = Rates(rates[_AT_CYCLE + p], read_s, write_s, gap_s, rates[_AT_PAGE_WALK + p], pause_s)
+    dsp_s, beside_s, wait_s = rates[_AT_DSP + p], rates[_AT_BESIDE + p], rates[_AT_REFILL_WAIT + p]
+    return _latency_s(amounts, at, dsp_s, beside_s, wait_s)
+
+
+@compiled
+def _update_best(amounts: Amounts, rates: Floats, points: int, choices: Floats) -> None:
+    """Lower the least latency at each point to that of one candidate."""
     for p in range(points):
-        read_s, write_s, gap_s = rates[_AT_READ + p], rates[_AT_WRITE + p], rates[_AT_GAP + p]
-        at = Rates(rates[_AT_CYCLE + p], read_s, write_s, gap_s, rates[_AT_PAGE_WALK + p])
-        dsp_s, beside_s, wait_s = rates[_AT_DSP + p], rates[_AT_BESIDE + p], rates[_AT_REFILL_WAIT + p]
-        latency = _latency_s(amounts, at, dsp_s, beside_s, wait_s)
-        better = latency < choices[_AT_BEST + p]
-        choices[_AT_BEST + p] = latency if better else choices[_AT_BEST + p]
-        choices[_AT_INDEX + p] = index if better else choices[_AT_INDEX + p]
+        latency = _latency_at(amounts, rates, p)
+        best = choices[_AT_BEST + p]
+        choices[_AT_BEST + p] = latency if latency < best else best
+
+
+@compiled
+def _choose_within(amounts: Amounts, index: float, rates: Floats, points: int, choices: Floats) -> bool:
+    """Choose a candidate where none is chosen and its latency is allowed; return whether none is left."""
+    chosen = 0.0
+    for p in range(points):
+        latency = _latency_at(amounts, rates, p)
+        is_first = (choices[_AT_INDEX + p] < 0.0) & (latency <= choices[_AT_LIMIT + p])
+        choices[_AT_BEST + p] = latency if is_first else choices[_AT_BEST + p]
+        choices[_AT_INDEX + p] = index if is_first else choices[_AT_INDEX + p]
+        chosen += 1.0 if choices[_AT_INDEX + p] >= 0.0 else 0.0
+    return chosen == points

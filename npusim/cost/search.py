@@ -28,11 +28,10 @@ from npusim.cost.arrays.mapper import (
     array_tile,
     block_start_cycles,
     has_array,
-    known_tile,
     modes_of,
     no_known_tiles,
 )
-from npusim.cost.candidates import CANDIDATE_DTYPE, CandidateRecord, add_candidate, precedes, sort_candidates
+from npusim.cost.candidates import CANDIDATE_DTYPE, add_candidate, sort_candidates
 from npusim.cost.grid import (
     depthwise_cycles,
     eltwise_cycles,
@@ -42,42 +41,19 @@ from npusim.cost.grid import (
     tile_workload,
 )
 from npusim.cost.kernels import compiled, compiled_making_arrays
+from npusim.cost.products import Task, is_of_one_point, search_product
 from npusim.cost.rates import (
     LOWER,
-    MACHINE_RATES,
-    TIE,
     UPPER,
-    PointRates,
-    lower_bound_s,
     point_rates,
-    upper_bound_s,
 )
 from npusim.cost.records import Floats, Ints
 from npusim.cost.resources import fed_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
 from npusim.cost.tiling import (
-    CHANNEL_LEVELS,
-    ROW_LEVELS,
-    Layout,
-    Tiling,
-    block_of,
-    contiguous_bytes,
-    fed_by_layout,
-    fewest_row_blocks,
-    fill_least,
-    fill_needs,
     live_bytes,
     live_tile_bytes,
-    more_strips,
-    needed_bytes,
-    next_count,
-    piece_of,
-    room_of,
-    set_prologue_epilogue,
-    set_streamed_held,
-    set_tiling,
     sum_rate,
-    tile_cycles,
     tile_share,
 )
 
@@ -86,8 +62,8 @@ _MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
 _DEPTHWISE, _MAXPOOL = int(DpuOperation.DEPTHWISE), int(DpuOperation.MAXPOOL)
 _ELTWISE = int(DpuOperation.ELTWISE)
 _ROWS = int(Split.ROWS)
-_WEIGHTS_HELD, _OUTPUTS_HELD = int(Order.WEIGHTS_HELD), int(Order.OUTPUTS_HELD)
-_INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 512, 2
+_OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
+_INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 512, 8
 """Places of a new table; most candidates of an operator after a search for one point."""
 _PRODUCT_MS, _OTHER_MS = 8.0, 0.2
 """Time of the search for a product, and for another operator, as plain Python."""
@@ -112,203 +88,6 @@ class GroupSearch(NamedTuple):
 def fits(op: OpRecord, row_starts: Ints, row: int) -> bool:
     """Whether an operator has a candidate, or needs none."""
     return bool(op.unit == _VIEW or op.unit == _HOST or row_starts[row] < row_starts[row + 1])
-
-
-class Task(NamedTuple):
-    """The search for the candidates of one operator over a range of rates."""
-
-    arch: ArchRecord
-    """The search reads its `SearchedColumns`, and columns that follow from them."""
-    op: OpRecord
-    lower: PointRates
-    """Least rates and greatest SRAM of all points."""
-    upper: PointRates
-    """Greatest rates and least SRAM of all points; infinite where unknown."""
-    candidates: Any
-    """Array of CANDIDATE_DTYPE, shape (places,); written from `start`."""
-    start: int
-    is_exact: bool
-    """Whether all points have the same rates: the search compares latencies and keeps the best alone."""
-    known: KnownTiles
-    """Costs of shares on arrays so far."""
-
-
-class Found(NamedTuple):
-    """Candidates of one operator so far."""
-
-    stop: int
-    """Where they end; -1 where the table is too short."""
-    upper_s: float
-    """Least upper bound of their latency (s)."""
-    coarse_upper_s: float
-    """Least upper bound of candidates with pieces of stencils (s)."""
-
-
-@compiled
-def search_product(task: Task) -> int:
-    """Find each split, mode, order and tiling of a product that can be the fastest.
-
-    Candidates with a lower bound of latency above the upper bound of another are left out. Return where the
-    candidates end: `task.start` where no tiling fits into SRAM, -1 where the table is too short.
-    """
-    arch, op, found, strips = task.arch, task.op, Found(task.start, np.inf, np.inf), 1.0
-    is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
-    levels = 1 if is_matmul else CHANNEL_LEVELS * (1 if is_array else ROW_LEVELS)
-    while strips > 0.0:
-        for level in range(levels):
-            for split in range(3):
-                used, rows, channels = tile_share(arch, op, split)
-                passes = rows if is_array and level > 0 else 1.0  # a line at a time
-                for mode in range(modes_of(arch)):
-                    piece = piece_of(arch, op, rows, channels, mode, level, strips)
-                    if piece.rows > 0.0:
-                        array_bytes = 0.0
-                        if is_array:
-                            cycles, array_bytes = known_tile(arch, op, rows / passes, channels, task.known)
-                            cycles *= passes
-                        else:
-                            cycles = tile_cycles(arch, op, rows, channels, mode, piece)
-                        layout = Layout(
-                            split,
-                            mode,
-                            used,
-                            piece,
-                            cycles,
-                            block_of(arch, op, rows, channels, piece),
-                            op.a_dram_bytes * rows / (op.out_w if is_matmul else op.out_h),
-                            op.b_dram_bytes * channels / op.out_c,
-                            fed_by_layout(op, piece, op.batch * used * array_bytes * passes),
-                        )
-                        found = _search_layout(task, layout, found)
-        strips = more_strips(arch, op, strips)
-    return found.stop
-
-
-@compiled
-def is_of_one_point(arch: ArchRecord, rate_bounds: Floats) -> bool:
-    """Whether all points have the same rates, so that a search may compare latencies."""
-    for r in range(MACHINE_RATES):
-        if rate_bounds[r, LOWER] != rate_bounds[r, UPPER]:
-            return False
-    level_bytes = 0.0  # the bytes of levels are known after the search
-    for k in range(len(arch.level_bytes)):
-        level_bytes += arch.level_bytes[k]
-    return level_bytes == 0.0
-
-
-@compiled
-def _place_of_best(task: Task, new: CandidateRecord, stop: int) -> int:
-    """Return the place of the one candidate of a kind, fine or not, that an exact search keeps."""
-    is_first = stop == task.start or task.candidates[task.start].fine == new.fine
-    return task.start if is_first else task.start + 1
-
-
-@compiled
-def _is_beaten(task: Task, new: CandidateRecord, stop: int) -> bool:
-    """Whether an exact search has a better candidate than one with these needs."""
-    place = _place_of_best(task, new, stop)
-    if not task.is_exact or place >= stop:
-        return False
-    best = task.candidates[place]
-    best_s, new_s = lower_bound_s(best, task.lower), lower_bound_s(new, task.lower)
-    return bool(best_s < new_s or (best_s == new_s and not precedes(new, best)))
-
-
-@compiled
-def _is_slower(task: Task, new: CandidateRecord, found: Found) -> bool:
-    """Whether a candidate is faster than another at no point, or ties with smaller pieces."""
-    lower_s = lower_bound_s(new, task.lower)
-    if new.fine > 0.0:
-        return bool(lower_s > found.upper_s or lower_s > found.coarse_upper_s * TIE)
-    return bool(lower_s * TIE > found.upper_s or lower_s > found.coarse_upper_s)
-
-
-@compiled
-def _search_layout(task: Task, layout: Layout, found: Found) -> Found:
-    """Try each candidate tiling of one layout (see `npusim.cost.tiling`).
-
-    More chunks shorten nothing but the start, so the search ends where even the shortest start is too long.
-    """
-    if found.stop < 0 or found.stop + 1 >= task.candidates.shape[0]:
-        return Found(-1, found.upper_s, found.coarse_upper_s)
-    arch, op, block, chunks = task.arch, task.op, layout.block, 1.0
-    while chunks > 0.0:
-        # Partial sums are written and read again once for each further chunk.
-        pieces = block.strips * block.rows * block.columns
-        spill = (chunks - 1.0) * 2.0 * pieces * block.sum_bytes / sum_rate(arch)
-        row_bytes = contiguous_bytes(op, layout.piece, chunks)
-        least = task.candidates[found.stop]
-        fill_least(op, least, layout, layout.cycles + spill, row_bytes)
-        set_prologue_epilogue(arch, op, least, block, block.chunks)
-        if _is_slower(task, least, found) or _is_beaten(task, least, found.stop):
-            return found
-        set_prologue_epilogue(arch, op, least, block, chunks)
-        if not _is_slower(task, least, found):
-            found = _try_blocks(task, layout, chunks, layout.cycles + spill, row_bytes, found)
-            if found.stop < 0:
-                return found
-        chunks = next_count(chunks, block.chunks)
-    return found
-
-
-@compiled
-def _try_blocks(
-    task: Task, layout: Layout, chunks: float, cycles: float, row_bytes: float, found: Found
-) -> Found:
-    """Try all column blocks, each with all row blocks that are the fewest at some size of SRAM."""
-    arch, op, candidates, block, columns = task.arch, task.op, task.candidates, layout.block, 1.0
-    start_cycles = block_start_cycles(arch)
-    while columns > 0.0:
-        if task.is_exact and found.stop > task.start:
-            fewest = candidates[found.stop]  # starts of so many blocks at least
-            starts = (block.strips * columns * chunks - 1.0) * start_cycles
-            fill_least(op, fewest, layout, cycles + starts, row_bytes)
-            set_prologue_epilogue(arch, op, fewest, block, chunks)
-            if _is_beaten(task, fewest, found.stop):
-                break
-        room = room_of(block, columns, chunks)
-        row_blocks, before = fewest_row_blocks(block, room, task.lower.tile_sram_bytes), np.inf
-        while row_blocks > 0.0:
-            needed = needed_bytes(block, room, row_blocks)
-            if needed < before:
-                if found.stop + 2 >= candidates.shape[0]:
-                    return Found(-1, found.upper_s, found.coarse_upper_s)
-                before = needed
-                starts = (block.strips * row_blocks * columns * chunks - 1.0) * start_cycles
-                for held in range(1 if chunks > 1.0 else 2):
-                    order = _OUTPUTS_HELD if chunks > 1.0 else held
-                    tiling, new = (
-                        Tiling(order, block.strips, row_blocks, columns, chunks),
-                        candidates[found.stop],
-                    )
-                    new.fine = 1.0 if layout.piece.is_fine else 0.0
-                    fill_needs(op, new, tiling, cycles + starts, row_bytes)
-                    set_prologue_epilogue(arch, op, new, block, chunks)
-                    set_streamed_held(op, new, layout, tiling)
-                    if not _is_slower(task, new, found):
-                        new.needed_bytes = needed
-                        set_tiling(arch, op, new, layout, tiling)
-                        found = _with_new(task, new, found)
-            if before <= task.upper.tile_sram_bytes:
-                break
-            row_blocks = next_count(row_blocks, block.rows)
-        columns = next_count(columns, block.columns)
-    return found
-
-
-@compiled
-def _with_new(task: Task, new: CandidateRecord, found: Found) -> Found:
-    """Return the candidates with a new one, which lies behind the last."""
-    stop, upper_s = found.stop, upper_bound_s(new, task.upper)
-    coarse_upper_s = found.coarse_upper_s if new.fine > 0.0 else min(found.coarse_upper_s, upper_s)
-    if not task.is_exact:
-        least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
-        stop = add_candidate(task.candidates, task.start, stop, stop, least, greatest)
-    elif not _is_beaten(task, new, stop):
-        place = _place_of_best(task, new, stop)
-        task.candidates[place] = new
-        stop = max(stop, place + 1)
-    return Found(stop, min(found.upper_s, upper_s), coarse_upper_s)
 
 
 def plain_ms(ops: Any) -> float:
@@ -359,6 +138,7 @@ def search_stream(task: Task) -> int:
     new.prologue_bytes, new.epilogue_bytes = 0.0 if op.a_prefetch else first, last
     new.streamed_bytes, new.fine = read / arch.tiles, 0.0
     new.page_walks = 1.0 if new.prologue_bytes > arch.dma_page_bytes else 0.0
+    new.restarts, new.buffers, new.most_bytes = 0.0, 2.0, np.inf
     new.fed_bytes = fed_bytes(arch, op, 0) if on_grid else 0.0
     new.sram_peak_bytes = live_bytes(arch, op) + 2.0 * (first + last)
     new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
@@ -416,6 +196,7 @@ def _fetch_once(task: Task, stop: int, split: int, mode: int, used: float, chann
     new.held_bytes = live_tile_bytes(arch, op) + b_bytes + sums
     new.needed_bytes, new.fine = needed, 0.0
     new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
+    new.restarts, new.buffers, new.most_bytes = 0.0, 2.0, np.inf
     new.fed_bytes = fed_bytes(arch, op, mode)
     new.sram_peak_bytes = used * working + live_bytes(arch, op)
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used

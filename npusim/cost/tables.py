@@ -338,6 +338,8 @@ class ResultRecord:
     """Blocks of output channels."""
     channel_chunks: int
     """Chunks of input channels."""
+    buffers: int
+    """Buffers of a stationary operand that comes in several blocks, 1 or 2."""
 
 
 class DeviceUseRecord:

@@ -5,18 +5,29 @@ one tile computes it. By rows each tile has some output pixels and all weights, 
 channels and all activations. Within a tile it is cut into `row_blocks` x `column_blocks` blocks of whole
 pieces. The operand of the outer loop is stationary in SRAM and the other streams, double-buffered; or both
 stream in `channel_chunks` and partial sums stay. The strips of an image follow each other, each in
-`row_blocks`.
+`row_blocks`. The blocks of a stationary operand are double-buffered, or single-buffered: then the share is
+computed in *parts*, one after the other, each with one block of that operand, its own prologue and epilogue.
 
 Why the candidates suffice. For one split, mode, size of piece and order, latency grows with compute, DMA
 traffic and refills of the streamed operand. Compute grows with the number of blocks (each is a start-up). DMA
 traffic grows with `row_blocks` and `column_blocks`: each block of the stationary operand fetches the streamed
-one again, and two blocks both fetch the input rows at their border. The start depends on neither. So latency
-never falls when a count grows, and only the smallest feasible `row_blocks` for each `column_blocks` (and each
-`channel_chunks`) can be the best. The size of blocks depends on a count only through its largest piece,
-ceil(total / count). So the smallest count with the same largest piece is the best: about 2 sqrt(total) values
-of `column_blocks` and of `channel_chunks` remain. The search tries all of them for each size of piece. The
-set does not depend on SRAM, so more SRAM is never slower. A search for a range of sizes tries, for each such
-pair, all `row_blocks` that are the fewest feasible at some size.
+one again, and two blocks both fetch the input rows at their border. The start is shorter with smaller blocks
+of a stationary operand; all `column_blocks` are tried, so only stationary activations could gain by more
+`row_blocks`, and move more for it: these are left out. So the smallest feasible `row_blocks` is tried for
+each `column_blocks` (and each `channel_chunks`). The size of blocks depends on a count only through its
+largest piece, ceil(total / count). So the smallest count with the same largest piece is the best: about 2
+sqrt(total) values of `column_blocks` and of `channel_chunks` remain. The search tries all of them for each
+size of piece. More SRAM is never slower beyond the tolerance of the choice (`npusim.cost.rates.TOLERANCE`). A
+search for a range of sizes tries, for each such pair, all `row_blocks` that are the fewest feasible at some
+size.
+
+Parts of weights have one column block each, parts of activations one row block. Parts are whole groups of
+lanes, finer than a piece, so that they fill SRAM. Traffic, fills and restarts grow with the number of parts;
+more parts leave more SRAM for what streams. So the fewest parts that fit are tried, and up to twice as many.
+Blocks of outputs are whole stencils, or up to four stencils long in groups of lanes, whose cycles are exact.
+
+Fills. A stationary block must be in SRAM before the second piece streams past it. So its fill overlaps only
+with work on the first piece, in both engines; double-buffered blocks after the first fill during work.
 
 Pieces. The piece of a matrix product is a stencil of the MPE mode. The piece of a convolution has
 
@@ -68,6 +79,8 @@ class Block(NamedTuple):
     sum_bytes: float
     live_bytes: float
     """SRAM of the tile for tensors that live across this product."""
+    piece_rows: float
+    """Output rows of a piece."""
 
 
 class Tiling(NamedTuple):
@@ -132,14 +145,14 @@ def room_of(block: Block, column_blocks: float, channel_chunks: float) -> Room:
     columns = np.ceil(block.columns / column_blocks)
     chunk = largest_share(channel_chunks, block.chunks)
     b_once = columns * block.b_bytes * chunk * _copies(column_blocks * channel_chunks)
-    c_each = columns * block.c_bytes
-    sums = columns * block.sum_bytes if channel_chunks > 1.0 else 0.0
-    a_each = block.a_bytes * chunk
-    # Outputs of a block are written while the next one is computed, so several are double-buffered.
-    a_once = _copies(channel_chunks * block.strips) * a_each
-    once = a_once + _copies(column_blocks * block.strips) * c_each + sums
+    c_each, a_each = columns * block.c_bytes, block.a_bytes * chunk
     fixed = b_once + 2.0 * block.a_halo_bytes * chunk
-    return Room(fixed, once, 2.0 * a_each + 2.0 * c_each + sums)
+    a_once = _copies(channel_chunks * block.strips) * a_each
+    if channel_chunks > 1.0:  # outputs are written while the partial sums of the next block add up
+        sums = columns * block.sum_bytes
+        return Room(fixed, a_once + c_each + sums, 2.0 * a_each + c_each + sums)
+    # Outputs of a block are written while the next one is computed, so several are double-buffered.
+    return Room(fixed, a_once + _copies(column_blocks * block.strips) * c_each, 2.0 * (a_each + c_each))
 
 
 @compiled
@@ -293,10 +306,17 @@ class Layout(NamedTuple):
     split: int
     mode: int
     tiles: float
+    row_parts: float
+    """Parts along the rows, each with one block of activations."""
+    column_parts: float
+    """Parts along the columns, each with one block of weights."""
+    most_bytes: float
+    """See `CandidateRecord.most_bytes`."""
     piece: TilePart
     cycles: float
-    """Cycles of the busiest MAC grid, for one product of a batch that is not cut further."""
+    """Cycles of the busiest MAC grid for all parts, for one product of a batch that is not cut further."""
     block: Block
+    """A part."""
     a_dram_bytes: float
     """Activations from DRAM into a tile in one pass."""
     b_dram_bytes: float
@@ -306,13 +326,19 @@ class Layout(NamedTuple):
 
 
 @compiled
+def row_lanes(arch: ArchRecord, op: OpRecord) -> float:
+    """Return the output rows that are never divided: pixel lanes of a product, a row of an image."""
+    return float(arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if op.dpu_operation == _MATMUL else 1.0)
+
+
+@compiled
 def tile_share(arch: ArchRecord, op: OpRecord, split: int) -> tuple[float, float, float]:
     """Return (tiles used, output rows of a tile, output channels of a tile) under a split.
 
     Tiles get whole groups of pixel lanes of a product, image rows of a convolution, and whole groups of
     channel lanes.
     """
-    lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if op.dpu_operation == _MATMUL else 1.0
+    lanes = row_lanes(arch, op)
     length = op.out_w if op.dpu_operation == _MATMUL else op.out_h
     if split == _ROWS:
         share = np.ceil(np.ceil(length / lanes) / arch.tiles) * lanes
@@ -325,7 +351,7 @@ def tile_share(arch: ArchRecord, op: OpRecord, split: int) -> tuple[float, float
 
 @compiled
 def block_of(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece: TilePart) -> Block:
-    """Return the share of a tile in pieces."""
+    """Return the share of a tile, or a part of it, in pieces."""
     taps = op.kernel_w * op.kernel_h
     if op.dpu_operation == _MATMUL:
         a_bytes = piece.rows * op.in_c * op.a_item * op.a_pack
@@ -340,7 +366,7 @@ def block_of(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece
     c_bytes = pixels * piece.channels * op.c_item
     return Block(
         piece.strips,
-        np.ceil(rows / piece.rows),
+        np.ceil(rows / piece.rows) if piece.rows > 0.0 else 0.0,
         np.ceil(channels / piece.channels),
         max(1.0, np.ceil(op.in_c / arch.dpu_channel_lanes)),
         0.0 if op.a_resident else a_bytes,
@@ -349,7 +375,31 @@ def block_of(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece
         0.0 if op.c_resident else c_bytes,
         pixels * piece.channels * arch.dpu_sum_bytes,
         live_tile_bytes(arch, op),
+        piece.rows,
     )
+
+
+@compiled
+def has_stencils(arch: ArchRecord, op: OpRecord) -> bool:
+    """Whether a row is a matrix product on a grid that works in stencils."""
+    return bool(op.dpu_operation == _MATMUL and not has_array(arch))
+
+
+@compiled
+def lane_block_of(arch: ArchRecord, op: OpRecord, layout: Layout) -> Block:
+    """Return the share of a tile of a product with rows in groups of lanes instead of stencils."""
+    _, rows, channels = tile_share(arch, op, layout.split)
+    piece, lanes = layout.piece, min(rows, row_lanes(arch, op))
+    area = (piece.stencil_pixels, piece.stencil_channels)
+    grid = (piece.grid_rows, piece.grid_channels)
+    line = TilePart(lanes, piece.width, piece.strips, piece.channels, *grid, *area, piece.is_fine)
+    return block_of(arch, op, rows, channels, line)
+
+
+@compiled
+def is_in_parts(layout: Layout) -> bool:
+    """Whether a share is cut into parts that follow each other."""
+    return layout.row_parts * layout.column_parts > 1.0
 
 
 @compiled
@@ -359,12 +409,13 @@ def set_streamed_held(op: OpRecord, new: CandidateRecord, layout: Layout, tiling
     Stationary weights use SRAM; of other stationary operands only that they fit is known.
     """
     block, columns = layout.block, tiling.column_blocks
+    in_part = columns / layout.column_parts
     new.streamed_bytes, new.held_bytes = 0.0, block.live_bytes
     if tiling.order != _ACTIVATIONS_HELD:
         halo = halo_factor(op, tiling.row_blocks, block.strips)
         new.streamed_bytes += layout.a_dram_bytes * halo * columns
     if tiling.order == _WEIGHTS_HELD:
-        new.held_bytes += np.ceil(block.columns / columns) * block.b_bytes * _copies(columns)
+        new.held_bytes += np.ceil(block.columns / in_part) * block.b_bytes * _copies(in_part)
     else:
         new.streamed_bytes += layout.b_dram_bytes * (block.strips * tiling.row_blocks)
 
@@ -400,21 +451,31 @@ def contiguous_bytes(op: OpRecord, piece: TilePart, chunks: float) -> float:
 
 
 @compiled
-def set_tiling(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, tiling: Tiling) -> None:
+def set_tiling(
+    arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, block: Block, tiling: Tiling
+) -> None:
     """Fill in the SRAM of a candidate and its mapping."""
-    block = layout.block
     working = new.needed_bytes - block.live_bytes
     new.sram_peak_bytes, new.fed_bytes = layout.tiles * working + live_bytes(arch, op), layout.fed_bytes
     new.split, new.order, new.mode, new.tiles = layout.split, tiling.order, layout.mode, layout.tiles
-    new.row_pieces, new.strips, new.row_blocks = block.rows, block.strips, tiling.row_blocks
+    new.row_pieces, new.strips, new.row_blocks = (
+        layout.row_parts * block.rows,
+        block.strips,
+        tiling.row_blocks,
+    )
+    new.buffers, new.most_bytes = 1.0 if is_in_parts(layout) else 2.0, layout.most_bytes
     new.column_blocks, new.channel_chunks = tiling.column_blocks, tiling.chunks
 
 
 @compiled
 def fill_least(op: OpRecord, least: CandidateRecord, layout: Layout, cycles: float, row_bytes: float) -> None:
     """Fill in lower bounds of the needs over all tilings of a layout with so many grid cycles."""
-    fill_needs(op, least, Tiling(_WEIGHTS_HELD, layout.block.strips, 1.0, 1.0, 1.0), cycles, row_bytes)
+    order = _WEIGHTS_HELD if layout.row_parts == 1.0 else _ACTIVATIONS_HELD
+    tiling = Tiling(order, layout.block.strips, layout.row_parts, layout.column_parts, 1.0)
+    fill_needs(op, least, tiling, cycles, row_bytes)
     least.fine = 1.0 if layout.piece.is_fine else 0.0
+    least.prologue_bytes = least.epilogue_bytes = least.page_walks = 0.0
+    least.restarts = layout.row_parts * layout.column_parts - 1.0
     least.streamed_bytes = least.held_bytes = least.sram_peak_bytes = 0.0
     least.split, least.mode, least.fed_bytes = layout.split, layout.mode, layout.fed_bytes
 
@@ -440,15 +501,59 @@ def fill_needs(op: OpRecord, new: CandidateRecord, tiling: Tiling, cycles: float
 
 @compiled
 def set_prologue_epilogue(
-    arch: ArchRecord, op: OpRecord, new: CandidateRecord, block: Block, chunks: float
+    arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, chunks: float
 ) -> None:
-    """Fill in prologue and epilogue, which overlap with no work: the first pieces in, the last one out."""
+    """Fill in the least that overlaps with no work: the first pieces in, the last one out, and pauses."""
+    block, parts = layout.block, layout.row_parts * layout.column_parts
     share = largest_share(chunks, block.chunks)
-    first = 0.0
-    if op.a_dram_bytes > 0.0 and not op.a_prefetch:
-        first += (block.a_bytes + block.a_halo_bytes) * share
-    if op.b_dram_bytes > 0.0 and not op.b_prefetch:
-        first += block.b_bytes * share
-    new.prologue_bytes = first
-    new.epilogue_bytes = block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
-    new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
+    _set_exposed(
+        arch,
+        op,
+        new,
+        parts,
+        (block.a_bytes + block.a_halo_bytes) * share,
+        block.b_bytes * share,
+        block.c_bytes,
+    )
+
+
+@compiled
+def set_fills(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, tiling: Tiling) -> None:
+    """Fill in what overlaps with no work where an operand is stationary: the fill with its block.
+
+    Work on the first piece that streams past goes on while the block comes in; other pieces need all of it.
+    """
+    block = layout.block
+    a_first, b_first = block.a_bytes + block.a_halo_bytes, block.b_bytes
+    if tiling.order == _WEIGHTS_HELD:
+        columns = np.ceil(block.columns / (tiling.column_blocks / layout.column_parts))
+        copies = layout.tiles if layout.split == _COLUMNS else 1.0  # a broadcast serves all tiles
+        b_first = max(b_first, copies * columns * block.b_bytes * (1.0 - 1.0 / (block.rows * block.strips)))
+    else:
+        rows = np.ceil(block.rows / (tiling.row_blocks / layout.row_parts))
+        held = rows * block.a_bytes + block.a_halo_bytes
+        copies = layout.tiles if layout.split == _ROWS else 1.0
+        a_first = max(a_first, copies * held * (1.0 - 1.0 / tiling.column_blocks))
+    parts = layout.row_parts * layout.column_parts
+    _set_exposed(arch, op, new, parts, a_first, b_first, block.c_bytes)
+
+
+@compiled
+def _set_exposed(
+    arch: ArchRecord,
+    op: OpRecord,
+    new: CandidateRecord,
+    parts: float,
+    a_first: float,
+    b_first: float,
+    c_last: float,
+) -> None:
+    """Fill in prologue, epilogue and pauses; what is known beforehand is prefetched for the first part."""
+    a_first = a_first if op.a_dram_bytes > 0.0 else 0.0
+    b_first = b_first if op.b_dram_bytes > 0.0 else 0.0
+    first = (0.0 if op.a_prefetch else a_first) + (0.0 if op.b_prefetch else b_first)
+    walks = 1.0 if first > arch.dma_page_bytes else 0.0
+    new.prologue_bytes = first + (parts - 1.0) * (a_first + b_first)
+    new.epilogue_bytes = parts * c_last if op.c_dram_bytes > 0.0 else 0.0
+    new.page_walks = walks + (parts - 1.0 if a_first + b_first > arch.dma_page_bytes else 0.0)
+    new.restarts = parts - 1.0

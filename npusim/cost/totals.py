@@ -162,7 +162,7 @@ def _fill_tiling(result: ResultRecord, candidate: CandidateRecord) -> None:
     result.tiles, result.row_blocks = int(candidate.tiles), int(candidate.row_blocks)
     result.row_pieces, result.strips = int(candidate.row_pieces), int(candidate.strips)
     result.column_blocks = int(candidate.column_blocks)
-    result.channel_chunks = int(candidate.channel_chunks)
+    result.channel_chunks, result.buffers = int(candidate.channel_chunks), int(candidate.buffers)
 
 
 @compiled

@@ -77,6 +77,8 @@ class Mapping(Part):
     """Chunks of the input channels."""
     strips: int
     """Vertical strips of an image; 1 for a product."""
+    buffers: int
+    """Buffers of a stationary operand in several blocks; with 1, work waits for the next block."""
 
 
 class OperatorCost(Part):

@@ -114,6 +114,7 @@ def _mapping(mapped: Mapped, group: Group, row: Any, result: Any) -> Mapping:
         column_blocks=int(result["column_blocks"]),
         depth_blocks=int(result["channel_chunks"]),
         strips=int(result["strips"]),
+        buffers=int(result["buffers"]),
     )
 
 

@@ -88,6 +88,7 @@ _OPERATOR_DETAILS = {
     "mapping.row_blocks": "row blocks",
     "mapping.column_blocks": "column blocks",
     "mapping.depth_blocks": "depth blocks",
+    "mapping.buffers": "buffers",
 }
 _WIDE = {"min_width": 14}
 _CRITICAL = "critical: its part of the latency; busy: its busiest unit's work; span: first transfer to last."
