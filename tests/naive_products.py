@@ -325,7 +325,8 @@ def held_first(s: Any, order: Order, split: Split, tiles: int, row_blocks: Any, 
         return none, tiles * -(-s.columns // column_blocks) * s.b * (1 - 1 / (s.rows * s.strips))
     if order is Order.ACTIVATIONS_HELD:
         block = -(-s.rows // row_blocks) * s.a + s.halo
-        return (tiles if split is Split.ROWS else 1) * block * (1 - 1 / column_blocks), none
+        streamed = (tiles if split is Split.COLUMNS else 1) * -(-s.columns // column_blocks) * s.b
+        return (tiles if split is Split.ROWS else 1) * block * (1 - 1 / column_blocks), streamed
     return none, none
 
 

@@ -522,6 +522,7 @@ def set_fills(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layo
     """Fill in what overlaps with no work where an operand is stationary: the fill with its block.
 
     Work on the first piece that streams past goes on while the block comes in; other pieces need all of it.
+    Weights that stream past stationary activations come a column block at a time.
     """
     block = layout.block
     a_first, b_first = block.a_bytes + block.a_halo_bytes, block.b_bytes
@@ -532,6 +533,8 @@ def set_fills(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layo
     else:
         rows = np.ceil(block.rows / (tiling.row_blocks / layout.row_parts))
         held = rows * block.a_bytes + block.a_halo_bytes
+        columns = np.ceil(block.columns / tiling.column_blocks)
+        b_first = columns * block.b_bytes * (layout.tiles if layout.split == _COLUMNS else 1.0)
         copies = layout.tiles if layout.split == _ROWS else 1.0
         a_first = max(a_first, copies * held * (1.0 - 1.0 / tiling.column_blocks))
     parts = layout.row_parts * layout.column_parts
