@@ -111,7 +111,9 @@ def test_two_equal_npus_share_independent_halves_and_double_the_rate():
     assert both["work_s"][0] <= one["work_s"].sum() * ROUNDING
     # DRAM sets the pace of both; a mapping may be slower within the tolerance, to move fewer bytes.
     assert shared["throughput_per_s"] >= alone["throughput_per_s"] * (1.0 - TOLERANCE)
-    assert shared["dpu_s"] == pytest.approx(alone["dpu_s"])
+    assert shared["dpu_s"] == pytest.approx(
+        alone["dpu_s"], rel=TOLERANCE
+    )  # a first fill asks for other blocks
     assert shared["area_mm2"] == pytest.approx(
         2.0 * float(arch_row(soc, 2, 8, "throughput")["left"]["area_mm2"])
     )
