@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from importlib import import_module
 from itertools import product
 from typing import Any
@@ -12,78 +11,24 @@ import pytest
 pytest.importorskip("marimo", reason="lessons need the extra `learn`")
 pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
 
+from lesson_positions import check, sampled, shown, walked
+
 import npusim
 from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.design import KNOBS, Design, offered, stacks
-from npusim.course.drawings import alternative, critical_parts
+from npusim.course.drawings import critical_parts
 from npusim.course.lesson import Figure, Picture, Slider
 from npusim.course.machine import gnn, machine
 from npusim.course.machine import product as product_of
-from npusim.decomposition import lesson as chunks
 from npusim.errors import InfeasibleError
-from npusim.llm import lesson as decoding
-from npusim.magnas import lesson as placing
 
 pytestmark = pytest.mark.usefixtures("own_main")
 PAGES = {page.name: page for page in lessons()}
-_FEW = 100
-_WRONG = re.compile(r"\b(nan|inf|None|Error)\b|\\frac\{[^}]*\}\{0?\}|-0\.0\b")
 
 
 def lesson(name: str) -> Any:
     """Return the module of a lesson."""
     return import_module(PAGES[name].module)
-
-
-def values_of(slider: Slider) -> list[Any]:
-    """Return all positions of a slider; of one with two ends, all pairs."""
-    if isinstance(slider.value, tuple):
-        return [(low, high) for low, high in product(slider.values, slider.values) if low <= high]
-    return list(slider.values)
-
-
-def marks_of(slider: Slider) -> list[Any]:
-    """Return both ends of a slider and its middle."""
-    values = values_of(slider)
-    return list(dict.fromkeys([values[0], values[len(values) // 2], values[-1]]))
-
-
-def sampled(picture: Picture) -> Iterator[dict[str, Any]]:
-    """Yield all sliders at one end, and each at its ends and middle with the others at their start."""
-    start = {name: slider.value for name, slider in picture.sliders.items()}
-    yield from ({name: values_of(each)[i] for name, each in picture.sliders.items()} for i in (0, -1))
-    for name, slider in picture.sliders.items():
-        yield from ({**start, name: value} for value in marks_of(slider))
-
-
-def walked(picture: Picture) -> Iterator[dict[str, Any]]:
-    """Yield each position of each slider, with the others at their start and, if few, at both ends."""
-    few = sum(len(values_of(each)) for each in picture.sliders.values()) <= _FEW
-    for name, slider in picture.sliders.items():
-        others = {other: each for other, each in picture.sliders.items() if other != name}
-        starts = {other: each.value for other, each in others.items()}
-        ends = [{other: values_of(each)[i] for other, each in others.items()} for i in (0, -1) if few]
-        yield from ({**fixed, name: v} for fixed in (starts, *ends) for v in values_of(slider))
-
-
-SHOWN: dict[tuple[int, str], Any] = {}
-
-
-def shown(picture: Picture, values: dict[str, Any]) -> Any:
-    """Return figure and text of one position; several tests look at the same ones."""
-    key = id(picture), repr(sorted(values.items()))
-    if key not in SHOWN:
-        SHOWN[key] = picture.show(**values)
-    return SHOWN[key]
-
-
-def check(picture: Picture, values: dict[str, Any]) -> str:
-    """Draw one position, and return its text after a look at figure and text."""
-    figure, text = shown(picture, values)
-    assert not _WRONG.search(text), (values, text)
-    said = alternative(figure)
-    assert len(said) > 40 and not _WRONG.search(said), (values, said)
-    return text
 
 
 @pytest.mark.parametrize("page", lessons(), ids=list(PAGES))
@@ -228,46 +173,6 @@ def test_prologue_work_stalls_and_epilogue_make_the_time() -> None:
         assert ("DMA sets the pace" in text) == (parts[2] > 0.05 * parts[1])
         paces.add("DMA sets the pace" in text)
     assert paces == {True, False}
-
-
-def test_a_token_reads_all_weights_at_the_bandwidth_of_its_device() -> None:
-    assert decoding._token("fp16", 128, "gpu").memory.constants_bytes == pytest.approx(
-        decoding.WEIGHT_BYTES, rel=0.02
-    )
-    token = decoding._token("fp16", 128, "gpu").latency_s
-    assert 1 / token < decoding.MOST_TOKENS, "no device writes more tokens than its bandwidth allows"
-    for weights, device in (("fp16", "gpu"), ("int8", "cpu"), ("int4", "npu")):
-        _, text = decoding._decoding(weights, device, 1024)
-        exact_s = decoding._token(weights, 1024, device).latency_s
-        assert rf"\mathbf{{{1e3 * exact_s:.1f}\," in text
-        rest_ms = float(re.search(r"\+ (-?[\d.]+)\\,\\text\{ms\}", text)[1])
-        assert rest_ms > 0
-    assert "unpacks" in text
-
-
-def test_evolution_comes_near_most_of_the_front_and_chance_near_none() -> None:
-    _, text = placing._fronts(2000, placing.BLOCKS - 1)
-    rows = {row[0]: row[1:4] for row in re.findall(r"\| (\w+) \| (\d+) \| (\d+) \| (\d+) \|", text)}
-    size = int(rows["exact"][0])
-    assert rows["exact"] == (str(size),) * 3
-    assert int(rows["evolution"][2]) > size / 2 > 2 * int(rows["evolution"][0])
-    assert rows["chance"] == ("0", "0", "0")
-
-
-def test_chunks_are_said_to_be_quicker_where_they_are() -> None:
-    seen = set()
-    for values in sampled(chunks.LESSON.pictures[0]):
-        _, text = shown(chunks.LESSON.pictures[0], values)
-        by_count = chunks._by_chunks(values["nodes"], values["degree"])
-        ratio = by_count[values["chunks"]].latency_s / by_count[1].latency_s
-        assert ("caches help" in text) == (ratio <= 0.995)
-        assert ("read again for each chunk" in text) == (ratio >= 1.005)
-        seen.add(ratio < 1)
-    assert seen == {True, False}
-    whole, eighth = (chunks._by_chunks(100_000, 50)[count] for count in (1, 8))
-    elements = 100_000 * 51 * chunks.FEATURES * (chunks.ITEM_BYTES + chunks.INDEX_BYTES)
-    assert elements < whole.memory.dram_peak_bytes < 1.4 * elements
-    assert eighth.memory.results_peak_bytes < whole.memory.results_peak_bytes / 4
 
 
 def test_dataflows_differ_by_operand_and_a_product_counts_itself() -> None:

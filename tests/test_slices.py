@@ -96,8 +96,18 @@ def test_the_core_works_without(removed: tuple[str, ...], tmp_path: Path) -> Non
     )
 
 
-OF_THE_CHECKOUT = ("architecture", "cli_readme", "glossary", "packaging", "site", "slices", "walk")
-"""Tests of the whole checkout: its documentation, its README, its wheel, its layers."""
+OF_THE_CHECKOUT = (
+    "architecture",
+    "cli_readme",
+    "glossary",
+    "locate",
+    "packaging",
+    "site",
+    "slices",
+    "techniques_page",
+    "walk",
+)
+"""Tests of the whole checkout: its installation, documentation, README, wheel and layers."""
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """A rewritten graph in the network's own `openvino.Model`: only what techniques changed is written.
 
 OpenVINO's conversion of the network stays. A node is kept where all operators that it became stand in the
-rewritten graph as they were; its inputs are connected anew where their tensors changed. The other operators
+rewritten graph as they were; its inputs are connected again where their tensors changed. The other operators
 are written by exact writers, and constants have the network's own numbers.
 """
 
@@ -113,7 +113,7 @@ class _Splice:
 
     @staticmethod
     def _as_seen(graph: Graph, op: Operator) -> tuple[Any, ...]:
-        """Return what makes an operator of two graphs the same, but for its operands."""
+        """Return what makes an operator of two graphs the same apart from its operands."""
         results = [(t.name, t.shape, t.dtype) for t in graph.outputs_of(op)]
         return op.type, dict(op.attrs), op.repeats, results, len(op.inputs)
 

@@ -309,6 +309,7 @@ def test_models_formats_and_devices_are_compared_and_a_draft_judged(capsys):
     assert one["tokens_per_round"] == pytest.approx(1.875)
     assert one["speedup"] == pytest.approx(one["alone_s"] * 1.875 / one["round_s"])
     assert run(["llm", "gcn-cora"]) == 2 and "kind gnn" in capsys.readouterr().err
+    assert run(["llm", TINY, TINY]) == 2 and "a second time" in capsys.readouterr().err
 
 
 def test_nitros_figures_are_known_by_their_keys():
