@@ -106,6 +106,8 @@ class Schedule(Section):
         1, source="absent: one where that is faster"
     )
     """Fewest buffers of a stationary operand that comes in several blocks: 1 or 2."""
+    prefetch: bool = False
+    """Whether idle DMA engines fetch weights of later operators into free SRAM."""
     in_place_ops: list[InPlaceName] = Field(default_factory=list)
     """Operators without a copy: producers write into the joined tensor, readers read parts of a split one."""
     in_place_alignment: units.Bytes = units.Quantity(1.0, "B", source="absent: any address")

@@ -358,6 +358,12 @@ def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill
 
 
 @compiled
+def stall_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill_wait_s: float) -> float:
+    """Return the time by which fewer transfers would shorten `overlapped_s` (s), a second for a second."""
+    return max(0.0, dma_s - (work_s + max(prologue_epilogue_s, 2.0 * refill_wait_s)))
+
+
+@compiled
 def choose(
     candidates: Any, start: int, stop: int, is_served: bool, rates: Floats, points: int, choices: Floats
 ) -> None:

@@ -284,6 +284,8 @@ class ResultRecord:
     """Busy time of the DMA engines."""
     host_s: Seconds
     """Busy time of the CPU or GPU."""
+    ahead_s: Seconds
+    """Part of `dma_s` during earlier operators (`npusim.cost.prefetch`); given."""
     dram_bytes: Bytes
     """Moved between DRAM and the device."""
     dram_read_bytes: Bytes
