@@ -514,6 +514,8 @@ def set_prologue_epilogue(
         (block.a_bytes + block.a_halo_bytes) * share,
         block.b_bytes * share,
         block.c_bytes,
+        np.inf,
+        np.inf,
     )
 
 
@@ -526,6 +528,7 @@ def set_fills(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layo
     """
     block = layout.block
     a_first, b_first = block.a_bytes + block.a_halo_bytes, block.b_bytes
+    a_piece, b_piece = a_first, b_first
     if tiling.order == _WEIGHTS_HELD:
         columns = np.ceil(block.columns / (tiling.column_blocks / layout.column_parts))
         copies = layout.tiles if layout.split == _COLUMNS else 1.0  # a broadcast serves all tiles
@@ -538,7 +541,7 @@ def set_fills(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layo
         copies = layout.tiles if layout.split == _ROWS else 1.0
         a_first = max(a_first, copies * held * (1.0 - 1.0 / tiling.column_blocks))
     parts = layout.row_parts * layout.column_parts
-    _set_exposed(arch, op, new, parts, a_first, b_first, block.c_bytes)
+    _set_exposed(arch, op, new, parts, a_first, b_first, block.c_bytes, a_piece, b_piece)
 
 
 @compiled
@@ -550,11 +553,15 @@ def _set_exposed(
     a_first: float,
     b_first: float,
     c_last: float,
+    a_piece: float,
+    b_piece: float,
 ) -> None:
-    """Fill in prologue, epilogue and pauses; what is known beforehand is prefetched for the first part."""
+    """Fill in prologue, epilogue and pauses; a piece that is known beforehand is prefetched."""
     a_first = a_first if op.a_dram_bytes > 0.0 else 0.0
     b_first = b_first if op.b_dram_bytes > 0.0 else 0.0
-    first = (0.0 if op.a_prefetch else a_first) + (0.0 if op.b_prefetch else b_first)
+    first = (max(0.0, a_first - a_piece) if op.a_prefetch else a_first) + (
+        max(0.0, b_first - b_piece) if op.b_prefetch else b_first
+    )
     walks = 1.0 if first > arch.dma_page_bytes else 0.0
     new.prologue_bytes = first + (parts - 1.0) * (a_first + b_first)
     new.epilogue_bytes = parts * c_last if op.c_dram_bytes > 0.0 else 0.0

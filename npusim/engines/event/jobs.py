@@ -149,8 +149,11 @@ def _product_steps(op: Any, result: Any, pieces: int, most_turns: int) -> Steps:
     rows = _Rows(strips, [])
     for size, equal in Counter(blocks(total, row_blocks)).items():
         rows.blocks.append((equal, [n / (total * strips) for n in blocks(size, min(size, wanted))]))
+    is_one_block = total * strips * row_blocks * column_blocks * chunks == 1
     for _ in steps.turns(batch):
-        if order is Order.WEIGHTS_HELD:
+        if is_one_block:  # work goes on column by column while the weights come in
+            _hold_rows(steps, rows, wanted, 0)
+        elif order is Order.WEIGHTS_HELD:
             _hold_weights(steps, rows, column_blocks)
         else:
             _hold_rows(steps, rows, column_blocks, 0 if order is Order.ACTIVATIONS_HELD else chunks)
