@@ -40,6 +40,8 @@ class CandidateRecord(NeedsRecord):
 
     prologue_bytes: Bytes
     """The first piece in, which overlaps with no work."""
+    known_bytes: Bytes
+    """Part of the prologue that exists before the inference begins (`npusim.cost.prefetch`)."""
     epilogue_bytes: Bytes
     """The last piece out, which overlaps with no work."""
     streamed_bytes: Bytes

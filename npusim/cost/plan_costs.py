@@ -247,8 +247,8 @@ def fill_independent(archs: Archs, ops: Any, table: Floats, column: int) -> None
 
 
 _DPU_S, _PROLOGUE_EPILOGUE_S, _REFILL_WAIT_S, PAUSES_S, DMA_TERM_S, _DRAM, _SHARED, STALL_S = range(8)
-BEST_S, _WAIT_S, _SRAM, CANDIDATE, ROOM, OWN_ROOM, HELD_PER_S = range(8, 15)
-TERMS = 15
+BEST_S, _WAIT_S, _KNOWN_S, _SRAM, CANDIDATE, ROOM, OWN_ROOM, HELD_PER_S = range(8, 16)
+TERMS = 16
 """Rows of the table of the costs of one operator at each point; the last three and `STALL_S` are of prefetch
 (`npusim.cost.prefetch`)."""
 DMA_S, DRAM, SHARED, STALLS_S, WORK_S, _SRAM_PEAK = range(6)
@@ -316,6 +316,7 @@ def fill_terms(
             terms[DMA_TERM_S, p] = dma_time_s(candidate, rates, p)
         for p in range(first, last):
             terms[_PROLOGUE_EPILOGUE_S, p] = prologue_epilogue_s(candidate, rates, p)
+            terms[_KNOWN_S, p] = candidate.known_bytes * rates[READ, p]
         for p in range(first, last):
             terms[_REFILL_WAIT_S, p] = refills(candidate, rates[TILE_SRAM, p]) * rates[READ_WAIT, p]
         for p in range(first, last):
@@ -357,7 +358,8 @@ def _fill_stalls(
     """Write what prefetch can gain at some points for one run of a candidate, and the SRAM that it needs.
 
     Work stalls while transfers take longer than work and buffers allow. The stall is at most one pass over
-    operands that exist before the inference. SRAM that the streamed operand needs as buffers is not free.
+    operands that exist before the inference. SRAM that the streamed operand needs as buffers is not free, nor
+    is a third buffer of results, one of which is written while the next two are made.
     """
     a_bytes = (op.a_triangle_bytes if op.triangle else op.a_dram_bytes) if op.a_prefetch else 0.0
     b_bytes = op.b_dram_bytes if op.b_prefetch else 0.0
@@ -373,9 +375,13 @@ def _fill_stalls(
         is_held = is_held and candidate.row_blocks == 1.0 and b_bytes == 0.0
     for p in range(first, last):
         work_s, dma_s = max(terms[_DPU_S, p], rates[DSP, p]), terms[DMA_TERM_S, p]
-        stalls_s = stall_s(work_s, dma_s, terms[_PROLOGUE_EPILOGUE_S, p], terms[_REFILL_WAIT_S, p])
+        exposed_s, refills_s = terms[_PROLOGUE_EPILOGUE_S, p], terms[_REFILL_WAIT_S, p]
+        stalls_s = stall_s(work_s, dma_s, exposed_s, terms[_KNOWN_S, p], refills_s)
         terms[STALL_S, p] = min(known_bytes * rates[READ, p], stalls_s)
         tiles, free_bytes = rates[SRAM, p] / rates[TILE_SRAM, p], rates[SRAM, p] - terms[_SRAM, p]
+        if op.c_dram_bytes > 0.0:
+            c_share = op.c_dram_bytes / (op.c_dram_bytes + op.a_dram_bytes)
+            free_bytes -= 0.5 * c_share * max(0.0, terms[_SRAM, p] - tiles * candidate.held_bytes)
         if candidate.streamed_bytes > 0.0:
             slack_s = terms[BEST_S, p] - terms[PAUSES_S, p] - 0.5 * (work_s + dma_s)
             buffer_bytes = (
@@ -402,10 +408,15 @@ def _add_operator(terms: Floats, is_row_fused: bool, points: int, sums: Floats) 
 
 @compiled
 def add_fused(terms: Floats, dsp_s: Floats, points: int, fused_sums: Floats) -> None:
-    """Add one row-fused operator to the per-unit sums of its fusion."""
+    """Add one row-fused operator to the per-unit sums of its fusion.
+
+    SRAM has room for the weights of all operators, so these come in while others work.
+    """
     for s in range(DMA_TERM_S + 1):
         for p in range(points):
             fused_sums[s, p] += terms[s, p]
+    for p in range(points):
+        fused_sums[_PROLOGUE_EPILOGUE_S, p] -= terms[_KNOWN_S, p]
     for p in range(points):
         fused_sums[_FUSED_DSP, p] += dsp_s[p]
     for p in range(points):
@@ -430,7 +441,7 @@ def fused_chain_s(fused_sums: Floats, pieces: float, p: int) -> float:
 def fused_stall_s(fused_sums: Floats, p: int) -> float:
     """Return how much longer than work and buffers allow the transfers of a row-wise fusion take (s)."""
     work_s, dma_s = max(fused_sums[_DPU_S, p], fused_sums[_FUSED_DSP, p]), fused_sums[DMA_TERM_S, p]
-    return stall_s(work_s, dma_s, fused_sums[_PROLOGUE_EPILOGUE_S, p], fused_sums[_REFILL_WAIT_S, p])
+    return stall_s(work_s, dma_s, fused_sums[_PROLOGUE_EPILOGUE_S, p], 0.0, fused_sums[_REFILL_WAIT_S, p])
 
 
 class SumTree(NamedTuple):

@@ -81,10 +81,11 @@ class Prefetch(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Entries of the stack, and transfers so far."""
+    """Entries of the stack, transfers so far, and bytes that the current operator holds beside its buffers."""
 
     entries: int
     transfers: int
+    held_bytes: float
 
 
 _IDLE_S, _ROOM, _MOVED_S = range(3)
@@ -139,11 +140,10 @@ def schedule(
     """
     chain_leaf, leaf_op, stack = table.chain_leaf[family], table.leaf_op[family], scratch.stack
     scratch.saved_s[:, p] = 0.0
-    progress: Any = Progress(0, 0)
+    progress: Any = Progress(0, 0, 0.0)
     for o in range(row_of.shape[0]):
         r, d, leaf = row_of[o], table.array_of[o], chain_leaf[o]
-        if table.rows[r].launches > 0.0:
-            progress = Progress(0, progress.transfers)
+        progress = Progress(0 if table.rows[r].launches > 0.0 else progress.entries, progress.transfers, 0.0)
         if d < 0 or (leaf >= 0 and leaf_op[leaf - 1] != o):
             continue
         if leaf < 0:
@@ -159,12 +159,12 @@ def schedule(
                 room, own_s = min(room, of_member[ROOM, p]), min(stall_s, of_member[STALL_S, p])
                 progress = _prefetch(of_member, p, own_s, member, d, progress, scratch, transfers)
                 stall_s -= own_s
-        top = progress.entries
+        top, room = progress.entries, room - progress.held_bytes
         if room <= _LEAST_BYTES:
-            progress = Progress(0, progress.transfers)
+            progress = Progress(0, progress.transfers, 0.0)
         elif idle_s > 0.0:
             stack[_IDLE_S, top], stack[_ROOM, top], scratch.operator[top] = idle_s, room, o
-            progress = Progress(top + 1, progress.transfers)
+            progress = Progress(top + 1, progress.transfers, 0.0)
         elif top > 0:
             stack[_ROOM, top - 1] = min(stack[_ROOM, top - 1], room)
     if progress.transfers < transfers.shape[0]:
@@ -184,8 +184,9 @@ def _prefetch(
 ) -> Progress:
     """Move transfers of an operator to idle times before it, the latest first, for a stall at most."""
     stack, level, top, count = scratch.stack, progress.entries, progress.entries, progress.transfers
+    all_held_bytes = progress.held_bytes
     held_per_s, own_room = terms[HELD_PER_S, p], terms[OWN_ROOM, p]
-    reach_s = own_room / held_per_s if stall_s > 0.0 else 0.0
+    reach_s = (own_room - all_held_bytes) / held_per_s if stall_s > 0.0 else 0.0
     while stall_s > 0.0 and level > 0 and reach_s > 0.0:
         level -= 1
         reach_s = min(reach_s, stack[_ROOM, level] / held_per_s)
@@ -208,4 +209,5 @@ def _prefetch(
             least_room = min(least_room, stack[_ROOM, entry] - held_bytes)
         stack[_ROOM, level] = least_room
         top = level + 1 if least_room > _LEAST_BYTES else 0
-    return Progress(top, count)
+        all_held_bytes += held_bytes if own_room < np.inf else 0.0
+    return Progress(top, count, all_held_bytes)

@@ -474,7 +474,7 @@ def fill_least(op: OpRecord, least: CandidateRecord, layout: Layout, cycles: flo
     tiling = Tiling(order, layout.block.strips, layout.row_parts, layout.column_parts, 1.0)
     fill_needs(op, least, tiling, cycles, row_bytes)
     least.fine = 1.0 if layout.piece.is_fine else 0.0
-    least.prologue_bytes = least.epilogue_bytes = least.page_walks = 0.0
+    least.prologue_bytes = least.known_bytes = least.epilogue_bytes = least.page_walks = 0.0
     least.restarts = layout.row_parts * layout.column_parts - 1.0
     least.streamed_bytes = least.held_bytes = least.sram_peak_bytes = 0.0
     least.split, least.mode, least.fed_bytes = layout.split, layout.mode, layout.fed_bytes
@@ -559,9 +559,9 @@ def _set_exposed(
     """Fill in prologue, epilogue and pauses; a piece that is known beforehand is prefetched."""
     a_first = a_first if op.a_dram_bytes > 0.0 else 0.0
     b_first = b_first if op.b_dram_bytes > 0.0 else 0.0
-    first = (max(0.0, a_first - a_piece) if op.a_prefetch else a_first) + (
-        max(0.0, b_first - b_piece) if op.b_prefetch else b_first
-    )
+    a_rest, b_rest = max(0.0, a_first - a_piece), max(0.0, b_first - b_piece)
+    new.known_bytes = (a_rest if op.a_prefetch else 0.0) + (b_rest if op.b_prefetch else 0.0)
+    first = (a_rest if op.a_prefetch else a_first) + (b_rest if op.b_prefetch else b_first)
     walks = 1.0 if first > arch.dma_page_bytes else 0.0
     new.prologue_bytes = first + (parts - 1.0) * (a_first + b_first)
     new.epilogue_bytes = parts * c_last if op.c_dram_bytes > 0.0 else 0.0

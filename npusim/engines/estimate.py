@@ -136,6 +136,8 @@ class OperatorCost(Part):
     """Bytes that MAC grid, DSPs and DMA read from the NPU's SRAM."""
     sram_written_bytes: float
     """Bytes that MAC grid, DSPs and DMA write to the NPU's SRAM."""
+    prefetched_bytes: float
+    """Part of `dram_read_bytes` that idle DMA engines fetch during earlier operators."""
     swapped: bool
     """Whether the operands of a product changed places: the right one on the pixels, the left one weight."""
     bound: Literal["compute", "dma", "dsp", "launch"]
