@@ -20,8 +20,10 @@ from npusim.engines.estimate import Estimate
 from npusim.graph import Editor, Graph
 from npusim.ops import DType
 
-ON = Machine("core-ultra-series2", ("npu.launch_overhead=0ms", "npu.schedule.prefetch=true"))
-OFF = Machine("core-ultra-series2", ("npu.launch_overhead=0ms", "npu.schedule.prefetch=false"))
+FAST = ("npu.launch_overhead=0ms", "dram.bandwidth=80GB/s")
+ON, OFF = (
+    Machine("core-ultra-series2", (*FAST, f"npu.schedule.prefetch={switch}")) for switch in ("true", "false")
+)
 TIMES = st.lists(st.integers(0, 9), min_size=2, max_size=9)
 
 
@@ -106,16 +108,14 @@ def test_a_product_that_waits_for_dram_waits_no_more(engine):
     """8.4 MB at 80 GB/s take 105 us, which the engines have spare while four products of 145 us compute."""
     graph = chain(2048, [1024] * 5 + [8192], last_rows=16)
     before, after = (estimated(graph, machine, "64MiB", engine) for machine in (OFF, ON))
-    weights_s = 1024 * 8192 / 80e9
-    if engine == "analytical":
-        last = after.operators[-1]
-        stall_s = weights_s - before.operators[-1].busy_s + after.operators[-1].latency_s
-        assert before.latency_s - after.latency_s == pytest.approx(last.prefetched_bytes / 80e9, rel=1e-3)
-        assert stall_s < 0.2 * weights_s and last.prefetched_bytes > 0.8 * 1024 * 8192
-        assert last.bound == "compute" and before.operators[-1].bound == "dma"
     assert after.dram_bytes == pytest.approx(before.dram_bytes)
     busiest_s = max(unit.busy_s for unit in after.units.values())
     assert busiest_s <= after.latency_s < 1.08 * busiest_s
+    if engine == "analytical":
+        last, fetched_bytes = after.operators[-1], after.operators[-1].prefetched_bytes
+        assert before.latency_s - after.latency_s == pytest.approx(fetched_bytes / 80e9, rel=0.05)
+        assert 0.8 * 1024 * 8192 < fetched_bytes <= 1024 * 8192
+        assert before.operators[-1].bound == "dma" and last.latency_s < 0.2 * before.operators[-1].latency_s
 
 
 CHAINS = st.builds(
