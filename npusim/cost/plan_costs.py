@@ -333,7 +333,7 @@ def fill_terms(
                 terms[_DRAM, p] += sourced_bytes(numbers, at, rates, p, LEVELS)
                 terms[_SHARED, p] = sourced_bytes(numbers, at, rates, p, shared_level)
         for p in range(first, last):
-            terms[_SRAM, p] = min(candidate.sram_peak_bytes, rates[SRAM, p])
+            terms[_SRAM, p] = min(candidate.sram_peak_bytes, rates[SRAM, p]) - op.reserved_bytes
             terms[STALL_S, p] = 0.0
         if is_prefetching:
             _fill_stalls(candidate, served, rates, op, first, last, terms)
@@ -381,14 +381,15 @@ def _fill_stalls(
         tiles, free_bytes = rates[SRAM, p] / rates[TILE_SRAM, p], rates[SRAM, p] - terms[_SRAM, p]
         if op.c_dram_bytes > 0.0:
             c_share = op.c_dram_bytes / (op.c_dram_bytes + op.a_dram_bytes)
-            free_bytes -= 0.5 * c_share * max(0.0, terms[_SRAM, p] - tiles * candidate.held_bytes)
+            streaming_bytes = terms[_SRAM, p] + op.reserved_bytes - tiles * candidate.held_bytes
+            free_bytes -= 0.5 * c_share * max(0.0, streaming_bytes)
         if candidate.streamed_bytes > 0.0:
             slack_s = terms[BEST_S, p] - terms[PAUSES_S, p] - 0.5 * (work_s + dma_s)
             buffer_bytes = (
                 candidate.streamed_bytes * rates[READ_WAIT, p] / slack_s if slack_s > 0.0 else np.inf
             )
             unused_bytes = rates[TILE_SRAM, p] - candidate.held_bytes - buffer_bytes
-            free_bytes = min(free_bytes, tiles * unused_bytes)
+            free_bytes = min(free_bytes, tiles * unused_bytes + op.reserved_bytes)
         terms[ROOM, p] = max(0.0, free_bytes)
         terms[OWN_ROOM, p] = np.inf if is_held else terms[ROOM, p]
         terms[HELD_PER_S, p] = held_bytes / (known_bytes * rates[READ, p]) if known_bytes > 0.0 else 1.0

@@ -63,6 +63,8 @@ class Residency:
     """Inputs and constants kept after their first use, and the share of each that is kept (0 to 1)."""
     row_fused: frozenset[str] = frozenset()
     """Intermediate tensors that operators pass on in blocks of rows."""
+    resident: Mapping[str, float] = field(default_factory=dict)
+    """Constants that stay from one inference to the next, and the share of each that stays (0 to 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,10 @@ class Plan(NamedTuple):
     """Intermediate tensors that stay in SRAM as a whole."""
     share: float = 0.0
     """Share of the marked inputs and constants that is kept after their first use."""
+    resident: int = 0
+    """Number of the set of constants that stay between inferences, see `Plans`; 0: none."""
+    reserved_bytes: float = 0.0
+    """SRAM of all tiles that operators leave free for weights of later ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,8 @@ class Plans:
     """Tensors that can be fused row-wise."""
     marked: tuple[str, ...] = ()
     """Inputs and constants of which a share may be kept."""
+    resident: tuple[Mapping[str, float], ...] = ({},)
+    """Sets of constants that may stay between inferences, with the share of each; the first is empty."""
 
     def residency(self, plan: int) -> Residency:
         """Return what stays in SRAM under a plan."""
@@ -106,6 +114,7 @@ class Plans:
             step.whole,
             dict.fromkeys(self.marked, step.share) if step.share else {},
             self.row_fused if step.is_row_fused else frozenset(),
+            self.resident[step.resident],
         )
 
 

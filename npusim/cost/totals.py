@@ -119,7 +119,7 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         fill_beside(numbers, index * CANDIDATE_SIZE, served.is_any > 0.0, rates, point, points)
         result.dma_s = op.repeats * dma_time_s(candidate, rates, point)
         result.dsp_s = op.repeats * dsp_s
-        result.sram_peak_bytes = min(candidate.sram_peak_bytes, rates[SRAM, 0])
+        result.sram_peak_bytes = min(candidate.sram_peak_bytes, rates[SRAM, 0]) - op.reserved_bytes
         is_mapped[o] = True
         add_candidate_demands(numbers, choices[INDEX, 0], op.repeats, rates, point, demands[o])
         add_operator_demand(arch, op, demands, o)

@@ -68,17 +68,19 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
     for (device, name), used in users.items():
         tensor, is_copied = graph.tensors[name], (device, name) in copied or name in blocks
         size = 0.0
-        if name in residency.cached:
+        if name in residency.cached or name in residency.resident:
             whole = tensor.stored_bytes
             if tensor.storage is not Storage.TRIANGLE:
                 whole = tensor.bytes * packing(tensor, is_copied, mapped.soc.array_devices[device])
-            size = whole * residency.cached[name]
+            size = whole * max(residency.cached.get(name, 0.0), residency.resident.get(name, 0.0))
         elif name in blocks:
             size = blocks[name]
         elif name in residency.whole:
             size = tensor.bytes
         if size > 0.0:
             copies = float(mapped.arch[device]["tiles"]) if is_copied else 1.0
+            if name in residency.resident:  # from the begin to the end of each inference
+                used = [i for i, g in enumerate(mapped.decisions.groups) if g.device == device]
             residents.append(ResidentTensor(device, name, size * copies, tuple(used)))
     return sorted(residents, key=lambda resident: (resident.users[0], resident.name))
 

@@ -492,7 +492,7 @@ def _stream_pieces(arch: Any, op: Any, pieces: int, held_bytes: float) -> int:
         return pieces if op["fused_chain"] else 1
     tiles = float(arch["tiles"])
     free = float(tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"])
-    return max(pieces, ceil(2.0 * moved / (free - held_bytes)))
+    return max(pieces, ceil(2.0 * moved / (free - max(0.0, held_bytes - float(op["reserved_bytes"])))))
 
 
 def _set_stream(job: Job, arch: Any, op: Any) -> None:
