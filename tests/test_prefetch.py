@@ -148,3 +148,28 @@ def test_nothing_is_prefetched_unless_the_data_sheet_says_so():
     graph = chain(1024, [1024] * 4)
     off = estimated(graph, OFF, "8MiB")
     assert all(op.prefetched_bytes == 0.0 for op in off.operators)
+
+
+@pytest.mark.parametrize("engine", ["analytical", "event"])
+def test_weights_stay_between_inferences(engine):
+    """With room for all, no weight is read; the first inference reads each once."""
+    graph = chain(256, [1024, 1024, 1024, 4096])
+    machine = OFF.but("npu.schedule.resident_weights=true", "npu.sram.per_tile=32MiB")
+    steady, first = (estimate(graph, machine.soc, engine=engine, first=first) for first in (False, True))
+    weights = sum(tensor.bytes for name, tensor in graph.tensors.items() if name.startswith("w"))
+    assert steady.resident_bytes == weights and first.resident_bytes == 0.0
+    assert first.dram_bytes - steady.dram_bytes == pytest.approx(weights)
+    assert steady.energy_j < first.energy_j
+    # The event engine finds other steps, which differ by no more than engines may.
+    assert steady.latency_s < (1.0 if engine == "analytical" else 1.05) * first.latency_s
+    assert first.latency_s == estimated(graph, OFF, "32MiB", engine).latency_s
+    assert steady.sram_peak_bytes >= weights
+    assert any("steady state" in note for note in steady.provenance["notes"])
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(CHAINS, st.sampled_from(["1MiB", "4MiB", "16MiB"]))
+def test_residence_never_slows(graph, per_tile):
+    machine = OFF.but("npu.schedule.resident_weights=true")
+    before, after = (estimated(graph, each, per_tile) for each in (OFF, machine))
+    assert after.latency_s <= before.latency_s * (1.0 + 1e-9)

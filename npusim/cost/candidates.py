@@ -97,7 +97,7 @@ def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
 
 @compiled
 def _rank(a: CandidateRecord) -> tuple[float, ...]:
-    """Return the rank among equally fast candidates: pieces, bytes moved, restarts, start and end, cycles, others.
+    """Return the rank among equally fast candidates: pieces, bytes, restarts, start and end, cycles, others.
 
     A row-wise fusion adds up starts and ends. More SRAM makes more candidates equally fast; were SRAM traffic
     compared first, one with a longer start would win then, and the fusion would be slower. Candidates with

@@ -423,8 +423,8 @@ def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Ints) -> 
     """Cost a network on one architecture under the best of its residency plans.
 
     Write its `totals`, array of TOTAL_DTYPE, shape (1,), and its `plans`, -1 where it fits under none. Return
-    the busy times of array devices, then hosts, array of DEVICE_USE_DTYPE, and the prefetched transfers, array
-    of TRANSFER_DTYPE.
+    the busy times of array devices, then hosts, array of DEVICE_USE_DTYPE, and the prefetched transfers,
+    array of TRANSFER_DTYPE.
     """
     uses = np.zeros(len(row.arrays) + len(row.hosts), DEVICE_USE_DTYPE)
     design = _design(row, points_in_groups(np.empty(0, np.int64), np.empty((1, 0)), np.arange(2)))

@@ -395,7 +395,7 @@ class Liveness:
         return float(tensor.bytes * packing(tensor, is_copied, self._npu(device)))
 
     def sram_bytes(self, name: str) -> float:
-        """Return the bytes that an input or constant takes in SRAM of the tiles of all devices that read it."""
+        """Return the bytes that an input or constant takes in all tiles of the devices that read it."""
         copies = {
             device: float(self._npu(device).tiles) if (device, name) in self._copied_tensors else 1.0
             for device in self._span.get(name, ())

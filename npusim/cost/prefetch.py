@@ -68,7 +68,7 @@ class Prefetch(NamedTuple):
     saved_s: Floats
     """Time saved on each array device, shape (array devices, columns)."""
     chain_idle_s: Floats
-    """Idle time of the engines during each row-wise fusion, at its last operator; shape (operators, columns)."""
+    """Idle time of the engines in each row-wise fusion, at its last operator; shape (operators, columns)."""
     chain_stall_s: Floats
     """Stall of each row-wise fusion, likewise."""
     fused_sums: Floats
@@ -81,7 +81,7 @@ class Prefetch(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Entries of the stack, transfers so far, and bytes that the current operator holds beside its buffers."""
+    """Entries of the stack, transfers so far, bytes that the operator holds beside its buffers."""
 
     entries: int
     transfers: int

@@ -313,6 +313,8 @@ class Estimate(Document):
     """Most SRAM in use at any time, over the tiles that an inference uses, in bytes."""
     memory: MemoryUse
     """DRAM that it occupies."""
+    resident_bytes: float
+    """Weights that stay in SRAM from one inference to the next, in bytes."""
     macs: float
     """Multiply-accumulates of an inference, zeros counted."""
     grid_utilisation: float

@@ -99,18 +99,16 @@ def _reserved_bytes(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roo
     """Return sizes of SRAM that operators may leave free for prefetched weights, at most all weights."""
     devices = {name for name, device in soc.array_devices.items() if device.schedule.prefetch}
     ops = [graph.operators[group.main] for group in groups if group.device in devices]
-    names = {name for op in ops for t in op.inputs for name in root[t]}
-    known = sum(
-        graph.tensors[n].stored_bytes for n in names if graph.tensors[n].kind is not TensorKind.ACTIVATION
-    )
+    read = {name: graph.tensors[name] for op in ops for t in op.inputs for name in root[t]}
+    known = sum(t.stored_bytes for t in read.values() if t.kind is not TensorKind.ACTIVATION)
     return tuple(known / _RESERVE_STEP**step for step in range(_RESERVES if known else 0))
 
 
 def _resident(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roots) -> tuple[dict[str, float], ...]:
     """Return sets of weights that may stay between inferences, for capacities in steps; the first is empty.
 
-    A knapsack for each capacity. Any share of a weight may stay, so the weights that save most seconds by byte
-    of SRAM fill it exactly, those that save none by traffic. A product saves what its weights take longer at
+    A knapsack for each capacity. Any share of a weight may stay, so the weights that save most seconds by
+    byte of SRAM fill it exactly, those that save none by traffic. A product saves what its weights take longer at
     the bandwidth of DRAM than its work at the peak of the MAC grid.
     """
     devices = {name for name, device in soc.array_devices.items() if device.schedule.resident_weights}

@@ -409,7 +409,7 @@ def job_of(
 
 
 def leave_out(job: Job, op: Any, fetched_bytes: float, is_own: bool) -> None:
-    """Leave out of a job, in equal parts of all steps, what was fetched before from operands known beforehand.
+    """Leave out of a job, in equal parts of all steps, what was prefetched of operands known beforehand.
 
     `is_own`: the bytes lie in the buffer of the job's only block of the operand.
     """
