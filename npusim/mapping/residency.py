@@ -108,8 +108,8 @@ def _resident(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roots) ->
     """Return sets of weights that may stay between inferences, for capacities in steps; the first is empty.
 
     A knapsack for each capacity. Any share of a weight may stay, so the weights that save most seconds by
-    byte of SRAM fill it exactly, those that save none by traffic. A product saves what its weights take longer at
-    the bandwidth of DRAM than its work at the peak of the MAC grid.
+    byte of SRAM fill it exactly, those that save none by traffic. A product saves what its weights take
+    longer at the bandwidth of DRAM than its work at the peak of the MAC grid.
     """
     devices = {name for name, device in soc.array_devices.items() if device.schedule.resident_weights}
     saved_s: dict[str, float] = {}

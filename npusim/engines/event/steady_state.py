@@ -7,8 +7,9 @@ stretched (*folding*). The log shows whether that holds; where it does not, more
 end all.
 
 With R requests in flight, R inferences fill the machine, at least 3 R more are measured, and R keep it full
-meanwhile: inferences that wait for each other end in bursts, and few bursts would be a poor mean. Once the machine repeats itself every few inferences, the ends and begins of the others follow from
-that period. Where no period shows up, all inferences are simulated.
+meanwhile: inferences that wait for each other end in bursts, and few bursts would be a poor mean. Once the
+machine repeats itself every few inferences, the ends and begins of the others follow from that period. Where
+no period shows up, all inferences are simulated.
 """
 
 from __future__ import annotations
