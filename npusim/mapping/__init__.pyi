@@ -28,6 +28,9 @@ from npusim.mapping.graphsplit.splitting import map_graph as map_graph
 from npusim.mapping.graphsplit.splitting import objective_of as objective_of
 from npusim.mapping.graphsplit.splitting import objective_of_loads as objective_of_loads
 from npusim.mapping.graphsplit.splitting import placed as placed
+from npusim.mapping.mapped import KEPT as KEPT
+from npusim.mapping.mapped import OTHERS as OTHERS
+from npusim.mapping.mapped import OWN as OWN
 from npusim.mapping.mapped import Mapped as Mapped
 from npusim.mapping.mapped import PreparedGraph as PreparedGraph
 from npusim.mapping.mapped import Run as Run

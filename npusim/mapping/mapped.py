@@ -273,20 +273,35 @@ def is_read_by_lowering(path: str) -> bool:
     return path.partition(".")[2].startswith(_READ_BY_LOWERING)
 
 
+KEPT, OWN = "kept", "own blocks"
+"""Groups of layers of `SramContents`."""
+OTHERS = "other tensors that stay"
+"""Layer of kept tensors that are not named."""
+
+
 @dataclass(frozen=True, slots=True)
 class SramContents:
     """Bytes in the SRAM of all tiles that an inference uses, while each operator of the NPU runs."""
 
     operators: tuple[str, ...]
     """Operators of the NPU in the order of execution."""
-    tensors: dict[str, Any]
-    """Bytes of the largest tensors that stay in SRAM: float64 arrays, shape (operators,)."""
-    others: Any
-    """Bytes of all other tensors that stay, of row blocks and of weights for the next rows."""
-    working: Any
-    """Bytes of the operator's own tiles, both buffers."""
+    ends_s: Any
+    """When each ends, if they run one after the other without calls of runtimes: float64, (operators,)."""
+    layers: dict[str, dict[str, Any]]
+    """Layers by group and name, from the bottom up: float64 arrays, shape (operators,). `KEPT`: the largest
+    tensors that stay by name, and the others with row blocks and weights for the next rows. `OWN`: blocks of
+    the operator itself, both buffers."""
     capacity_bytes: float
     """SRAM of the tiles in use."""
+
+    def group(self, name: str) -> Any:
+        """Return the bytes of all layers of a group."""
+        return sum(self.layers[name].values(), np.zeros(len(self.operators)))
+
+    @property
+    def free(self) -> Any:
+        """Bytes that nothing uses: float64, shape (operators,)."""
+        return self.capacity_bytes - sum(map(self.group, self.layers))
 
 
 def sram_contents(mapped: Mapped) -> SramContents:
@@ -299,11 +314,12 @@ def sram_contents(mapped: Mapped) -> SramContents:
     held = {name: bytes_at for name, bytes_at in _held(mapped, on_npu, tiles).items() if bytes_at.any()}
     largest = sorted(held, key=lambda name: -float(held[name].max()))[:_MOST_NAMED]
     named = {name: held[name] for name in held if name in largest}
+    others = {OTHERS: np.maximum(0.0, live - sum(named.values()))}
+    working = {"tiles of the operator": np.maximum(0.0, peak - live)}
     return SramContents(
         tuple(mapped.decisions.groups[i].main for i in on_npu),
-        named,
-        np.maximum(0.0, live - sum(named.values())),
-        np.maximum(0.0, peak - live),
+        np.cumsum(mapped.results["critical_s"][on_npu]),
+        {KEPT: {**named, **others}, OWN: working},
         tiles * float(arch["sram_tile_bytes"]),
     )
 
