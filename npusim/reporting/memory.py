@@ -29,7 +29,8 @@ KINDS = {
 """What pages call the kinds of DRAM traffic, by field of `DramByKind`."""
 KIND_COLOURS = dict(zip(KINDS.values(), (COLOURS[0], COLOURS[4], COLOURS[1], COLOURS[3]), strict=True))
 _MEANING = "refetched: bytes that were read before; spilled: results written to DRAM and read back."
-_SHORT = ("weights", "in, out", "refetched", "spilled")
+SHORT_KINDS = ("weights", "in, out", "refetched", "spilled")
+"""What narrow tables call them."""
 _JOINTS = "/:"
 _MOST_OPERATORS, _MOST_BARS = 15, 20
 _MOST_ROWS = 32
@@ -38,7 +39,7 @@ _BAR = 18
 _MOST_KEPT = 5
 _FILLS = {OWN: ("▒", "yellow")}
 """Character and style of a group of layers on the terminal; others are full blocks."""
-_OWN_COLOUR, _FREE_COLOUR = "#dddddd", "#f6f6f6"
+_OWN_COLOUR, _FREE_COLOUR = "#777777", "#f6f6f6"
 
 
 def by_kind(dram: DramByKind) -> dict[str, float]:
@@ -66,19 +67,19 @@ def traffic_sections(estimate: Estimate) -> list[Section]:
     wasteful = sorted(filter(_avoidable, estimate.operators), key=lambda op: -_avoidable(op))
     of_operators = (
         Column("", "moves bytes again", lambda op: LongName(op.name, _JOINTS)),
-        *(Column(f"dram.{kind}", title) for kind, title in zip(KINDS, _SHORT, strict=True)),
+        *(Column(f"dram.{kind}", title) for kind, title in zip(KINDS, SHORT_KINDS, strict=True)),
         Column("dram_bytes", "DRAM"),
     )
     title = f"DRAM traffic by kind: {engineering(total, 'B')} an inference"
     by_operator = {op.name: op.dram for op in busiest if op.dram_bytes > 0.0}
     return [
-        Plot(title, partial(_kind_bars, {"all operators": estimate.dram}), table),
-        Plot("Operators that move most bytes of DRAM, by kind", partial(_kind_bars, by_operator)),
+        Plot(title, partial(kind_bars, {"all operators": estimate.dram}), table),
+        Plot("Operators that move most bytes of DRAM, by kind", partial(kind_bars, by_operator)),
         Table(of_operators, wasteful, only="terminal", most=_MOST_OPERATORS, detail=True, gap=1),
     ]
 
 
-def _kind_bars(rows: Mapping[str, DramByKind]) -> Figure:
+def kind_bars(rows: Mapping[str, DramByKind]) -> Figure:
     """Return a bar for each name, stacked of the bytes of each kind."""
     parts = {name: by_kind(dram) for name, dram in rows.items()}
     series = {title: {name: sizes[title] for name, sizes in parts.items()} for title in KINDS.values()}

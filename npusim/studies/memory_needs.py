@@ -36,7 +36,7 @@ class MemoryNeed(Part):
 
 
 def memory_needs(mapped: Mapped) -> list[MemoryNeed]:
-    """Return the smallest SRAM, and the smallest memory level, that removes each avoidable kind of traffic.
+    """Return the smallest SRAM, and the smallest level, that removes each avoidable kind of traffic.
 
     Sizes double, up to 256 times the present one (a level: at least 256 MiB). Where none suffices the largest
     stands, if it removes a tenth. The network is mapped again some four times for each kind and memory.
