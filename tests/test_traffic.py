@@ -94,6 +94,23 @@ def test_the_kinds_sum_to_the_traffic_of_shipped_networks(workload, stack, devic
     assert run_events(mapped).dram == mapped_estimate(mapped).dram
 
 
+@pytest.mark.parametrize(
+    ("workload", "stack", "soc"),
+    [
+        ("gcn-cora", "stagr", "core-ultra-series1"),
+        ("gcn-cora", "stagr", "generic-cpu"),
+        ("resnet-50", "none", "core-ultra-series2"),
+        ("mobilenet-v2", "none", "two-npus"),
+    ],
+)
+def test_what_is_compulsory_is_what_lies_in_dram_before_and_after(workload, stack, soc):
+    found = mapped_estimate(Scenario(workload, soc=soc, techniques=stack).mapped)
+    memory, rel = found.memory, 1e-2  # a constant that only shapes read is never moved
+    assert found.dram.compulsory_weights_bytes == pytest.approx(memory.constants_bytes, rel=rel)
+    outside_bytes = memory.inputs_bytes + memory.outputs_bytes
+    assert found.dram.compulsory_activations_bytes == pytest.approx(outside_bytes, rel=rel)
+
+
 # ---------------------------------------------------------------------------------------------- by hand
 def estimate(graph: Graph, *settings_: str) -> Estimate:
     return mapped_estimate(map_graph(graph, SERIES2.but(*settings_).soc, Run(tiles=1)))
