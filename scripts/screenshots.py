@@ -283,10 +283,10 @@ def _page(started: Any, folder: Path, kind: str) -> None:
 
 
 @cache
-def _server() -> str:
-    """Return the address of a server of the lessons that runs until this script ends."""
-    said: Queue[str] = Queue()
-    threading.Thread(target=serve, args=(0, said.put), daemon=True).start()
+def _server() -> tuple[str, str]:
+    """Return the address of a server of the lessons that runs until this script ends, and its query."""
+    said: Queue[tuple[str, str]] = Queue()
+    threading.Thread(target=serve, args=(0, lambda *words: said.put(words)), daemon=True).start()
     return said.get()
 
 
@@ -294,7 +294,8 @@ def _lesson(started: Any, kind: str) -> None:
     """Take a lesson as far as a slider and a wrong answer, so that all it can say is seen."""
     view = started.new_page(viewport={"width": WIDTHS[0], "height": 900})
     view.set_default_timeout(_PATIENCE_MS)
-    view.goto(_server() + LEARN[kind])
+    address, query = _server()
+    view.goto(address + LEARN[kind] + query)
     if LEARN[kind]:
         view.wait_for_selector("[data-drawn]")
     if LEARN[kind].startswith("lessons/"):

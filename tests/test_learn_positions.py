@@ -157,6 +157,20 @@ def test_what_symg_adds_to_cacheg_is_said_by_a_condition() -> None:
     assert seen == {True, False}
 
 
+def test_what_more_sram_gives_is_said_by_its_bytes_and_times() -> None:
+    module, seen = lesson("sram"), set()
+    for values in sampled(module.LESSON.pictures[0]):
+        figure, text = shown(module.LESSON.pictures[0], values)
+        now, twice = (module.cost(**{**values, "sram": factor * values["sram"]}) for factor in (1, 2))
+        assert sum(trace.x[1] for trace in figure.data) == pytest.approx(now.dram_bytes)
+        assert f"{now.dram_bytes / values['bandwidth'] / 1e3:.0f}" in re.search(r"mathbf\{(.*?)\}", text)[1]
+        gain = now.latency_s / twice.latency_s
+        assert ("hardly anything" in text) == (gain < module.HARDLY)
+        assert ("nothing is left" in text) <= (now.dram.refetched_bytes + now.dram.spilled_bytes == 0.0)
+        seen.add("hardly anything" in text)
+    assert seen == {True, False}
+
+
 def test_prologue_work_stalls_and_epilogue_make_the_time() -> None:
     module, paces = lesson("timeline"), set()
     for values in sampled(module.LESSON.pictures[0]):

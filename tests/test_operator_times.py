@@ -7,6 +7,7 @@ from npusim.engines import Estimate
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.event import run_events
 from npusim.engines.timeline import TaskKind
+from npusim.reporting.estimate import LAUNCH, PAUSES, WAITS, latency_by_cause
 from npusim.scenario import Scenario
 
 CASES = [
@@ -30,6 +31,31 @@ def test_critical_times_and_the_launch_add_up_to_the_latency(network, stack, dev
     for e in both(network, stack, device):
         parts = sum(op.critical_s for op in e.operators)
         assert parts + e.launch_s == pytest.approx(e.latency_s, rel=1e-9)
+        for op in e.operators:
+            causes = op.critical.model_dump().values()
+            assert min(causes) >= 0.0 and sum(causes) == pytest.approx(op.critical_s, rel=1e-9, abs=1e-15)
+        assert sum(latency_by_cause(e).values()) == pytest.approx(e.latency_s, rel=1e-9)
+
+
+def test_the_bar_of_the_latency_counts_launch_work_and_waits():
+    for e in both("resnet-50", "none"):
+        causes = latency_by_cause(e)
+        assert causes[LAUNCH] == e.launch_s
+        assert 0.0 < causes["npu.dpu"] <= e.units["npu.dpu"].busy_s * (1 + 1e-9)
+
+
+def test_products_with_a_matrix_that_is_too_large_for_sram_wait_for_dma():
+    for e in both("gcn-cora", "stagr"):
+        assert latency_by_cause(e)[WAITS] > 0.1 * e.latency_s
+
+
+def test_pauses_for_the_power_limit_are_part_of_the_latency():
+    e = mapped_estimate(
+        Scenario("resnet-50", settings=("package.throttle=true", "package.power_limit=4W")).mapped
+    )
+    causes = latency_by_cause(e)
+    assert causes[PAUSES] > 0.0
+    assert sum(causes.values()) == pytest.approx(e.latency_s, rel=1e-9)
 
 
 @pytest.mark.parametrize(("network", "stack", "device"), CASES)
@@ -50,7 +76,8 @@ def test_an_operator_is_no_shorter_than_its_work(network, stack, device):
 
 def test_with_several_requests_in_flight_no_operator_has_a_part_in_the_latency():
     for e in both("gcn-cora", "stagr", hint="throughput"):
-        assert all(op.critical_s is None for op in e.operators)
+        assert all(op.critical_s is None and op.critical is None for op in e.operators)
+        assert latency_by_cause(e) == {}
 
 
 def test_a_scatter_occupies_one_dsp_of_the_time_line():

@@ -184,7 +184,11 @@ def test_pages_tell_where_the_time_goes() -> None:
     assert {"preprocessing", "attention", "aggregation", "combination", "activation"} <= set(rows)
     assert "all" in rows and "%" in rows["preprocessing"]
     html = estimate_page(e).html()
-    assert "phases by unit" in html and "Blocks of the network by phase" in html and "Control flow: " in html
+    assert (
+        "phases of the network" in html
+        and "Blocks of the network by phase" in html
+        and "Control flow: " in html
+    )
 
 
 def test_control_flow_is_a_trait_of_the_type() -> None:

@@ -153,6 +153,14 @@ def test_every_combination_is_a_point_with_every_stack(over):
         assert [v.latency_s for v in over.at(point)] == pytest.approx([v.latency_s for v in alone.variants])
 
 
+def test_every_point_says_what_its_dram_traffic_is(over):
+    for v in over.variants:
+        sizes = v.dram.model_dump().values()
+        assert min(sizes) >= 0.0 and sum(sizes) == pytest.approx(v.dram_bytes, rel=1e-9)
+    assert "DRAM traffic by kind" in whatif_page(over).html()
+    assert all(word in text_of(over) for word in ("DRAM traffic by kind", "refetched", "spilled"))
+
+
 def test_eight_bits_mean_quantgr(over):
     for v in over.variants:
         names = parse(v.techniques).names

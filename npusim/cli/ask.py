@@ -74,9 +74,9 @@ ESTIMATE = Command(
         "every_tile": option(),
         "interval": option(default=False, panel=OUTPUT),
         "details": option(
-            help="Also show time by phase, unit and block, control flow, energy by part and, for each "
-            "operator, tiling, split and mode, reads and writes of SRAM and DRAM, power, and the roofline. "
-            "JSON and HTML always hold them.",
+            help="Also show the latency by cause, phase, unit and block, control flow, energy by part, DRAM "
+            "traffic by kind and what would remove it, SRAM over time and, for each operator, tiling, split "
+            "and mode, reads and writes of SRAM and DRAM, power, and the roofline. HTML always holds them.",
             default=False,
             panel=OUTPUT,
         ),

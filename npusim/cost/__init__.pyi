@@ -48,8 +48,11 @@ from npusim.cost.liveness import packing as packing
 from npusim.cost.liveness import roots as roots
 from npusim.cost.liveness import row_block_sizes as row_block_sizes
 from npusim.cost.lowering import Lowered as Lowered
+from npusim.cost.lowering import Transfer as Transfer
+from npusim.cost.lowering import Transfers as Transfers
 from npusim.cost.lowering import lower as lower
 from npusim.cost.lowering import lower_plans as lower_plans
+from npusim.cost.lowering import transfers as transfers
 from npusim.cost.notice import COMPILING_S as COMPILING_S
 from npusim.cost.notice import tell_once as tell_once
 from npusim.cost.plan_costs import DeviceTimes as DeviceTimes

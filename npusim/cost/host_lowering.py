@@ -153,6 +153,24 @@ def uncached_tensors(
     return uncached
 
 
+def host_transfers(
+    graph: Graph, group: Group, device: Cpu | Gpu, uncached: Collection[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the bytes that a group on a host reads and writes by tensor.
+
+    Inputs, constants and states are left out but for their first read (`uncached_tensors`).
+    """
+    members = [graph.operators[name] for name in group.members]
+    traffic = _Traffic(graph, members, device)
+    is_external = {t.name: t.kind is not TensorKind.ACTIVATION for t in traffic.read()}
+    read = {
+        t.name: traffic.read_of(t) or (traffic.size(t) if _is_sparse_product(graph, members[0]) else 0.0)
+        for t in traffic.read()
+        if t.name in uncached or not is_external[t.name]
+    }
+    return read, {t.name: traffic.size(t) for t in graph.outputs_of(members[-1])}
+
+
 def _format(inputs: tuple[Tensor, ...]) -> HostFormat:
     dtype = inputs[0].dtype if inputs else DType.INT32
     if not dtype.is_float:

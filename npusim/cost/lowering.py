@@ -14,7 +14,7 @@ import numpy as np
 
 from npusim.arch import Npu, Soc
 from npusim.cost.execution import execution_of, fill_dsp
-from npusim.cost.host_lowering import fill_host_work, shared_tensors, uncached_tensors
+from npusim.cost.host_lowering import fill_host_work, host_transfers, shared_tensors, uncached_tensors
 from npusim.cost.liveness import Liveness, fill_reuse, packing, roots
 from npusim.cost.plans import (
     Decisions,
@@ -70,10 +70,30 @@ class _Operands:
     triangle_bytes: float = 0.0
     """Bytes of activations that are a stored triangle."""
 
+    def weights(self) -> tuple[_Operand, ...]:
+        """Return all operands but the activations."""
+        return (*([self.b] if self.b else []), *self.extra)
+
     def names(self) -> set[str]:
         """Return the tensors that are read or written."""
         read = [name for operand in (self.a, self.b, *self.extra) for name in operand or ()]
         return {*read, *(result.name for result in self.results)}
+
+
+class Transfer(NamedTuple):
+    """What a group reads or writes of a stored tensor in one pass, wherever the tensor lies."""
+
+    name: str
+    bytes: float
+    share: float
+    """Share of the tensor, 0 to 1."""
+
+
+class Transfers(NamedTuple):
+    """What a group reads and writes."""
+
+    read: tuple[Transfer, ...] = ()
+    written: tuple[Transfer, ...] = ()
 
 
 class _Resident(NamedTuple):
@@ -258,6 +278,30 @@ class _Lowering:
         )
         return 0.0
 
+    def transfers(self, index: int) -> Transfers:
+        """Return what a group reads and writes; of a host, no input or constant that its caches may hold."""
+        group = self.groups[index]
+        if group.unit is Unit.VIEW:
+            return Transfers()
+        if group.unit.is_host:
+            sizes = host_transfers(self.graph, group, self.soc.hosts[group.device], self.uncached[index])
+            return Transfers(*(tuple(self._host_transfers(part)) for part in sizes))
+        operands, npu = self.operands[index], self._npu(group)
+        read: list[Transfer] = []
+        for operand, is_weight in ((operands.a, False), *((each, True) for each in operands.weights())):
+            for name, size in (operand or {}).items():
+                tensor = self.graph.tensors[name]
+                share = min(1.0, size / max(1.0, tensor.bytes * packing(tensor, is_weight, npu)))
+                stored_bytes = operands.triangle_bytes if operand is operands.a else 0.0
+                read.append(Transfer(name, stored_bytes or size, share))
+        return Transfers(tuple(read), tuple(Transfer(r.name, r.bytes, 1.0) for r in operands.results))
+
+    def _host_transfers(self, sizes: Mapping[str, float]) -> Iterator[Transfer]:
+        for tensor, size in sizes.items():
+            for name, share in self.root[tensor].items():
+                part = self.graph.tensors[tensor].bytes * share / max(1.0, self.graph.tensors[name].bytes)
+                yield Transfer(name, size * share, min(1.0, part))
+
     def resident(self, index: int, live: Liveness, in_sram: Collection[str]) -> _Resident:
         """Return the columns of a row that depend on residency; tensors `in_sram` never move over DRAM."""
         unit = self.groups[index].unit
@@ -304,6 +348,12 @@ def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
     _fill_resident(table, columns)
     table["fused_chain"] = _chain_numbers(live)
     return Lowered(table, decisions.groups, tuple(lowering.warnings))
+
+
+def transfers(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> list[Transfers]:
+    """Return what each group reads and writes in one pass over its operands, wherever they lie."""
+    lowering = _Lowering(graph, groups, soc)
+    return [lowering.transfers(i) for i in range(len(groups))]
 
 
 def lower_plans(

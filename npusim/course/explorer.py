@@ -14,7 +14,8 @@ with app.setup:
     from npusim.engines.event import event_estimate
     from npusim.locate import DEFAULT_SOC
     from npusim.reporting.html import UNIT_COLOURS
-    from npusim.reporting.machine import roofline_figure, sram_figure
+    from npusim.reporting.machine import roofline_figure
+    from npusim.reporting.memory import sram_figure
 
     SOCS, WORKLOADS = offered()
 

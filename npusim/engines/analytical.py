@@ -30,6 +30,7 @@ from npusim.engines.estimate import (
     UnitUse,
 )
 from npusim.engines.operators import grid_utilisation, operator_cost, peak_power_w, roofline
+from npusim.engines.traffic import dram_by_kind, summed_kinds
 from npusim.mapping import Mapped
 from npusim.metrics import metrics_in
 from npusim.ops import Annotation, DType, Family, TensorKind
@@ -65,8 +66,9 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
     graph, run, total = mapped.graph, mapped.run, mapped.total
     interval_s = 1.0 / float(total["throughput_per_s"])
     on_npu = any(group.unit.is_array for group in mapped.decisions.groups)
+    kinds = dram_by_kind(mapped)
     operators = [
-        operator_cost(mapped, i, group, span_s)
+        operator_cost(mapped, i, group, span_s).model_copy(update={"dram": kinds[i]})
         for i, (group, span_s) in enumerate(zip(mapped.decisions.groups, _spans_s(mapped), strict=True))
     ]
     constants = _constants_bytes(mapped)
@@ -91,6 +93,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         "latency_interval_s": None,
         "memory": mapped.memory,
         "resident_bytes": resident_bytes(mapped),
+        "dram": summed_kinds(kinds),
         "macs": graph.macs,
         "precision": graph.precision,
         "source_precision": getattr(graph.meta.source_precision, "value", None),

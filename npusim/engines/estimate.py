@@ -52,6 +52,28 @@ class EnergyByPart(EnergyOfWork):
     """Idle power of all devices of the package, from one inference to the next."""
 
 
+class DramByKind(Part):
+    """Bytes moved to and from DRAM by what they are; the kinds sum to the traffic.
+
+    Stored bytes count: those of the non-zeros and bitmaps of a tensor that is moved packed. Bytes that a
+    memory level serves are deducted from what is read again and read back in proportion.
+    """
+
+    compulsory_weights_bytes: float = 0.0
+    """Constants, each once: no mapping avoids them."""
+    compulsory_activations_bytes: float = 0.0
+    """Inputs, outputs and states of the network, each once."""
+    refetched_bytes: float = 0.0
+    """Read before: by tiling within the operator, or by another operator."""
+    spilled_bytes: float = 0.0
+    """Intermediate results, written to DRAM and read back once."""
+
+    @property
+    def compulsory_bytes(self) -> float:
+        """Bytes that no mapping avoids."""
+        return self.compulsory_weights_bytes + self.compulsory_activations_bytes
+
+
 class Mapping(Part):
     """How an operator is mapped to the NPU, as the search chose it."""
 
@@ -81,6 +103,17 @@ class Mapping(Part):
     """Buffers of a stationary operand in several blocks; with 1, work waits for the next block."""
 
 
+class CriticalTime(Part):
+    """What an operator's part of the critical path goes to, in s; the causes sum to it."""
+
+    work_s: float
+    """Its unit works: MAC grids, DSPs, CPU or GPU."""
+    calls_s: float
+    """The NPU's management processor is called, and work waits for that."""
+    waits_s: float
+    """Work waits for DMA; in a row-wise fusion also for the operator before. DMA alone: it moves bytes."""
+
+
 class OperatorCost(Part):
     """Cost of one operator. Operators overlap: only `critical_s` adds up, to the latency less launches."""
 
@@ -106,6 +139,8 @@ class OperatorCost(Part):
     """Time that its busiest unit works on it, in s."""
     critical_s: float | None
     """Its part of the critical path, in s; with `launch_s` the latency. Null with several requests."""
+    critical: CriticalTime | None = None
+    """That part by cause; null with several requests."""
     span_s: float
     """Time from the start of its first transfer or work to the end of its last, in s, overlaps included."""
     energy_j: float
@@ -130,6 +165,8 @@ class OperatorCost(Part):
     """Bytes moved to and from DRAM."""
     dram_read_bytes: float
     """Bytes read from DRAM."""
+    dram: DramByKind = Field(default_factory=DramByKind)
+    """Bytes of DRAM by kind."""
     level_bytes: float = 0.0
     """Bytes that memory levels between SRAM and DRAM serve instead."""
     sram_read_bytes: float
@@ -303,6 +340,8 @@ class Estimate(Document):
     """Bytes that an inference moves to and from DRAM."""
     dram_read_bytes: float
     """Bytes read from DRAM."""
+    dram: DramByKind = Field(default_factory=DramByKind)
+    """Bytes of DRAM by kind."""
     level_bytes: float = 0.0
     """Bytes that memory levels between the NPU's SRAM and DRAM serve instead."""
     sram_traffic_bytes: float

@@ -25,7 +25,15 @@ from npusim.cost import (
     Unit,
     dma_bytes_per_s,
 )
-from npusim.engines.estimate import Ceiling, EnergyOfWork, Mapping, OperatorCost, Roofline, RooflinePoint
+from npusim.engines.estimate import (
+    Ceiling,
+    CriticalTime,
+    EnergyOfWork,
+    Mapping,
+    OperatorCost,
+    Roofline,
+    RooflinePoint,
+)
 from npusim.mapping import Mapped
 
 _FIGURES = (
@@ -72,6 +80,7 @@ def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> Op
         prefetched_bytes=_prefetched_bytes(mapped, group, float(result["ahead_s"])),
         busy_s=max(float(result[column]) for column in _BUSY),
         critical_s=float(result["critical_s"]) if mapped.run.requests == 1 else None,
+        critical=_critical(mapped, group, row, result) if mapped.run.requests == 1 else None,
         span_s=float(span_s),
         energy=EnergyOfWork(**{name: float(result[name]) for name in EnergyOfWork.model_fields}),
         power_w=_package_w(mapped, group.device, energy_j / latency_s) if latency_s > 0.0 else 0.0,
@@ -92,6 +101,19 @@ def _prefetched_bytes(mapped: Mapped, group: Group, ahead_s: float) -> float:
         return 0.0
     arch = mapped.arch[group.device]
     return ahead_s * float(dma_bytes_per_s(arch, DDR2CMX, float(arch["dma_engines"])))
+
+
+def _critical(mapped: Mapped, group: Group, row: Any, result: Any) -> CriticalTime:
+    """Return an operator's part of the critical path by cause; operators of a fusion work side by side."""
+    critical_s, calls_s = float(result["critical_s"]), 0.0
+    if group.unit.is_host:
+        return CriticalTime(work_s=critical_s, calls_s=0.0, waits_s=0.0)
+    if group.unit.is_array:
+        calls_s = float(row["repeats"] * row["dispatches"] * mapped.arch[group.device]["dispatch_s"])
+    calls_s = min(critical_s, calls_s)
+    busy_s = {Unit.DPU: float(result["dpu_s"]), Unit.DSP: float(result["dsp_s"])}.get(group.unit, 0.0)
+    work_s = min(critical_s - calls_s, busy_s)
+    return CriticalTime(work_s=work_s, calls_s=calls_s, waits_s=critical_s - calls_s - work_s)
 
 
 def _package_w(mapped: Mapped, device: str, work_w: float) -> float:

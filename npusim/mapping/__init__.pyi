@@ -28,11 +28,17 @@ from npusim.mapping.graphsplit.splitting import map_graph as map_graph
 from npusim.mapping.graphsplit.splitting import objective_of as objective_of
 from npusim.mapping.graphsplit.splitting import objective_of_loads as objective_of_loads
 from npusim.mapping.graphsplit.splitting import placed as placed
+from npusim.mapping.mapped import AHEAD as AHEAD
+from npusim.mapping.mapped import KEPT as KEPT
+from npusim.mapping.mapped import OTHERS as OTHERS
+from npusim.mapping.mapped import OWN as OWN
+from npusim.mapping.mapped import RESIDENT as RESIDENT
 from npusim.mapping.mapped import Mapped as Mapped
 from npusim.mapping.mapped import PreparedGraph as PreparedGraph
 from npusim.mapping.mapped import Run as Run
 from npusim.mapping.mapped import SramContents as SramContents
 from npusim.mapping.mapped import SwapOperands as SwapOperands
+from npusim.mapping.mapped import held_ahead as held_ahead
 from npusim.mapping.mapped import is_read_by_lowering as is_read_by_lowering
 from npusim.mapping.mapped import map_placed as map_placed
 from npusim.mapping.mapped import plan_tables as plan_tables

@@ -276,20 +276,36 @@ def is_read_by_lowering(path: str) -> bool:
     return path.partition(".")[2].startswith(_READ_BY_LOWERING)
 
 
+KEPT, OWN, RESIDENT, AHEAD = "kept", "own blocks", "kept between inferences", "fetched ahead"
+"""Groups of layers of `SramContents`."""
+OTHERS = "other tensors that stay"
+"""Layer of kept tensors that are not named."""
+
+
 @dataclass(frozen=True, slots=True)
 class SramContents:
     """Bytes in the SRAM of all tiles that an inference uses, while each operator of the NPU runs."""
 
     operators: tuple[str, ...]
     """Operators of the NPU in the order of execution."""
-    tensors: dict[str, Any]
-    """Bytes of the largest tensors that stay in SRAM: float64 arrays, shape (operators,)."""
-    others: Any
-    """Bytes of all other tensors that stay, of row blocks and of weights for the next rows."""
-    working: Any
-    """Bytes of the operator's own tiles, both buffers."""
+    ends_s: Any
+    """When each ends, if they run one after the other without calls of runtimes: float64, (operators,)."""
+    layers: dict[str, dict[str, Any]]
+    """Layers by group and name, from the bottom up: float64 arrays, shape (operators,). `KEPT`: the largest
+    tensors that stay by name, and the others with row blocks and weights for the next rows. `OWN`: blocks of
+    the operator itself, both buffers. `RESIDENT`: weights that stay between inferences. `AHEAD`: weights of
+    later operators. The last two where there are any."""
     capacity_bytes: float
     """SRAM of the tiles in use."""
+
+    def group(self, name: str) -> Any:
+        """Return the bytes of all layers of a group."""
+        return sum(self.layers[name].values(), np.zeros(len(self.operators)))
+
+    @property
+    def free(self) -> Any:
+        """Bytes that nothing uses: float64, shape (operators,)."""
+        return self.capacity_bytes - sum(map(self.group, self.layers))
 
 
 def sram_contents(mapped: Mapped) -> SramContents:
@@ -297,30 +313,51 @@ def sram_contents(mapped: Mapped) -> SramContents:
     ops, arch = mapped.lowered.ops, mapped.npu
     on_npu = [i for i, g in enumerate(mapped.decisions.groups) if g.unit.is_array]
     tiles = float(arch["tiles"])
-    live = (ops["live_spread_bytes"] + tiles * ops["live_copied_bytes"])[on_npu]
+    live = (ops["live_spread_bytes"] - ops["reserved_bytes"] + tiles * ops["live_copied_bytes"])[on_npu]
     peak = mapped.results["sram_peak_bytes"][on_npu]
-    held = {name: bytes_at for name, bytes_at in _held(mapped, on_npu, tiles).items() if bytes_at.any()}
+    held = {name: bytes_at for name, bytes_at in _held(mapped, on_npu).items() if bytes_at.any()}
     largest = sorted(held, key=lambda name: -float(held[name].max()))[:_MOST_NAMED]
     named = {name: held[name] for name in held if name in largest}
+    resident = _live_bytes(mapped, on_npu, Residency(resident=mapped.decisions.residency.resident))
+    resident = resident - _live_bytes(mapped, on_npu, Residency())
+    others = {OTHERS: np.maximum(0.0, live - resident - sum(named.values()))}
+    working = {"tiles of the operator": np.maximum(0.0, peak - live)}
+    further = {RESIDENT: {"weights": resident}, AHEAD: {"weights": held_ahead(mapped)[on_npu]}}
     return SramContents(
         tuple(mapped.decisions.groups[i].main for i in on_npu),
-        named,
-        np.maximum(0.0, live - sum(named.values())),
-        np.maximum(0.0, peak - live),
+        np.cumsum(mapped.results["critical_s"][on_npu]),
+        {KEPT: {**named, **others}, OWN: working}
+        | {group: layer for group, layer in further.items() if layer["weights"].any()},
         tiles * float(arch["sram_tile_bytes"]),
     )
 
 
-def _held(mapped: Mapped, on_npu: list[int], tiles: float) -> dict[str, Any]:
+def held_ahead(mapped: Mapped) -> Any:
+    """Return the SRAM of all tiles that prefetched weights take during each group, in bytes.
+
+    Those in a buffer of their operator's own tiling count up to the operator.
+    """
+    held = np.zeros(len(mapped.decisions.groups))
+    for transfer in mapped.transfers:
+        end = transfer["operator"] + (0 if transfer["is_own"] else 1)
+        held[transfer["during"] : end] += transfer["held_bytes"]
+    return held
+
+
+def _live_bytes(mapped: Mapped, on_npu: list[int], residency: Residency) -> Any:
+    """Return the live bytes in all tiles at each NPU operator if some tensors alone stay."""
+    live = Liveness(mapped.graph, Decisions(mapped.decisions.groups, residency), mapped.soc)
+    spread, copied = np.array([live.bytes_at(i) for i in on_npu]).T.reshape(2, -1)
+    return spread + float(mapped.npu["tiles"]) * copied
+
+
+def _held(mapped: Mapped, on_npu: list[int]) -> dict[str, Any]:
     """Return the bytes that each resident tensor occupies: live bytes with it less live bytes without any."""
     residency = mapped.decisions.residency
 
     def live(names: set[str]) -> Any:
         cached = {name: residency.cached[name] for name in names & residency.cached.keys()}
-        kept = Residency(residency.whole & names, cached, residency.row_fused)
-        alone = Liveness(mapped.graph, Decisions(mapped.decisions.groups, kept), mapped.soc)
-        spread, copied = np.array([alone.bytes_at(i) for i in on_npu]).T.reshape(2, -1)
-        return spread + tiles * copied
+        return _live_bytes(mapped, on_npu, Residency(residency.whole & names, cached, residency.row_fused))
 
     without = live(set())
     sizes = {name: mapped.graph.tensors[name].bytes for name in (*residency.whole, *residency.cached)}

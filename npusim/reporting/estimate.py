@@ -19,7 +19,8 @@ from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, amount_bars, bar_figure
 from npusim.reporting.engineering import engineering, last_digit, last_digit_of_rate, percent
 from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, amount_axis
-from npusim.reporting.machine import block_diagram, forms_section, roofline_figure, sram_section
+from npusim.reporting.machine import block_diagram, forms_section, roofline_figure
+from npusim.reporting.memory import memory_sections, traffic_sections
 from npusim.reporting.page import (
     CYAN,
     Amount,
@@ -51,6 +52,15 @@ _WORTH_A_LINE = 0.005
 _JOINTS = "/:"
 """Where an operator's name may be broken."""
 LAUNCH = "launch of the inference"
+WAITS, CALLS, PAUSES = "waits for DMA", "calls of the NPU", "pauses for the power limit"
+CAUSE_COLOURS = UNIT_COLOURS | {
+    WAITS: UNIT_COLOURS["npu.dma"],
+    CALLS: COLOURS[6],
+    LAUNCH: GREY,
+    PAUSES: COLOURS[9],
+}
+"""Colour of what the latency goes to: work of a unit, and what work waits for."""
+_ROUNDING = 1e-6
 _FIRST = ("latency_s", "throughput_per_s", "energy_j", "power_w", "dram_bytes", "ops_per_j")
 _OF_NPU = ("sram_peak_bytes", "sram_traffic_bytes", "area_mm2")
 _BOUND_STYLES = {"compute": "green", "dma": "yellow", "dsp": "magenta", "launch": "red"}
@@ -77,6 +87,10 @@ _BY_TOKEN = {
 _OPERATOR_DETAILS = {
     "macs": "MAC",
     "grid_utilisation": "grid used",
+    "dram.compulsory_weights_bytes": "weights, once",
+    "dram.compulsory_activations_bytes": "inputs and outputs, once",
+    "dram.refetched_bytes": "refetched",
+    "dram.spilled_bytes": "spilled",
     "sram_read_bytes": "SRAM read",
     "sram_written_bytes": "SRAM written",
     "energy_j": "energy",
@@ -106,9 +120,9 @@ def estimate_page(
     Parameters
     ----------
     details : bool
-        Whether the terminal shows regions, energy by part, tilings, traffic and roofline too.
+        Whether the terminal shows regions, energy by part, DRAM traffic, SRAM, tilings and roofline too.
     mapped : callable, optional
-        Returns the mapped graph behind it, for pictures of SRAM, of the machine and of the graph's storage.
+        Returns the mapped graph behind it, for SRAM, for pictures of the machine and of the graph's storage.
     helpful : sequence of Elasticity
         What more of each resource would save.
     """
@@ -122,11 +136,14 @@ def estimate_page(
         circumstances(estimate),
         [
             _figures(estimate),
-            *_regions(time_by_region(estimate), estimate.requests == 1),
+            _latency(estimate),
+            *_regions(estimate),
             _units(estimate),
             *_operators(estimate),
             *(timeline_sections(estimate.timeline, helpful) if "timeline" in vars(estimate) else ()),
             _energy(estimate),
+            *traffic_sections(estimate),
+            *_memory(mapped, details),
             *_details(estimate),
             None if mapped is None else Later(lambda: _of_machine(estimate, mapped())),
             Later(lambda: _memory_and_provenance(estimate)),
@@ -181,6 +198,51 @@ def part_s(op: OperatorCost) -> float:
     return op.busy_s if op.critical_s is None else op.critical_s
 
 
+def _causes(op: OperatorCost) -> dict[str, float]:
+    """Return what an operator adds to the latency by cause (s); its unit where causes are unknown."""
+    if op.critical is None:
+        return {op.unit: part_s(op)}
+    causes = {op.unit: op.critical.work_s, CALLS: op.critical.calls_s, WAITS: op.critical.waits_s}
+    return {cause: seconds for cause, seconds in causes.items() if seconds > 0.0}
+
+
+def latency_by_cause(estimate: Estimate) -> dict[str, float]:
+    """Return what the latency goes to (s), longest first: launch, work of each unit, calls, waits.
+
+    The causes sum to the latency; empty with several requests in flight.
+    """
+    if estimate.requests > 1:
+        return {}
+    of_operators = (pair for op in estimate.operators for pair in _causes(op).items())
+    parts = summed([(LAUNCH, estimate.launch_s), *of_operators])
+    pauses_s = estimate.latency_s - sum(parts.values())
+    if pauses_s > _ROUNDING * estimate.latency_s:
+        parts[PAUSES] = pauses_s
+    return {
+        cause: parts[cause] for cause in sorted(parts, key=lambda cause: -parts[cause]) if parts[cause] > 0.0
+    }
+
+
+def _latency(estimate: Estimate) -> Plot | None:
+    """Return the latency as one bar by cause."""
+    causes = latency_by_cause(estimate)
+    if not causes:
+        return None
+    title = f"Where the latency goes: {engineering(estimate.latency_s, 's')}"
+    columns = (
+        Column("", "latency", lambda row: row[0], layout=_WIDE),
+        Column("", "", lambda row: Amount(row[1], "s")),
+        Column("", "share", lambda row: part(row[1] / estimate.latency_s)),
+        Column("", "", lambda row: share_bar(row[1] / estimate.latency_s), "terminal"),
+    )
+    bars = {cause: {"latency": seconds} for cause, seconds in causes.items()}
+    return Plot(
+        title,
+        lambda: bar_figure(bars, amount_axis("", "s"), "s", mode="stack", colours=CAUSE_COLOURS),
+        Table(columns, list(causes.items()), name="latency", detail=True),
+    )
+
+
 def _whole_s(estimate: Estimate) -> float:
     """Return the latency, or with several requests the time between two inferences of a context (s)."""
     return estimate.latency_s if estimate.requests == 1 else estimate.contexts / estimate.throughput_per_s
@@ -227,8 +289,9 @@ def time_by_region(estimate: Estimate) -> TimeByRegion:
     )
 
 
-def _regions(times: TimeByRegion, single: bool) -> list[Section]:
-    """Return phases by unit, blocks by phase, and control flow; nothing where nothing works."""
+def _regions(estimate: Estimate) -> list[Section]:
+    """Return phases by cause, blocks by phase, and control flow; nothing where nothing works."""
+    times, single = time_by_region(estimate), estimate.requests == 1
     if not times.by_phase:
         return []
 
@@ -252,6 +315,18 @@ def _regions(times: TimeByRegion, single: bool) -> list[Section]:
     count = sum(count for count, _ in times.control.values())
     whole = [row("all of them", {"": times.control_s}, count=count)] if len(control) > 1 else []
     what = "the latency" if single else "the time between two inferences of a context"
+    pairs = [(op.phase.value, cause, s) for op in estimate.operators for cause, s in _causes(op).items()]
+    causes = dict.fromkeys(cause for _, cause, _ in pairs)
+    of_causes = [
+        {
+            "name": phase,
+            **{f"{cause}_s": s for cause, s in summed((c, s) for p, c, s in pairs if p == phase).items()},
+        }
+        for phase in (each["name"] for each in phases)
+    ]
+    if launch:
+        causes[LAUNCH] = None
+        of_causes.append({"name": LAUNCH, f"{LAUNCH}_s": times.launch_s})
     names = [phase.value for phase in times.by_phase]
     units = [Column(f"{unit}_s", unit) for unit in times.units]
     of_phases = [Column(f"{name}_s", name, only="html") for name in names]
@@ -261,8 +336,8 @@ def _regions(times: TimeByRegion, single: bool) -> list[Section]:
     share = percent(times.control_s / times.whole_s)
     return [
         Plot(
-            f"Where {what} goes: phases by unit",
-            lambda: _stacked(phases, times.units, UNIT_COLOURS),
+            f"Where {what} goes: phases of the network",
+            lambda: _stacked(of_causes, [*causes], CAUSE_COLOURS),
             by_phase,
         ),
         Plot(
@@ -473,7 +548,14 @@ def _tiling(m: OperatorMapping) -> tuple[str, ...]:
 def _of_machine(estimate: Estimate, mapped: Mapped) -> list[Plot]:
     title = "What flows through the machine in an inference"
     blocks = Plot(title, lambda: block_diagram(estimate, mapped))
-    return [blocks, sram_section(mapped), *forms_section(mapped)]
+    return [blocks, *forms_section(mapped)]
+
+
+def _memory(mapped: Callable[[], Mapped] | None, details: bool) -> Sequence[Section]:
+    """Return the sections on memory that need the mapped graph; without details HTML alone builds them."""
+    if mapped is None:
+        return []
+    return memory_sections(mapped()) if details else [Later(lambda: memory_sections(mapped()))]
 
 
 def _memory_and_provenance(estimate: Estimate) -> list[Section]:

@@ -1,21 +1,18 @@
-"""Pictures of the machine: roofline, SRAM over time, storage forms of the graph, block diagram."""
+"""Pictures of the machine: roofline, storage forms of the graph, block diagram."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
-
-import numpy as np
 
 from npusim.engines import Estimate
 from npusim.engines.estimate import RooflinePoint
-from npusim.mapping import Mapped, SramContents, sram_contents
+from npusim.mapping import Mapped
 from npusim.ops import Role, Storage
 from npusim.reporting.charts import Figure, add_marks, amount_bars, blank_figure
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, amount_axis, log_axis
-from npusim.reporting.page import Amount, Plot, cells_table, grouped
+from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, log_axis
+from npusim.reporting.page import Plot, grouped
 
 _WIDTH = 360
 """Of a drawing, in pixels: it fits a telephone's screen without being scaled."""
@@ -76,57 +73,6 @@ def _ceilings(figure: Figure, estimate: Estimate, low: float, high: float) -> No
         dash = "solid" if ceiling.ops_per_s else "dot" if "DMA" in ceiling.name else "dash"
         line = {"color": colour, "width": 1.5, "dash": dash}
         figure.add_scatter(x=[low, high], y=heights, mode="lines", name=name, hoverinfo="name", line=line)
-
-
-def sram_section(mapped: Mapped) -> Plot:
-    """Return what lies in SRAM while each operator runs, tensor by tensor."""
-    contents = sram_contents(mapped)
-    layers = _layers(contents)
-    rows = [
-        (name, *(Amount(float(bytes_held[i]), "B") for bytes_held in layers.values()))
-        for i, name in enumerate(contents.operators)
-    ]
-    table = cells_table(("operator", *layers), rows, "", "sram", only="html")
-    return Plot("What lies in SRAM", lambda: sram_figure(mapped), table)
-
-
-def _layers(contents: SramContents) -> dict[str, Any]:
-    """Return the bytes of each tensor while each operator runs; what is never there is left out."""
-    layers = {
-        **contents.tensors,
-        "other tensors that stay": contents.others,
-        "tiles of the operator": contents.working,
-    }
-    return {name: bytes_held for name, bytes_held in layers.items() if bytes_held.any()}
-
-
-def sram_figure(mapped: Mapped) -> Figure:
-    """Return what lies in SRAM over time, tensor by tensor; empty where nothing does."""
-    contents = sram_contents(mapped)
-    if not contents.operators:
-        return blank_figure()
-    time = amount_axis("time, operator after operator", "s")
-    figure = blank_figure(height=420, xaxis=time, yaxis=amount_axis("bytes in SRAM", "B"))
-    results = zip(mapped.decisions.groups, mapped.results, strict=True)
-    latency_s = {group.main: float(result["latency_s"]) for group, result in results}
-    ends_s = np.cumsum([latency_s[name] for name in contents.operators])
-    for number, (name, bytes_held) in enumerate(_layers(contents).items()):
-        colour = "#dddddd" if name == "tiles of the operator" else COLOURS[number % len(COLOURS)]
-        figure.add_scatter(
-            x=np.concatenate(([0.0], np.repeat(ends_s, 2)[:-1])),
-            y=np.repeat(bytes_held, 2),
-            stackgroup="sram",
-            name=name,
-            mode="lines",
-            line={"width": 0.5, "color": colour, "shape": "linear"},
-            customdata=np.repeat(np.array(contents.operators, object), 2),
-            hovertemplate=f"{escape(name)}: %{{y:.3~s}}B<br>at %{{customdata}}<extra></extra>",
-        )
-    ends = [(s, contents.capacity_bytes) for s in (0.0, float(ends_s[-1]))]
-    line: Any = {"mode": "lines", "line": {"color": "#000000", "dash": "dash", "width": 1.5}}
-    capacity = f"capacity {engineering(contents.capacity_bytes, 'B')}"
-    add_marks(figure, capacity, ends, lambda end: end, {}, hoverinfo="name", **line)
-    return figure
 
 
 def forms_section(mapped: Mapped) -> list[Plot]:

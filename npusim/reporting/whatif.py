@@ -15,6 +15,7 @@ from rich.text import Text
 from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
 from npusim.reporting.engineering import engineering, factor, factors, last_digit, last_digit_of_rate
 from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
+from npusim.reporting.memory import KINDS, SHORT_KINDS, kind_bars
 from npusim.reporting.page import Cell, Column, Page, Plot, Remark, Section, Table, cell, grouped
 from npusim.reporting.terminal import LongName, conditions, drawn_table
 from npusim.studies.comparison import Crossover, Untouched, Variant, WhatIf
@@ -134,6 +135,7 @@ def _variants(result: WhatIf) -> Table:
         Column("", "at", lambda v: _at(v.at), "html"),
         Column("stack") if over else Column("techniques", "stack", _name),
         *_figure_columns(result.variants, result.requests == 1),
+        *(Column(f"dram.{kind}", title, only="html") for kind, title in KINDS.items()),
         Column("step_speedup", "step", only="html", digits="step_interval"),
         Column("step_interval", "90 %", only="html"),
         Column("bound", only="html"),
@@ -312,7 +314,25 @@ def _over_sections(result: WhatIf) -> list[Section]:
         for title, speedups in ((_quantity(result).capitalize(), False), (_speedup_title(result), True)):
             sections.append(Plot(f"{title}{where}", partial(_along, result, axis, variants, speedups)))
         sections.append(_Chart(variants, axis, ", ".join(filter(None, (axis, _at(fixed))))))
+        sections += _traffic(variants, axis, where)
     return [*sections, _variants(result)]
+
+
+def _traffic(variants: Sequence[Variant], axis: str, where: str) -> list[Section]:
+    """Return DRAM traffic by kind along a setting: bars, and a table for the terminal."""
+    several = len({variant.stack for variant in variants}) > 1
+    names = {f"{v.at[axis]} {v.stack}" if several else v.at[axis]: v.dram for v in variants}
+    columns = (
+        Column("", axis.rpartition(".")[2], lambda v: v.at[axis], layout={"no_wrap": True}),
+        *([Column("", "stack", lambda v: LongName(v.stack, _JOINTS))] if several else []),
+        Column("latency_s", "latency", digits="latency_interval_s"),
+        Column("dram_bytes", "DRAM"),
+        *(Column(f"dram.{kind}", title) for kind, title in zip(KINDS, SHORT_KINDS, strict=True)),
+    )
+    return [
+        Plot(f"DRAM traffic by kind{where}", partial(kind_bars, names)),
+        Table(columns, variants, f"DRAM traffic by kind{where}", only="terminal", titled=True, gap=1),
+    ]
 
 
 def _along(result: WhatIf, axis: str, variants: Sequence[Variant], speedups: bool) -> Figure:

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from npusim.documents import Part
-from npusim.engines.estimate import Compilation
+from npusim.engines.estimate import Compilation, DramByKind
 from npusim.studies.document_head import (
     Bound,
     DramBytes,
@@ -35,6 +35,8 @@ class Variant(Part):
     throughput_per_s: Throughput
     energy_j: Energy
     dram_bytes: DramBytes
+    dram: DramByKind = Field(default_factory=DramByKind)
+    """Bytes of DRAM by kind."""
     sram_peak_bytes: float
     """Most SRAM in use at any time, in bytes."""
     speedup_latency: float

@@ -180,6 +180,7 @@ def _variant(i: int, estimates: Sequence[Estimate], draws: Draws | None, rests: 
         stack=e.techniques,
         at={},
         **_figures(Variant, i, estimates, draws, rests),
+        dram=e.dram,
         speedup_latency=estimates[0].latency_s / e.latency_s,
         speedup_uncertain_by={} if draws is None else draws.sources(i, 0),
         step_from=None if previous is None else previous.techniques,

@@ -17,7 +17,7 @@ from npusim.cost import Group, Unit, host_waits_s, packing, roots, row_block_siz
 from npusim.engines.event.jobs import Ahead, Job, NpuUnits, TilingStep, apportion, job_of, leave_out
 from npusim.engines.event.program import Loop, Program, ProgramBuilder
 from npusim.engines.timeline import ExecutionUnit, TaskKind
-from npusim.mapping import Mapped, stored_inputs
+from npusim.mapping import Mapped, held_ahead, stored_inputs
 from npusim.ops import Family, Storage, TensorKind
 
 # Times that pieces are halved before a chain runs one group after the other.
@@ -97,15 +97,6 @@ class FusedChain:
     """Groups in order; groups outside the chain wait for the last one only."""
     pieces: int
     """Least number of row pieces of each group; 0: the number that it has on its own."""
-
-
-def held_ahead(mapped: Mapped) -> Any:
-    """Return the SRAM that prefetched weights take during each group, in bytes over all tiles."""
-    held = np.zeros(len(mapped.decisions.groups))
-    for transfer in mapped.transfers:
-        end = transfer["operator"] + (0 if transfer["is_own"] else 1)
-        held[transfer["during"] : end] += transfer["held_bytes"]
-    return held
 
 
 def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, FusedChain]:

@@ -9,17 +9,19 @@ import numpy as np
 
 from npusim.cost import throttled_interval_s
 from npusim.engines.analytical import contexts_with, language_figures, mapped_estimate, part_costs
-from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
+from npusim.engines.estimate import CriticalTime, Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import transfer_rates
 from npusim.engines.event.program import Program
 from npusim.engines.event.steady_state import Measured, simulate_folded, simulate_requests, single
 from npusim.engines.operators import grid_utilisation
-from npusim.engines.timeline import EventLog, TaskKind, Timeline, critical_path, path_summary
+from npusim.engines.timeline import EventLog, TaskKind, Timeline, critical_path
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 
 _ON_DRAM = (TaskKind.DMA_IN, TaskKind.DMA_OUT)
+_COMPUTING = (TaskKind.DPU, TaskKind.DSP, TaskKind.CPU, TaskKind.GPU)
+_OFF_PATH = CriticalTime(work_s=0.0, calls_s=0.0, waits_s=0.0)
 _WORK = (TaskKind.TRANSFER, TaskKind.DPU, TaskKind.DSP, TaskKind.CPU, TaskKind.GPU)
 
 
@@ -137,12 +139,11 @@ def _estimate(mapped: Mapped, line: Timeline, measured: Measured) -> Estimate:
         busy_s = all_s / len(measured.numbers)
         share = busy_s / (interval_s * contexts_with(mapped, name)) if busy_s else 0.0
         units[name] = UnitUse(busy_s=busy_s, utilisation=share)
-    critical_s: dict[str, float] | None = None
+    critical: dict[str, CriticalTime] | None = None
     if mapped.run.requests == 1:
-        critical_s = path_summary(line, critical_path(line)).by_operator
+        critical = _critical_times(line)
     operators = [
-        _operator_from_timeline(line, i, op, measured.shown, critical_s)
-        for i, op in enumerate(base.operators)
+        _operator_from_timeline(line, i, op, measured.shown, critical) for i, op in enumerate(base.operators)
     ]
     changes = {
         "engine": "event",
@@ -188,15 +189,16 @@ def _times_and_energies(mapped: Mapped, line: Timeline, base: Estimate, measured
 
 
 def _operator_from_timeline(
-    line: Timeline, index: int, op: OperatorCost, inference: int, critical_s: dict[str, float] | None
+    line: Timeline, index: int, op: OperatorCost, inference: int, critical: dict[str, CriticalTime] | None
 ) -> OperatorCost:
-    """Return an operator's cost with times of one inference; `critical_s` are critical times by operator."""
+    """Return an operator's cost with times of one inference; `critical` are critical times by operator."""
     begin, end = line.span_s(index, inference)
     rows = line.rows_of(index, inference)
     lengths_s, is_call = line.end[rows] - line.start[rows], line.kind[rows] == TaskKind.LAUNCH
     by_unit = np.bincount(line.unit[rows], np.where(is_call, 0.0, lengths_s), len(line.units))
     busiest, busy_s = int(np.argmax(by_unit)), float(by_unit.max())
-    on_path_s = None if critical_s is None else critical_s.get(op.name, 0.0)
+    on_path = None if critical is None else critical.get(op.name, _OFF_PATH)
+    on_path_s = None if on_path is None else on_path.work_s + on_path.calls_s + on_path.waits_s
     spent_s = busy_s + lengths_s[is_call].max(initial=0.0) if on_path_s is None else on_path_s
     bound: str = op.bound
     if spent_s > 2.0 * busy_s:
@@ -205,4 +207,16 @@ def _operator_from_timeline(
         part = line.units[busiest].group.rpartition(".")[2]
         bound = part if part in ("dma", "dsp") else "compute"
     times = {"latency_s": end - begin, "busy_s": busy_s, "critical_s": on_path_s, "span_s": end - begin}
-    return op.model_copy(update={**times, "bound": bound})
+    return op.model_copy(update={**times, "critical": on_path, "bound": bound})
+
+
+def _critical_times(line: Timeline) -> dict[str, CriticalTime]:
+    """Return the time of each operator on the critical path by cause, by name."""
+    causes: dict[str, dict[str, float]] = {}
+    for task in critical_path(line):
+        kind = int(line.kind[task.row])
+        cause = "calls_s" if kind == TaskKind.LAUNCH else "work_s" if kind in _COMPUTING else "waits_s"
+        times = causes.setdefault(line.operator_of(task.row), dict.fromkeys(CriticalTime.model_fields, 0.0))
+        times[cause] += task.worked_s
+        times["waits_s"] += task.waited_s
+    return {name: CriticalTime(**times) for name, times in causes.items()}
