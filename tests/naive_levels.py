@@ -36,3 +36,18 @@ def held(capacity: float, passed: float, size: float, is_cache: bool) -> float:
     if is_cache:
         return size if size <= room else 0.0
     return max(0.0, min(size, room))
+
+
+def transfer_s(bytes_from: list[float], bytes_per_s: list[float], engines_bytes_per_s: float) -> float:
+    """Return the time of bytes from DRAM (first) and from levels (the outermost first, then inwards).
+
+    A level that is slower than a memory outside it hands its bytes to that one. Each memory moves its own
+    bytes and those of all memories outside it, at most as fast as the DMA engines.
+    """
+    loads, rates = [0.0], [bytes_per_s[0]]
+    for moved, rate in zip(bytes_from, bytes_per_s, strict=True):
+        if rate > rates[-1]:
+            loads.append(0.0)
+            rates.append(rate)
+        loads[-1] += moved
+    return max(sum(loads[: i + 1]) / min(rate, engines_bytes_per_s) for i, rate in enumerate(rates))

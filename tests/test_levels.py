@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 
 import npusim
 from npusim.arch import load_soc, with_overrides
+from npusim.cost import rates as cost_rates
 from npusim.cost.architecture import ARCH_DTYPE
 from npusim.cost.levels import LEVELS, SERVED_DTYPE, fill_served, share_held
 from npusim.cost.liveness import Use, bytes_between
+from npusim.cost.resources import LEVEL_READ_BYTES, READ_BYTES
 from npusim.cost.tables import empty_ops
 from npusim.errors import ConfigError, InfeasibleError
+from npusim.graph import Editor
+from npusim.ops import DType
 
 SERIES2 = load_soc("core-ultra-series2")
 SIDE = "npu.levels.side_cache"
@@ -98,7 +102,71 @@ def test_levels_serve_no_more_than_is_moved_and_each_byte_once(data):
     assert not more["is_any"]
 
 
+@given(st.data())
+@settings(max_examples=40)
+def test_a_transfer_takes_as_long_as_its_slow_twin(data):
+    """Random levels, bandwidths and bytes, read by DMA engines of 16 GB/s."""
+    row = npusim.Scenario("gcn-cora", SERIES2).mapped.arch
+    arch, rates = row["npu"].copy(), np.zeros((1, cost_rates.RATES, cost_rates.BLOCK))
+    arch["dma_engines"], arch["dma_engine_bytes_per_cycle"] = 1.0, 16e9 / arch["vpu_clock_hz"]
+    arch["dma_ddr2cmx_share"] = 1.0
+    speeds = [data.draw(st.sampled_from([1e9, 4e9, 10e9, 30e9])) for _ in range(LEVELS + 1)]
+    moved = [data.draw(SIZES) for _ in range(LEVELS + 1)]
+    arch["dram_bytes_per_s"] = speeds[0]
+    arch["level_bytes"], arch["level_bytes_per_s"] = 1e6, speeds[:0:-1]
+    numbers = np.zeros(LEVEL_READ_BYTES + 2 * LEVELS)
+    numbers[READ_BYTES] = moved[0]
+    numbers[LEVEL_READ_BYTES : LEVEL_READ_BYTES + LEVELS] = moved[:0:-1]
+    cost_rates.fill_rates(arch, rates, 0, 0)
+    cost_rates.fill_beside(numbers, 0, True, rates[0], 0, 1)
+    transfer_s = moved[0] * rates[0, cost_rates.READ, 0] + rates[0, cost_rates.BESIDE, 0]
+    assert transfer_s == pytest.approx(naive_levels.transfer_s(moved, speeds, 16e9))
+
+
 # ------------------------------------------------------------------------------------------------ networks
+def readers():
+    """A product of 4096 x 1024 by 1024 x 1024, whose result six products of 64 columns read."""
+    editor = Editor("readers")
+    x = editor.input("x", (4096, 1024), DType.FP16)
+    a = editor.matmul(x, editor.constant("w", (1024, 1024), DType.FP16), "a")
+    for i in range(6):
+        w = editor.constant(f"w{i}", (1024, 64), DType.FP16)
+        editor.outputs.append(editor.matmul(a, w, f"reader{i}"))
+    return editor.finish()
+
+
+# A reader moves 4096 x 1024 x 2 B = 8,388,608 B of the handed-on tensor, 1024 x 64 x 2 B = 131,072 B of
+# weights, and writes 4096 x 64 x 2 B = 524,288 B. DRAM moves 80.64 GB/s. Two DMA engines of 64 B at 1.057 GHz
+# read at 94.61 % of 135.3 GB/s (128.0 GB/s) and write at 82.54 % (111.7 GB/s).
+_HANDED, _WEIGHTS, _RESULT = 8_388_608, 131_072, 524_288
+READER_CASES = {
+    "none": ("0B", "64GB/s", (_HANDED + _WEIGHTS + _RESULT) / 80.64e9, 0, "dma"),  # 112.2 us
+    # All reads pass through the level at 120 GB/s, and writes at the engines' 111.7 GB/s: 75.7 us.
+    # DRAM meanwhile moves 655,360 B in 8.1 us.
+    "fast": ("64MiB", "120GB/s", (_HANDED + _WEIGHTS) / 120e9 + _RESULT / 111.6733e9, _HANDED, "dma"),
+    "between": ("64MiB", "90GB/s", (_HANDED + _WEIGHTS + _RESULT) / 90e9, _HANDED, "level"),  # 100.5 us
+    # A slower level than DRAM: data go past it. 8,388,608 B through 1 MB/s would take 8.4 s.
+    "slow": ("64MiB", "1GB/s", (_HANDED + _WEIGHTS + _RESULT) / 80.64e9, 0, "dma"),
+    "slowest": ("64MiB", "1MB/s", (_HANDED + _WEIGHTS + _RESULT) / 80.64e9, 0, "dma"),
+}
+
+
+@pytest.mark.parametrize("engine", ["analytical", "event"])
+@pytest.mark.parametrize("case", READER_CASES)
+def test_readers_of_one_tensor_take_the_time_of_a_calculation_by_hand(case, engine):
+    capacity, bandwidth, transfer_s, level_bytes, bound = READER_CASES[case]
+    chosen = {"npu.launch_overhead": "0ms", "npu.sram.per_tile": "512KiB", f"{SIDE}.bandwidth": bandwidth}
+    soc = with_overrides(with_level(capacity), chosen)
+    e = npusim.estimate(readers(), soc, tiles=6, engine=engine)
+    for op in e.operators[1:]:
+        assert op.busy_s == pytest.approx(transfer_s, rel=1e-4 if engine == "analytical" else 0.01)
+        assert (op.level_bytes, op.dram_bytes) == (level_bytes, _HANDED + _WEIGHTS + _RESULT - level_bytes)
+        assert op.bound == bound
+    assert e.bound == ("npu.side_cache" if bound == "level" else "npu.dma")
+    limits = [point.limit for point in e.roofline.points[1:]]
+    assert limits == ["npu side_cache" if level_bytes else "npu DRAM"] * 6
+
+
 def test_a_capacity_of_0_is_as_though_the_level_were_not_there():
     without = SERIES2.model_copy(
         update={"devices": {**SERIES2.devices, "npu": SERIES2.npu.model_copy(update={"levels": {}})}}

@@ -12,13 +12,18 @@ the rest. Within one operator, all operands and results pass between two reads o
 inclusive: an outer one serves what no nearer one holds. Software keeps results that only the same device
 reads out of DRAM; a cache writes them back.
 
+A byte passes through the memory that supplies it and through each level inside that one; these transfer at
+the same time. So the bytes of an operator take as long as the busiest of DRAM, levels and DMA engines. A
+level of DRAM's own bandwidth then changes no latency, and a faster one shortens the wait for DRAM. A level
+slower than a memory outside it supplies nothing: data go past it.
+
 The first piece, which overlaps with no work, is counted at the rate of DRAM. No capacity serves nothing, and
 more never serves less: so more capacity is never slower.
 
 A level that several devices share is the outermost one of each. Distances between uses count the bytes of all
 these devices, and one device finds the results of another there. Parallel inferences have an even part of the
-capacity each, as contexts of one device have of its own levels. All bytes of all devices pass through the
-banks of the level, as with DRAM.
+capacity each, as contexts of one device have of its own levels. All bytes of all devices, DRAM's
+included, pass through the banks of the level.
 """
 
 from __future__ import annotations
@@ -30,10 +35,10 @@ import numpy as np
 from npusim.arch.array import OPERANDS
 from npusim.cost.candidates import CANDIDATE_SIZE
 from npusim.cost.kernels import compiled
-from npusim.cost.rates import LEVEL_SOURCE, LEVEL_WAIT, READ_WAIT
+from npusim.cost.rates import BESIDE, LEVEL_SOURCE, LEVEL_WAIT, READ, READ_WAIT, WRITE
 from npusim.cost.records import Bytes, Floats, Number, Share, Vector, dtype_of
 from npusim.cost.resources import LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS, READ_BYTES, WRITTEN_BYTES
-from npusim.cost.tables import OpRecord, Unit
+from npusim.cost.tables import OpRecord, ResultRecord, Unit
 
 _DPU, _DSP, _DMA = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA))
 
@@ -62,6 +67,7 @@ class ServedRecord:
 
 
 SERVED_DTYPE = dtype_of(ServedRecord)
+_ROUNDING = 1e-9
 
 
 @compiled
@@ -205,9 +211,40 @@ def add_candidate_demands(
 
 
 @compiled
+def fill_through(numbers: Floats, first: int, rates: Floats, point: int, result: ResultRecord) -> None:
+    """Write the bytes of a candidate that pass through each memory level; arguments as of `sourced_bytes`."""
+    through = numbers[first + READ_BYTES] + numbers[first + WRITTEN_BYTES]
+    for inward in range(LEVELS):
+        k = LEVELS - 1 - inward
+        through += numbers[first + LEVEL_READ_BYTES + k] + numbers[first + LEVEL_WRITTEN_BYTES + k]
+        source = int(rates[LEVEL_SOURCE + k, point])
+        if source < LEVELS:
+            result.through_bytes[source] = through
+
+
+@compiled
+def sets_pace(
+    arch: Any, result: ResultRecord, numbers: Floats, first: int, rates: Floats, point: int
+) -> bool:
+    """Return whether a memory level sets the pace of a candidate's transfers, not DRAM or the DMA engines.
+
+    Arguments as of `sourced_bytes`, after `fill_through` and `npusim.cost.rates.fill_beside`.
+    """
+    level_s = 0.0
+    for k in range(LEVELS):
+        if result.through_bytes[k] > 0.0:
+            level_s = max(level_s, result.through_bytes[k] / arch.level_bytes_per_s[k])
+    dram_s = numbers[first + READ_BYTES] * rates[READ, point]
+    dram_s += numbers[first + WRITTEN_BYTES] * rates[WRITE, point]
+    transfer_s = dram_s + rates[BESIDE, point]
+    return bool(level_s > dram_s * (1.0 + _ROUNDING) and level_s >= transfer_s * (1.0 - _ROUNDING))
+
+
+@compiled
 def shared_bytes_per_s(arch: Any) -> float:
-    """Return the bandwidth of a device's shared memory level (B/s), at least that of DRAM."""
-    return float(max(arch.level_bytes_per_s[int(arch.shared_place) - 1], arch.dram_bytes_per_s))
+    """Return the bandwidth of a device's shared memory level (B/s); infinite where data go past it."""
+    bytes_per_s = arch.level_bytes_per_s[int(arch.shared_place) - 1]
+    return float(bytes_per_s if bytes_per_s >= arch.dram_bytes_per_s else np.inf)
 
 
 @compiled
@@ -216,7 +253,8 @@ def shared_levels_s(
 ) -> float:
     """Return the time of the busiest shared level for the bytes of all its devices (s).
 
-    `moved` and `bytes_per_s` are bytes and level bandwidth of each device, shape (array devices, points).
+    `moved` are the bytes that pass through the level to each device, DRAM's included, `bytes_per_s` is the
+    level's bandwidth; shape (array devices, points).
     """
     longest_s = 0.0
     for d in range(arrays.shape[0]):

@@ -161,9 +161,9 @@ def sram_copy_s(arch: ArchRecord, copied_bytes: float) -> float:
 def fill_rates(arch: ArchRecord, rates: Floats, device: int, point: int) -> None:
     """Fill one column of the rates of a device, shape (array devices, RATES, BLOCK).
 
-    A byte of a memory level takes the longer time of the DMA engines and the level. A level that is slower
-    than a memory outside it supplies nothing: that memory supplies its bytes. So no level supplies more bytes
-    than its bandwidth allows, and none makes an operator slower.
+    A byte takes the longer time of the DMA engines and the memory that it passes through. A level that is
+    slower than a memory outside it supplies nothing: that memory supplies its bytes. So no level supplies
+    more bytes than its bandwidth allows, and none makes an operator slower.
     """
     column, engines = rates[device, :, point], arch.dma_engines
     width = width_bytes_per_s(arch, engines)
@@ -311,19 +311,34 @@ def copies_s(copied_bytes: float, at: PointRates) -> float:
 
 @compiled
 def fill_beside(numbers: Floats, first: int, is_served: bool, rates: Floats, start: int, stop: int) -> None:
-    """Write the time of copies and memory levels of a candidate into row BESIDE of some columns.
+    """Write the time of a candidate's copies, and of memory levels beyond DRAM's, into row BESIDE of columns.
 
-    The numbers of the candidate start at `numbers[first]` in the table of candidates.
+    The numbers of the candidate start at `numbers[first]` in the table of candidates. A byte passes through
+    the memory that supplies it and through each level inside that one. These transfer at the same time, so
+    the transfer takes as long as the busiest of them.
     """
-    copied = numbers[first + COPY]
     for p in range(start, stop):
-        rates[BESIDE, p] = copies_s(copied, point_rates(rates, p))
-    if is_served:
-        for k in range(LEVELS):
-            read, written = numbers[first + LEVEL_READ_BYTES + k], numbers[first + LEVEL_WRITTEN_BYTES + k]
-            for p in range(start, stop):
-                rates[BESIDE, p] += read * rates[LEVEL_READ_BYTES + k, p]
-                rates[BESIDE, p] += written * rates[LEVEL_WRITTEN_BYTES + k, p]
+        rates[BESIDE, p] = 0.0
+    read, written, copied = numbers[first + READ], numbers[first + WRITE], numbers[first + COPY]
+    read_through, written_through = read, written
+    for inward in range(LEVELS if is_served else 0):
+        k = LEVELS - 1 - inward
+        level_read, level_written = (
+            numbers[first + LEVEL_READ_BYTES + k],
+            numbers[first + LEVEL_WRITTEN_BYTES + k],
+        )
+        if level_read + level_written == 0.0:  # no busier than the memory outside it
+            continue
+        read_through += level_read
+        written_through += level_written
+        for p in range(start, stop):
+            level_s = read_through * rates[LEVEL_READ_BYTES + k, p]
+            level_s += written_through * rates[LEVEL_WRITTEN_BYTES + k, p]
+            beyond_s = level_s - (read * rates[READ, p] + written * rates[WRITE, p])
+            rates[BESIDE, p] = max(rates[BESIDE, p], beyond_s)
+    if copied > 0.0:
+        for p in range(start, stop):
+            rates[BESIDE, p] += copies_s(copied, point_rates(rates, p))
 
 
 @compiled
