@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from npusim.cost.tables import Order
+
 
 def touched(use: Any) -> dict[str, float]:
     """Return the tensors that a group touches, with their bytes."""
@@ -51,3 +53,33 @@ def transfer_s(bytes_from: list[float], bytes_per_s: list[float], engines_bytes_
             rates.append(rate)
         loads[-1] += moved
     return max(sum(loads[: i + 1]) / min(rate, engines_bytes_per_s) for i, rate in enumerate(rates))
+
+
+def accesses(order: Order, rows: int, columns: int, chunks: int) -> list[tuple[str, int, int]]:
+    """Return the blocks that a tiling reads and writes, in their order: (operand, block, chunk)."""
+    found: list[tuple[str, int, int]] = []
+    if order is Order.WEIGHTS_HELD:
+        for j in range(columns):
+            found.append(("b", j, 0))
+            for i in range(rows):
+                found += [("a", i, 0), ("c", i * columns + j, 0)]
+        return found
+    for i in range(rows):
+        if order is Order.ACTIVATIONS_HELD:
+            found.append(("a", i, 0))
+        for j in range(columns):
+            for k in range(chunks):
+                found += [("a", i, k)] if order is Order.OUTPUTS_HELD else []
+                found.append(("b", j, k))
+            found.append(("c", i * columns + j, 0))
+    return found
+
+
+def reuse_bytes(sequence: list[tuple[str, int, int]], operand: str, sizes: dict[str, float]) -> float:
+    """Return the most bytes of different blocks from one access to an operand's block to the next one."""
+    longest = 0.0
+    for at, block in enumerate(sequence):
+        if block[0] == operand and block in sequence[:at]:
+            before = max(i for i in range(at) if sequence[i] == block)
+            longest = max(longest, sum(sizes[name] for name, *_ in set(sequence[before:at])))
+    return longest
