@@ -344,7 +344,7 @@ def test_the_tiling_uses_a_level_that_holds_what_it_reads_again(managed_by):
 
 
 def test_a_level_makes_another_tiling_the_fastest():
-    """2048 x 2048 x 2048, 512 KiB a tile: smaller blocks, which read more, pay once a level serves the rest."""
+    """2048 x 2048 x 2048, 512 KiB a tile: smaller blocks, which read more, pay if a level serves the rest."""
     machine, found = {"npu.launch_overhead": "0ms", "npu.sram.per_tile": "512KiB"}, []
     for capacity in ("0B", "16MiB"):
         soc = with_overrides(with_level(capacity), machine)

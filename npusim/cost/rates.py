@@ -439,7 +439,7 @@ def _choose_served(
     least, greatest = np.inf, -np.inf
     for p in range(points):
         least, greatest = min(least, rates[TILE_SRAM, p]), max(greatest, rates[TILE_SRAM, p])
-    has_waited, is_single = False, stop - start == 1
+    has_waited, was_beside, is_single = False, False, stop - start == 1
     for turn in range(2 if is_single else 0, 3 if is_single else 4):
         if turn % 2 == 1:
             for p in range(points):
@@ -465,30 +465,38 @@ def _choose_served(
             if waits or has_waited:
                 _fill_refill_waits(candidate, least, greatest, flat_rates, points)
                 has_waited = waits
+            amounts, first = _amounts(candidate), c * CANDIDATE_SIZE
             if turn < 2:
-                _fill_beside_dram(numbers, c * CANDIDATE_SIZE, rates, points)
-            else:
-                fill_beside(numbers, c * CANDIDATE_SIZE, True, rates, 0, points)
+                amounts = _amounts_without_levels(candidate, numbers, first)
+            if turn > 1 or candidate.copied_bytes > 0.0 or was_beside:
+                was_beside = turn > 1 or candidate.copied_bytes > 0.0
+                fill_beside(numbers, first, turn > 1, rates, 0, points)
             if turn % 2 == 0:
-                _update_best(_amounts(candidate), flat_rates, points, flat_choices)
-            elif _choose_within(_amounts(candidate), float(c), flat_rates, points, flat_choices):
+                _update_best(amounts, flat_rates, points, flat_choices)
+            elif _choose_within(amounts, float(c), flat_rates, points, flat_choices):
                 break
     for p in range(points):
         choices[INDEX, p] = max(choices[INDEX, p], float(start))
 
 
 @compiled
-def _fill_beside_dram(numbers: Floats, first: int, rates: Floats, points: int) -> None:
-    """Write the time of copies, and of the bytes of memory levels as DRAM supplies them, into row BESIDE."""
-    copied, read, written = numbers[first + COPY], 0.0, 0.0
+def _amounts_without_levels(candidate: CandidateRecord, numbers: Floats, first: int) -> Amounts:
+    """Return the needs of a candidate that take time, without copies, where DRAM supplies all bytes."""
+    amounts = _amounts(candidate)
+    read, written = amounts.read_bytes, amounts.written_bytes
     for k in range(LEVELS):
         read += numbers[first + LEVEL_READ_BYTES + k]
         written += numbers[first + LEVEL_WRITTEN_BYTES + k]
-    for p in range(points):
-        rates[BESIDE, p] = read * rates[READ, p] + written * rates[WRITE, p]
-    if copied > 0.0:
-        for p in range(points):
-            rates[BESIDE, p] += copies_s(copied, point_rates(rates, p))
+    return Amounts(
+        amounts.grid_cycles,
+        read,
+        written,
+        amounts.read_gaps,
+        amounts.prologue_bytes,
+        amounts.epilogue_bytes,
+        amounts.page_walks,
+        amounts.restarts,
+    )
 
 
 @compiled
