@@ -25,9 +25,11 @@ from npusim.cost.liveness import Use, bytes_between
 from npusim.cost.resources import LEVEL_READ_BYTES, READ_BYTES
 from npusim.cost.tables import Order, empty_ops
 from npusim.cost.tiling import halo_factor
+from npusim.engines.analytical import estimate as run
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Editor
 from npusim.ops import DType
+from npusim.studies.elasticity import elasticities
 
 SERIES2 = load_soc("core-ultra-series2")
 SIDE = "npu.levels.side_cache"
@@ -355,6 +357,13 @@ def test_a_level_makes_another_tiling_the_fastest():
     assert after.dram_bytes == 3 * 2048 * 2048 * 2  # each operand once
     assert after.dram_bytes + after.level_bytes > before.dram_bytes
     assert after.mapping.row_blocks > before.mapping.row_blocks
+
+
+def test_more_bandwidth_of_a_level_saves_time_where_it_is_the_bound():
+    soc = with_overrides(with_level("16MiB"), {f"{SIDE}.bandwidth": "90GB/s"})
+    gains = {row.resource: row.gain for row in elasticities(npusim.Scenario("gcn-cora", soc, "stagr"), run)}
+    assert gains["bandwidth of side_cache"] > 0.01 > abs(gains["capacity of side_cache"])
+    assert "level" in {op.bound for op in estimate(soc, "stagr").operators}
 
 
 BANDWIDTHS = ("1MB/s", "10GB/s", "80GB/s", "100GB/s", "400GB/s")
