@@ -195,7 +195,7 @@ class DmaEngine(ComputeUnit):
         seconds = program.duration_s[number]
         top_speed, on_dram = self._speed[program.kind[number]]
         rate = program.bytes[number] / seconds if on_dram else 0.0
-        near = program.shared_bytes[number] / seconds
+        near = rate + program.shared_bytes[number] / seconds
         machine.memory.begin(self._flow, seconds, top_speed, rate, near=near, moves=on_dram)
 
 
@@ -259,7 +259,7 @@ class SharedMemory:
         bytes_per_s : float
             Bytes of DRAM it moves at speed 1; 0 where it does not touch DRAM.
         near : float
-            Bytes of the level that its device shares.
+            Bytes through the level that its device shares.
         moves : bool
             Whether it shares the engines of its device with others.
         """

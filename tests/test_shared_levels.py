@@ -43,7 +43,8 @@ def by_turns():
     return editor.finish()
 
 
-NARROW = {"levels.l2.bandwidth": "1 GB/s", "dram.bandwidth": "3 GB/s"}
+NARROW = {"levels.l2.bandwidth": "1 GB/s", "dram.bandwidth": "1 GB/s"}
+"""The level has four banks."""
 
 
 def mapped(capacity="16MiB", requests=1, **settings):

@@ -35,7 +35,7 @@ NeedsRecord.__annotations__ = {
 class CandidateRecord(NeedsRecord):
     """A mapping of one operator: its needs and, in the last ten columns, its tiling.
 
-    `npusim.cost.levels.serve` sets the bytes of memory levels after the search.
+    `npusim.cost.levels.serve_rows` deducts the bytes of memory levels after the search.
     """
 
     prologue_bytes: Bytes
@@ -133,6 +133,19 @@ def _streams_more(a: CandidateRecord, b: CandidateRecord, sram_tile_bytes: float
 
 
 @compiled
+def _passes_more(a: CandidateRecord, b: CandidateRecord) -> bool:
+    """Whether more bytes of `a` than of `b` come from some memory level or from outside it."""
+    a_inside = a.level0_read_bytes + a.level1_read_bytes
+    b_inside = b.level0_read_bytes + b.level1_read_bytes
+    a_bytes, b_bytes = a.read_bytes, b.read_bytes
+    return bool(
+        (a_bytes - a.level0_read_bytes > b_bytes - b.level0_read_bytes)
+        | (a_bytes - a_inside > b_bytes - b_inside)
+        | (a_bytes - a_inside - a.level2_read_bytes > b_bytes - b_inside - b.level2_read_bytes)
+    )
+
+
+@compiled
 def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: float) -> bool:
     """Whether `a` needs no more than `b` of each resource, and is feasible wherever `b` is.
 
@@ -156,6 +169,8 @@ def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: f
     ):
         return False
     if _streams_more(a, b, max(b.needed_bytes, least)) or _streams_more(a, b, greatest):
+        return False
+    if _passes_more(a, b):
         return False
     return not precedes(b, a)
 

@@ -8,34 +8,43 @@ graph is lowered (`npusim.cost.liveness`), as though all of them passed through 
     software  holds as much of it as   capacity - between  leaves room for
 
 Matrices that are marked to stay (CacheG) come first in a level that software manages; other operands share
-the rest. Within one operator, all operands and results pass between two reads of the same bytes. Levels are
-inclusive: an outer one serves what no nearer one holds. Software keeps results that only the same device
-reads out of DRAM; a cache writes them back.
+the rest. Levels are inclusive: an outer one serves what no nearer one holds. Within one operator, the tiling
+decides what passes between two reads of the same byte: where weights are stationary, all activations and a
+block of weights. Software keeps results that only the same device reads out of DRAM; a cache writes them.
+
+A byte passes through the memory that supplies it and through each level inside that one; these transfer at
+the same time. So the bytes of an operator take as long as the busiest of DRAM, levels and DMA engines. A
+level of DRAM's own bandwidth then changes no latency, and a faster one shortens the wait for DRAM. A level
+slower than a memory outside it supplies nothing: data go past it.
 
 The first piece, which overlaps with no work, is counted at the rate of DRAM. No capacity serves nothing, and
 more never serves less: so more capacity is never slower.
 
 A level that several devices share is the outermost one of each. Distances between uses count the bytes of all
 these devices, and one device finds the results of another there. Parallel inferences have an even part of the
-capacity each, as contexts of one device have of its own levels. All bytes of all devices pass through the
-banks of the level, as with DRAM.
+capacity each, as contexts of one device have of its own levels. All bytes of all devices, DRAM's
+included, pass through the banks of the level.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from npusim.arch.array import OPERANDS
-from npusim.cost.candidates import CANDIDATE_SIZE
+from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord
 from npusim.cost.kernels import compiled
-from npusim.cost.rates import LEVEL_SOURCE, LEVEL_WAIT, READ_WAIT
+from npusim.cost.rates import BESIDE, LEVEL_SOURCE, LEVEL_WAIT, READ, READ_WAIT, WRITE
 from npusim.cost.records import Bytes, Floats, Number, Share, Vector, dtype_of
 from npusim.cost.resources import LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS, READ_BYTES, WRITTEN_BYTES
-from npusim.cost.tables import OpRecord, Unit
+from npusim.cost.tables import DpuOperation, OpRecord, Order, ResultRecord, Unit
+from npusim.cost.tiling import halo_factor
 
 _DPU, _DSP, _DMA = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA))
+_MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
+_WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
+_OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 
 BIT_OF = {name: float(1 << i) for i, name in enumerate(OPERANDS)}
 """Bit of each operand that may pass through a level."""
@@ -47,8 +56,6 @@ class ServedRecord:
 
     first_bytes: Annotated[Vector, LEVELS, "B"]
     """Bytes of first reads, by level."""
-    again_share: Annotated[Vector, LEVELS, "share"]
-    """Share of repeated reads, by level."""
     written_bytes: Annotated[Vector, LEVELS, "B"]
     """Results that never reach DRAM, by level."""
     compulsory_bytes: Bytes
@@ -62,6 +69,7 @@ class ServedRecord:
 
 
 SERVED_DTYPE = dtype_of(ServedRecord)
+_ROUNDING = 1e-9
 
 
 @compiled
@@ -88,26 +96,154 @@ def _passes(operands: float, bit: float) -> bool:
 
 
 @compiled
+def has_levels(arch: Any) -> bool:
+    """Return whether any memory level of a device has room."""
+    level_bytes = 0.0
+    for k in range(LEVELS):
+        level_bytes += arch.level_bytes[k]
+    return bool(level_bytes > 0.0)
+
+
+@compiled
+def _room(arch: Any, op: OpRecord, level: int) -> tuple[float, float]:
+    """Return the bytes of a level for an operator, and the share of marked matrices that it holds."""
+    is_shared = level + 1 == int(arch.shared_place)
+    capacity = arch.level_bytes[level] / (arch.sharers if is_shared else arch.contexts)
+    if arch.level_is_cache[level] > 0.0:
+        return capacity, 0.0
+    pinned_bytes = op.pinned_shared_bytes if is_shared else op.pinned_bytes
+    return max(0.0, capacity - pinned_bytes), min(1.0, capacity / max(1.0, pinned_bytes))
+
+
+@compiled
+def _is_tiled(op: OpRecord) -> bool:
+    """Return whether an operator is a product or convolution, whose tiling may read bytes again."""
+    return bool(op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION))
+
+
+class Repeats(NamedTuple):
+    """Repeated reads of an operand under a tiling (bytes)."""
+
+    moved: float
+    """Of all reads after the first of each byte."""
+    panel: float
+    """Bytes of the operand between two reads of the same byte: what a level must hold."""
+    beside: float
+    """Other bytes that pass between them."""
+
+
+@compiled
+def _products(op: OpRecord) -> float:
+    """Return how many products of a batch follow each other, each with operands of its own."""
+    return float(op.batch if op.dpu_operation == _MATMUL else 1.0)
+
+
+@compiled
+def repeats_of_weights(op: OpRecord, new: CandidateRecord) -> Repeats:
+    """Return the repeated reads of weights: once for each block of rows, unless weights are stationary."""
+    rows = new.strips * new.row_blocks
+    if new.order == _WEIGHTS_HELD or rows <= 1.0:
+        return Repeats(0.0, 0.0, 0.0)
+    blocks = 2.0 if new.order == _OUTPUTS_HELD else 1.0  # of rows, which activations of both pass
+    beside = (blocks * op.a_dram_bytes + op.c_dram_bytes + op.extra_dram_bytes) / rows
+    return Repeats(op.b_dram_bytes * (rows - 1.0), op.b_dram_bytes / _products(op), beside / _products(op))
+
+
+@compiled
+def repeats_of_activations(op: OpRecord, new: CandidateRecord) -> Repeats:
+    """Return the repeated reads of activations: once for each block of columns, unless they are stationary.
+
+    Where both operands stream, the blocks of columns of one block of rows follow each other: so what lies
+    between is a block of rows.
+    """
+    columns, halo = new.column_blocks, halo_factor(op, new.row_blocks, new.strips)
+    if new.order == _ACTIVATIONS_HELD or columns <= 1.0:
+        return Repeats(0.0, 0.0, 0.0)
+    blocks = new.strips * new.row_blocks if new.order == _OUTPUTS_HELD else 1.0
+    beside = op.b_dram_bytes / columns + (op.c_dram_bytes + op.extra_dram_bytes) / (columns * blocks)
+    moved, panel = op.a_dram_bytes * halo * (columns - 1.0), op.a_dram_bytes * halo / blocks
+    return Repeats(moved, panel / _products(op), beside / _products(op))
+
+
+@compiled
+def _repeats_of_borders(op: OpRecord, new: CandidateRecord) -> Repeats:
+    """Return the reads of input rows and columns at borders that the neighbouring block or strip has read."""
+    halo = halo_factor(op, new.row_blocks, new.strips)
+    if halo <= 1.0:
+        return Repeats(0.0, 0.0, 0.0)
+    rows = new.strips * new.row_blocks
+    blocks = new.strips if new.strips > 1.0 else rows
+    beside = 0.0 if new.order == _WEIGHTS_HELD else op.b_dram_bytes * rows / blocks
+    beside += (op.c_dram_bytes + op.extra_dram_bytes) / blocks
+    moved, panel = op.a_dram_bytes * (halo - 1.0), op.a_dram_bytes * halo / blocks
+    return Repeats(moved, panel / _products(op), beside / _products(op))
+
+
+@compiled
+def _share_again(repeats: Repeats, room: float, is_cache: bool) -> float:
+    """Return the share of repeated reads that a level with `room` bytes serves."""
+    if repeats.moved <= 0.0:
+        return 0.0
+    if is_cache:
+        return 1.0 if repeats.panel + repeats.beside <= room else 0.0
+    return float(min(1.0, room / repeats.panel))
+
+
+@compiled
+def fill_again(arch: Any, op: OpRecord, new: CandidateRecord, numbers: Floats, first: int) -> None:
+    """Write the repeated reads that each memory level serves into the level bytes of a candidate.
+
+    The tiling decides how many bytes pass between two reads of the same byte. A cache serves them if all of
+    these fit. Software keeps the panel that is read again, and nothing else: of activations first, because a
+    byte of them saves most, then of weights, then of borders. The numbers of the candidate start at
+    `numbers[first]`.
+    """
+    a, b = repeats_of_activations(op, new), repeats_of_weights(op, new)
+    borders, inside = _repeats_of_borders(op, new), 0.0
+    footprint = op.a_triangle_bytes + op.b_dram_bytes + op.extra_dram_bytes + op.c_dram_bytes
+    for k in range(LEVELS):
+        again = 0.0
+        if arch.level_bytes[k] > 0.0:
+            is_cache, (room, pinned) = arch.level_is_cache[k] > 0.0, _room(arch, op, k)
+            has_inputs = _passes(arch.level_operands[k], INPUTS)
+            has_weights = _passes(arch.level_operands[k], WEIGHTS)
+            if op.triangle:  # both uses of a block, which all operands may part
+                moved = numbers[first + READ_BYTES] - (footprint - op.c_dram_bytes)
+                held = share_held(room, 1.0, footprint, is_cache) if has_inputs and has_weights else 0.0
+                again = max(0.0, moved) * held
+            elif _is_tiled(op):
+                share_a = share_b = share_borders = 0.0
+                if has_inputs:
+                    share_a = _share_again(a, room, is_cache)
+                    room -= 0.0 if is_cache else share_a * a.panel
+                    share_a = max(share_a, pinned * op.a_pinned)
+                if has_weights:
+                    share_b = _share_again(b, room, is_cache)
+                    room -= 0.0 if is_cache else share_b * b.panel
+                    share_b = max(share_b, pinned * op.b_pinned)
+                if has_inputs:
+                    share_borders = max(share_a, _share_again(borders, room, is_cache))
+                again = share_a * a.moved + share_b * b.moved + share_borders * borders.moved
+        numbers[first + LEVEL_READ_BYTES + k] = max(0.0, again - inside)
+        inside = max(inside, again)
+
+
+@compiled
 def fill_served(arch: Any, op: OpRecord, served: ServedRecord) -> None:
     """Fill in the bytes of an operator that each memory level of a device (ARCH_DTYPE) serves."""
     a_bytes = op.a_triangle_bytes if op.triangle else op.a_dram_bytes
     served.compulsory_bytes = a_bytes + op.b_dram_bytes + op.extra_dram_bytes
-    footprint = served.compulsory_bytes + op.c_dram_bytes
-    first = again = written = 0.0
+    first = written = 0.0
     served.is_any, served.shared_place = 0.0, arch.shared_place
     for k in range(LEVELS):
-        served.first_bytes[k] = served.again_share[k] = served.written_bytes[k] = 0.0
+        served.first_bytes[k] = served.written_bytes[k] = 0.0
         if arch.level_bytes[k] <= 0.0:
             continue
-        is_shared, is_cache = k + 1 == int(arch.shared_place), arch.level_is_cache[k] > 0.0
+        is_cache, (rest, pinned) = arch.level_is_cache[k] > 0.0, _room(arch, op, k)
         has_inputs = _passes(arch.level_operands[k], INPUTS)
         has_weights = _passes(arch.level_operands[k], WEIGHTS)
-        capacity = arch.level_bytes[k] / (arch.sharers if is_shared else arch.contexts)
-        between = op.between_shared if is_shared else op.between
-        pinned_bytes = op.pinned_shared_bytes if is_shared else op.pinned_bytes
-        pinned = 0.0 if is_cache else min(1.0, capacity / max(1.0, pinned_bytes))
-        rest = capacity if is_cache else max(0.0, capacity - pinned_bytes)
-        a = b = extra = c = held = 0.0
+        between = op.between_shared if k + 1 == int(arch.shared_place) else op.between
+        a = b = extra = c = 0.0
         if has_inputs:
             a = a_bytes * share_held(rest, between.a, a_bytes, is_cache)
             if op.a_pinned > 0.0 and between.a > 0.0:
@@ -119,13 +255,10 @@ def fill_served(arch: Any, op: OpRecord, served: ServedRecord) -> None:
             extra = op.extra_dram_bytes * share_held(rest, between.extra, op.extra_dram_bytes, is_cache)
         if not is_cache and has_inputs and _passes(arch.level_operands[k], OUTPUTS):
             c = op.c_dram_bytes * share_held(rest, between.c, op.c_dram_bytes, False)
-        if has_inputs and has_weights:
-            held = share_held(rest, 1.0, footprint, is_cache)
         served.first_bytes[k] = max(0.0, a + b + extra - first)
-        served.again_share[k] = max(0.0, held - again)
         served.written_bytes[k] = max(0.0, c - written)
-        first, again, written = max(first, a + b + extra), max(again, held), max(written, c)
-        served.is_any = 1.0 if first + again + written > 0.0 else served.is_any
+        first, written = max(first, a + b + extra), max(written, c)
+        served.is_any = 1.0 if first + written > 0.0 or _is_tiled(op) else served.is_any
     served.first_share = first / served.compulsory_bytes if served.compulsory_bytes > 0.0 else 0.0
 
 
@@ -145,17 +278,17 @@ def serve_rows(arrays: Any, rows: Any, candidates: Any, row_starts: Any, served:
     """
     numbers = candidates.view(np.float64)
     for r in range(rows.shape[0]):
-        if rows[r].unit in (_DPU, _DSP, _DMA):
+        is_served = rows[r].unit in (_DPU, _DSP, _DMA) and has_levels(arrays[rows[r].device])
+        if is_served:
             fill_served(arrays[rows[r].device], rows[r], served[r])
-        for c in range(row_starts[r], row_starts[r + 1] if served[r].is_any > 0.0 else row_starts[r]):
+        for c in range(row_starts[r], row_starts[r + 1] if is_served else row_starts[r]):
             offset = c * CANDIDATE_SIZE
             read_bytes, read_from_levels, written_to_levels = numbers[offset + READ_BYTES], 0.0, 0.0
-            repeated = max(0.0, read_bytes - served[r].compulsory_bytes)
+            fill_again(arrays[rows[r].device], rows[r], candidates[c], numbers, offset)
             for k in range(LEVELS):
-                level_bytes = min(served[r].first_bytes[k], read_bytes) + served[r].again_share[k] * repeated
-                numbers[offset + LEVEL_READ_BYTES + k] = level_bytes
+                numbers[offset + LEVEL_READ_BYTES + k] += min(served[r].first_bytes[k], read_bytes)
                 numbers[offset + LEVEL_WRITTEN_BYTES + k] = served[r].written_bytes[k]
-                read_from_levels += level_bytes
+                read_from_levels += numbers[offset + LEVEL_READ_BYTES + k]
                 written_to_levels += served[r].written_bytes[k]
             numbers[offset + READ_BYTES] -= read_from_levels
             numbers[offset + WRITTEN_BYTES] -= written_to_levels
@@ -205,9 +338,40 @@ def add_candidate_demands(
 
 
 @compiled
+def fill_through(numbers: Floats, first: int, rates: Floats, point: int, result: ResultRecord) -> None:
+    """Write the bytes of a candidate that pass through each memory level; arguments as of `sourced_bytes`."""
+    through = numbers[first + READ_BYTES] + numbers[first + WRITTEN_BYTES]
+    for inward in range(LEVELS):
+        k = LEVELS - 1 - inward
+        through += numbers[first + LEVEL_READ_BYTES + k] + numbers[first + LEVEL_WRITTEN_BYTES + k]
+        source = int(rates[LEVEL_SOURCE + k, point])
+        if source < LEVELS:
+            result.through_bytes[source] = through
+
+
+@compiled
+def sets_pace(
+    arch: Any, result: ResultRecord, numbers: Floats, first: int, rates: Floats, point: int
+) -> bool:
+    """Return whether a memory level sets the pace of a candidate's transfers, not DRAM or the DMA engines.
+
+    Arguments as of `sourced_bytes`, after `fill_through` and `npusim.cost.rates.fill_beside`.
+    """
+    level_s = 0.0
+    for k in range(LEVELS):
+        if result.through_bytes[k] > 0.0:
+            level_s = max(level_s, result.through_bytes[k] / arch.level_bytes_per_s[k])
+    dram_s = numbers[first + READ_BYTES] * rates[READ, point]
+    dram_s += numbers[first + WRITTEN_BYTES] * rates[WRITE, point]
+    transfer_s = dram_s + rates[BESIDE, point]
+    return bool(level_s > dram_s * (1.0 + _ROUNDING) and level_s >= transfer_s * (1.0 - _ROUNDING))
+
+
+@compiled
 def shared_bytes_per_s(arch: Any) -> float:
-    """Return the bandwidth of a device's shared memory level (B/s), at least that of DRAM."""
-    return float(max(arch.level_bytes_per_s[int(arch.shared_place) - 1], arch.dram_bytes_per_s))
+    """Return the bandwidth of a device's shared memory level (B/s); infinite where data go past it."""
+    bytes_per_s = arch.level_bytes_per_s[int(arch.shared_place) - 1]
+    return float(bytes_per_s if bytes_per_s >= arch.dram_bytes_per_s else np.inf)
 
 
 @compiled
@@ -216,7 +380,8 @@ def shared_levels_s(
 ) -> float:
     """Return the time of the busiest shared level for the bytes of all its devices (s).
 
-    `moved` and `bytes_per_s` are bytes and level bandwidth of each device, shape (array devices, points).
+    `moved` are the bytes that pass through the level to each device, DRAM's included, `bytes_per_s` is the
+    level's bandwidth; shape (array devices, points).
     """
     longest_s = 0.0
     for d in range(arrays.shape[0]):

@@ -326,12 +326,15 @@ def fill_terms(
             terms[_DPU_S, p] = candidate.grid_cycles * rates[CYCLE, p]
         for p in range(first, last):
             terms[_DRAM, p] = candidate.read_bytes + candidate.written_bytes
-            terms[_SHARED, p] = 0.0
         if is_served:
-            at, shared_level = index * CANDIDATE_SIZE, int(served.shared_place) - 1
             for p in range(first, last):
-                terms[_DRAM, p] += sourced_bytes(numbers, at, rates, p, LEVELS)
-                terms[_SHARED, p] = sourced_bytes(numbers, at, rates, p, shared_level)
+                terms[_DRAM, p] += sourced_bytes(numbers, index * CANDIDATE_SIZE, rates, p, LEVELS)
+        for p in range(first, last):
+            terms[_SHARED, p] = terms[_DRAM, p]
+        if is_served:
+            shared_level = int(served.shared_place) - 1
+            for p in range(first, last):
+                terms[_SHARED, p] += sourced_bytes(numbers, index * CANDIDATE_SIZE, rates, p, shared_level)
         for p in range(first, last):
             terms[_SRAM, p] = min(candidate.sram_peak_bytes, rates[SRAM, p]) - op.reserved_bytes
             terms[STALL_S, p] = 0.0

@@ -17,8 +17,9 @@ from npusim.cost.arrays.mapper import (
     known_tile,
     modes_of,
 )
-from npusim.cost.candidates import CandidateRecord, add_candidate, precedes
+from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, add_candidate, precedes
 from npusim.cost.kernels import compiled
+from npusim.cost.levels import fill_again, has_levels
 from npusim.cost.rates import (
     LOWER,
     MACHINE_RATES,
@@ -233,10 +234,7 @@ def is_of_one_point(arch: ArchRecord, rate_bounds: Floats) -> bool:
     for r in range(MACHINE_RATES):
         if rate_bounds[r, LOWER] != rate_bounds[r, UPPER]:
             return False
-    level_bytes = 0.0  # the bytes of levels are known after the search
-    for k in range(len(arch.level_bytes)):
-        level_bytes += arch.level_bytes[k]
-    return level_bytes == 0.0
+    return not has_levels(arch)
 
 
 @compiled
@@ -389,6 +387,9 @@ def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) 
 def _with_new(task: Task, new: CandidateRecord, found: Found) -> Found:
     """Return the candidates with a new one, which lies behind the last."""
     stop, upper_s = found.stop, upper_bound_s(new, task.upper)
+    if has_levels(task.arch):
+        numbers = task.candidates.view(np.float64)
+        fill_again(task.arch, task.op, new, numbers, stop * CANDIDATE_SIZE)
     upper_s = upper_s if new.most_bytes > task.lower.tile_sram_bytes else np.inf
     coarse_upper_s = found.coarse_upper_s if new.fine > 0.0 else min(found.coarse_upper_s, upper_s)
     if not task.is_exact:

@@ -60,20 +60,24 @@ DSP, BESIDE, REFILL_WAIT = range(MACHINE_RATES, MACHINE_RATES + 3)
 """Time of the DSPs of an operator; of copies and levels of a candidate; of its refill waits (infinite:
 unfit)."""
 RATES = MACHINE_RATES + 3
-BEST, INDEX, LIMIT = range(3)
+BEST, INDEX, LIMIT, PLAIN_BEST, PLAIN_INDEX = range(5)
 """Rows of the table of choices: latency of the choice without common waits (s); its candidate; the most that
-this latency may be."""
-CHOICES = 3
+this latency may be. Where memory levels serve the operator: the least latency without levels, and the choice
+without levels, -1 where another is faster."""
+CHOICES = 5
 LOWER, UPPER = 0, 1
 """Columns of the table of bounds."""
 TOLERANCE = 0.005
 """Share of the least latency by which the choice may be slower, to save traffic."""
+SERVED_TOLERANCE = 0.001
+"""The same where memory levels make an operator faster by more than `TOLERANCE`."""
 # Places of the rows in a flat view: with row lengths known to the compiler it sees that no two rows overlap.
 _AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP = CYCLE * BLOCK, READ * BLOCK, WRITE * BLOCK, GAP * BLOCK
 _AT_PAGE_WALK, _AT_DSP, _AT_BESIDE = PAGE_WALK * BLOCK, DSP * BLOCK, BESIDE * BLOCK
 _AT_REFILL_WAIT, _AT_READ_WAIT, _AT_TILE_SRAM = REFILL_WAIT * BLOCK, READ_WAIT * BLOCK, TILE_SRAM * BLOCK
 _AT_WRITE_WAIT = WRITE_WAIT * BLOCK
 _AT_BEST, _AT_INDEX, _AT_LIMIT = BEST * BLOCK, INDEX * BLOCK, LIMIT * BLOCK
+_AT_PLAIN_INDEX = PLAIN_INDEX * BLOCK
 
 
 @compiled
@@ -161,9 +165,9 @@ def sram_copy_s(arch: ArchRecord, copied_bytes: float) -> float:
 def fill_rates(arch: ArchRecord, rates: Floats, device: int, point: int) -> None:
     """Fill one column of the rates of a device, shape (array devices, RATES, BLOCK).
 
-    A byte of a memory level takes the longer time of the DMA engines and the level. A level that is slower
-    than a memory outside it supplies nothing: that memory supplies its bytes. So no level supplies more bytes
-    than its bandwidth allows, and none makes an operator slower.
+    A byte takes the longer time of the DMA engines and the memory that it passes through. A level that is
+    slower than a memory outside it supplies nothing: that memory supplies its bytes. So no level supplies
+    more bytes than its bandwidth allows, and none makes an operator slower.
     """
     column, engines = rates[device, :, point], arch.dma_engines
     width = width_bytes_per_s(arch, engines)
@@ -311,19 +315,32 @@ def copies_s(copied_bytes: float, at: PointRates) -> float:
 
 @compiled
 def fill_beside(numbers: Floats, first: int, is_served: bool, rates: Floats, start: int, stop: int) -> None:
-    """Write the time of copies and memory levels of a candidate into row BESIDE of some columns.
+    """Write the time of a candidate's copies, and of memory levels beyond DRAM's, into row BESIDE of columns.
 
-    The numbers of the candidate start at `numbers[first]` in the table of candidates.
+    The numbers of the candidate start at `numbers[first]` in the table of candidates. A byte passes through
+    the memory that supplies it and through each level inside that one. These transfer at the same time, so
+    the transfer takes as long as the busiest of them.
     """
-    copied = numbers[first + COPY]
     for p in range(start, stop):
-        rates[BESIDE, p] = copies_s(copied, point_rates(rates, p))
-    if is_served:
-        for k in range(LEVELS):
-            read, written = numbers[first + LEVEL_READ_BYTES + k], numbers[first + LEVEL_WRITTEN_BYTES + k]
-            for p in range(start, stop):
-                rates[BESIDE, p] += read * rates[LEVEL_READ_BYTES + k, p]
-                rates[BESIDE, p] += written * rates[LEVEL_WRITTEN_BYTES + k, p]
+        rates[BESIDE, p] = 0.0
+    read, written, copied = numbers[first + READ], numbers[first + WRITE], numbers[first + COPY]
+    read_through, written_through = read, written
+    for inward in range(LEVELS if is_served else 0):
+        k = LEVELS - 1 - inward
+        at = first + LEVEL_READ_BYTES + k
+        inner_read, inner_written = numbers[at], numbers[at + LEVELS]
+        if inner_read + inner_written == 0.0:  # no busier than the memory outside it
+            continue
+        read_through, written_through = read_through + inner_read, written_through + inner_written
+        for p in range(start, stop):
+            level_s = read_through * rates[LEVEL_READ_BYTES + k, p]
+            level_s += written_through * rates[LEVEL_WRITTEN_BYTES + k, p]
+            beyond_s = level_s - (read * rates[READ, p] + written * rates[WRITE, p])
+            beside_s = rates[BESIDE, p]
+            rates[BESIDE, p] = beyond_s if beyond_s > beside_s else beside_s
+    if copied > 0.0:
+        for p in range(start, stop):
+            rates[BESIDE, p] += copies_s(copied, point_rates(rates, p))
 
 
 @compiled
@@ -376,11 +393,14 @@ def choose(
     """Choose the first of `candidates[start:stop]` within `TOLERANCE` of the fastest, at each point.
 
     Candidates are sorted by `precedes`: coarse pieces first, then bytes moved. The latency is infinite at a
-    point where none fits into SRAM. `is_served`: whether memory levels serve the operator. Rows BESIDE and
-    REFILL_WAIT of the rates are scratch; `choices`, shape (CHOICES, BLOCK), is written.
+    point where none fits into SRAM. `is_served`: whether memory levels serve the operator (`_choose_served`).
+    Rows BESIDE and REFILL_WAIT of the rates are scratch; `choices`, shape (CHOICES, BLOCK), is written.
     """
+    if is_served:
+        _choose_served(candidates, start, stop, rates, points, choices)
+        return
     choices[BEST, :] = np.inf
-    choices[INDEX, :] = -1.0
+    choices[INDEX, :] = choices[PLAIN_INDEX, :] = -1.0
     rates[BESIDE, :] = rates[REFILL_WAIT, :] = 0.0
     flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), candidates.view(np.float64)
     least, greatest = np.inf, -np.inf
@@ -401,9 +421,9 @@ def choose(
         if waits or has_waited:
             _fill_refill_waits(candidate, least, greatest, flat_rates, points)
             has_waited = waits
-        if candidate.copied_bytes > 0.0 or was_beside or is_served:
-            was_beside = candidate.copied_bytes > 0.0 or is_served
-            fill_beside(numbers, c * CANDIDATE_SIZE, is_served, rates, 0, points)
+        if candidate.copied_bytes > 0.0 or was_beside:
+            was_beside = candidate.copied_bytes > 0.0
+            fill_beside(numbers, c * CANDIDATE_SIZE, False, rates, 0, points)
         if is_choosing:
             if _choose_within(_amounts(candidate), float(c), flat_rates, points, flat_choices):
                 break
@@ -411,6 +431,84 @@ def choose(
             _update_best(_amounts(candidate), flat_rates, points, flat_choices)
     for p in range(points):
         choices[INDEX, p] = max(choices[INDEX, p], float(start))
+
+
+@compiled
+def _choose_served(
+    candidates: Any, start: int, stop: int, rates: Floats, points: int, choices: Floats
+) -> None:
+    """Choose a mapping of an operator that memory levels serve; arguments as of `choose`.
+
+    It is the choice without levels unless another mapping is faster than any without levels by more than
+    `TOLERANCE`; then it is the first within `SERVED_TOLERANCE` of the fastest. The least latency falls with
+    capacity and bandwidth of levels. So more of either is never slower by more than `SERVED_TOLERANCE`, and
+    levels that save no time change no mapping.
+    """
+    choices[BEST, :] = np.inf
+    choices[INDEX, :] = choices[PLAIN_INDEX, :] = -1.0
+    rates[BESIDE, :] = rates[REFILL_WAIT, :] = 0.0
+    flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), candidates.view(np.float64)
+    least, greatest = np.inf, -np.inf
+    for p in range(points):
+        least, greatest = min(least, rates[TILE_SRAM, p]), max(greatest, rates[TILE_SRAM, p])
+    has_waited, was_beside, is_single = False, False, stop - start == 1
+    for turn in range(2 if is_single else 0, 3 if is_single else 4):
+        if turn % 2 == 1:
+            for p in range(points):
+                choices[LIMIT, p] = choices[BEST, p] * (1.0 + TOLERANCE)
+        if turn == 2:
+            for p in range(points):
+                choices[PLAIN_BEST, p] = choices[LIMIT, p] / (1.0 + TOLERANCE)
+                choices[PLAIN_INDEX, p], choices[INDEX, p] = choices[INDEX, p], -1.0
+                choices[BEST, p] = np.inf
+        if turn == 3:
+            for p in range(points):
+                if choices[LIMIT, p] < choices[PLAIN_BEST, p]:
+                    choices[PLAIN_INDEX, p] = -1.0
+                    choices[LIMIT, p] = choices[BEST, p] * (1.0 + SERVED_TOLERANCE)
+                elif choices[PLAIN_INDEX, p] >= 0.0:
+                    choices[LIMIT, p] = np.inf
+        for c in range(start, stop):
+            candidate = candidates[c]
+            if candidate.needed_bytes > greatest or candidate.most_bytes <= least:
+                continue
+            is_everywhere = candidate.needed_bytes <= least and candidate.most_bytes > greatest
+            waits = candidate.streamed_bytes > 0.0 or not is_everywhere
+            if waits or has_waited:
+                _fill_refill_waits(candidate, least, greatest, flat_rates, points)
+                has_waited = waits
+            amounts, first = _amounts(candidate), c * CANDIDATE_SIZE
+            if turn < 2:
+                amounts = _amounts_without_levels(candidate, numbers, first)
+            if turn > 1 or candidate.copied_bytes > 0.0 or was_beside:
+                was_beside = turn > 1 or candidate.copied_bytes > 0.0
+                fill_beside(numbers, first, turn > 1, rates, 0, points)
+            if turn % 2 == 0:
+                _update_best(amounts, flat_rates, points, flat_choices)
+            elif _choose_within(amounts, float(c), flat_rates, points, flat_choices):
+                break
+    for p in range(points):
+        choices[INDEX, p] = max(choices[INDEX, p], float(start))
+
+
+@compiled
+def _amounts_without_levels(candidate: CandidateRecord, numbers: Floats, first: int) -> Amounts:
+    """Return the needs of a candidate that take time, without copies, where DRAM supplies all bytes."""
+    amounts = _amounts(candidate)
+    read, written = amounts.read_bytes, amounts.written_bytes
+    for k in range(LEVELS):
+        read += numbers[first + LEVEL_READ_BYTES + k]
+        written += numbers[first + LEVEL_WRITTEN_BYTES + k]
+    return Amounts(
+        amounts.grid_cycles,
+        read,
+        written,
+        amounts.read_gaps,
+        amounts.prologue_bytes,
+        amounts.epilogue_bytes,
+        amounts.page_walks,
+        amounts.restarts,
+    )
 
 
 @compiled
@@ -496,11 +594,15 @@ def _update_best(amounts: Amounts, rates: Floats, points: int, choices: Floats) 
 
 @compiled
 def _choose_within(amounts: Amounts, index: float, rates: Floats, points: int, choices: Floats) -> bool:
-    """Choose a candidate where none is chosen and its latency is allowed; return whether none is left."""
+    """Choose a candidate where none is chosen and its latency is allowed; return whether none is left.
+
+    Where the choice without levels stays, no other is allowed.
+    """
     chosen = 0.0
     for p in range(points):
-        latency = _latency_at(amounts, rates, p)
-        is_first = (choices[_AT_INDEX + p] < 0.0) & (latency <= choices[_AT_LIMIT + p])
+        latency, plain = _latency_at(amounts, rates, p), choices[_AT_PLAIN_INDEX + p]
+        is_allowed = (latency <= choices[_AT_LIMIT + p]) & ((plain < 0.0) | (plain == index))
+        is_first = (choices[_AT_INDEX + p] < 0.0) & is_allowed
         choices[_AT_BEST + p] = latency if is_first else choices[_AT_BEST + p]
         choices[_AT_INDEX + p] = index if is_first else choices[_AT_INDEX + p]
         chosen += 1.0 if choices[_AT_INDEX + p] >= 0.0 else 0.0

@@ -31,7 +31,7 @@ from npusim.cost.arrays.mapper import (
     modes_of,
     no_known_tiles,
 )
-from npusim.cost.candidates import CANDIDATE_DTYPE, add_candidate, sort_candidates
+from npusim.cost.candidates import CANDIDATE_DTYPE, CANDIDATE_SIZE, add_candidate, sort_candidates
 from npusim.cost.grid import (
     depthwise_cycles,
     eltwise_cycles,
@@ -41,6 +41,7 @@ from npusim.cost.grid import (
     tile_workload,
 )
 from npusim.cost.kernels import compiled, compiled_making_arrays
+from npusim.cost.levels import fill_again, has_levels
 from npusim.cost.products import Task, is_of_one_point, search_product
 from npusim.cost.rates import (
     LOWER,
@@ -202,6 +203,8 @@ def _fetch_once(task: Task, stop: int, split: int, mode: int, used: float, chann
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
     new.row_pieces, new.strips = blocks, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = blocks, 1.0, blocks
+    if has_levels(arch):
+        fill_again(arch, op, new, task.candidates.view(np.float64), stop * CANDIDATE_SIZE)
     least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
     return add_candidate(task.candidates, task.start, stop, stop, least, greatest)
 

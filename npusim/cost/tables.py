@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
+from npusim.arch.array import OUTER_LEVELS
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
 from npusim.arch.dsp import DspKernel
 from npusim.cost.records import (
@@ -110,6 +111,8 @@ class Bound(IntEnum):
     DMA = 1
     DSP = 2
     LAUNCH = 3
+    LEVEL = 4
+    """A memory level between SRAM and DRAM, at whose rate the DMA engines transfer."""
 
 
 @columns_of(DspKernel, "", "source")
@@ -296,6 +299,8 @@ class ResultRecord:
     """Moved between memory levels and SRAM instead."""
     shared_bytes: Bytes
     """Part of `level_bytes` that the level moves which several devices share."""
+    through_bytes: Annotated[Vector, OUTER_LEVELS, "B"]
+    """Bytes that pass through each memory level, DRAM's included, the nearest first; 0: it supplies none."""
     streamed_bytes: Bytes
     """Part of `dram_bytes` that takes time: on a host, bytes that its caches do not hold."""
     sram_peak_bytes: Bytes

@@ -16,7 +16,14 @@ from npusim.cost.design_batch import Batch, Work
 from npusim.cost.dsp import dsp_time_s
 from npusim.cost.hosts import HostRecord, cost_host, host_energy_j
 from npusim.cost.kernels import compiled, compiled_making_arrays, compiled_or_plain
-from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, first_wait_s, serve_rows
+from npusim.cost.levels import (
+    SERVED_DTYPE,
+    add_candidate_demands,
+    fill_through,
+    first_wait_s,
+    serve_rows,
+    sets_pace,
+)
 from npusim.cost.plan_costs import (
     DMA_S,
     FUSED_SUMS,
@@ -67,7 +74,8 @@ from npusim.cost.tiling import tile_share
 
 _VIEW, _DPU, _DSP, _HOST = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.HOST))
 _COMPUTE_BOUND, _DMA_BOUND, _DSP_BOUND = int(Bound.COMPUTE), int(Bound.DMA), int(Bound.DSP)
-_LAUNCH_BOUND, _ELTWISE = int(Bound.LAUNCH), int(DpuOperation.ELTWISE)
+_LAUNCH_BOUND, _LEVEL_BOUND = int(Bound.LAUNCH), int(Bound.LEVEL)
+_ELTWISE = int(DpuOperation.ELTWISE)
 
 
 @compiled_or_plain(lambda _, ops, *__: plain_ms(ops))
@@ -116,7 +124,9 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         )
         separate_s = op.repeats * (choices[BEST, 0] + wait_s + op.dispatches * arch.dispatch_s)
         result.latency_s = separate_s - result.ahead_s
-        fill_beside(numbers, index * CANDIDATE_SIZE, served.is_any > 0.0, rates, point, points)
+        first = index * CANDIDATE_SIZE
+        fill_beside(numbers, first, served.is_any > 0.0, rates, point, points)
+        fill_through(numbers, first, rates, point, result)
         result.dma_s = op.repeats * dma_time_s(candidate, rates, point)
         result.dsp_s = op.repeats * dsp_s
         result.sram_peak_bytes = min(candidate.sram_peak_bytes, rates[SRAM, 0]) - op.reserved_bytes
@@ -133,7 +143,9 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
             add_fused(terms, dsp_times[0], points, fused_sums[op.fused_chain])
             apart_s[op.fused_chain] += op.repeats * choices[BEST, 0]
             result.critical_s = op.repeats * choices[BEST, 0]
-        result.bound = _bound(result)
+        result.bound = _bound(result, sets_pace(arch, result, numbers, first, rates, point))
+        for k in range(LEVELS):
+            result.through_bytes[k] *= op.repeats
         _fill_tiling(result, candidate)
         result.tile_rows, result.tile_columns = np.ceil(op.elements / arch.tiles), 1.0
         if op.unit == _DPU and op.dpu_operation != _ELTWISE:
@@ -225,14 +237,17 @@ def _host_cost(host: HostRecord, op: OpRecord, result: ResultRecord) -> None:
 
 
 @compiled
-def _bound(result: ResultRecord) -> int:
-    """Return the bottleneck of an operator: its busiest unit, or its launch if that takes longer."""
+def _bound(result: ResultRecord, is_level_paced: bool) -> int:
+    """Return the bottleneck of an operator: its busiest unit, or its launch if that takes longer.
+
+    Where DMA is the busiest, it is a memory level if that sets the pace of the transfers.
+    """
     dma_s = result.dma_s - result.ahead_s
     longest = max(result.dpu_s, result.dsp_s, dma_s)
     if result.latency_s > 2.0 * longest:
         return _LAUNCH_BOUND
     if longest == dma_s:
-        return _DMA_BOUND
+        return _LEVEL_BOUND if is_level_paced else _DMA_BOUND
     return _DSP_BOUND if longest == result.dsp_s else _COMPUTE_BOUND
 
 

@@ -29,7 +29,7 @@ from npusim.engines.estimate import (
     PartCost,
     UnitUse,
 )
-from npusim.engines.operators import grid_utilisation, operator_cost, peak_power_w, roofline
+from npusim.engines.operators import grid_utilisation, levels_of, operator_cost, peak_power_w, roofline
 from npusim.engines.traffic import dram_by_kind, summed_kinds
 from npusim.mapping import Mapped
 from npusim.metrics import metrics_in
@@ -125,7 +125,19 @@ def _busy_s(mapped: Mapped) -> dict[str, float]:
     """Return the busy time of each unit by its name, array devices first."""
     arch, uses = mapped.arch, dict(zip((*mapped.arch.arrays, *mapped.arch.hosts), mapped.uses, strict=True))
     on_arrays = {f"{name}.{part}": float(uses[name][f"{part}_s"]) for name in arch.arrays for part in _PARTS}
-    return on_arrays | {name: float(uses[name]["work_s"]) for name in arch.hosts}
+    hosts = {name: float(uses[name]["work_s"]) for name in arch.hosts}
+    return on_arrays | levels_busy_s(mapped) | hosts
+
+
+def levels_busy_s(mapped: Mapped) -> dict[str, float]:
+    """Return the time in which each memory level is busy (s), by its name, except levels without traffic."""
+    busy_s: dict[str, float] = {}
+    devices = np.array([group.device for group in mapped.decisions.groups])
+    for device, level, k in levels_of(mapped):
+        through = float(mapped.results["through_bytes"][devices == device, k].sum())
+        if through > 0.0:
+            busy_s[f"{device}.{level}"] = through / float(mapped.arch[device]["level_bytes_per_s"][k])
+    return busy_s
 
 
 def _dispatch_s(mapped: Mapped) -> float:

@@ -177,8 +177,8 @@ class OperatorCost(Part):
     """Part of `dram_read_bytes` that idle DMA engines fetch during earlier operators."""
     swapped: bool
     """Whether the operands of a product changed places: the right one on the pixels, the left one weight."""
-    bound: Literal["compute", "dma", "dsp", "launch"]
-    """Resource that limits it."""
+    bound: Literal["compute", "dma", "dsp", "launch", "level"]
+    """Resource that limits it; `level`: a memory level, at whose rate the DMA engines transfer."""
 
 
 class PartCost(Part):
@@ -252,7 +252,7 @@ class Ceiling(Part):
     precision: str | None
     """Format of the operations; null for memory, and for a unit that has one rate for all."""
     level: str | None
-    """Memory level: sram, dram, or cache; null for arithmetic."""
+    """Memory level: sram, dram, cache, or the name of a level between SRAM and DRAM; null for arithmetic."""
     ops_per_s: float | None
     """Operations a second; null for memory."""
     bytes_per_s: float | None
@@ -383,8 +383,21 @@ class Estimate(Document):
 
     @property
     def bound(self) -> str:
-        """The unit that is busy the largest share of the time."""
-        return max(self.units, key=lambda name: self.units[name].utilisation)
+        """The unit that is busy the largest share of the time.
+
+        Where these are DMA engines, and operators that wait for a memory level keep them busy longer than
+        other operators that are bound by DMA, it is the busiest level of the device.
+        """
+        use = {name: unit.utilisation for name, unit in self.units.items()}
+        levels = [name for name in use if "." in name and not name.endswith((".dpu", ".dsp", ".dma"))]
+        busiest = max(use.keys() - set(levels), key=lambda name: use[name], default="")
+        device = busiest.removesuffix("dma")
+        paced_s = {"dma": 0.0, "level": 0.0}
+        for op in self.operators:
+            if op.unit.startswith(device) and op.bound in paced_s:
+                paced_s[op.bound] += op.busy_s
+        own = [name for name in levels if busiest.endswith(".dma") and name.startswith(device)]
+        return max(own, key=lambda name: use[name]) if own and paced_s["level"] > paced_s["dma"] else busiest
 
     @cached_property
     def timeline(self) -> Timeline:

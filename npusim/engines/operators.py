@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from npusim.arch import outer_levels
 from npusim.cost import (
     DDR2CMX,
     MAC_FORMATS,
@@ -187,9 +188,21 @@ def peak_power_w(mapped: Mapped) -> float:
 def roofline(mapped: Mapped) -> Roofline:
     """Return the roofline of a mapped graph, by the times of the analytical engine."""
     arrays = (ceiling for name in mapped.arch.arrays for ceiling in _array_ceilings(name, mapped.arch[name]))
-    ceilings = [*arrays, *_host_ceilings(mapped)]
+    levels = (
+        _memory(f"{name} {level}", name, level, mapped.arch[name]["level_bytes_per_s"][k])
+        for name, level, k in levels_of(mapped)
+    )
+    ceilings = [*arrays, *levels, *_host_ceilings(mapped)]
     points = (roofline_point(mapped, i, ceilings) for i in range(len(mapped.decisions.groups)))
     return Roofline(ceilings=ceilings, points=[point for point in points if point is not None])
+
+
+def levels_of(mapped: Mapped) -> Iterator[tuple[str, str, int]]:
+    """Yield each memory level that has room: its array device, its name, and its place, 0 for the nearest."""
+    for name, device in mapped.soc.array_devices.items():
+        for k, (level, declared) in enumerate(outer_levels(device, mapped.soc.levels).items()):
+            if declared.capacity > 0.0:
+                yield name, level, k
 
 
 def _multiplier_macs_per_s(arch: Any, item_bytes: float) -> float:
@@ -290,9 +303,14 @@ def _ops_and_bytes(mapped: Mapped, index: int, unit: Unit) -> tuple[float, dict[
         touched, macs = float(op["host_read_bytes"] + op["host_written_bytes"]), float(op["host_macs"])
         ops = 2.0 * macs if macs else float(op["elements"])
         return repeats * ops, {"cache": repeats * touched, "dram": float(result["streamed_bytes"])}
-    dram = float(result["dram_bytes"])
+    dram, device = float(result["dram_bytes"]), mapped.decisions.groups[index].device
+    outside = {"dram": dram} | {
+        level: float(result["through_bytes"][k]) for name, level, k in levels_of(mapped) if name == device
+    }
     if unit is Unit.DSP:
-        return repeats * max(2.0 * float(op["macs"]), float(op["elements"])), {"dram": dram}
-    sram = float(result["sram_read_bytes"] + result["sram_written_bytes"]) - dram
+        return repeats * max(2.0 * float(op["macs"]), float(op["elements"])), outside
+    sram = (
+        float(result["sram_read_bytes"] + result["sram_written_bytes"]) - dram - float(result["level_bytes"])
+    )
     ops = 2.0 * _performed_macs(op) if op["macs"] else repeats * float(op["elements"])
-    return ops, {"sram": sram, "dram": dram}
+    return ops, {"sram": sram, **outside}

@@ -63,7 +63,7 @@ CAUSE_COLOURS = UNIT_COLOURS | {
 _ROUNDING = 1e-6
 _FIRST = ("latency_s", "throughput_per_s", "energy_j", "power_w", "dram_bytes", "ops_per_j")
 _OF_NPU = ("sram_peak_bytes", "sram_traffic_bytes", "area_mm2")
-_BOUND_STYLES = {"compute": "green", "dma": "yellow", "dsp": "magenta", "launch": "red"}
+_BOUND_STYLES = {"compute": "green", "dma": "yellow", "dsp": "magenta", "launch": "red", "level": "blue"}
 _PHASE_COLOURS = dict(zip((phase.value for phase in Phase), COLOURS, strict=False)) | {
     Phase.OTHER.value: GREY
 }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf
 from operator import attrgetter
 
-from npusim.arch import with_overrides
+from npusim.arch import outer_levels, with_overrides
 from npusim.config import SET_BY_STUDY, parse_override
 from npusim.documents import Part
 from npusim.engines.estimate import Estimate
@@ -97,6 +97,13 @@ def _changes(scenario: Scenario) -> Iterator[tuple[str, str, float, Scenario]]:
         yield resource, setting, STEP, machine
     if not has_npu:
         return
+    for name, level in outer_levels(soc.npu, soc.levels).items():
+        path = f"npu.levels.{name}" if name in soc.npu.levels else f"levels.{name}"
+        if level.capacity > 0.0:
+            setting, machine = changed(f"{path}.bandwidth", f"{level.bandwidth * (1.0 + STEP) / 1e9:.6g}GB/s")
+            yield f"bandwidth of {name}", setting, STEP, machine
+            setting, machine = changed(f"{path}.capacity", f"{level.capacity * (1.0 + STEP) / 1024.0:.6g}KiB")
+            yield f"capacity of {name}", setting, STEP, machine
     for resource, path in _COUNTS:
         count = int(attrgetter(path)(soc))
         setting, machine = changed(path, str(count + 1))

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from npusim.cost import throttled_interval_s
-from npusim.engines.analytical import contexts_with, language_figures, mapped_estimate, part_costs
+from npusim.engines.analytical import (
+    contexts_with,
+    language_figures,
+    levels_busy_s,
+    mapped_estimate,
+    part_costs,
+)
 from npusim.engines.estimate import CriticalTime, Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import transfer_rates
@@ -139,6 +145,8 @@ def _estimate(mapped: Mapped, line: Timeline, measured: Measured) -> Estimate:
         busy_s = all_s / len(measured.numbers)
         share = busy_s / (interval_s * contexts_with(mapped, name)) if busy_s else 0.0
         units[name] = UnitUse(busy_s=busy_s, utilisation=share)
+    for name, busy_s in levels_busy_s(mapped).items():
+        units[name] = UnitUse(busy_s=busy_s, utilisation=busy_s / interval_s)
     critical: dict[str, CriticalTime] | None = None
     if mapped.run.requests == 1:
         critical = _critical_times(line)
@@ -206,6 +214,8 @@ def _operator_from_timeline(
     elif busy_s:
         part = line.units[busiest].group.rpartition(".")[2]
         bound = part if part in ("dma", "dsp") else "compute"
+        if part == "dma" and op.bound == "level":  # DMA transfers at the level's rate
+            bound = "level"
     times = {"latency_s": end - begin, "busy_s": busy_s, "critical_s": on_path_s, "span_s": end - begin}
     return op.model_copy(update={**times, "critical": on_path, "bound": bound})
 

@@ -6,7 +6,8 @@ inference: execution = inference x tasks + task.
 
 Transfers and host traffic are *flows*, counted in seconds: the time left with all DMA engines at work and no
 other flow. Max-min fairness divides bandwidth whenever a flow begins or ends: of DRAM first, then of each
-memory level that devices share. What such a level holds back is not given to other flows on DRAM.
+memory level that devices share, through which their bytes from DRAM pass, too. What such a level holds back
+is not given to other flows on DRAM.
 """
 
 from __future__ import annotations
@@ -479,7 +480,7 @@ def _start_next(state: State, agenda: Any, number: int) -> None:
         rate = task.bytes / task.duration_s if flow.shares_engines else 0.0
         level = state.devices[flow.device].level
         if level >= 0:
-            state.bytes_per_s[1 + level][unit.flow] = task.shared_bytes / task.duration_s
+            state.bytes_per_s[1 + level][unit.flow] = rate + task.shared_bytes / task.duration_s
         _begin_flow(state, agenda, unit.flow, task.duration_s, state.top_speed[flow.device][task.kind], rate)
 
 

@@ -260,7 +260,7 @@ def _steady(program: Program, log: EventLog, requests: int, measured: int) -> Me
     on_unit = program.tasks["unit"] >= 0
     others_s = float(times[1][len(ended) :, on_unit].min(initial=_NEVER_S))
     last = int(np.searchsorted(ends, min(others_s, float(ends[-1]) * (1.0 - 1e-12)))) - 1
-    for period in range(1, last // 2 + 1):
+    for period in (p for p in PERIODS if measured % p == 0 and 2 * p <= last):
         begin_s, end_s = float(ends[last - period]), float(ends[last])
         length_s = end_s - begin_s
         numbers = np.flatnonzero((ended > begin_s) & (ended <= end_s))
@@ -277,8 +277,7 @@ def _steady(program: Program, log: EventLog, requests: int, measured: int) -> Me
         begun = np.concatenate((np.zeros(requests), np.sort(ended)[: total - requests]))
         whole = _measured(ended, begun, requests, measured)
         shown = whole.shown - period * max(0, ceil((whole.shown - known + 1) / period))
-        latency_s = float((log.ended - log.begun)[numbers].mean())
-        return Measured(numbers, shown, begin_s, end_s, latency_s, total - known)
+        return Measured(numbers, shown, begin_s, end_s, whole.latency_s, total - known)
     return None
 
 
