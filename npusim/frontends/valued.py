@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.errors import FileError, NpusimError, ShapeError, UnknownNameError
+from npusim.frontends.apart import graph_of_file
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.frontends.openvino_write import run_model, run_saved
@@ -133,6 +134,7 @@ def load_valued(
     if MODULE.fullmatch(str(network)):
         named = module_at(str(network))
         return valued_module(named.module, named.inputs, named.name)
+    graph_of_file(network, shapes, None)  # where the reader dies, it does so there
     origin = Origin()
     graph = import_model(network, shapes, precision=None, origin=origin)
     original = openvino().Core().read_model(str(network))
