@@ -39,7 +39,7 @@ from npusim.cli.output import (
 )
 from npusim.cost import COMPILING_S, tell_once
 from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest, shown
-from npusim.plugins import NO_PLUGINS, PluginError, PluginWarning, announced, load
+from npusim.plugins import NO_PLUGINS, PluginError, PluginWarning, announced, load, named
 
 _PANELS = {
     "Ask": ("ask", "estimate compare whatif advise map stream show"),
@@ -75,11 +75,15 @@ def command_app(name: str) -> typer.Typer:
     """Return the typer application of a command; an `UnknownNameError` names the nearest command."""
     added = announced("npusim.commands")
     if name in _MODULE_OF:
-        declared = resolve_name(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}")
-    elif name in added:
-        declared = load(added[name], "command")
-    else:
+        return _application(name, resolve_name(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}"))
+    if name not in added:
         raise UnknownNameError("command", name, command_names())
+    declared = load(added[name], "command")
+    with named(added[name], "command"):
+        return _application(name, declared)
+
+
+def _application(name: str, declared: Any) -> typer.Typer:
     if isinstance(declared, Command):
         return declared.app(name)
     return declared if isinstance(declared, typer.Typer) else group(*declared)
