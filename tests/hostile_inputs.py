@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import struct
+import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -286,6 +287,26 @@ def _devices(path: Path, number: int) -> None:
     _changed(SOC)(path, {"devices": {f"n{i}": {"like": "npu"} for i in range(number)}})
 
 
+def _npz(path: Path, kind: str) -> None:
+    """Write an archive of arrays that is damaged, holds objects, or unpacks to more than it should."""
+    import numpy as np
+
+    if kind == "objects":
+        np.savez(path, x=np.array([object()], dtype=object))
+        return
+    values = 6 << 28 if kind == "bomb" else 4
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("x.npy", "w", force_zip64=True) as file:
+            claimed = {"lie": 1 << 50}.get(kind, values)
+            header = {"descr": "<f4", "fortran_order": False, "shape": (claimed,)}
+            np.lib.format.write_array_header_1_0(file, header)
+            file.write(bytes(16 if kind != "bomb" else 0))
+        if kind == "bomb":
+            archive.filelist[0].file_size = 4 * values
+    if kind == "cut":
+        path.write_bytes(path.read_bytes()[:-30])
+
+
 ONNX_BOMBS = ("Expand", "ConstantOfShape", "Range", "Tile")
 """Operators of constants that make 20,000 million values of two."""
 
@@ -336,6 +357,7 @@ MAKERS: dict[str, Callable[[Path, Any], None]] = {
     "planetoid": _planetoid,
     "product": _product,
     "onnx": _onnx,
+    "npz": _npz,
     "chain": _chain,
     "devices": _devices,
 }

@@ -15,11 +15,15 @@ import errno
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pkgutil import resolve_name
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -203,13 +207,49 @@ def run(arguments: Sequence[str]) -> int:
     tolerant(sys.stdout, sys.stderr)
     forget_odd_width()
     tell_once(_say_that_it_compiles)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _INTERRUPTION.heard():
         # What a library warns of is for who writes npusim; `python -W default -m npusim` shows it.
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", PluginWarning)
             warnings.showwarning = _say_warning  # type: ignore[assignment]
         return _run_guarded(arguments)
+
+
+class _Interruption:
+    """Remembers Ctrl-C: some libraries turn the exception into one of their own, or drop it."""
+
+    came = False
+    """Whether Ctrl-C was pressed."""
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Listen while the body runs, unless somebody else does."""
+        self.came = False
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+
+        def hear(number: int, frame: FrameType | None) -> None:
+            self.came = True
+            raise KeyboardInterrupt
+
+        def ignore(unraisable: Any) -> None:
+            if unraisable.exc_type is not KeyboardInterrupt:
+                before(unraisable)
+
+        before = sys.unraisablehook
+        signal.signal(signal.SIGINT, hear)
+        sys.unraisablehook = ignore
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_INTERRUPTION = _Interruption()
 
 
 def _say_warning(message: Warning | str, *place: Any) -> None:
@@ -286,12 +326,15 @@ def _complain_of_import(error: ModuleNotFoundError) -> int:
 
 
 def _complain_of_bug() -> int:
-    traceback.print_exc()
+    if not _INTERRUPTION.came:
+        traceback.print_exc()
     return _complain("this is a bug in npusim; please report it with the text above", BUG)
 
 
 def _complain(message: str, status: int) -> int:
     """Print a message on standard error and return the status."""
+    if _INTERRUPTION.came:  # whatever else failed by it
+        message, status = "interrupted", INTERRUPTED
     message = "\n".join(line[:_LONGEST_LINE] for line in message.split("\n"))
     start = "\033[1;31merror:\033[0m" if _coloured() else "error:"
     say(message, on_error=True, start=start)
