@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -110,8 +111,11 @@ def test_what_is_printed_goes_through_one_door() -> None:
     for path in package.rglob("*.py"):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             called = ast.unparse(call.func)
-            prints = called in ("print", "typer.echo", "sys.stdout.write", "sys.stderr.write")
+            prints = called in ("print", "pprint", "os.write") or re.search(
+                r"\b(std(out|err)(\.buffer)?\.write|s?echo|rich\.print)$", called
+            )
             as_markup = called == "Console" and "markup=False" not in ast.unparse(call)
+            as_markup |= called.endswith("from_markup")
             if as_markup or (prints and path.relative_to(package).as_posix() not in doors):
                 found.append(f"{path.relative_to(package)}:{call.lineno}: {called}")
     assert not found

@@ -160,6 +160,27 @@ def test_an_odd_package_is_one_warning(package, entry_points, metadata, says):
     assert done.stderr.count("warning:") == 1 and says in done.stderr, done.stderr
 
 
+MARKUP = """
+import typer
+member = typer.Typer()
+@member.command(help="does [/nope] things")
+def mine(a: str = typer.Option("", help="[/x]")):
+    pass
+"""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["mine", "--help"]])
+def test_help_of_a_package_is_text_where_it_is_no_markup(package, words):
+    folder = package(MARKUP, name="marked")
+    (folder / "marked-1.2.dist-info" / "entry_points.txt").write_text(
+        "[npusim.commands]\nmine = marked_module:member\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    line = [sys.executable, "-m", "npusim", *words]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "does [/nope] things" in done.stdout, done.stderr
+
+
 def test_a_slow_package_is_named_while_it_loads(package, monkeypatch):
     class Elapsed(Timer):
         """A timer whose time has come at once."""

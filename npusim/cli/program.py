@@ -121,7 +121,25 @@ class LazyGroup(TyperGroup):
         panels = (panel for panel, (_, names) in _PANELS.items() if cmd_name in names.split())
         command.rich_help_panel = next(panels, "Papers")
         _refuse_repetitions(command)
+        if cmd_name not in _MODULE_OF:
+            _escape_wrong_markup(command)
         return command
+
+
+def _escape_wrong_markup(command: Any) -> None:
+    """Let help texts of another package be text where they are no markup that rich can read."""
+    from rich.errors import MarkupError
+    from rich.markup import escape, render
+
+    for below in getattr(command, "commands", {}).values():
+        _escape_wrong_markup(below)
+    for part in (command, *command.params):
+        for name in ("help", "short_help", "epilog"):
+            text = getattr(part, name, None)
+            try:
+                render(text or "")
+            except MarkupError:
+                setattr(part, name, escape(text))
 
 
 def _refuse_repetitions(command: Any) -> None:
