@@ -135,9 +135,9 @@ def _escape_wrong_markup(command: Any) -> None:
         _escape_wrong_markup(below)
     for part in (command, *command.params):
         for name in ("help", "short_help", "epilog"):
-            text = getattr(part, name, None)
+            text = str(getattr(part, name, None) or "")
             try:
-                render(text or "")
+                render(text)
             except MarkupError:
                 setattr(part, name, escape(text))
 
