@@ -4,7 +4,16 @@ The public interface. Each name is imported from its package on first use, so th
 `__init__.pyi` lists the names of the core; packages announce further calls as `npusim.calls`.
 """
 
-from npusim.lazy import lazy_names
+import _signal as signal  # at once, unlike `signal`
+import sys
+
+_as_module = sys.argv[:1] == ["-m"] and "npusim" in sys.orig_argv
+_as_program = _as_module or "".join(sys.argv[:1]).endswith(("/npusim", "\\npusim.exe"))
+if _as_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Until `npusim.cli.main` catches Ctrl-C, it ends the process without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+from npusim.lazy import lazy_names  # noqa: E402
 
 __version__ = "0.1.0"
 

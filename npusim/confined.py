@@ -4,6 +4,7 @@ Foreign expressions and the parsers of foreign files run so: where one takes all
 its process, npusim says so in one message. Windows has no such limits: there time alone is limited.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -16,9 +17,11 @@ from typing import Any, BinaryIO
 
 from npusim.errors import NpusimError
 
+_END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 _START_S = 60.0
 """Time to start the child, on a busy machine."""
-_NOT_ENOUGH_MEMORY, _BUG = 3, 70
+_NOT_ENOUGH_MEMORY, _BUG, _DONE = 3, 70, 71
+"""Ends of the child; its 0 is that of foreign code, which may call `os._exit`."""
 Work = Callable[..., None]
 """Writes its result to a binary stream, its first argument; further arguments are values of JSON."""
 
@@ -43,7 +46,7 @@ def confined(work: str, *arguments: Any, seconds: float, most_bytes: int, what: 
         As the function raises it; where a limit is exceeded; where the child dies.
     """
     request = json.dumps([work, arguments, seconds, most_bytes]).encode()
-    path = os.pathsep.join(filter(None, sys.path))
+    path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
     environment = os.environ | {"PYTHONPATH": path, "MALLOC_ARENA_MAX": "2"}
     start = "from npusim.confined import serve; serve()"
     late = f"{what} takes more than {seconds:g} seconds; {remedy}"
@@ -59,7 +62,7 @@ def confined(work: str, *arguments: Any, seconds: float, most_bytes: int, what: 
         )
     except subprocess.TimeoutExpired:
         raise NpusimError(late) from None
-    if child.returncode == 0:
+    if child.returncode == _DONE:
         return child.stdout
     error = child.stderr.decode(errors="replace")
     if child.returncode == NpusimError.exit_status:
@@ -94,11 +97,13 @@ def _status(
         limit(seconds, most_bytes)
         work(answer, *arguments)
         answer.flush()
-        return 0
+        return _DONE
     except MemoryError:
         return _NOT_ENOUGH_MEMORY
     except NpusimError as error:
         status, text = NpusimError.exit_status, str(error)
+    except KeyboardInterrupt:  # not the user's, whose Ctrl-C does not come here
+        return 1
     except BaseException:
         status, text = _BUG, traceback.format_exc()
     complaint.write(text.encode(errors="replace"))
@@ -116,8 +121,10 @@ def limit(seconds: float, most_bytes: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, seconds)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     in_use = Path("/proc/self/statm")
-    if in_use.exists():
-        most = int(in_use.read_text().split()[0]) * resource.getpagesize() + most_bytes
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    if in_use.exists():  # on Linux
+        ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
+        # Files that a reader maps do not count: the weights of a model may be larger than memory.
+        most = int(in_use.read_text().split()[5]) * resource.getpagesize() + most_bytes
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))

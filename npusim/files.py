@@ -1,16 +1,22 @@
 """Reads files up to a stated size; writes a file whole or not at all."""
 
+import hashlib
 import os
 import stat
 import tempfile
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from npusim.errors import FileError
 
 MOST_BYTES = 64 << 20
 """Most bytes of a file that is read into memory; binary models have bounds of their own."""
+
+MOST_UNPACKED_BYTES = 4 << 30
+"""Most bytes that an archive of arrays holds."""
 
 _OPEN_PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 _PIPED: dict[str, bytes] = {}
@@ -42,6 +48,41 @@ def read_bounded(path: Path, most: int = MOST_BYTES) -> bytes:
     if is_piped:
         _PIPED[name] = content
     return content
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a regular file of any size, read piece by piece; errors as `read_bounded`."""
+    if not path.is_file() and path.exists() and not path.is_dir():
+        raise FileError(str(path), "is no regular file", "name a file on a disk")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_arrays(path: Path, remedy: str) -> dict[str, Any]:
+    """Return the arrays of an `.npz` file by name.
+
+    Raises
+    ------
+    FileError
+        Where it is no such file, holds objects, or unpacks to more than `MOST_UNPACKED_BYTES`.
+    """
+    import numpy as np
+
+    try:
+        if not path.is_file():
+            raise ValueError("no regular file")
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > MOST_UNPACKED_BYTES:
+            raise ValueError(
+                f"unpacks to {unpacked:,} bytes; at most {MOST_UNPACKED_BYTES >> 30} GiB are read"
+            )
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except MemoryError:
+        raise
+    except Exception as error:  # zip, its codecs and numpy raise errors of many kinds
+        raise FileError(str(path), f"is no .npz file of arrays ({error})", remedy) from None
 
 
 def read_text(

@@ -21,6 +21,7 @@ from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Timer
 from typing import Any, Generic, TypeVar
 
 from npusim.errors import NpusimError, UnknownNameError
@@ -44,6 +45,8 @@ GROUPS = {
 """Groups of entry points that npusim reads, and what an entry of each names."""
 NO_PLUGINS = "NPUSIM_NO_PLUGINS"
 """Environment variable: anything but the empty text leaves all packages but npusim out."""
+_LONG_S = 3.0
+"""Time to load a package after which its name is shown."""
 _OWN = "npusim"  # distribution whose entries are npusim's own
 
 
@@ -94,6 +97,11 @@ class Registry(Mapping[str, T], Generic[T]):
     def own_names(self) -> tuple[str, ...]:
         """Names of the members so far; no other package is loaded for it."""
         return tuple(self._members)
+
+    def rank(self, name: str) -> tuple[bool, int, str]:
+        """Return a sort key: members of npusim's core in order of registration, then entries by name."""
+        is_entry = name in self._packages
+        return is_entry, 0 if is_entry else self.own_names().index(name), name
 
     def package_of(self, name: str) -> str:
         """Return name and version of the package that a member comes from; '' for npusim's own."""
@@ -150,7 +158,7 @@ class Registry(Mapping[str, T], Generic[T]):
             self._added.add(entry)
             try:
                 loaded = load(entry, self.noun)
-                with _named(entry, self.noun):
+                with named(entry, self.noun):
                     for member in loaded if isinstance(loaded, list | tuple) else (loaded,):
                         self._packages[_name_of(self.register(member))] = _package_of(entry)
             except PluginError as error:
@@ -160,7 +168,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 @contextmanager
-def _named(entry: metadata.EntryPoint, noun: str) -> Iterator[None]:
+def named(entry: metadata.EntryPoint, noun: str) -> Iterator[None]:
     """Turn what the package of an entry raises, or how it exits, into a `PluginError` that names it."""
     try:
         yield
@@ -176,8 +184,22 @@ def _named(entry: metadata.EntryPoint, noun: str) -> Iterator[None]:
 
 def load(entry: metadata.EntryPoint, noun: str) -> Any:
     """Return what an entry names; a `PluginError` names the package where that fails."""
-    with _named(entry, noun):
+    with named(entry, noun), _not_silently(entry):
         return entry.load()
+
+
+@contextmanager
+def _not_silently(entry: metadata.EntryPoint) -> Iterator[None]:
+    """Say which package is being loaded where that takes long."""
+    about = f"package {_package_of(entry)}: still loading after {_LONG_S:g} s; --no-plugins leaves it out"
+    timer = Timer(_LONG_S, warnings.warn, [about, PluginWarning])
+    timer.daemon = True
+    if _package_of(entry):
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _name_of(member: Any) -> str:
@@ -263,9 +285,9 @@ def _readable_entries() -> dict[str, list[metadata.EntryPoint]]:
 def _package_of(entry: metadata.EntryPoint) -> str:
     """Return name and version of the package of an entry; '' for npusim's own."""
     try:
-        name = entry.dist.name if entry.dist is not None else entry.value
-        return (
-            "" if name == _OWN else f"{name} {entry.dist.version if entry.dist is not None else ''}".strip()
-        )
+        name = entry.dist.metadata["Name"] if entry.dist is not None else None
+        if name is None or entry.dist is None:
+            return entry.value
+        return "" if name == _OWN else f"{name} {entry.dist.metadata['Version'] or ''}".strip()
     except Exception:  # no METADATA, or none that can be read
         return entry.value

@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import struct
+import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -286,6 +287,57 @@ def _devices(path: Path, number: int) -> None:
     _changed(SOC)(path, {"devices": {f"n{i}": {"like": "npu"} for i in range(number)}})
 
 
+def _npz(path: Path, kind: str) -> None:
+    """Write an archive of arrays that is damaged, holds objects, or unpacks to more than it should."""
+    import numpy as np
+
+    if kind == "objects":
+        np.savez(path, x=np.array([object()], dtype=object))
+        return
+    values = 6 << 28 if kind == "bomb" else 4
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("x.npy", "w", force_zip64=True) as file:
+            claimed = {"lie": 1 << 50}.get(kind, values)
+            header = {"descr": "<f4", "fortran_order": False, "shape": (claimed,)}
+            np.lib.format.write_array_header_1_0(file, header)
+            file.write(bytes(16 if kind != "bomb" else 0))
+        if kind == "bomb":
+            archive.filelist[0].file_size = 4 * values
+    if kind == "cut":
+        path.write_bytes(path.read_bytes()[:-30])
+
+
+ONNX_BOMBS = ("Expand", "ConstantOfShape", "Range", "Tile")
+"""Operators of constants that make 20,000 million values of two."""
+
+
+def _onnx(path: Path, operator: str) -> None:
+    """Write an ONNX model that adds the sum of very many constants to its input."""
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+
+    values = {
+        "one": np.array([1], np.float32),
+        "many": np.array([20_000_000_000], np.int64),
+        "none": np.array(0, np.int64),
+        "last": np.array(20_000_000_000, np.int64),
+        "step": np.array(1, np.int64),
+    }
+    operands = {"ConstantOfShape": ["many"], "Range": ["none", "last", "step"]}.get(operator, ["one", "many"])
+    nodes = [
+        helper.make_node(operator, operands, ["e"]),
+        helper.make_node("ReduceSum", ["e"], ["s"], keepdims=0),
+        helper.make_node("Cast", ["s"], ["f"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "f"], ["y"]),
+    ]
+    shapes = {"x": [2, 8], "y": None}
+    borders = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n, shape in shapes.items()]
+    constants = [numpy_helper.from_array(values[name], name) for name in operands]
+    graph = helper.make_graph(nodes, "g", borders[:1], borders[1:], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
 MAKERS: dict[str, Callable[[Path, Any], None]] = {
     "repeat": _repeated,
     "zeros": _sparse,
@@ -304,6 +356,8 @@ MAKERS: dict[str, Callable[[Path, Any], None]] = {
     "results": _results,
     "planetoid": _planetoid,
     "product": _product,
+    "onnx": _onnx,
+    "npz": _npz,
     "chain": _chain,
     "devices": _devices,
 }

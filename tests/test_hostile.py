@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -33,8 +34,10 @@ QUERY_S = 2.0
 """Time limit of a query here: endless ones need not run for as long as a user's may."""
 
 CASES = dict(hostile_inputs.cases())
-RUNS = [
-    (name, kernels) for name in CASES for kernels in ("plain", "compiled")[: 1 + ("most_s" in CASES[name])]
+RUNS = [pytest.param(name, "plain") for name in CASES]
+RUNS += [
+    pytest.param(name, "compiled", marks=() if "most_s" in case else pytest.mark.slow)
+    for name, case in CASES.items()
 ]
 """Cases and kinds of kernels: what is refused is refused before anything is compiled."""
 
@@ -108,8 +111,11 @@ def test_what_is_printed_goes_through_one_door() -> None:
     for path in package.rglob("*.py"):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             called = ast.unparse(call.func)
-            prints = called in ("print", "typer.echo", "sys.stdout.write", "sys.stderr.write")
+            prints = called in ("print", "pprint", "os.write") or re.search(
+                r"\b(std(out|err)(\.buffer)?\.write|s?echo|rich\.print)$", called
+            )
             as_markup = called == "Console" and "markup=False" not in ast.unparse(call)
+            as_markup |= called.endswith("from_markup")
             if as_markup or (prints and path.relative_to(package).as_posix() not in doors):
                 found.append(f"{path.relative_to(package)}:{call.lineno}: {called}")
     assert not found
@@ -134,6 +140,46 @@ def command(
     environment = os.environ | {"PYTHONPATH": str(Path(npusim.__file__).parents[1])} | variables
     line = ["bash", "-c", script, "bash", sys.executable, "-m", "npusim", *words]
     return subprocess.run(line, env=environment, cwd=folder, capture_output=True, check=False, timeout=900)
+
+
+INTERRUPTING = """
+import os, signal, sys
+left = {imports}
+def count(event, arguments):
+    global left
+    if event == "import" and (left < {imports} or arguments[0] == "npusim.lazy"):
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(count)
+"""
+
+
+@pytest.mark.parametrize("imports", [1, 2, 3, 10, 30, 100, 200, 400, 700])
+def test_ctrl_c_ends_without_a_traceback_from_the_first_import_on(imports: int, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTING.format(imports=imports))
+    path = os.pathsep.join([str(tmp_path), str(Path(npusim.__file__).parents[1])])
+    done = command("estimate", "gcn-cora", folder=tmp_path, PYTHONPATH=path)
+    assert done.returncode in (130, -signal.SIGINT) and b"Traceback" not in done.stderr, done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    "raised", [ValueError("by a library"), RuntimeError("while it ended"), NpusimError("x")]
+)
+def test_an_error_that_ctrl_c_became_is_an_interruption(
+    raised: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def turned(*arguments: object, **options: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            raise raised from None
+
+    monkeypatch.setattr("npusim.cli.program.program", turned)
+    assert run(["estimate", "gcn-cora"]) == 130
+    assert capsys.readouterr().err.strip() == "error: interrupted"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What a user installs is what was tested: a wheel that is complete, says what it needs, and starts fast."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from inspect import signature
@@ -112,6 +114,39 @@ def test_the_wheel_carries_every_shipped_file(wheel: Path, repository: Path) -> 
 def test_the_wheel_carries_nothing_else(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert tops == {"npusim", f"npusim-{npusim.__version__}.dist-info"}
+
+
+@pytest.mark.slow
+def test_a_wheel_of_the_same_files_has_the_same_bytes(wheel: Path, repository: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere"
+    skipped = shutil.ignore_patterns(".venv", ".git", "__pycache__", ".*_cache", "site", "shared")
+    shutil.copytree(repository, copy, ignore=skipped, copy_function=shutil.copyfile)  # times and modes differ
+    run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(copy)])
+    (again,) = tmp_path.glob("*.whl")
+    assert again.read_bytes() == wheel.read_bytes()
+    bill = json.loads(zipfile.ZipFile(wheel).read(f"{wheel.name[:12]}.dist-info/sboms/sbom.cdx.json"))
+    assert bill["bomFormat"] == "CycloneDX" and len(bill["components"]) > 50
+
+
+def _pinned(lines: Iterable[str]) -> dict[str, str]:
+    named = (re.match(r"([\w.-]+)==([^ ;]+)", line) for line in lines)
+    return {found[1].lower().replace("_", "-"): found[2] for found in named if found}
+
+
+def test_the_lock_file_pins_what_is_tested(repository: Path) -> None:
+    lines = (repository / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    tested = _pinned((repository / "constraints.txt").read_text(encoding="utf-8").splitlines())
+    locked = _pinned(lines)
+    assert locked.items() <= tested.items()
+    assert all(re.search(r" --hash=sha256:[0-9a-f]{64}$", line) for line in lines if line[:1] != "#")
+    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {re.split("[<>=]", name)[0].lower().replace("_", "-") for name in project["dependencies"]}
+    assert needed <= locked.keys()
+    bill = json.loads((repository / "sbom.cdx.json").read_text(encoding="utf-8"))
+    listed = {entry["name"].lower().replace("_", "-"): entry["version"] for entry in bill["components"]}
+    assert listed == locked
+    for file in ("requirements.lock", "sbom.cdx.json"):
+        assert "://" not in (repository / file).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -5,13 +5,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from npusim.cli.program import run
 from npusim.engines import Estimate
 from npusim.errors import NpusimError, UnknownNameError
-from npusim.plugins import PluginError, PluginWarning, Registry, plugin_packages
+from npusim.plugins import GROUPS, PluginError, PluginWarning, Registry, plugin_packages
 from npusim.reporting.pages import PAGES, Supplement
 from npusim.studies import WhatIf
 from npusim.workloads import KINDS, WorkloadKind, load_workload
@@ -111,6 +112,95 @@ def test_what_cannot_be_read_or_loaded_stops_nothing_of_npusim(package, capfd):
     line = [sys.executable, "-m", "npusim", "list", "plugins"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
     assert "raising 1.2" in done.stdout and GROUP in done.stdout
+
+
+EVERY_GROUP = "".join(
+    f"[{group}]\nmine = deadly_module:member\n" for group in GROUPS if group != "npusim.reports"
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "estimate gcn-cora -t stagr+quantgr",
+        "list plugins",
+        "list socs",
+        "compare gcn-cora gat-cora",
+        "--help",
+    ],
+)
+def test_a_package_is_not_loaded_where_nobody_asks_for_its_names(package, words):
+    folder = package("import os\nos._exit(9)", name="deadly")
+    entries = EVERY_GROUP.replace("[npusim.commands]\nmine = deadly_module:member\n", "")
+    (folder / "deadly-1.2.dist-info" / "entry_points.txt").write_text(entries)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    line = [sys.executable, "-m", "npusim", *words.split()]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("entry_points", "metadata", "says"),
+    [
+        ("[npusim.commands]\nmine = odd_module:member\n", None, "package odd_module:member: its command"),
+        ("[npusim.commands]\nmine = odd_module:member\n", "Name: odd\n", "package odd: its command `mine`"),
+        ("[npusim.commands]\nmine = \n", "Name: odd\n", "its command `mine` () cannot be used"),
+        ("[npusim.commands]\n[red]m[/x] = odd_module:member\n", "Name: odd\n", "its command `[red]m[/x]`"),
+    ],
+)
+def test_an_odd_package_is_one_warning(package, entry_points, metadata, says):
+    folder = package("member = 1", name="odd")
+    info = folder / "odd-1.2.dist-info"
+    (info / "entry_points.txt").write_text(entry_points)
+    (info / "METADATA").unlink() if metadata is None else (info / "METADATA").write_text(metadata)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    line = [sys.executable, "-m", "npusim", "--help"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "estimate" in done.stdout
+    assert done.stderr.count("warning:") == 1 and says in done.stderr, done.stderr
+
+
+MARKUP = """
+import typer
+member = typer.Typer()
+@member.command(help="does [/nope] things")
+def mine(a: str = typer.Option("", help="[/x]")):
+    pass
+"""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["mine", "--help"]])
+def test_help_of_a_package_is_text_where_it_is_no_markup(package, words):
+    folder = package(MARKUP, name="marked")
+    (folder / "marked-1.2.dist-info" / "entry_points.txt").write_text(
+        "[npusim.commands]\nmine = marked_module:member\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    line = [sys.executable, "-m", "npusim", *words]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "does [/nope] things" in done.stdout, done.stderr
+
+
+def test_a_slow_package_is_named_while_it_loads(package, monkeypatch):
+    class Elapsed(Timer):
+        """A timer whose time has come at once."""
+
+        def start(self):
+            self.function(*self.args)
+
+    monkeypatch.setattr("npusim.plugins.Timer", Elapsed)
+    package(THING, name="slow")
+    with pytest.warns(PluginWarning, match=r"package slow 1\.2: still loading"):
+        assert "theirs" in registry()
+
+
+def test_techniques_of_packages_come_after_ours_of_a_stage_by_name(package):
+    package(
+        "from test_plugins import Thing\nmore = [Thing('b'), Thing('a')]\n",
+        "more",
+    )
+    both = registry("z", "y")
+    assert sorted(both, key=both.rank) == ["z", "y", "a", "b"]
 
 
 def test_an_unknown_name_gets_the_nearest(package):

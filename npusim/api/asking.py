@@ -304,7 +304,7 @@ def whatif(
         npusim whatif gcn-cora --stack symg,cacheg,symg+cacheg --over npu.sram.per_tile=1MiB,2MiB,4MiB
     """
     from npusim.studies.fitting_stacks import fitting_stacks
-    from npusim.studies.over import whatif_over
+    from npusim.studies.over import refuse_impossible_values, whatif_over
     from npusim.studies.whatif import whatif as of_stacks
 
     stacks_only = "`stacks`: this call compares the stacks that they name"
@@ -313,6 +313,8 @@ def whatif(
         _refuse_unjudgeable(scenario)
     elif data is not None:
         raise ConfigError(f"`{data}`", file="--data", allowed="only with --accuracy")
+    values = {path: as_list(listed) for path, listed in (over or {}).items()}
+    refuse_impossible_values(scenario, values)
     added, left_out = None, ""
     if stacks == "default":
         fitting = fitting_stacks(scenario)
@@ -320,8 +322,7 @@ def whatif(
     elif isinstance(stacks, str):
         chosen, added = completed(scenario.baseline, stacks)
         stacks = [str(stack) for stack in chosen]
-    if over:
-        values = {path: as_list(listed) for path, listed in over.items()}
+    if values:
         result = whatif_over(scenario, stacks, values, samples=samples, seed=seed)
     else:
         result = of_stacks(scenario, stacks, samples=samples, seed=seed)

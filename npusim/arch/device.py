@@ -41,7 +41,10 @@ def _known_operator(name: str) -> str:
 
 
 def _rides_along(name: str) -> str:
-    named = [op for op in OPERATORS.values() if op.name.lower() == name]
+    own = [OPERATORS[known] for known in OPERATORS.own_names()]
+    # A type of another package is loaded only for a name that is not ours.
+    named = [op for op in own if op.name.lower() == name]
+    named = named or [op for op in OPERATORS.values() if op.name.lower() == name]
     if named and not named[-1].rides_along:
         known = ", ".join(sorted(op.name.lower() for op in OPERATORS.values() if op.rides_along))
         refuse(f"`{name}`, which no unit applies element by element to another's result", f"some of: {known}")

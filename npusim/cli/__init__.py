@@ -7,7 +7,9 @@ A command is a declaration: the call of `npusim.api` that it runs, and how the a
 import gc
 import os
 import re
+import signal
 import sys
+from contextlib import suppress
 
 from npusim.errors import ConfigError, NpusimError, printable
 
@@ -32,6 +34,8 @@ def main() -> None:
     # What a command builds it mostly keeps: looking for garbage often is a tenth of a short one's time.
     gc.set_threshold(200_000, 20, 20)
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as npusim/__init__.py leaves it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         refuse_odd_environment()
 
         from npusim.cli.program import run
@@ -42,6 +46,10 @@ def main() -> None:
         status = error.exit_status
     except KeyboardInterrupt:  # while the program was still loading
         status = 130
+    if status == 130:  # Python may end itself by the signal where code that it made was interrupted
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(status)
     if "duckdb" not in sys.modules:  # which complains at the end about what is not freed one by one
         gc.freeze()  # the end of the process frees everything
     sys.exit(status)

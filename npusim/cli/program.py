@@ -15,11 +15,15 @@ import errno
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pkgutil import resolve_name
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -39,7 +43,7 @@ from npusim.cli.output import (
 )
 from npusim.cost import COMPILING_S, tell_once
 from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest, shown
-from npusim.plugins import NO_PLUGINS, PluginError, PluginWarning, announced, load
+from npusim.plugins import NO_PLUGINS, PluginError, PluginWarning, announced, load, named
 
 _PANELS = {
     "Ask": ("ask", "estimate compare whatif advise map stream show"),
@@ -75,11 +79,15 @@ def command_app(name: str) -> typer.Typer:
     """Return the typer application of a command; an `UnknownNameError` names the nearest command."""
     added = announced("npusim.commands")
     if name in _MODULE_OF:
-        declared = resolve_name(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}")
-    elif name in added:
-        declared = load(added[name], "command")
-    else:
+        return _application(name, resolve_name(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}"))
+    if name not in added:
         raise UnknownNameError("command", name, command_names())
+    declared = load(added[name], "command")
+    with named(added[name], "command"):
+        return _application(name, declared)
+
+
+def _application(name: str, declared: Any) -> typer.Typer:
     if isinstance(declared, Command):
         return declared.app(name)
     return declared if isinstance(declared, typer.Typer) else group(*declared)
@@ -113,7 +121,25 @@ class LazyGroup(TyperGroup):
         panels = (panel for panel, (_, names) in _PANELS.items() if cmd_name in names.split())
         command.rich_help_panel = next(panels, "Papers")
         _refuse_repetitions(command)
+        if cmd_name not in _MODULE_OF:
+            _escape_wrong_markup(command)
         return command
+
+
+def _escape_wrong_markup(command: Any) -> None:
+    """Let help texts of another package be text where they are no markup that rich can read."""
+    from rich.errors import MarkupError
+    from rich.markup import escape, render
+
+    for below in getattr(command, "commands", {}).values():
+        _escape_wrong_markup(below)
+    for part in (command, *command.params):
+        for name in ("help", "short_help", "epilog"):
+            text = str(getattr(part, name, None) or "")
+            try:
+                render(text)
+            except MarkupError:
+                setattr(part, name, escape(text))
 
 
 def _refuse_repetitions(command: Any) -> None:
@@ -199,13 +225,49 @@ def run(arguments: Sequence[str]) -> int:
     tolerant(sys.stdout, sys.stderr)
     forget_odd_width()
     tell_once(_say_that_it_compiles)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _INTERRUPTION.heard():
         # What a library warns of is for who writes npusim; `python -W default -m npusim` shows it.
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", PluginWarning)
             warnings.showwarning = _say_warning  # type: ignore[assignment]
         return _run_guarded(arguments)
+
+
+class _Interruption:
+    """Remembers Ctrl-C: some libraries turn the exception into one of their own, or drop it."""
+
+    came = False
+    """Whether Ctrl-C was pressed."""
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Listen while the body runs, unless somebody else does."""
+        self.came = False
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+
+        def hear(number: int, frame: FrameType | None) -> None:
+            self.came = True
+            raise KeyboardInterrupt
+
+        def ignore(unraisable: Any) -> None:
+            if unraisable.exc_type is not KeyboardInterrupt:
+                before(unraisable)
+
+        before = sys.unraisablehook
+        signal.signal(signal.SIGINT, hear)
+        sys.unraisablehook = ignore
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_INTERRUPTION = _Interruption()
 
 
 def _say_warning(message: Warning | str, *place: Any) -> None:
@@ -282,12 +344,15 @@ def _complain_of_import(error: ModuleNotFoundError) -> int:
 
 
 def _complain_of_bug() -> int:
-    traceback.print_exc()
+    if not _INTERRUPTION.came:
+        traceback.print_exc()
     return _complain("this is a bug in npusim; please report it with the text above", BUG)
 
 
 def _complain(message: str, status: int) -> int:
     """Print a message on standard error and return the status."""
+    if _INTERRUPTION.came:  # whatever else failed by it
+        message, status = "interrupted", INTERRUPTED
     message = "\n".join(line[:_LONGEST_LINE] for line in message.split("\n"))
     start = "\033[1;31merror:\033[0m" if _coloured() else "error:"
     say(message, on_error=True, start=start)

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,19 @@ def openvino(purpose: str = "model files are read with it") -> Any:
         with unreported():
             import openvino as module
     except ImportError:
-        remedy = 'install it: pip install "npusim[openvino]"'
-        raise FileError("openvino", f"is not installed, and {purpose}", remedy) from None
+        raise _not_installed(purpose) from None
     return module
+
+
+def refuse_missing_openvino() -> None:
+    """Raise the error of `openvino` where it is not installed, without importing it."""
+    if find_spec("openvino") is None:
+        raise _not_installed()
+
+
+def _not_installed(purpose: str = "model files are read with it") -> FileError:
+    remedy = 'install it: pip install "npusim[openvino]"'
+    return FileError("openvino", f"is not installed, and {purpose}", remedy)
 
 
 def import_model(

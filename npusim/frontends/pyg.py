@@ -4,7 +4,8 @@ import inspect
 import re
 import runpy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
 from npusim.graph import Graph
 from npusim.ops import DType, Role
 
+_RAISED = (Exception, SystemExit, GeneratorExit)
+"""What code of a user may raise; Ctrl-C is not the code's."""
 _SELF_LOOPS = "self_loops"
 
 _MASK = "use x * mask or torch.where(mask, x, 0): they keep the size"
@@ -159,21 +162,16 @@ def module_at(what: str) -> FoundModule:
     path, name = Path(match["file"]), match["name"]
     if not path.is_file():
         raise FileError(str(path), "does not exist or is no file", "check the path")
-    try:
+    with _blamed(path, ""):
         space = runpy.run_path(str(path))
-    except (Exception, SystemExit) as error:  # whatever a user's file raises
-        problem = f"cannot be run: {type(error).__name__}: {_reason(error)}"
-        raise FileError(str(path), problem, "mend it") from error
     if name not in space:
         raise UnknownNameError(f"name in {path}", name, [key for key in space if not key.startswith("_")])
     import torch
 
     value = space[name]
     if callable(value) and not isinstance(value, torch.nn.Module):
-        try:
+        with _blamed(path, f"`{name}` "):
             value = value()
-        except SystemExit as error:
-            raise FileError(str(path), f"`{name}` ends the process ({error})", "mend it") from error
     if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], torch.nn.Module)):
         raise NpusimError(
             f"{what} is a {type(value).__name__}; allowed: a pair (module, example inputs) of a "
@@ -181,6 +179,16 @@ def module_at(what: str) -> FoundModule:
         )
     module, inputs = value
     return FoundModule(name, module, dict(named_inputs(module, inputs)))
+
+
+@contextmanager
+def _blamed(path: Path, what: str) -> Iterator[None]:
+    """Turn whatever a user's file raises into a `FileError`; Ctrl-C is not the file's."""
+    try:
+        yield
+    except _RAISED as error:
+        problem = f"{what}cannot be run: {type(error).__name__}: {_reason(error)}"
+        raise FileError(str(path), problem, "mend it") from error
 
 
 def advice_of_module(module: Any, examples: tuple[Any, ...]) -> str:
@@ -233,7 +241,7 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
     try:
         with torch.no_grad(), unreported():
             model = ov.convert_model(module, example_input=examples, input=[tuple(t.shape) for t in examples])
-    except Exception as error:  # whatever tracing or conversion raises, it is about the module
+    except _RAISED as error:  # it is about the module
         raise NpusimError(
             f"{type(module).__name__} cannot be converted to OpenVINO: {_reason(error)}"
         ) from error

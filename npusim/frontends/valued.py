@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npusim.errors import FileError, NpusimError, ShapeError, UnknownNameError
+from npusim.errors import NpusimError, ShapeError, UnknownNameError
+from npusim.files import read_arrays
+from npusim.frontends.apart import graph_of_file
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.frontends.openvino_write import run_model, run_saved
@@ -133,6 +135,7 @@ def load_valued(
     if MODULE.fullmatch(str(network)):
         named = module_at(str(network))
         return valued_module(named.module, named.inputs, named.name)
+    graph_of_file(network, shapes, None)  # where the reader dies, it does so there
     origin = Origin()
     graph = import_model(network, shapes, precision=None, origin=origin)
     original = openvino().Core().read_model(str(network))
@@ -169,11 +172,7 @@ def read_samples(graph: Graph, path: str | Path) -> list[dict[str, Array]]:
         Where it is no `.npz` file, or has an array for an unknown input, of another shape, or of another
         number of samples than the others.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise FileError(str(path), "is no .npz file of arrays", "write it with numpy.savez") from error
+    arrays = read_arrays(Path(path).expanduser(), "write it with numpy.savez")
     known = {t.name: t for t in graph.tensors.values() if t.kind is TensorKind.INPUT}
     samples = 1
     for name, array in arrays.items():

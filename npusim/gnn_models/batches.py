@@ -17,7 +17,6 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from npusim.errors import ConfigError, FileError
-from npusim.files import write_whole
+from npusim.files import read_arrays, write_whole
 from npusim.gnn_models.judging import outputs_of
 from npusim.gnn_models.models import model_instance, module_of
 from npusim.gnn_models.networks import Propagation
@@ -209,11 +208,10 @@ class HiddenStore:
         FileError, ConfigError
             Where the file cannot be read, or holds features of another model or graph.
         """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                features, written, model = (file[name] for name in ("features", "written", "model"))
-        except (OSError, ValueError, KeyError, BadZipFile) as error:
-            raise FileError(str(path), f"holds no stored features ({error})", "name a new file") from None
+        arrays = read_arrays(path, "name a new file")
+        if not arrays.keys() >= {"features", "written", "model"}:
+            raise FileError(str(path), "holds no stored features", "name a new file")
+        features, written, model = (arrays[name] for name in ("features", "written", "model"))
         if str(model) != self.model or features.shape != tuple(self.features.shape):
             allowed = "a store of this network's parameters; name a new file for others"
             raise _other_model(str(path), allowed)

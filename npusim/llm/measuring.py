@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from npusim.config.overrides import as_overrides
 from npusim.errors import ConfigError, FileError
+from npusim.files import read_text
 from npusim.llm.spec import LlmSpec, rotary_angles
 from npusim.measuring.devices import load_openvino
 from npusim.measuring.document import Workload
@@ -149,8 +150,8 @@ class TimedTokens(TimedNetwork):
 def exported_spec(folder: Path) -> LlmSpec:
     """Return what an exported folder says of its model; a `FileError` where it is none."""
     try:
-        return LlmSpec.model_validate_json((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, ValidationError):
+        return LlmSpec.model_validate_json(read_text(folder / "config.json"))
+    except (FileError, ValidationError):
         raise FileError(
             str(folder), "is no exported language model", "make one: npusim export llama-tiny -o DIR"
         ) from None

@@ -15,7 +15,7 @@ from npusim.magnas.spec import SUPERBLOCKS, GraphOperator, VisionGnnSpec
 LETTERS: dict[GraphOperator, str] = {"max_relative": "M", "edgeconv": "E", "graphsage": "S", "gin": "G"}
 """Letter of each graph operator in the text of an architecture (MaGNAS, Table 2)."""
 _OPERATOR = {letter: operator for operator, letter in LETTERS.items()}
-_SUPERBLOCK = re.compile(r"([MESG])(\d+)(p?)(?:f(\d+))?")
+_SUPERBLOCK = re.compile(r"([MESG])([1-9]\d{0,3})(p?)(?:f([1-9]\d{0,3}))?")
 _EXAMPLE = "S2pf100-G2f60-S3-G4p"
 GENES = 5
 """Genes of a superblock: depth, operator, pre-processing, whether there are feed-forward networks, width."""

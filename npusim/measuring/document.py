@@ -5,7 +5,6 @@ It contains nothing that identifies a machine. Documents of one device can be me
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections import Counter as Occurrences
@@ -22,6 +21,7 @@ from npusim.config import one_line
 from npusim.config.reading import read_json
 from npusim.documents import Document, Part
 from npusim.errors import ConfigError, NpusimError, shown
+from npusim.files import sha256_of
 
 SHORTEST_S = 1e-9
 """Resolution of the clock (s)."""
@@ -174,7 +174,7 @@ class ModelFile(Part):
         name = path.replace("\\", "/").rstrip("/").rpartition("/")[2] or "unknown"
         if not present or not Path(path).is_file():
             return cls(name=name)
-        return cls(name=name, sha256=hashlib.sha256(Path(path).read_bytes()).hexdigest())
+        return cls(name=name, sha256=sha256_of(Path(path)))
 
     @property
     def stem(self) -> str:

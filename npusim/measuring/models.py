@@ -18,6 +18,7 @@ import numpy as np
 
 from npusim.arch import Soc, load_soc
 from npusim.errors import ConfigError, ModelFileError, NpusimError, shown
+from npusim.frontends.apart import graph_of_file
 from npusim.frontends.openvino_write import example_value
 from npusim.graph import Graph
 from npusim.mapping import Mapped
@@ -126,9 +127,7 @@ def _imported(ref: ModelFile, floats: DType | None, files: Sources) -> Graph:
             f"model file {ref.name} is another one than was measured (sha256 {digest[:12]}..., "
             f"measured {str(ref.sha256)[:12]}...); find the file of the measurement"
         )
-    from npusim.frontends.openvino_ir import import_model  # openvino is needed for model files only
-
-    return import_model(path, ref.shapes, precision=floats)
+    return graph_of_file(path, ref.shapes, floats)
 
 
 _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:~|\.{1,2})?[/\\](?:[^\s'\"`:;,/\\]+[/\\])+")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from npusim.config import Section, load_model
 from npusim.errors import ConfigError, FileError, ModelFileError, NpusimError, UnknownNameError, nearest
+from npusim.files import sha256_of
 from npusim.frontends.pyg import MODULE, module_at
 from npusim.locate import resource, resource_names
 from npusim.measuring.benchmarks import AGGREGATIONS, OPERATORS, benchmark_id
@@ -319,7 +319,7 @@ def _model_file(scenario: Scenario, path: Path) -> tuple[ModelRef, Sources]:
         found = f"{option} with the model file `{path.name}`"
         raise ConfigError(found, allowed="a model file as it is; a workload takes techniques")
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = sha256_of(path)
     except OSError as error:
         raise ModelFileError(str(path), f"cannot be read ({error.strerror})", "check the path") from None
     shapes = {name: tuple(shape) for name, shape in (scenario.shapes or {}).items()}

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
+from npusim.catalogues import Listing
 from npusim.documents import Document
 from npusim.plugins import Registry
 from npusim.reporting.page import Page, document_page, kind_name
@@ -76,7 +77,9 @@ def own_page(document: Document) -> Page | None:
 
 
 def supplements_of(document: Document) -> list[RenderableType]:
-    """Return what other packages show below the page of a document."""
+    """Return what other packages show below the page of a document; a list of names imports no package."""
+    if isinstance(document, Listing):
+        return []
     shown = [one.render(document) for one in PAGES.values() if isinstance(document, one.document)]
     return [one for one in shown if one is not None]
 

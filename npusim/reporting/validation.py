@@ -60,7 +60,10 @@ def validation_page(suites: Sequence[Judged], held_out: Mapping[str, Judged] | N
         explained += "; held out: rows predicted by numbers that were not fitted to them"
     groups = [(judged.name, group) for judged in (*suites, *held_out.values()) for group in judged.groups]
     missed = [f"{suite}: {group.group}" for suite, group in groups if not group.ok]
-    verdict = Text("every limit is kept", style="bold green")
+    limited = any(group.limit is not None or group.rule.max_error is not None for _, group in groups)
+    verdict = Text(
+        "every limit is kept" if limited else "no group has a limit", style="bold green" if limited else ""
+    )
     if missed:
         verdict = Text(f"{len(missed)} limits are not kept: {'; '.join(missed)}", style="bold red")
     return Page(

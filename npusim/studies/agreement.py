@@ -114,6 +114,9 @@ class NumericalRewriting:
         network = scenario.network
         path = str(network) if isinstance(network, str | Path) else ""
         known = values is not None or calibration is not None or required
+        if values is not None and (is_module(network) or MODULE.fullmatch(path)):
+            allowed = "only for a model file: a module brings its own example inputs"
+            raise ConfigError(f"`{values}`", file="--values", allowed=allowed)
         if is_module(network) and scenario.inputs is not None:
             valued = valued_module(network, named_inputs(network, scenario.inputs), name_of(network))
         elif MODULE.fullmatch(path) or (path.endswith(MODEL_ENDINGS) and known):

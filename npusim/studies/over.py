@@ -66,6 +66,13 @@ class _Search:
         return ratio if abs(ratio) > _TIE else 0.0
 
 
+def refuse_impossible_values(scenario: Scenario, over: Mapping[str, Sequence[str]]) -> None:
+    """Load points that have every value at least once, so that a wrong one is refused before any work."""
+    search = _Search(scenario)
+    for i in range(max(map(len, over.values()), default=0)):
+        search.at({path: values[min(i, len(values) - 1)] for path, values in over.items()})
+
+
 def whatif_over(
     scenario: Scenario,
     stacks: Sequence[str],

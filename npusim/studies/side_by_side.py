@@ -12,12 +12,13 @@ from pydantic import Field
 from npusim.arch import Soc, soc_names
 from npusim.documents import Document, Part
 from npusim.engines.estimate import EnergyByPart, Estimate, OperatorCost
-from npusim.errors import ConfigError, FileError, UnknownNameError
+from npusim.errors import ConfigError, UnknownNameError
+from npusim.files import read_text
 from npusim.metrics import METRICS
 from npusim.scenario import Scenario, name_of
 from npusim.studies.document_head import DramBytes, Techniques
-from npusim.techniques import Stack, technique_names
-from npusim.workloads import workload_names
+from npusim.techniques import NONE, Stack, technique_names
+from npusim.workloads import is_workload, workload_names
 
 Kind = Literal["network", "soc", "techniques", "estimate"]
 _KINDS: dict[Kind, str] = {
@@ -162,23 +163,16 @@ def kind_of(thing: Any) -> Kind:
     text = str(thing)
     ending = Path(text).suffix
     if ending in (".yaml", ".yml"):
-        try:
-            with open(text, encoding="utf-8", errors="replace") as file:
-                begin = file.read(100_000)  # the loader says what is wrong with it
-        except OSError as error:
-            remedy = "give the path of a YAML file"
-            raise FileError(text, f"cannot be read ({error.strerror})", remedy) from None
-        return "soc" if _SOC_FILE.search(begin) else "network"
+        return "soc" if _SOC_FILE.search(read_text(Path(text).expanduser())) else "network"
     if ending == ".json":
         return "estimate"
-    if ending in (".xml", ".onnx") or text in workload_names():
-        return "network"
     if text in soc_names():
         return "soc"
-    techniques = ("none", *technique_names())
-    if "+" in text or text.partition(":")[0] in techniques:
+    if ending in (".xml", ".onnx") or is_workload(text):
+        return "network"
+    if "+" in text or text.partition(":")[0] in (NONE, *technique_names()):
         return "techniques"
-    known = [*workload_names(), *soc_names(), *techniques]
+    known = [*workload_names(), *soc_names(), NONE, *technique_names()]
     files = "or a file: .yaml, .xml, .onnx, or .json of `npusim estimate`"
     raise UnknownNameError("network, SoC or technique stack", text, known, files)
 

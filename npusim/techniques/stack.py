@@ -36,8 +36,12 @@ for _technique in _PREPARING + _REWRITING:
 
 
 def technique_names() -> tuple[str, ...]:
-    """Return all names in the order of application: by stage, then in order of registration."""
-    return tuple(sorted(TECHNIQUES, key=lambda name: TECHNIQUES[name].stage))
+    """Return all names in the order of application: by stage, npusim's own before others."""
+    return tuple(sorted(TECHNIQUES, key=_place))
+
+
+def _place(name: str) -> tuple[int, tuple[bool, int, str]]:
+    return TECHNIQUES[name].stage, TECHNIQUES.rank(name)
 
 
 def get(name: str) -> Technique:
@@ -147,11 +151,11 @@ def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
         items.extend(item.split("+") if isinstance(item, str) else [item])
     items = [item for item in items if not _is_empty(item)]
     entries = [_from_mapping(item) if isinstance(item, Mapping) else _from_text(item) for item in items]
-    names, order = [entry.technique.name for entry in entries], technique_names()
+    names = [entry.technique.name for entry in entries]
     for name in names:
         if names.count(name) > 1:
             raise IllegalTechniqueError(name, "stands twice in the stack")
-    return Stack(tuple(sorted(entries, key=lambda entry: order.index(entry.technique.name))))
+    return Stack(tuple(sorted(entries, key=lambda entry: _place(entry.technique.name))))
 
 
 def _is_empty(item: Any) -> bool:
@@ -241,8 +245,7 @@ def _illegal_because(graph: Graph, entry: StackEntry, entries: Stack) -> str | N
             return f"{name} excludes {other}: {entry.technique.excludes[other]}"
     if name in before:
         return f"{name} has been applied to {graph.name} already"
-    later = technique_names()[technique_names().index(name) + 1 :]
-    late = [other for other in before if other in later]
+    late = [other for other in before if _place(other) > _place(name)]
     if late:
         return (
             f"{name} comes before {late[0]}, which {graph.name} already went through: apply the whole stack "

@@ -13,6 +13,7 @@ from npusim.config import validate_data
 from npusim.config.overrides import Settings, as_overrides
 from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError, nearest
+from npusim.frontends.apart import graph_of_file, graph_of_module
 from npusim.graph import Graph
 from npusim.locate import resource, resource_names
 from npusim.ops import DType
@@ -45,13 +46,16 @@ def kind_of(data: Any, file: str, line: int | None = None) -> WorkloadKind:
     refused = partial(ConfigError, file=file, line=line, key="kind")
     if not isinstance(name, str) or name not in KINDS:
         raise refused(f"`{name}`", allowed=", ".join(KINDS), suggestion=nearest(str(name), KINDS))
-    owners = [
-        kind.name for kind in KINDS.values() if model in get_args(kind.spec.model_fields["model"].annotation)
-    ]
-    if owners and name not in owners:
-        stated = f"kind `{name}`" if "kind" in keys else f"no kind, which is `{name}`"
-        raise refused(f"{stated}, and model `{model}`", allowed=f"kind: {owners[0]}")
+    if not _has_model(KINDS[name], model):
+        owners = [kind.name for kind in KINDS.values() if _has_model(kind, model)]
+        if owners:
+            stated = f"kind `{name}`" if "kind" in keys else f"no kind, which is `{name}`"
+            raise refused(f"{stated}, and model `{model}`", allowed=f"kind: {owners[0]}")
     return KINDS[name]
+
+
+def _has_model(kind: WorkloadKind, model: object) -> bool:
+    return model in get_args(kind.spec.model_fields["model"].annotation)
 
 
 def workload_file() -> type[BaseModel]:
@@ -83,6 +87,11 @@ def workload_names(kind: str | None = None) -> list[str]:
     theirs = (file.stem for one in KINDS.values() if one.folder for file in one.folder.glob("*.yaml"))
     names = [*_own_names(), *sorted(set(theirs).difference(_own_names()))]
     return names if kind is None else [name for name in names if load_spec(name).kind == kind]
+
+
+def is_workload(name: str) -> bool:
+    """Whether npusim or another package ships a workload; others are loaded for a name that is not ours."""
+    return name in _own_names() or name in workload_names()
 
 
 def workload_published_as(name: str) -> str | None:
@@ -162,14 +171,9 @@ def load_workload(
     text = str(name)
     settings = as_overrides(settings)
     if text.endswith(_MODELS):
-        from npusim.frontends.openvino_ir import import_model  # openvino is needed for model files only
-
-        return import_model(text, shapes, precision=import_precision(settings))
+        return graph_of_file(text, shapes, import_precision(settings))
     if _MODULE.fullmatch(text):
-        from npusim.frontends.pyg import from_pyg, module_at
-
-        named = module_at(text)
-        return from_pyg(named.module, named.inputs, named.name, precision=import_precision(settings))
+        return graph_of_module(text, import_precision(settings))
     if shapes:
         allowed = "only for a model file (.xml, .onnx)"
         raise ConfigError(f"shapes for {', '.join(shapes)}", file="--shape", allowed=allowed)

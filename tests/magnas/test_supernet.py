@@ -66,7 +66,9 @@ def test_an_architecture_is_read_as_it_is_written():
         assert parse_architecture(str(drawn)) == drawn
 
 
-@pytest.mark.parametrize("text", ["", "S2", "S2-G2-S2-X2", "S2pf-G2-S2-G2", "S2fp60-G2-S2-G2"])
+@pytest.mark.parametrize(
+    "text", ["", "S2", "S2-G2-S2-X2", "S2pf-G2-S2-G2", "S2fp60-G2-S2-G2", "S2pf0-G2-S2-G2", "S0-G2-S2-G2"]
+)
 def test_what_is_no_architecture_is_refused(text):
     with pytest.raises(ConfigError, match="4 superblocks such as"):
         parse_architecture(text)

@@ -1,0 +1,141 @@
+"""Graphs of foreign model files and modules, made in a child process under limits of memory and time.
+
+OpenVINO's readers and torch's tracer run there: a file that makes them end their process, or take all memory
+or time of the machine, is refused in one message. The answer is a pickle of which only npusim's own classes
+are read.
+"""
+
+import io
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from npusim.confined import confined
+from npusim.errors import NpusimError, shown
+from npusim.frontends.openvino_ir import import_model, refuse_missing_openvino
+from npusim.graph import Graph
+from npusim.ops import DType
+
+_LEAST_BYTES = 4 << 30
+"""Memory for a file however small, and for a module."""
+_COPIES = 3
+"""Memory for a file, in multiples of its own size with weights: the reader's, the model's, a conversion's."""
+_LEAST_S, _BYTES_PER_S = 60.0, 20e6
+"""Time for a file however small, and what is read of a large one in a second on a slow machine."""
+_MODULE_S = 900.0
+"""Time to run a user's Python file and to trace its module."""
+
+
+def graph_of_file(
+    path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None, precision: DType | None = DType.FP16
+) -> Graph:
+    """Read a model file in a child process.
+
+    Parameters and errors are those of `npusim.frontends.openvino_ir.import_model`; an `NpusimError` also
+    says that the reader died or exceeded its limits.
+    """
+    file = Path(path).expanduser()
+    size = _bytes_of(file)
+    return _graph(
+        "npusim.frontends.apart:write_graph_of_file",
+        str(file),
+        {name: list(shape) for name, shape in (shapes or {}).items()},
+        None if precision is None else precision.value,
+        seconds=round(_LEAST_S + size / _BYTES_PER_S),
+        most_bytes=_most_bytes(_COPIES * size),
+        what=f"reading {shown(str(path))}",
+        remedy="export it again, or a part of it",
+    )
+
+
+def graph_of_module(what: str, precision: DType | None = DType.FP16) -> Graph:
+    """Run a user's Python file, such as `model.py:net`, and trace its module, both in a child process.
+
+    Errors are those of `npusim.frontends.pyg.module_at` and `from_pyg`; an `NpusimError` also says that the
+    child died or exceeded its limits.
+    """
+    return _graph(
+        "npusim.frontends.apart:write_graph_of_module",
+        what,
+        None if precision is None else precision.value,
+        seconds=_MODULE_S,
+        most_bytes=_most_bytes(_memory() // 2),
+        what=f"tracing {shown(what)}",
+        remedy="trace a part of it, or hand the module over in Python: npusim.estimate(module, inputs=...)",
+    )
+
+
+def write_graph_of_file(
+    stream: BinaryIO, path: str, shapes: dict[str, list[int]], precision: str | None
+) -> None:
+    """Write a model file's graph, or why there is none."""
+    _write(stream, lambda: import_model(path, shapes, precision=_format(precision)))
+
+
+def write_graph_of_module(stream: BinaryIO, what: str, precision: str | None) -> None:
+    """Write the graph of a module in a user's Python file, or why there is none."""
+    from npusim.frontends.pyg import from_pyg, module_at
+
+    def traced() -> Graph:
+        named = module_at(what)
+        return from_pyg(named.module, named.inputs, named.name, precision=_format(precision))
+
+    _write(stream, traced)
+
+
+def _format(precision: str | None) -> DType | None:
+    return None if precision is None else DType(precision)
+
+
+def _write(stream: BinaryIO, make: Callable[[], Graph]) -> None:
+    answer: Graph | NpusimError
+    try:
+        answer = make()
+    except NpusimError as error:
+        if "bad_alloc" in str(error):  # as readers report it
+            raise MemoryError from None
+        answer = error
+    pickle.dump(answer, stream)
+
+
+def _graph(work: str, *arguments: Any, **limits: Any) -> Graph:
+    refuse_missing_openvino()
+    answer = _OwnClasses(io.BytesIO(confined(work, *arguments, **limits))).load()
+    if isinstance(answer, NpusimError):
+        raise answer
+    assert isinstance(answer, Graph)
+    return answer
+
+
+class _OwnClasses(pickle.Unpickler):
+    """Reads npusim's own classes alone, whatever became of the process that wrote them."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a class that a pickle names, or refuse it."""
+        if (module, name) == ("functools", "partial"):
+            return partial
+        named = super().find_class(module, name) if module.startswith("npusim.") else None
+        if isinstance(named, type) and named.__module__.startswith("npusim."):
+            return named
+        raise pickle.UnpicklingError(f"{module}.{name} is no class of npusim")
+
+
+def _bytes_of(path: Path) -> int:
+    """Return the size of a model file with the weights that may belong to it; 0 where it is none."""
+    if not path.is_file():
+        return 0
+    weights = path.parent.iterdir() if path.suffix == ".onnx" else [path, path.with_suffix(".bin")]
+    return sum(file.stat().st_size for file in weights if file.is_file())
+
+
+def _most_bytes(wanted: int) -> int:
+    return max(_LEAST_BYTES, min(_LEAST_BYTES + wanted, _memory()))
+
+
+def _memory() -> int:
+    """Return the memory of this machine in bytes."""
+    import psutil
+
+    return int(psutil.virtual_memory().total)
