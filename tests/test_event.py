@@ -212,7 +212,7 @@ def test_requests_in_flight_hide_launches_and_share_the_npu():
     many = event_estimate(Scenario(graph, SERIES2, hint="throughput", tiles=2))
     assert many.throughput_per_s > 1.5 * one.throughput_per_s
     inferences = many.timeline.inferences + many.timeline.left_out
-    assert inferences == 3 * many.requests  # a multiple of two contexts
+    assert inferences == 5 * many.requests  # a multiple of two contexts
     alive = [(b, 1) for b in many.timeline.begun] + [(e, -1) for e in many.timeline.ended]
     in_flight = np.cumsum([change for _, change in sorted(alive)])
     assert in_flight.max() == many.requests
