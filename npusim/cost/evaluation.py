@@ -221,7 +221,7 @@ def _fill_row_terms(work: Work, batch: Batch, o: int) -> None:
     for p in range(points):
         rates[DSP, p] = batch.independent.dsp_s[o, p]
     start, stop = search.row_starts[r], search.row_starts[r + 1]
-    choose(search.candidates, start, stop, served.is_any > 0.0, rates, points, work.choices)
+    choose(search.candidates, start, stop, served.is_any > 0.0, rates, points, work.choices, work.latencies)
     fill_terms(search.candidates, work.choices, served, rates, work.table.rows[r], points, work.terms[r])
 
 

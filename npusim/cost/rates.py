@@ -60,10 +60,9 @@ DSP, BESIDE, REFILL_WAIT = range(MACHINE_RATES, MACHINE_RATES + 3)
 """Time of the DSPs of an operator; of copies and levels of a candidate; of its refill waits (infinite:
 unfit)."""
 RATES = MACHINE_RATES + 3
-BEST, INDEX, LIMIT = range(3)
-"""Rows of the table of choices: latency of the choice without common waits (s); its candidate; the most that
-this latency may be."""
-CHOICES = 3
+BEST, INDEX = range(2)
+"""Rows of the table of choices: latency of the choice without common waits (s); its candidate."""
+CHOICES = 2
 LOWER, UPPER = 0, 1
 """Columns of the table of bounds."""
 TOLERANCE = 0.005
@@ -73,7 +72,7 @@ _AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP = CYCLE * BLOCK, READ * BLOCK, WRITE * B
 _AT_PAGE_WALK, _AT_DSP, _AT_BESIDE = PAGE_WALK * BLOCK, DSP * BLOCK, BESIDE * BLOCK
 _AT_REFILL_WAIT, _AT_READ_WAIT, _AT_TILE_SRAM = REFILL_WAIT * BLOCK, READ_WAIT * BLOCK, TILE_SRAM * BLOCK
 _AT_WRITE_WAIT = WRITE_WAIT * BLOCK
-_AT_BEST, _AT_INDEX, _AT_LIMIT = BEST * BLOCK, INDEX * BLOCK, LIMIT * BLOCK
+_AT_BEST = BEST * BLOCK
 
 
 @compiled
@@ -359,30 +358,35 @@ def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill
 
 @compiled
 def choose(
-    candidates: Any, start: int, stop: int, is_served: bool, rates: Floats, points: int, choices: Floats
+    candidates: Any,
+    start: int,
+    stop: int,
+    is_served: bool,
+    rates: Floats,
+    points: int,
+    choices: Floats,
+    latencies: Floats,
 ) -> None:
     """Choose the first of `candidates[start:stop]` within `TOLERANCE` of the fastest, at each point.
 
     Candidates are sorted by `precedes`: coarse pieces first, then bytes moved. The latency is infinite at a
     point where none fits into SRAM. `is_served`: whether memory levels serve the operator. Rows BESIDE and
-    REFILL_WAIT of the rates are scratch; `choices`, shape (CHOICES, BLOCK), is written.
+    REFILL_WAIT of the rates are scratch, as is `latencies`, shape (candidates * points,) or longer;
+    `choices`, shape (CHOICES, BLOCK), is written.
     """
     choices[BEST, :] = np.inf
-    choices[INDEX, :] = -1.0
     rates[BESIDE, :] = rates[REFILL_WAIT, :] = 0.0
     flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), candidates.view(np.float64)
     least, greatest = np.inf, -np.inf
     for p in range(points):
         least, greatest = min(least, rates[TILE_SRAM, p]), max(greatest, rates[TILE_SRAM, p])
-    was_beside, has_waited, is_choosing = False, False, False
-    for turn in range(2 * (stop - start)):
-        c = start + turn % (stop - start)
-        if turn == stop - start:
-            is_choosing = True
-            for p in range(points):
-                choices[LIMIT, p] = choices[BEST, p] * (1.0 + TOLERANCE)
+    was_beside, has_waited, row = False, False, 0
+    for c in range(start, stop):
         candidate = candidates[c]
         if candidate.needed_bytes > greatest or candidate.most_bytes <= least:
+            for p in range(points):
+                latencies[row + p] = np.inf
+            row += points
             continue
         is_everywhere = candidate.needed_bytes <= least and candidate.most_bytes > greatest
         waits = candidate.streamed_bytes > 0.0 or not is_everywhere
@@ -392,13 +396,15 @@ def choose(
         if candidate.copied_bytes > 0.0 or was_beside or is_served:
             was_beside = candidate.copied_bytes > 0.0 or is_served
             fill_beside(numbers, c * CANDIDATE_SIZE, is_served, rates, 0, points)
-        if is_choosing:
-            if _choose_within(_amounts(candidate), float(c), flat_rates, points, flat_choices):
-                break
-        else:
-            _update_best(_amounts(candidate), flat_rates, points, flat_choices)
+        _fill_latencies(_amounts(candidate), flat_rates, points, latencies, row)
+        for p in range(points):
+            flat_choices[_AT_BEST + p] = min(flat_choices[_AT_BEST + p], latencies[row + p])
+        row += points
     for p in range(points):
-        choices[INDEX, p] = max(choices[INDEX, p], float(start))
+        c, limit = start, choices[BEST, p] * (1.0 + TOLERANCE)
+        while latencies[(c - start) * points + p] > limit:
+            c += 1
+        choices[INDEX, p], choices[BEST, p] = c, latencies[(c - start) * points + p]
 
 
 @compiled
@@ -448,48 +454,27 @@ def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, beside_s: float, re
 
 
 @compiled
-def lower_bound_s(candidate: CandidateRecord, lower: PointRates) -> float:
+def lower_bound_s(candidate: CandidateRecord, lower: PointRates, sram_tile_bytes: float) -> float:
     """Return the latency of a candidate at least rates and most SRAM (s), without DSPs and common waits."""
     copying_s = copies_s(candidate.copied_bytes, lower)
-    wait_s = refills(candidate, lower.tile_sram_bytes) * lower.read_wait_s
+    wait_s = refills(candidate, sram_tile_bytes) * lower.read_wait_s
     return _latency_s(_amounts(candidate), lower.rates, 0.0, copying_s, wait_s)
 
 
 @compiled
-def upper_bound_s(candidate: CandidateRecord, upper: PointRates) -> float:
+def upper_bound_s(candidate: CandidateRecord, upper: PointRates, sram_tile_bytes: float) -> float:
     """Return an upper bound of that latency (s); infinite where rates are unknown or SRAM is too small."""
-    if upper.rates.cycle_s == np.inf or candidate.needed_bytes > upper.tile_sram_bytes:
+    if upper.rates.cycle_s == np.inf or candidate.needed_bytes > sram_tile_bytes:
         return np.inf
-    return lower_bound_s(candidate, upper)
+    return lower_bound_s(candidate, upper, sram_tile_bytes)
 
 
 @compiled
-def _latency_at(amounts: Amounts, rates: Floats, p: int) -> float:
-    """Latency of needs at one point of a flat table of rates (s), without common waits."""
-    read_s, write_s, gap_s = rates[_AT_READ + p], rates[_AT_WRITE + p], rates[_AT_GAP + p]
-    pause_s = rates[_AT_READ_WAIT + p] + rates[_AT_WRITE_WAIT + p]
-    at = Rates(rates[_AT_CYCLE + p], read_s, write_s, gap_s, rates[_AT_PAGE_WALK + p], pause_s)
-    dsp_s, beside_s, wait_s = rates[_AT_DSP + p], rates[_AT_BESIDE + p], rates[_AT_REFILL_WAIT + p]
-    return _latency_s(amounts, at, dsp_s, beside_s, wait_s)
-
-
-@compiled
-def _update_best(amounts: Amounts, rates: Floats, points: int, choices: Floats) -> None:
-    """Lower the least latency at each point to that of one candidate."""
+def _fill_latencies(amounts: Amounts, rates: Floats, points: int, latencies: Floats, row: int) -> None:
+    """Write the latency of needs at each point of a flat table of rates (s), without common waits."""
     for p in range(points):
-        latency = _latency_at(amounts, rates, p)
-        best = choices[_AT_BEST + p]
-        choices[_AT_BEST + p] = latency if latency < best else best
-
-
-@compiled
-def _choose_within(amounts: Amounts, index: float, rates: Floats, points: int, choices: Floats) -> bool:
-    """Choose a candidate where none is chosen and its latency is allowed; return whether none is left."""
-    chosen = 0.0
-    for p in range(points):
-        latency = _latency_at(amounts, rates, p)
-        is_first = (choices[_AT_INDEX + p] < 0.0) & (latency <= choices[_AT_LIMIT + p])
-        choices[_AT_BEST + p] = latency if is_first else choices[_AT_BEST + p]
-        choices[_AT_INDEX + p] = index if is_first else choices[_AT_INDEX + p]
-        chosen += 1.0 if choices[_AT_INDEX + p] >= 0.0 else 0.0
-    return chosen == points
+        read_s, write_s, gap_s = rates[_AT_READ + p], rates[_AT_WRITE + p], rates[_AT_GAP + p]
+        pause_s = rates[_AT_READ_WAIT + p] + rates[_AT_WRITE_WAIT + p]
+        at = Rates(rates[_AT_CYCLE + p], read_s, write_s, gap_s, rates[_AT_PAGE_WALK + p], pause_s)
+        dsp_s, beside_s, wait_s = rates[_AT_DSP + p], rates[_AT_BESIDE + p], rates[_AT_REFILL_WAIT + p]
+        latencies[row + p] = _latency_s(amounts, at, dsp_s, beside_s, wait_s)

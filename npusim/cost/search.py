@@ -41,7 +41,7 @@ from npusim.cost.grid import (
     tile_workload,
 )
 from npusim.cost.kernels import compiled, compiled_making_arrays
-from npusim.cost.products import Task, is_of_one_point, search_product
+from npusim.cost.products import SRAM_RANGES, Task, is_of_one_point, search_product, start_limits
 from npusim.cost.rates import (
     LOWER,
     UPPER,
@@ -229,11 +229,20 @@ def _triangle_cycles(
 
 @compiled
 def _search_operator(
-    arch: ArchRecord, op: OpRecord, rate_bounds: Floats, candidates: Any, start: int, known: KnownTiles
+    arch: ArchRecord,
+    op: OpRecord,
+    rate_bounds: Floats,
+    candidates: Any,
+    start: int,
+    seconds: Floats,
+    known: KnownTiles,
+    limits: Floats,
 ) -> int:
     """Write the candidates of an operator from `start`; return their end, -1 where the table is too short."""
     lower, upper = point_rates(rate_bounds, LOWER), point_rates(rate_bounds, UPPER)
-    task = Task(arch, op, lower, upper, candidates, start, is_of_one_point(arch, rate_bounds), known)
+    is_exact = is_of_one_point(arch, rate_bounds)
+    ranges = start_limits(upper.tile_sram_bytes, lower.tile_sram_bytes, limits)
+    task = Task(arch, op, lower, upper, candidates, start, is_exact, seconds, known, ranges, limits)
     if op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION):
         return search_triangle(task) if op.triangle else search_product(task)
     return search_stream(task) if start + 1 < candidates.shape[0] else -1
@@ -261,7 +270,8 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) 
     for d in range(archs.arrays.shape[1]):
         if is_of_one_point(archs.arrays[0, d], rate_bounds[d]):
             places = _MOST_OF_ONE_POINT * (rows.shape[0] + 1)
-    candidates = np.zeros(places, CANDIDATE_DTYPE)
+    candidates, limits = np.zeros(places, CANDIDATE_DTYPE), np.empty((3, SRAM_RANGES + 1))
+    seconds = np.empty(places)
     index: Any = np.int64(0)  # a literal would make a second specialisation
     for r in range(rows.shape[0]):
         op = rows[r]
@@ -269,13 +279,13 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) 
         if op.unit == _VIEW or op.unit == _HOST:
             continue
         arch, own_rates = archs.arrays[0, op.device], rate_bounds[op.device]
-        stop = _search_operator(arch, op, own_rates, candidates, index, known)
+        stop = _search_operator(arch, op, own_rates, candidates, index, seconds, known, limits)
         while stop < 0:  # the table was too short
             longer = np.zeros(2 * candidates.shape[0], CANDIDATE_DTYPE)
             for i in range(index):
                 longer[i] = candidates[i]
-            candidates = longer
-            stop = _search_operator(arch, op, own_rates, candidates, index, known)
+            candidates, seconds = longer, np.empty(longer.shape[0])
+            stop = _search_operator(arch, op, own_rates, candidates, index, seconds, known, limits)
         sort_candidates(candidates, index, stop)
         index = stop
     row_starts[rows.shape[0]] = index
