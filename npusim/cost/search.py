@@ -65,8 +65,9 @@ _ROWS = int(Split.ROWS)
 _OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 _INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 512, 8
 """Places of a new table; most candidates of an operator after a search for one point."""
-_PRODUCT_MS, _OTHER_MS = 8.0, 0.2
-"""Time of the search for a product, and for another operator, as plain Python."""
+_MATMUL_MS, _CONVOLUTION_MS, _CHANNEL_MS, _OTHER_MS = 3.0, 20.0, 0.003, 0.2
+"""Time of the search for a product, for a convolution, for each of their input and output channels (long
+products have more tilings), and for another operator, as plain Python."""
 
 
 class GroupSearch(NamedTuple):
@@ -92,9 +93,11 @@ def fits(op: OpRecord, row_starts: Ints, row: int) -> bool:
 
 def plain_ms(ops: Any) -> float:
     """Return the estimated time of a search as plain Python (ms)."""
-    operation = ops["dpu_operation"]
-    products = (ops["unit"] == _DPU) & ((operation == _MATMUL) | (operation == _CONVOLUTION))
-    return _PRODUCT_MS * float(np.count_nonzero(products)) + _OTHER_MS * len(ops)
+    on_grid, operation = ops["unit"] == _DPU, ops["dpu_operation"]
+    matmuls, convolutions = on_grid & (operation == _MATMUL), on_grid & (operation == _CONVOLUTION)
+    channels = float(np.sum((ops["in_c"] + ops["out_c"])[matmuls | convolutions]))
+    search_ms = _MATMUL_MS * np.count_nonzero(matmuls) + _CONVOLUTION_MS * np.count_nonzero(convolutions)
+    return search_ms + _CHANNEL_MS * channels + _OTHER_MS * len(ops)
 
 
 @compiled

@@ -23,7 +23,8 @@ size.
 
 Parts of weights have one column block each, parts of activations one row block. Parts are whole groups of
 lanes, finer than a piece, so that they fill SRAM. Traffic, fills and restarts grow with the number of parts;
-more parts leave more SRAM for what streams. So the fewest parts that fit are tried, and up to twice as many.
+more parts leave more SRAM for what streams. So the fewest parts that fit are tried, and up to twice as many,
+where the share does not fit as a whole.
 Blocks of outputs are whole stencils, or up to four stencils long in groups of lanes, whose cycles are exact.
 
 Fills. A stationary block must be in SRAM before the second piece streams past it. So its fill overlaps only
