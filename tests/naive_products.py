@@ -255,7 +255,7 @@ def _line_tilings(
     """Every tiling whose blocks of outputs have whole groups of pixel lanes, not whole stencils."""
     s, found = sized(arch, op, rows, channels, line), []
     whole = sized(arch, op, rows, channels, piece)
-    s.spilled, s.first_a, s.last_c = whole.spilled, whole.first_a, whole.last_c
+    s.first_a, s.last_c = whole.first_a, whole.last_c
     mode, startup = spread["mode"], arch.dpu_startup_cycles
     for row_blocks in sorted({int(-(-s.rows // -(-s.rows // n))) for n in range(1, s.rows + 1)}):
         size = -(-s.rows // row_blocks) * line.rows

@@ -1,7 +1,7 @@
 """Mapping candidates of an operator that no other dominates at any clock and bandwidth.
 
-A candidate is dominated where another needs no more of each resource that takes time or energy, and no more
-SRAM to be feasible. The others are evaluated at each design point (`npusim.cost.rates`). The fastest
+A candidate is dominated where another that precedes it needs no more of each resource that takes time, and
+no more SRAM to be feasible. The others are evaluated at each design point (`npusim.cost.rates`). The fastest
 feasible one is optimal, because latency grows with each need. No need depends on the size of SRAM, so one
 search serves all sizes of a range.
 """
@@ -146,11 +146,11 @@ def _passes_more(a: CandidateRecord, b: CandidateRecord) -> bool:
 
 
 @compiled
-def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: float) -> bool:
-    """Whether `a` needs no more than `b` of each resource, and is feasible wherever `b` is.
+def dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: float) -> bool:
+    """Whether `a` needs no more than `b` of each resource that takes time, and is feasible wherever `b` is.
 
     The difference of their refills changes sign at most once, so both ends of the range of SRAM sizes
-    suffice. Where latencies tie, `a` must come first.
+    suffice. `a` must come first, so that it is chosen wherever `b` would be.
     """
     # Comparisons without branches, which no processor could predict.
     if not (
@@ -162,7 +162,6 @@ def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: f
         & (a.copied_bytes <= b.copied_bytes)
         & (a.page_walks <= b.page_walks)
         & (a.restarts <= b.restarts)
-        & (a.fed_bytes <= b.fed_bytes)
         & (a.fine <= b.fine)
         & (a.needed_bytes <= max(b.needed_bytes, least))
         & ((a.most_bytes > greatest) | (a.most_bytes >= b.most_bytes))
@@ -186,9 +185,9 @@ def add_candidate(candidates: Any, start: int, stop: int, new: int, least: float
     for i in range(start, stop):
         # Where one is dropped, no other dominates the new one: it would have dominated that one before.
         other, its_cycles = candidates[i], candidates[i].grid_cycles
-        if its_cycles <= cycles and _dominates(other, candidates[new], least, greatest):
+        if its_cycles <= cycles and dominates(other, candidates[new], least, greatest):
             return stop
-        if cycles > its_cycles or not _dominates(candidates[new], other, least, greatest):
+        if cycles > its_cycles or not dominates(candidates[new], other, least, greatest):
             if kept != i:
                 candidates[kept] = other
             kept += 1

@@ -138,6 +138,8 @@ class Work(NamedTuple):
     """Costs of each row, shape (rows, TERMS, columns), where it `has_terms`."""
     has_terms: Bools
     choices: Floats
+    latencies: Floats
+    """Of all candidates of a row at each column."""
     tree: SumTree
     row_of: Ints
     pending: Ints
@@ -167,7 +169,9 @@ class Work(NamedTuple):
 def new_work(design: Design, table: PlanTable, search: GroupSearch, width: int) -> Work:
     """Return empty storage for batches of `width` columns."""
     rows, operators = table.rows.shape[0], table.fused_chains.shape[1]
-    arrays, devices = design.arrays, design.arrays + design.hosts
+    arrays, devices, most = design.arrays, design.arrays + design.hosts, 1
+    for r in range(rows):
+        most = max(most, search.row_starts[r + 1] - search.row_starts[r])
     best = BestPlans(np.zeros(width, TOTAL_DTYPE), np.empty(width, np.int64), np.empty((arrays, SUMS, width)))
     return Work(
         table,
@@ -177,6 +181,7 @@ def new_work(design: Design, table: PlanTable, search: GroupSearch, width: int) 
         np.empty((rows, TERMS, width)),
         np.empty(rows, np.bool_),
         np.empty((CHOICES, BLOCK)),
+        np.empty(most * BLOCK),
         sum_tree(table.leaf_op.shape[1], arrays, width),
         np.empty(operators, np.int64),
         np.empty(operators, np.int64),

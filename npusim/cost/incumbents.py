@@ -128,7 +128,7 @@ def _fill_row_bounds(work: Work, r: int, rate_bounds: Floats, dsp_s: float) -> N
             continue
         pauses_s = candidate.page_walks * lower.rates.page_walk_s
         pauses_s += candidate.restarts * lower.rates.restart_s
-        latency_s = max(lower_bound_s(candidate, lower), dsp_s)
+        latency_s = max(lower_bound_s(candidate, lower, lower.tile_sram_bytes), dsp_s)
         moved_s = candidate.read_bytes * lower.rates.read_s + candidate.written_bytes * lower.rates.write_s
         dma_s = moved_s + candidate.read_gaps * lower.rates.gap_s
         dma_s += copies_s(candidate.copied_bytes, lower)

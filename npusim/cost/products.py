@@ -17,7 +17,7 @@ from npusim.cost.arrays.mapper import (
     known_tile,
     modes_of,
 )
-from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, add_candidate, precedes
+from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, add_candidate, dominates, precedes
 from npusim.cost.kernels import compiled
 from npusim.cost.levels import fill_again, has_levels
 from npusim.cost.rates import (
@@ -46,6 +46,7 @@ from npusim.cost.tiling import (
     has_stencils,
     is_in_parts,
     lane_block_of,
+    least_cycles,
     more_strips,
     needed_bytes,
     next_count,
@@ -53,6 +54,7 @@ from npusim.cost.tiling import (
     room_of,
     row_lanes,
     set_fills,
+    set_least_streamed,
     set_prologue_epilogue,
     set_streamed_held,
     set_tiling,
@@ -83,19 +85,31 @@ class Task(NamedTuple):
     start: int
     is_exact: bool
     """Whether all points have the same rates: the search compares latencies and keeps the best alone."""
+    seconds: Floats
+    """Latency of each candidate of an exact search, shape (places,)."""
     known: KnownTiles
     """Costs of shares on arrays so far."""
+    ranges: int
+    """Ranges of SRAM sizes with limits of their own."""
+    limits: Floats
+    """SRAM of a tile at which each range begins (bytes); least upper bound of the latency of candidates that
+    fit in all of it (s), and of those with pieces of stencils, shape (3, ranges + 1)."""
 
 
-class Found(NamedTuple):
-    """Candidates of one operator so far."""
+SRAM_RANGES = 12
+"""Most ranges of SRAM sizes with limits of their own."""
+_EDGE, _LIMIT, _COARSE_LIMIT = range(3)
 
-    stop: int
-    """Where they end; -1 where the table is too short."""
-    upper_s: float
-    """Least upper bound of their latency (s)."""
-    coarse_upper_s: float
-    """Least upper bound of candidates with pieces of stencils (s)."""
+
+@compiled
+def start_limits(least: float, greatest: float, limits: Floats) -> int:
+    """Divide the SRAM sizes of a search evenly by their ratio; return the number of ranges."""
+    ranges = SRAM_RANGES if 0.0 < least < greatest < np.inf else 1
+    for k in range(ranges):
+        limits[_EDGE, k] = least * (greatest / least) ** (k / ranges) if ranges > 1 else least
+        limits[_LIMIT, k] = limits[_COARSE_LIMIT, k] = np.inf
+    limits[_EDGE, ranges] = greatest
+    return ranges
 
 
 @compiled
@@ -105,7 +119,7 @@ def search_product(task: Task) -> int:
     Candidates with a lower bound of latency above the upper bound of another are left out. Return where the
     candidates end: `task.start` where no tiling fits into SRAM, -1 where the table is too short.
     """
-    arch, op, found, strips = task.arch, task.op, Found(task.start, np.inf, np.inf), 1.0
+    arch, op, stop, strips = task.arch, task.op, task.start, 1.0
     is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
     levels = 1 if is_matmul else CHANNEL_LEVELS * (1 if is_array else ROW_LEVELS)
     while strips > 0.0:
@@ -114,41 +128,42 @@ def search_product(task: Task) -> int:
                 for mode in range(modes_of(arch)):
                     layout = _layout_of(task, split, mode, level, strips, 1.0, 1.0, np.inf)
                     if layout.piece.rows > 0.0:
-                        found = _search_layout(task, layout, found)
+                        stop = _search_layout(task, layout, stop)
         strips = more_strips(arch, op, strips)
     for split in range(3 if arch.fewest_buffers <= 1.0 else 0):
         for mode in range(modes_of(arch)):
-            for along_rows in range(2):
-                found = _search_parts(task, split, mode, along_rows > 0, found)
-    return found.stop
+            whole = _layout_of(task, split, mode, 0, 1.0, 1.0, 1.0, np.inf)
+            whole_bytes = needed_bytes(whole.block, room_of(whole.block, 1.0, 1.0), 1.0)
+            for along_rows in range(2 if whole_bytes > task.upper.tile_sram_bytes else 0):
+                stop = _search_parts(task, whole, along_rows > 0, stop)
+    return stop
 
 
 @compiled
-def _search_parts(task: Task, split: int, mode: int, along_rows: bool, found: Found) -> Found:
+def _search_parts(task: Task, whole: Layout, along_rows: bool, stop: int) -> int:
     """Try parts along one axis: the fewest that fit, and up to twice as many, at each size of SRAM."""
-    arch, op = task.arch, task.op
-    whole = _layout_of(task, split, mode, 0, 1.0, 1.0, 1.0, np.inf)
+    arch, op, split, mode = task.arch, task.op, whole.split, whole.mode
     _, rows, channels = tile_share(arch, op, split)
     groups = np.ceil(channels / arch.dpu_channel_lanes)
     if along_rows:
         groups = np.ceil(rows / row_lanes(arch, op))
     parts = next_count(1.0, groups)
-    while parts > 0.0 and 0 <= found.stop < task.candidates.shape[0]:
+    while parts > 0.0 and 0 <= stop < task.candidates.shape[0]:
         row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
-        most_bytes = (
-            np.inf if parts < 4.0 else _part_bytes(task, split, mode, np.floor(parts / 2.0), along_rows)
-        )
-        if most_bytes <= task.upper.tile_sram_bytes:
-            return found
+        least = task.candidates[stop]
+        fill_least(op, least, whole, row_parts, column_parts, whole.least_cycles, 0.0)
+        if _is_slower(task, least) or _is_beaten(task, least, stop):
+            return stop
         if _part_bytes(task, split, mode, parts, along_rows) <= task.lower.tile_sram_bytes:
+            most_bytes = np.inf
+            if parts >= 4.0:
+                most_bytes = _part_bytes(task, split, mode, np.floor(parts / 2.0), along_rows)
+            if most_bytes <= task.upper.tile_sram_bytes:
+                return stop
             layout = _layout_of(task, split, mode, 0, 1.0, row_parts, column_parts, most_bytes)
-            least = task.candidates[found.stop]
-            fill_least(op, least, layout, whole.cycles, 0.0)
-            if _is_slower(task, least, found) or _is_beaten(task, least, found.stop):
-                return found
-            found = _search_layout(task, layout, found)
+            stop = _search_layout(task, layout, stop)
         parts = next_count(parts, groups)
-    return found
+    return stop
 
 
 @compiled
@@ -205,6 +220,7 @@ def _layout_of(
         most_bytes,
         piece,
         cycles,
+        least_cycles(arch, op, rows, channels, mode) if has_stencils(arch, op) else cycles,
         block,
         op.a_dram_bytes * rows / (op.out_w if is_matmul else op.out_h),
         op.b_dram_bytes * channels / op.out_c,
@@ -242,92 +258,127 @@ def _is_beaten(task: Task, new: CandidateRecord, stop: int) -> bool:
     """Whether an exact search has a candidate that is as fast as one with these needs and precedes it."""
     if not task.is_exact or stop == task.start:
         return False
-    new_s, is_beaten = lower_bound_s(new, task.lower), False
+    new_s = lower_bound_s(new, task.lower, task.lower.tile_sram_bytes)
     for c in range(task.start, stop):
-        kept = task.candidates[c]
-        is_beaten = is_beaten or (lower_bound_s(kept, task.lower) <= new_s and not precedes(new, kept))
-    return is_beaten
+        if task.seconds[c] <= new_s and not precedes(new, task.candidates[c]):
+            return True
+    return False
 
 
 @compiled
-def _add_exact(task: Task, new: CandidateRecord, stop: int, upper_s: float) -> int:
+def _add_exact(task: Task, new: CandidateRecord, stop: int) -> int:
     """Add a candidate to those of an exact search; drop those that it beats, or that are too slow."""
-    new_s, limit_s, kept = lower_bound_s(new, task.lower), upper_s * (1.0 + TOLERANCE), task.start
+    candidates, seconds, limit_s = task.candidates, task.seconds, task.limits[_LIMIT, 0] * (1.0 + TOLERANCE)
+    new_s, kept = lower_bound_s(new, task.lower, task.lower.tile_sram_bytes), task.start
     for c in range(task.start, stop):
-        old_s = lower_bound_s(task.candidates[c], task.lower)
-        if old_s <= limit_s and (old_s < new_s or precedes(task.candidates[c], new)):
+        if seconds[c] <= limit_s and (seconds[c] < new_s or precedes(candidates[c], new)):
             if kept != c:
-                task.candidates[kept] = task.candidates[c]
+                candidates[kept], seconds[kept] = candidates[c], seconds[c]
             kept += 1
-    task.candidates[kept] = new
+    candidates[kept], seconds[kept] = new, new_s
     return kept + 1
 
 
 @compiled
-def _is_slower(task: Task, new: CandidateRecord, found: Found) -> bool:
+def _is_slower(task: Task, new: CandidateRecord) -> bool:
     """Whether a candidate is too slow at each point; with small pieces, as slow as one with larger ones."""
-    lower_s = lower_bound_s(new, task.lower)
-    is_slow = lower_s > found.upper_s * (1.0 + TOLERANCE)
-    return bool(is_slow or (new.fine > 0.0 and lower_s > found.coarse_upper_s))
+    limits, least_s = task.limits, lower_bound_s(new, task.lower, np.inf)
+    for k in range(task.ranges):
+        limit_s = limits[_LIMIT, k] * (1.0 + TOLERANCE)
+        if new.fine > 0.0:
+            limit_s = min(limit_s, limits[_COARSE_LIMIT, k])
+        first, last = limits[_EDGE, k], limits[_EDGE, k + 1]
+        is_possible = least_s <= limit_s and new.needed_bytes <= last and new.most_bytes > first
+        if is_possible and (new.streamed_bytes <= 0.0 or lower_bound_s(new, task.lower, last) <= limit_s):
+            return False
+    return True
 
 
 @compiled
-def _search_layout(task: Task, layout: Layout, found: Found) -> Found:
+def _is_dominated(task: Task, least: CandidateRecord, stop: int) -> bool:
+    """Whether a candidate dominates all that have at least some needs; an exact search asks `_is_beaten`.
+
+    What memory levels serve of these needs is not known yet.
+    """
+    if not task.is_exact and not has_levels(task.arch):
+        first, last, cycles = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes, least.grid_cycles
+        for c in range(task.start, stop):
+            candidate = task.candidates[c]
+            if candidate.grid_cycles <= cycles and dominates(candidate, least, first, last):
+                return True
+    return False
+
+
+@compiled
+def _search_layout(task: Task, layout: Layout, stop: int) -> int:
     """Try each candidate tiling of one layout (see `npusim.cost.tiling`).
 
     More chunks shorten nothing but the start, so the search ends where even the shortest start is too long.
     """
-    if found.stop < 0 or found.stop + 1 >= task.candidates.shape[0]:
-        return Found(-1, found.upper_s, found.coarse_upper_s)
+    if stop < 0 or stop + 1 >= task.candidates.shape[0]:
+        return -1
     arch, op, block, chunks = task.arch, task.op, layout.block, 1.0
+    has_lanes = has_stencils(arch, op) and not is_in_parts(layout)
     while chunks > 0.0:
-        # Partial sums are written and read again once for each further chunk.
-        pieces = block.strips * block.rows * block.columns
-        spill = (chunks - 1.0) * 2.0 * pieces * block.sum_bytes / sum_rate(arch)
         row_bytes = contiguous_bytes(op, layout.piece, chunks)
-        least = task.candidates[found.stop]
-        fill_least(op, least, layout, layout.cycles + spill, row_bytes)
+        least, finest = task.candidates[stop], lane_block_of(arch, op, layout) if has_lanes else block
+        cycles = layout.least_cycles if has_lanes else layout.cycles
+        cycles += _spill_cycles(arch, finest, chunks)
+        fill_least(op, least, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
         set_prologue_epilogue(arch, op, least, layout, block.chunks)
-        if _is_slower(task, least, found) or _is_beaten(task, least, found.stop):
-            return found
-        set_prologue_epilogue(arch, op, least, layout, chunks)
-        if not _is_slower(task, least, found):
-            found = _try_blocks(task, layout, block, chunks, spill, row_bytes, found)
-            if found.stop >= 0 and chunks > 1.0 and has_stencils(arch, op):
-                lane_block = lane_block_of(arch, op, layout)
-                found = _try_blocks(task, layout, lane_block, chunks, spill, row_bytes, found)
-            if found.stop < 0:
-                return found
+        if _is_slower(task, least) or _is_beaten(task, least, stop):
+            return stop
+        stop = _try_blocks(task, layout, block, chunks, row_bytes, stop)
+        if stop >= 0 and chunks > 1.0 and has_lanes:
+            stop = _try_blocks(task, layout, finest, chunks, row_bytes, stop)
+        if stop < 0:
+            return stop
         chunks = 0.0 if is_in_parts(layout) else next_count(chunks, block.chunks)
-    return found
+    return stop
 
 
 @compiled
-def _try_blocks(
-    task: Task, layout: Layout, block: Block, chunks: float, spill: float, row_bytes: float, found: Found
-) -> Found:
+def _spill_cycles(arch: ArchRecord, block: Block, chunks: float) -> float:
+    """Return the cycles in which partial sums are written and read again, once for each further chunk."""
+    sum_bytes = block.strips * block.rows * block.columns * block.sum_bytes
+    return float((chunks - 1.0) * 2.0 * sum_bytes / sum_rate(arch))
+
+
+@compiled
+def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_bytes: float, stop: int) -> int:
     """Try all column blocks, each with all row blocks that are the fewest at some size of SRAM."""
     arch, op, candidates, columns = task.arch, task.op, task.candidates, 1.0
     start_cycles, parts = block_start_cycles(arch), layout.row_parts * layout.column_parts
+    bound_cycles = layout.cycles if block.piece_rows == layout.piece.rows else layout.least_cycles
+    spill, least = _spill_cycles(arch, block, chunks), candidates[stop]
+    cycles = bound_cycles + spill
+    fill_least(op, least, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
+    set_prologue_epilogue(arch, op, least, layout, chunks)
+    if layout.column_parts > 1.0:  # each part fills its weights before the second piece
+        set_fills(arch, op, least, layout, Tiling(_WEIGHTS_HELD, block.strips, 1.0, layout.column_parts, 1.0))
+    set_least_streamed(least, layout, chunks)
+    if _is_slower(task, least) or _is_dominated(task, least, stop):
+        return stop
     first = (
         _OUTPUTS_HELD if chunks > 1.0 else (_ACTIVATIONS_HELD if layout.row_parts > 1.0 else _WEIGHTS_HELD)
     )
     last = first if chunks > 1.0 or layout.column_parts > 1.0 else _ACTIVATIONS_HELD
     while columns > 0.0:
-        if task.is_exact and found.stop > task.start:
-            fewest = candidates[found.stop]  # starts of so many blocks at least
+        if task.is_exact and stop > task.start:
+            fewest = candidates[stop]  # starts of so many blocks at least
             starts = parts * (block.strips * columns * chunks - 1.0) * start_cycles
-            fill_least(op, fewest, layout, layout.cycles + spill + starts, row_bytes)
+            cycles = bound_cycles + spill + starts
+            fill_least(op, fewest, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
             set_prologue_epilogue(arch, op, fewest, layout, chunks)
-            if _is_beaten(task, fewest, found.stop):
+            if _is_beaten(task, fewest, stop):
                 break
         room = room_of(block, columns, chunks)
         row_blocks, before = fewest_row_blocks(block, room, task.lower.tile_sram_bytes), np.inf
         while row_blocks > 0.0 and (layout.row_parts == 1.0 or row_blocks == 1.0):
             needed = needed_bytes(block, room, row_blocks)
             if needed < before:
-                if found.stop + 2 >= candidates.shape[0]:
-                    return Found(-1, found.upper_s, found.coarse_upper_s)
+                if stop + 2 >= candidates.shape[0]:
+                    return -1
                 before = needed
                 starts = parts * (block.strips * row_blocks * columns * chunks - 1.0) * start_cycles
                 is_useful = _is_useful(layout, block, row_blocks, columns, chunks, needed)
@@ -337,22 +388,22 @@ def _try_blocks(
                 for order in range(first, last + 1 if is_useful else first):
                     all_rows, all_columns = layout.row_parts * row_blocks, layout.column_parts * columns
                     tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
-                    new = candidates[found.stop]
+                    new = candidates[stop]
                     new.fine = 1.0 if layout.piece.is_fine else 0.0
+                    new.needed_bytes, new.most_bytes = needed, layout.most_bytes
                     fill_needs(op, new, tiling, cycles, row_bytes)
                     set_prologue_epilogue(arch, op, new, layout, chunks)
                     if chunks == 1.0:
                         set_fills(arch, op, new, layout, tiling)
                     set_streamed_held(op, new, layout, tiling)
-                    if not _is_slower(task, new, found):
-                        new.needed_bytes = needed
+                    if not _is_slower(task, new):
                         set_tiling(arch, op, new, layout, block, tiling)
-                        found = _with_new(task, new, found)
+                        stop = _with_new(task, new, stop)
             if before <= task.upper.tile_sram_bytes:
                 break
             row_blocks = next_count(row_blocks, block.rows)
         columns = 0.0 if layout.column_parts > 1.0 else next_count(columns, block.columns)
-    return found
+    return stop
 
 
 @compiled
@@ -384,17 +435,20 @@ def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) 
 
 
 @compiled
-def _with_new(task: Task, new: CandidateRecord, found: Found) -> Found:
-    """Return the candidates with a new one, which lies behind the last."""
-    stop, upper_s = found.stop, upper_bound_s(new, task.upper)
+def _with_new(task: Task, new: CandidateRecord, stop: int) -> int:
+    """Add a new candidate, which lies behind the last, and lower the limits; return where they end."""
+    limits = task.limits
     if has_levels(task.arch):
         numbers = task.candidates.view(np.float64)
         fill_again(task.arch, task.op, new, numbers, stop * CANDIDATE_SIZE)
-    upper_s = upper_s if new.most_bytes > task.lower.tile_sram_bytes else np.inf
-    coarse_upper_s = found.coarse_upper_s if new.fine > 0.0 else min(found.coarse_upper_s, upper_s)
+    for k in range(task.ranges):
+        last = limits[_EDGE, k + 1]
+        if new.most_bytes > last:
+            upper_s = upper_bound_s(new, task.upper, limits[_EDGE, k])
+            limits[_LIMIT, k] = min(limits[_LIMIT, k], upper_s)
+            if new.fine == 0.0:
+                limits[_COARSE_LIMIT, k] = min(limits[_COARSE_LIMIT, k], upper_s)
     if not task.is_exact:
         least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
-        stop = add_candidate(task.candidates, task.start, stop, stop, least, greatest)
-    elif not _is_beaten(task, new, stop):
-        stop = _add_exact(task, new, stop, min(found.upper_s, upper_s))
-    return Found(stop, min(found.upper_s, upper_s), coarse_upper_s)
+        return add_candidate(task.candidates, task.start, stop, stop, least, greatest)
+    return stop if _is_beaten(task, new, stop) else _add_exact(task, new, stop)

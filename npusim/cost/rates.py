@@ -60,11 +60,10 @@ DSP, BESIDE, REFILL_WAIT = range(MACHINE_RATES, MACHINE_RATES + 3)
 """Time of the DSPs of an operator; of copies and levels of a candidate; of its refill waits (infinite:
 unfit)."""
 RATES = MACHINE_RATES + 3
-BEST, INDEX, LIMIT, PLAIN_BEST, PLAIN_INDEX = range(5)
-"""Rows of the table of choices: latency of the choice without common waits (s); its candidate; the most that
-this latency may be. Where memory levels serve the operator: the least latency without levels, and the choice
-without levels, -1 where another is faster."""
-CHOICES = 5
+BEST, INDEX, PLAIN_BEST = range(3)
+"""Rows of the table of choices: latency of the choice without common waits (s); its candidate; the least
+latency without memory levels."""
+CHOICES = 3
 LOWER, UPPER = 0, 1
 """Columns of the table of bounds."""
 TOLERANCE = 0.005
@@ -76,8 +75,7 @@ _AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP = CYCLE * BLOCK, READ * BLOCK, WRITE * B
 _AT_PAGE_WALK, _AT_DSP, _AT_BESIDE = PAGE_WALK * BLOCK, DSP * BLOCK, BESIDE * BLOCK
 _AT_REFILL_WAIT, _AT_READ_WAIT, _AT_TILE_SRAM = REFILL_WAIT * BLOCK, READ_WAIT * BLOCK, TILE_SRAM * BLOCK
 _AT_WRITE_WAIT = WRITE_WAIT * BLOCK
-_AT_BEST, _AT_INDEX, _AT_LIMIT = BEST * BLOCK, INDEX * BLOCK, LIMIT * BLOCK
-_AT_PLAIN_INDEX = PLAIN_INDEX * BLOCK
+_AT_BEST = BEST * BLOCK
 
 
 @compiled
@@ -388,107 +386,94 @@ def stall_s(
 
 @compiled
 def choose(
-    candidates: Any, start: int, stop: int, is_served: bool, rates: Floats, points: int, choices: Floats
+    candidates: Any,
+    start: int,
+    stop: int,
+    is_served: bool,
+    rates: Floats,
+    points: int,
+    choices: Floats,
+    latencies: Floats,
 ) -> None:
     """Choose the first of `candidates[start:stop]` within `TOLERANCE` of the fastest, at each point.
 
     Candidates are sorted by `precedes`: coarse pieces first, then bytes moved. The latency is infinite at a
-    point where none fits into SRAM. `is_served`: whether memory levels serve the operator (`_choose_served`).
-    Rows BESIDE and REFILL_WAIT of the rates are scratch; `choices`, shape (CHOICES, BLOCK), is written.
+    point where none fits into SRAM. Rows BESIDE and REFILL_WAIT of the rates are scratch, as is `latencies`,
+    shape (candidates * points,) or longer; `choices`, shape (CHOICES, BLOCK), is written.
+
+    An operator that memory levels serve (`is_served`) keeps its choice without levels, unless another mapping
+    is faster than any without levels by more than `TOLERANCE`; then it is the first within
+    `SERVED_TOLERANCE` of the fastest. The least latency falls with capacity and bandwidth of levels. So more
+    of either is never slower by more than `SERVED_TOLERANCE`, and levels that save no time change no mapping.
     """
+    _fill_latencies(candidates, start, stop, is_served, False, rates, points, choices, latencies)
+    for p in range(points):
+        choices[INDEX, p] = _first_within(latencies, points, p, choices[BEST, p] * (1.0 + TOLERANCE))
+        without_s = choices[BEST, p]
+        choices[BEST, p] = latencies[int(choices[INDEX, p]) * points + p]
+        choices[PLAIN_BEST, p] = without_s
     if is_served:
-        _choose_served(candidates, start, stop, rates, points, choices)
-        return
+        _fill_latencies(candidates, start, stop, True, True, rates, points, choices, latencies)
+        for p in range(points):
+            if choices[BEST, p] * (1.0 + TOLERANCE) < choices[PLAIN_BEST, p]:
+                limit_s = choices[BEST, p] * (1.0 + SERVED_TOLERANCE)
+                choices[INDEX, p] = _first_within(latencies, points, p, limit_s)
+            choices[BEST, p] = latencies[int(choices[INDEX, p]) * points + p]
+    for p in range(points):
+        choices[INDEX, p] += start
+
+
+@compiled
+def _first_within(latencies: Floats, points: int, p: int, limit_s: float) -> int:
+    """Return the first candidate whose latency at a point is at most a limit that one of them keeps."""
+    c = 0
+    while latencies[c * points + p] > limit_s:
+        c += 1
+    return c
+
+
+@compiled
+def _fill_latencies(
+    candidates: Any,
+    start: int,
+    stop: int,
+    is_served: bool,
+    from_levels: bool,
+    rates: Floats,
+    points: int,
+    choices: Floats,
+    latencies: Floats,
+) -> None:
+    """Write the latency of each candidate and the least at each point, with or without memory levels."""
     choices[BEST, :] = np.inf
-    choices[INDEX, :] = choices[PLAIN_INDEX, :] = -1.0
     rates[BESIDE, :] = rates[REFILL_WAIT, :] = 0.0
     flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), candidates.view(np.float64)
     least, greatest = np.inf, -np.inf
     for p in range(points):
         least, greatest = min(least, rates[TILE_SRAM, p]), max(greatest, rates[TILE_SRAM, p])
-    was_beside, has_waited, is_choosing = False, False, False
-    for turn in range(2 * (stop - start)):
-        c = start + turn % (stop - start)
-        if turn == stop - start:
-            is_choosing = True
-            for p in range(points):
-                choices[LIMIT, p] = choices[BEST, p] * (1.0 + TOLERANCE)
+    was_beside, has_waited, row = False, False, 0
+    for c in range(start, stop):
         candidate = candidates[c]
         if candidate.needed_bytes > greatest or candidate.most_bytes <= least:
+            for p in range(points):
+                latencies[row + p] = np.inf
+            row += points
             continue
         is_everywhere = candidate.needed_bytes <= least and candidate.most_bytes > greatest
         waits = candidate.streamed_bytes > 0.0 or not is_everywhere
         if waits or has_waited:
             _fill_refill_waits(candidate, least, greatest, flat_rates, points)
             has_waited = waits
-        if candidate.copied_bytes > 0.0 or was_beside:
-            was_beside = candidate.copied_bytes > 0.0
-            fill_beside(numbers, c * CANDIDATE_SIZE, False, rates, 0, points)
-        if is_choosing:
-            if _choose_within(_amounts(candidate), float(c), flat_rates, points, flat_choices):
-                break
-        else:
-            _update_best(_amounts(candidate), flat_rates, points, flat_choices)
-    for p in range(points):
-        choices[INDEX, p] = max(choices[INDEX, p], float(start))
-
-
-@compiled
-def _choose_served(
-    candidates: Any, start: int, stop: int, rates: Floats, points: int, choices: Floats
-) -> None:
-    """Choose a mapping of an operator that memory levels serve; arguments as of `choose`.
-
-    It is the choice without levels unless another mapping is faster than any without levels by more than
-    `TOLERANCE`; then it is the first within `SERVED_TOLERANCE` of the fastest. The least latency falls with
-    capacity and bandwidth of levels. So more of either is never slower by more than `SERVED_TOLERANCE`, and
-    levels that save no time change no mapping.
-    """
-    choices[BEST, :] = np.inf
-    choices[INDEX, :] = choices[PLAIN_INDEX, :] = -1.0
-    rates[BESIDE, :] = rates[REFILL_WAIT, :] = 0.0
-    flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), candidates.view(np.float64)
-    least, greatest = np.inf, -np.inf
-    for p in range(points):
-        least, greatest = min(least, rates[TILE_SRAM, p]), max(greatest, rates[TILE_SRAM, p])
-    has_waited, was_beside, is_single = False, False, stop - start == 1
-    for turn in range(2 if is_single else 0, 3 if is_single else 4):
-        if turn % 2 == 1:
-            for p in range(points):
-                choices[LIMIT, p] = choices[BEST, p] * (1.0 + TOLERANCE)
-        if turn == 2:
-            for p in range(points):
-                choices[PLAIN_BEST, p] = choices[LIMIT, p] / (1.0 + TOLERANCE)
-                choices[PLAIN_INDEX, p], choices[INDEX, p] = choices[INDEX, p], -1.0
-                choices[BEST, p] = np.inf
-        if turn == 3:
-            for p in range(points):
-                if choices[LIMIT, p] < choices[PLAIN_BEST, p]:
-                    choices[PLAIN_INDEX, p] = -1.0
-                    choices[LIMIT, p] = choices[BEST, p] * (1.0 + SERVED_TOLERANCE)
-                elif choices[PLAIN_INDEX, p] >= 0.0:
-                    choices[LIMIT, p] = np.inf
-        for c in range(start, stop):
-            candidate = candidates[c]
-            if candidate.needed_bytes > greatest or candidate.most_bytes <= least:
-                continue
-            is_everywhere = candidate.needed_bytes <= least and candidate.most_bytes > greatest
-            waits = candidate.streamed_bytes > 0.0 or not is_everywhere
-            if waits or has_waited:
-                _fill_refill_waits(candidate, least, greatest, flat_rates, points)
-                has_waited = waits
-            amounts, first = _amounts(candidate), c * CANDIDATE_SIZE
-            if turn < 2:
-                amounts = _amounts_without_levels(candidate, numbers, first)
-            if turn > 1 or candidate.copied_bytes > 0.0 or was_beside:
-                was_beside = turn > 1 or candidate.copied_bytes > 0.0
-                fill_beside(numbers, first, turn > 1, rates, 0, points)
-            if turn % 2 == 0:
-                _update_best(amounts, flat_rates, points, flat_choices)
-            elif _choose_within(amounts, float(c), flat_rates, points, flat_choices):
-                break
-    for p in range(points):
-        choices[INDEX, p] = max(choices[INDEX, p], float(start))
+        if candidate.copied_bytes > 0.0 or was_beside or from_levels:
+            was_beside = candidate.copied_bytes > 0.0 or from_levels
+            fill_beside(numbers, c * CANDIDATE_SIZE, from_levels, rates, 0, points)
+        amounts = _amounts(candidate)
+        if is_served and not from_levels:
+            amounts = _amounts_without_levels(candidate, numbers, c * CANDIDATE_SIZE)
+        _fill_row(amounts, flat_rates, points, latencies, row)
+        for p in range(points):
+            flat_choices[_AT_BEST + p] = min(flat_choices[_AT_BEST + p], latencies[row + p])
+        row += points
 
 
 @compiled
@@ -558,52 +543,27 @@ def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, beside_s: float, re
 
 
 @compiled
-def lower_bound_s(candidate: CandidateRecord, lower: PointRates) -> float:
+def lower_bound_s(candidate: CandidateRecord, lower: PointRates, sram_tile_bytes: float) -> float:
     """Return the latency of a candidate at least rates and most SRAM (s), without DSPs and common waits."""
     copying_s = copies_s(candidate.copied_bytes, lower)
-    wait_s = refills(candidate, lower.tile_sram_bytes) * lower.read_wait_s
+    wait_s = refills(candidate, sram_tile_bytes) * lower.read_wait_s
     return _latency_s(_amounts(candidate), lower.rates, 0.0, copying_s, wait_s)
 
 
 @compiled
-def upper_bound_s(candidate: CandidateRecord, upper: PointRates) -> float:
+def upper_bound_s(candidate: CandidateRecord, upper: PointRates, sram_tile_bytes: float) -> float:
     """Return an upper bound of that latency (s); infinite where rates are unknown or SRAM is too small."""
-    if upper.rates.cycle_s == np.inf or candidate.needed_bytes > upper.tile_sram_bytes:
+    if upper.rates.cycle_s == np.inf or candidate.needed_bytes > sram_tile_bytes:
         return np.inf
-    return lower_bound_s(candidate, upper)
+    return lower_bound_s(candidate, upper, sram_tile_bytes)
 
 
 @compiled
-def _latency_at(amounts: Amounts, rates: Floats, p: int) -> float:
-    """Latency of needs at one point of a flat table of rates (s), without common waits."""
-    read_s, write_s, gap_s = rates[_AT_READ + p], rates[_AT_WRITE + p], rates[_AT_GAP + p]
-    pause_s = rates[_AT_READ_WAIT + p] + rates[_AT_WRITE_WAIT + p]
-    at = Rates(rates[_AT_CYCLE + p], read_s, write_s, gap_s, rates[_AT_PAGE_WALK + p], pause_s)
-    dsp_s, beside_s, wait_s = rates[_AT_DSP + p], rates[_AT_BESIDE + p], rates[_AT_REFILL_WAIT + p]
-    return _latency_s(amounts, at, dsp_s, beside_s, wait_s)
-
-
-@compiled
-def _update_best(amounts: Amounts, rates: Floats, points: int, choices: Floats) -> None:
-    """Lower the least latency at each point to that of one candidate."""
+def _fill_row(amounts: Amounts, rates: Floats, points: int, latencies: Floats, row: int) -> None:
+    """Write the latency of needs at each point of a flat table of rates (s), without common waits."""
     for p in range(points):
-        latency = _latency_at(amounts, rates, p)
-        best = choices[_AT_BEST + p]
-        choices[_AT_BEST + p] = latency if latency < best else best
-
-
-@compiled
-def _choose_within(amounts: Amounts, index: float, rates: Floats, points: int, choices: Floats) -> bool:
-    """Choose a candidate where none is chosen and its latency is allowed; return whether none is left.
-
-    Where the choice without levels stays, no other is allowed.
-    """
-    chosen = 0.0
-    for p in range(points):
-        latency, plain = _latency_at(amounts, rates, p), choices[_AT_PLAIN_INDEX + p]
-        is_allowed = (latency <= choices[_AT_LIMIT + p]) & ((plain < 0.0) | (plain == index))
-        is_first = (choices[_AT_INDEX + p] < 0.0) & is_allowed
-        choices[_AT_BEST + p] = latency if is_first else choices[_AT_BEST + p]
-        choices[_AT_INDEX + p] = index if is_first else choices[_AT_INDEX + p]
-        chosen += 1.0 if choices[_AT_INDEX + p] >= 0.0 else 0.0
-    return chosen == points
+        read_s, write_s, gap_s = rates[_AT_READ + p], rates[_AT_WRITE + p], rates[_AT_GAP + p]
+        pause_s = rates[_AT_READ_WAIT + p] + rates[_AT_WRITE_WAIT + p]
+        at = Rates(rates[_AT_CYCLE + p], read_s, write_s, gap_s, rates[_AT_PAGE_WALK + p], pause_s)
+        dsp_s, beside_s, wait_s = rates[_AT_DSP + p], rates[_AT_BESIDE + p], rates[_AT_REFILL_WAIT + p]
+        latencies[row + p] = _latency_s(amounts, at, dsp_s, beside_s, wait_s)

@@ -42,7 +42,7 @@ from npusim.cost.grid import (
 )
 from npusim.cost.kernels import compiled, compiled_making_arrays
 from npusim.cost.levels import fill_again, has_levels
-from npusim.cost.products import Task, is_of_one_point, search_product
+from npusim.cost.products import SRAM_RANGES, Task, is_of_one_point, search_product, start_limits
 from npusim.cost.rates import (
     LOWER,
     UPPER,
@@ -66,8 +66,9 @@ _ROWS = int(Split.ROWS)
 _OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 _INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 512, 8
 """Places of a new table; most candidates of an operator after a search for one point."""
-_PRODUCT_MS, _OTHER_MS = 8.0, 0.2
-"""Time of the search for a product, and for another operator, as plain Python."""
+_MATMUL_MS, _CONVOLUTION_MS, _CHANNEL_MS, _OTHER_MS = 3.0, 20.0, 0.003, 0.2
+"""Time of the search for a product, for a convolution, for each of their input and output channels (long
+products have more tilings), and for another operator, as plain Python."""
 
 
 class GroupSearch(NamedTuple):
@@ -93,9 +94,11 @@ def fits(op: OpRecord, row_starts: Ints, row: int) -> bool:
 
 def plain_ms(ops: Any) -> float:
     """Return the estimated time of a search as plain Python (ms)."""
-    operation = ops["dpu_operation"]
-    products = (ops["unit"] == _DPU) & ((operation == _MATMUL) | (operation == _CONVOLUTION))
-    return _PRODUCT_MS * float(np.count_nonzero(products)) + _OTHER_MS * len(ops)
+    on_grid, operation = ops["unit"] == _DPU, ops["dpu_operation"]
+    matmuls, convolutions = on_grid & (operation == _MATMUL), on_grid & (operation == _CONVOLUTION)
+    channels = float(np.sum((ops["in_c"] + ops["out_c"])[matmuls | convolutions]))
+    search_ms = _MATMUL_MS * np.count_nonzero(matmuls) + _CONVOLUTION_MS * np.count_nonzero(convolutions)
+    return search_ms + _CHANNEL_MS * channels + _OTHER_MS * len(ops)
 
 
 @compiled
@@ -232,11 +235,20 @@ def _triangle_cycles(
 
 @compiled
 def _search_operator(
-    arch: ArchRecord, op: OpRecord, rate_bounds: Floats, candidates: Any, start: int, known: KnownTiles
+    arch: ArchRecord,
+    op: OpRecord,
+    rate_bounds: Floats,
+    candidates: Any,
+    start: int,
+    seconds: Floats,
+    known: KnownTiles,
+    limits: Floats,
 ) -> int:
     """Write the candidates of an operator from `start`; return their end, -1 where the table is too short."""
     lower, upper = point_rates(rate_bounds, LOWER), point_rates(rate_bounds, UPPER)
-    task = Task(arch, op, lower, upper, candidates, start, is_of_one_point(arch, rate_bounds), known)
+    is_exact = is_of_one_point(arch, rate_bounds)
+    ranges = start_limits(upper.tile_sram_bytes, lower.tile_sram_bytes, limits)
+    task = Task(arch, op, lower, upper, candidates, start, is_exact, seconds, known, ranges, limits)
     if op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION):
         return search_triangle(task) if op.triangle else search_product(task)
     return search_stream(task) if start + 1 < candidates.shape[0] else -1
@@ -264,7 +276,8 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) 
     for d in range(archs.arrays.shape[1]):
         if is_of_one_point(archs.arrays[0, d], rate_bounds[d]):
             places = _MOST_OF_ONE_POINT * (rows.shape[0] + 1)
-    candidates = np.zeros(places, CANDIDATE_DTYPE)
+    candidates, limits = np.zeros(places, CANDIDATE_DTYPE), np.empty((3, SRAM_RANGES + 1))
+    seconds = np.empty(places)
     index: Any = np.int64(0)  # a literal would make a second specialisation
     for r in range(rows.shape[0]):
         op = rows[r]
@@ -272,13 +285,13 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) 
         if op.unit == _VIEW or op.unit == _HOST:
             continue
         arch, own_rates = archs.arrays[0, op.device], rate_bounds[op.device]
-        stop = _search_operator(arch, op, own_rates, candidates, index, known)
+        stop = _search_operator(arch, op, own_rates, candidates, index, seconds, known, limits)
         while stop < 0:  # the table was too short
             longer = np.zeros(2 * candidates.shape[0], CANDIDATE_DTYPE)
             for i in range(index):
                 longer[i] = candidates[i]
-            candidates = longer
-            stop = _search_operator(arch, op, own_rates, candidates, index, known)
+            candidates, seconds = longer, np.empty(longer.shape[0])
+            stop = _search_operator(arch, op, own_rates, candidates, index, seconds, known, limits)
         sort_candidates(candidates, index, stop)
         index = stop
     row_starts[rows.shape[0]] = index

@@ -23,7 +23,8 @@ size.
 
 Parts of weights have one column block each, parts of activations one row block. Parts are whole groups of
 lanes, finer than a piece, so that they fill SRAM. Traffic, fills and restarts grow with the number of parts;
-more parts leave more SRAM for what streams. So the fewest parts that fit are tried, and up to twice as many.
+more parts leave more SRAM for what streams. So the fewest parts that fit are tried, and up to twice as many,
+where the share does not fit as a whole.
 Blocks of outputs are whole stencils, or up to four stencils long in groups of lanes, whose cycles are exact.
 
 Fills. A stationary block must be in SRAM before the second piece streams past it. So its fill overlaps only
@@ -52,7 +53,14 @@ from npusim.cost.architecture import ArchRecord
 from npusim.cost.arrays.mapper import has_array, lanes_along
 from npusim.cost.arrays.nest import BATCH, OUTPUT_CHANNELS, OUTPUT_HEIGHT
 from npusim.cost.candidates import CandidateRecord
-from npusim.cost.grid import conv_cycles, matmul_mode_cycles, mode_shape, startup_cycles, tile_workload
+from npusim.cost.grid import (
+    conv_cycles,
+    full_stencil_cycles,
+    matmul_mode_cycles,
+    mode_shape,
+    startup_cycles,
+    tile_workload,
+)
 from npusim.cost.kernels import compiled
 from npusim.cost.resources import grid_written_bytes, stencil_fed_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split
@@ -291,6 +299,16 @@ def tile_cycles(
 
 
 @compiled
+def least_cycles(arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int) -> float:
+    """Return a lower bound of the cycles of a share of a product, cut in any way: those of full stencils."""
+    across, down, groups = mode_shape(arch, mode)
+    pixels = across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
+    stencil_cycles = full_stencil_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
+    stencils = rows / pixels * (channels / (groups * arch.dpu_channel_lanes))
+    return float(startup_cycles(arch, 1.0) + stencils * stencil_cycles)
+
+
+@compiled
 def halo_factor(op: OpRecord, row_blocks: float, strips: float) -> float:
     """Return fetched over existing input rows and columns, for one pass over the activations."""
     if op.dpu_operation == _MATMUL:
@@ -315,6 +333,8 @@ class Layout(NamedTuple):
     piece: TilePart
     cycles: float
     """Cycles of the busiest MAC grid for all parts, for one product of a batch that is not cut further."""
+    least_cycles: float
+    """Lower bound of these cycles for blocks and parts in groups of lanes."""
     block: Block
     """A part."""
     a_dram_bytes: float
@@ -421,6 +441,21 @@ def set_streamed_held(op: OpRecord, new: CandidateRecord, layout: Layout, tiling
 
 
 @compiled
+def set_least_streamed(least: CandidateRecord, layout: Layout, chunks: float) -> None:
+    """Fill in lower bounds of the streamed bytes of a tile, and of the SRAM that they cannot use."""
+    a_bytes, b_bytes = layout.a_dram_bytes, layout.b_dram_bytes
+    least.held_bytes = layout.block.live_bytes
+    if chunks > 1.0:
+        least.streamed_bytes = a_bytes + b_bytes
+    elif layout.row_parts > 1.0:
+        least.streamed_bytes = b_bytes * layout.row_parts
+    elif layout.column_parts > 1.0:
+        least.streamed_bytes = a_bytes * layout.column_parts
+    else:
+        least.streamed_bytes = min(a_bytes, b_bytes)
+
+
+@compiled
 def sum_rate(arch: ArchRecord) -> float:
     """Return the bytes of partial sums that the grid writes or reads in a cycle: the rate of its outputs."""
     return float(arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports)
@@ -463,19 +498,27 @@ def set_tiling(
         block.strips,
         tiling.row_blocks,
     )
-    new.buffers, new.most_bytes = 1.0 if is_in_parts(layout) else 2.0, layout.most_bytes
+    new.buffers = 1.0 if is_in_parts(layout) else 2.0
     new.column_blocks, new.channel_chunks = tiling.column_blocks, tiling.chunks
 
 
 @compiled
-def fill_least(op: OpRecord, least: CandidateRecord, layout: Layout, cycles: float, row_bytes: float) -> None:
-    """Fill in lower bounds of the needs over all tilings of a layout with so many grid cycles."""
-    order = _WEIGHTS_HELD if layout.row_parts == 1.0 else _ACTIVATIONS_HELD
-    tiling = Tiling(order, layout.block.strips, layout.row_parts, layout.column_parts, 1.0)
+def fill_least(
+    op: OpRecord,
+    least: CandidateRecord,
+    layout: Layout,
+    row_parts: float,
+    column_parts: float,
+    cycles: float,
+    row_bytes: float,
+) -> None:
+    """Fill in lower bounds of the needs over all tilings of a layout in parts with so many grid cycles."""
+    order = _WEIGHTS_HELD if row_parts == 1.0 else _ACTIVATIONS_HELD
+    tiling = Tiling(order, layout.block.strips, row_parts, column_parts, 1.0)
     fill_needs(op, least, tiling, cycles, row_bytes)
     least.fine = 1.0 if layout.piece.is_fine else 0.0
     least.prologue_bytes = least.known_bytes = least.epilogue_bytes = least.page_walks = 0.0
-    least.restarts = layout.row_parts * layout.column_parts - 1.0
+    least.restarts, least.needed_bytes, least.most_bytes = row_parts * column_parts - 1.0, 0.0, np.inf
     least.streamed_bytes = least.held_bytes = least.sram_peak_bytes = 0.0
     least.split, least.mode, least.fed_bytes = layout.split, layout.mode, layout.fed_bytes
 

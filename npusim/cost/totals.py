@@ -95,6 +95,7 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
     points: Any = np.int64(1)
     row_starts, all_served = np.empty(ops.shape[0] + 1, np.int64), np.zeros(ops.shape[0], SERVED_DTYPE)
     candidates = _search(archs, ops, every_rate, row_starts, all_served)
+    latencies = np.empty(candidates.shape[0])
     numbers, demands = candidates.view(np.float64), np.zeros((ops.shape[0], COUNT))
     is_mapped = np.zeros(ops.shape[0], np.bool_)
     chains = 1
@@ -116,7 +117,7 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         dsp_s = dsp_time_s(arch, op) if op.unit == _DSP else 0.0
         rates[DSP, 0], served = dsp_s, all_served[o]
         start, stop = row_starts[o], row_starts[o + 1]
-        choose(candidates, start, stop, served.is_any > 0.0, rates, points, choices)
+        choose(candidates, start, stop, served.is_any > 0.0, rates, points, choices, latencies)
         index = int(choices[INDEX, 0])
         candidate = candidates[index]
         wait_s = (first_wait_s(served, rates, point) if reads_dram(op) else 0.0) + (
