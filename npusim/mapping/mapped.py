@@ -314,7 +314,7 @@ def _held(mapped: Mapped, on_npu: list[int], tiles: float) -> dict[str, Any]:
 
     def live(names: set[str]) -> Any:
         cached = {name: residency.cached[name] for name in names & residency.cached.keys()}
-        kept = Residency(residency.whole & names, cached, residency.row_fused)
+        kept = replace(residency, whole=residency.whole & names, cached=cached)
         alone = Liveness(mapped.graph, Decisions(mapped.decisions.groups, kept), mapped.soc)
         spread, copied = np.array([alone.bytes_at(i) for i in on_npu]).T.reshape(2, -1)
         return spread + tiles * copied

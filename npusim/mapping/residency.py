@@ -13,7 +13,8 @@ twice `_MOST_CAPACITIES`, so plans times operators are linear in the operators; 
 operators there are plans by size only.
 
 Intermediates that can be fused row-wise are (`npusim.mapping.fusion`). Blocks of rows and the weights of
-their readers may not fit together, so some plans have no row-wise fusion and no marked matrices. A plan
+their readers may not fit together, so some plans have no row-wise fusion and no marked matrices. Where the
+compiler fuses depth-first, further plans pass images in bands (`npusim.mapping.depth_first`). A plan
 that is possible with some SRAM is possible with more, at hardly more cost. Tensors that stay while a host
 works stay for one request in flight only; with several the kernel leaves such plans out.
 """
@@ -25,8 +26,9 @@ from typing import NamedTuple
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost import Group, Plan, Plans, Roots, Unit, is_state_copy, roots
+from npusim.cost import Fusion, Group, Plan, Plans, Roots, Unit, is_state_copy, roots
 from npusim.graph import Graph
+from npusim.mapping.depth_first import segmentations
 from npusim.mapping.fusion import row_fusable, stored_inputs
 from npusim.ops import TensorKind
 
@@ -34,6 +36,8 @@ CACHE_STEPS = 32
 """Steps between keeping nothing and all of a marked matrix: blocks of about 3 % of it."""
 # Most plans by size.
 _MOST_SIZES = 14
+# Most sizes for which runs of layers are cut into segments.
+_MOST_SIZES_OF_SEGMENTS = 4
 # Most capacities of plans by moment, and the ratio of two.
 _MOST_CAPACITIES, _CAPACITY_STEP = 14, 2.0**0.5
 # Intermediates up to which plans by size do: small networks are swept by the million.
@@ -60,22 +64,26 @@ def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
     row_fused = row_fusable(graph, groups, root) - sent
     fuses = bool(row_fused)
     apart = {name: use for name, use in uses.items() if name not in row_fused}
-    steps = [Plan(False)]
-    if fuses:
-        steps.append(Plan(True))
+    fusions = [Fusion(), Fusion(row_fused)] if fuses else [Fusion()]
+    steps = [Plan(fusion) for fusion in range(len(fusions))]
     shares = [step / CACHE_STEPS for step in range(CACHE_STEPS + 1 if marked else 1)]
     for whole in (frozenset[str](), *_by_size(apart)):
-        steps += [Plan(fuses, whole, share) for share in shares if whole or share]
-    steps += [Plan(fuses, whole) for whole in _by_moment(apart)]
+        steps += [Plan(int(fuses), whole, share) for share in shares if whole or share]
+    steps += [Plan(int(fuses), whole) for whole in _by_moment(apart)]
     if fuses:  # row blocks and the weights of their readers may not fit side by side
-        steps += [Plan(False, whole) for whole in (*_by_size(uses), *_by_moment(uses))]
-    return Plans(tuple(dict.fromkeys(steps)), row_fused, tuple(marked))
+        steps += [Plan(0, whole) for whole in (*_by_size(uses), *_by_moment(uses))]
+    if any(npu.schedule.depth_first for npu in soc.array_devices.values()):
+        wholes = [frozenset[str](), *_by_size(uses, _MOST_SIZES_OF_SEGMENTS)]
+        for fusion, kept in segmentations(graph, groups, root, soc, row_fused, wholes):
+            steps += [Plan(len(fusions), whole) for whole in kept]
+            fusions.append(fusion)
+    return Plans(tuple(dict.fromkeys(steps)), tuple(fusions), tuple(marked))
 
 
-def _by_size(uses: dict[str, _Use]) -> list[frozenset[str]]:
-    """Return sets of tensors to keep: those up to some size, for at most `_MOST_SIZES` sizes."""
+def _by_size(uses: dict[str, _Use], most: int = _MOST_SIZES) -> list[frozenset[str]]:
+    """Return sets of tensors to keep: those up to some size, for at most `most` sizes."""
     sizes = sorted({use.bytes for use in uses.values()})
-    places = np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), _MOST_SIZES)).round().astype(int))
+    places = np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), most)).round().astype(int))
     return [frozenset(name for name, use in uses.items() if use.bytes <= sizes[place]) for place in places]
 
 
