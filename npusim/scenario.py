@@ -56,6 +56,9 @@ class Scenario:
     swap_operands : bool or "search"
         Products whose right operand is laid on the pixels, the left one as weight: none, all, or those that a
         search finds faster so.
+    first : bool
+        The first inference, with no weights in SRAM from an earlier one. Default: the steady state, which
+        differs where npu.schedule.resident_weights is on.
     settings : sequence of str, or mapping of str to value
         Change a value of the SoC (npu.sram.per_tile=2MiB) or of the workload (workload.hidden=128).
         Repeatable.
@@ -79,6 +82,7 @@ class Scenario:
     tiles: int | Literal["all"] | None = None
     device: str = "auto"
     swap_operands: SwapOperands = False
+    first: bool = False
     settings: Settings = ()
     shapes: Mapping[str, Sequence[int]] | None = None
     inputs: Any = None
@@ -111,8 +115,13 @@ class Scenario:
         """The SoC with its settings."""
         settings = split_settings(self.settings)[1]
         if isinstance(self.soc, Soc):
-            return with_overrides(self.soc, settings) if settings else self.soc
-        return load_soc(self.soc, settings)
+            soc = with_overrides(self.soc, settings) if settings else self.soc
+        else:
+            soc = load_soc(self.soc, settings)
+        keep = [name for name, npu in soc.array_devices.items() if npu.schedule.resident_weights]
+        if not (self.first and keep):
+            return soc
+        return with_overrides(soc, as_overrides({f"{n}.schedule.resident_weights": "false" for n in keep}))
 
     @cached_property
     def baseline(self) -> Graph:
@@ -156,7 +165,7 @@ class Scenario:
 
 
 _MADE_OF = {
-    "machine": {"soc", "settings"},
+    "machine": {"soc", "settings", "first"},
     "baseline": {"network", "settings", "shapes", "inputs"},
     "graph": {"network", "settings", "shapes", "inputs", "techniques"},
 }

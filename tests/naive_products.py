@@ -353,10 +353,10 @@ def _costs(
     a_in, b_in = np.maximum((s.first_a + s.halo) * piece, held[0]), np.maximum(s.b * piece, held[1])
     every = a_in * (op.a_dram_bytes > 0) + b_in * (op.b_dram_bytes > 0)
     first = np.zeros_like(piece)
-    if op.a_dram_bytes > 0 and not op.a_prefetch:
-        first = first + a_in
-    if op.b_dram_bytes > 0 and not op.b_prefetch:
-        first = first + b_in
+    if op.a_dram_bytes > 0:  # a piece of what is known beforehand is in SRAM already
+        first = first + a_in - ((s.first_a + s.halo) * piece if op.a_prefetch else 0.0)
+    if op.b_dram_bytes > 0:
+        first = first + b_in - (s.b * piece if op.b_prefetch else 0.0)
     reads, writes = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0, op.c_dram_bytes > 0
     common_s = dma.waits_s(arch, np.zeros_like(first), reads, writes)
     walk_s = dma.waits_s(arch, first, True, False) - dma.first_byte_s(arch)

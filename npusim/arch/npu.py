@@ -109,6 +109,10 @@ class Schedule(Section):
     depth_first: bool = False
     """Whether layers on images may run depth-first, band by band, in segments that hold their weights in SRAM
     (vertical fusion). Absent: false, for what a compiler fuses is mostly not public."""
+    prefetch: bool = False
+    """Whether idle DMA engines fetch weights of later operators into free SRAM."""
+    resident_weights: bool = False
+    """Whether weights that fit beside the working sets stay in SRAM from one inference to the next."""
     in_place_ops: list[InPlaceName] = Field(default_factory=list)
     """Operators without a copy: producers write into the joined tensor, readers read parts of a split one."""
     in_place_alignment: units.Bytes = units.Quantity(1.0, "B", source="absent: any address")

@@ -143,7 +143,7 @@ WHATIF = Command(
         **DATA,
         **WRITTEN,
     },
-    fields=("soc", "settings", "shapes", "hint", "requests", "tiles", "device", "swap_operands"),
+    fields=("soc", "settings", "shapes", "hint", "requests", "tiles", "device", "swap_operands", "first"),
     network=WORKLOAD,
     counted="",
     adapt=lambda values: values.update(over=parse_over(values["over"] or ())),

@@ -455,9 +455,21 @@ SCENARIO = {
     "tiles": option("T", int, panel=RUN, min=1),
     "device": option("NAME", panel=RUN, autocompletion=lambda: ["auto", "npu", "cpu", "gpu"]),
     "swap_operands": option(panel=RUN, default="none", choices=("none", "all", "search")),
+    "first": option("--first", bool, panel=RUN),
 }
 """Options that are fields of `Scenario`."""
-HOW = ("soc", "techniques", "settings", "shapes", "hint", "requests", "tiles", "device", "swap_operands")
+HOW = (
+    "soc",
+    "techniques",
+    "settings",
+    "shapes",
+    "hint",
+    "requests",
+    "tiles",
+    "device",
+    "swap_operands",
+    "first",
+)
 ENGINE = {"engine": option(panel=RUN)}
 DATA = {"data": option("DIR", Path, show_default=False)}
 SEED = {"seed": option("N", panel=RUN, min=0)}

@@ -54,6 +54,7 @@ _SEARCHED = {
     "sram_tile_bytes": "sram.per_tile",
     "stream_pieces": "schedule.stream_pieces",
     "fewest_buffers": "schedule.fewest_buffers",
+    "prefetch": "schedule.prefetch",
     "symg_transposed_rate": "symg.transposed_read_rate",
     "dma_page_bytes": "dma.model.page_bytes",
 }

@@ -40,6 +40,8 @@ class CandidateRecord(NeedsRecord):
 
     prologue_bytes: Bytes
     """The first piece in, which overlaps with no work."""
+    known_bytes: Bytes
+    """Part of the prologue that exists before the inference begins (`npusim.cost.prefetch`)."""
     epilogue_bytes: Bytes
     """The last piece out, which overlaps with no work."""
     streamed_bytes: Bytes
@@ -95,7 +97,7 @@ def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
 
 @compiled
 def _rank(a: CandidateRecord) -> tuple[float, ...]:
-    """Return the rank among equally fast candidates: pieces, bytes moved, restarts, start and end, others.
+    """Return the rank among equally fast candidates: pieces, bytes, restarts, start and end, cycles, others.
 
     A row-wise fusion adds up starts and ends. More SRAM makes more candidates equally fast; were SRAM traffic
     compared first, one with a longer start would win then, and the fusion would be slower. Candidates with
@@ -106,10 +108,10 @@ def _rank(a: CandidateRecord) -> tuple[float, ...]:
         a.read_bytes + a.written_bytes,
         a.restarts,
         a.prologue_bytes + a.epilogue_bytes,
+        a.grid_cycles,
         a.fed_bytes,
         a.split,
         a.mode,
-        a.grid_cycles,
         a.read_gaps + a.copied_bytes,
         a.streamed_bytes,
         a.held_bytes,

@@ -33,6 +33,7 @@ from npusim.cost.plan_costs import (
     sum_tree,
 )
 from npusim.cost.plans import PlanTable
+from npusim.cost.prefetch import TRANSFER_DTYPE, Prefetch, new_prefetch
 from npusim.cost.rates import BLOCK, CHOICES, MACHINE_RATES, RATES, fill_rates
 from npusim.cost.records import Bools, Floats, Ints
 from npusim.cost.resources import BODY, COUNT, UNIT_ENERGIES, fill_unit_energies
@@ -157,6 +158,9 @@ class Work(NamedTuple):
     """Lower bounds of unit energies, shape (array devices, 1, UNIT_ENERGIES)."""
     least_s: Floats
     """Lower bounds of the time of each array device under a plan."""
+    prefetch: Prefetch
+    no_transfers: Any
+    """Empty array of TRANSFER_DTYPE."""
 
 
 @compiled_making_arrays
@@ -187,6 +191,8 @@ def new_work(design: Design, table: PlanTable, search: GroupSearch, width: int) 
         plan_independent(arrays, design.hosts, operators, 1),
         np.empty((arrays, 1, UNIT_ENERGIES)),
         np.empty(arrays),
+        new_prefetch(arrays, operators, width),
+        np.empty(0, TRANSFER_DTYPE),
     )
 
 

@@ -35,6 +35,8 @@ from npusim.cost.kernels import (
 from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, serve_rows
 from npusim.cost.plan_costs import (
     CANDIDATE,
+    STALLS_S,
+    WORK_S,
     add_up,
     change_rows,
     fill_terms,
@@ -44,6 +46,7 @@ from npusim.cost.plan_costs import (
     on_array,
 )
 from npusim.cost.plans import PlanTable, plan_table
+from npusim.cost.prefetch import TRANSFER_DTYPE, fill_chains, schedule
 from npusim.cost.rates import (
     DSP,
     MACHINE_RATES,
@@ -137,6 +140,8 @@ class Results(NamedTuple):
     """The best plan of each point, -1 for none."""
     uses: Any
     """Busy times of each device at a single point, array of DEVICE_USE_DTYPE; empty for many points."""
+    transfers: Any
+    """Prefetched transfers at a single point, array of TRANSFER_DTYPE; empty for many points."""
 
 
 def _group_ms(_: Design, start: int, stop: int, table: PlanTable, *__: Any) -> float:
@@ -189,6 +194,7 @@ def _evaluate_group(
                 add_incumbents(incumbents, thread, results.totals, order, points)
         if results.uses.shape[0] > 0:
             fill_device_uses(batch, work, results.uses)
+            _fill_transfers(batch, work, results.transfers)
         first += points
         if first < stop:
             fill_batch(batch, design, first, stop, first_ops, has_hosts)
@@ -222,7 +228,8 @@ def _fill_row_terms(work: Work, batch: Batch, o: int) -> None:
         rates[DSP, p] = batch.independent.dsp_s[o, p]
     start, stop = search.row_starts[r], search.row_starts[r + 1]
     choose(search.candidates, start, stop, served.is_any > 0.0, rates, points, work.choices)
-    fill_terms(search.candidates, work.choices, served, rates, work.table.rows[r], points, work.terms[r])
+    op, is_prefetching = work.table.rows[r], batch.archs.arrays[0, d].prefetch > 0.0
+    fill_terms(search.candidates, work.choices, served, rates, op, is_prefetching, points, work.terms[r])
 
 
 @compiled
@@ -258,7 +265,43 @@ def _compare_plans(work: Work, batch: Batch) -> None:
         add_up(tree, queued, table, family, row_of, work.terms, batch.independent.dsp_s, arrays, points)
         sums, waits, best = tree.nodes[tree.nodes.shape[0] - 1], table.waits[plan], work.best
         independent, times, bounds = batch.independent, work.times, work.interval_bounds
-        keep_better_plan(arrays, independent, sums, plan, waits, points, best, times, bounds)
+        _prefetch(batch, work, family, sums)
+        saved_s = work.prefetch.saved_s
+        keep_better_plan(arrays, independent, sums, plan, waits, points, best, times, bounds, saved_s)
+
+
+@compiled
+def _prefetch(batch: Batch, work: Work, family: int, sums: Floats) -> None:
+    """Write the time that prefetch saves under a plan, at the columns where the plan may become the best."""
+    is_prefetching = False
+    for d in range(batch.archs.arrays.shape[1]):
+        is_prefetching = is_prefetching or batch.archs.arrays[0, d].prefetch > 0.0
+    if not is_prefetching:
+        return
+    independent, best, has_chains = batch.independent, work.best, False
+    for c in range(batch.counts[0]):
+        least_s, stalls_s = independent.launches_s[c], 0.0
+        for d in range(sums.shape[0]):
+            stalls_s += sums[d, STALLS_S, c]
+            least_s += sums[d, WORK_S, c] - sums[d, STALLS_S, c] + independent.dispatches_s[d, c]
+        for h in range(independent.hosts_s.shape[0]):
+            least_s += independent.hosts_s[h, c]
+        is_single = independent.requests[c] <= 1.0 and best.plans[c] >= 0
+        if stalls_s > 0.0 and not (is_single and least_s > best.totals[c].latency_s):
+            if not has_chains:
+                has_chains = True
+                fill_chains(
+                    work.table,
+                    family,
+                    work.row_of,
+                    work.terms,
+                    independent.dsp_s,
+                    batch.archs.arrays[0],
+                    work.prefetch,
+                )
+            schedule(work.table, family, work.row_of, work.terms, c, work.prefetch, work.no_transfers)
+        else:
+            work.prefetch.saved_s[:, c] = 0.0
 
 
 @compiled
@@ -283,6 +326,21 @@ def _add_demands(work: Work, batch: Batch) -> None:
                     if plans[c] == plan:
                         candidate, repeats = work.terms[r, CANDIDATE, c], table.rows[r].repeats
                         add_candidate_demands(numbers, candidate, repeats, batch.rates[d], c, demands[d, c])
+
+
+@compiled
+def _fill_transfers(batch: Batch, work: Work, transfers: Any) -> None:
+    """Write the transfers that are prefetched at the only point of a batch under its best plan."""
+    table, row_of, best = work.table, work.row_of, work.best.plans[0]
+    point: Any = np.int64(0)
+    transfers[0].operator = -1
+    if best < 0 or batch.archs.arrays.shape[1] == 0:
+        return
+    for i in range(table.change_start[best + 1]):  # the last change of an operator holds
+        row_of[table.changes[i, 0]] = table.changes[i, 1]
+    family, arrays, dsp_s = table.family[best], batch.archs.arrays[0], batch.independent.dsp_s
+    fill_chains(table, family, row_of, work.terms, dsp_s, arrays, work.prefetch)
+    schedule(table, family, row_of, work.terms, point, work.prefetch, transfers)
 
 
 @compiled_making_arrays
@@ -332,7 +390,9 @@ def _evaluate_share(
         first, start, stop = points.first[g], points.spans[g, 0], points.spans[g, 1]
         holds_for_all_rates = not _reads_rates(stop - start, own_table.rows)
         is_searched = holds_for_all_rates and points.search_of[g] == previous_search
-        group_results = Results(results.totals[first:], results.plans[first:], results.uses)
+        group_results = Results(
+            results.totals[first:], results.plans[first:], results.uses, results.transfers
+        )
         search = _evaluate_group(
             own_design, start, stop, own_table, search, is_searched, own_incumbents, thread, group_results
         )
@@ -359,17 +419,19 @@ def _evaluate_all(
         _evaluate_share(design, points, table, search, incumbents, results, thread, threads)
 
 
-def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Ints) -> Any:
+def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Ints) -> tuple[Any, Any]:
     """Cost a network on one architecture under the best of its residency plans.
 
     Write its `totals`, array of TOTAL_DTYPE, shape (1,), and its `plans`, -1 where it fits under none. Return
-    the busy times of array devices, then hosts, array of DEVICE_USE_DTYPE.
+    the busy times of array devices, then hosts, array of DEVICE_USE_DTYPE, and the prefetched transfers,
+    array of TRANSFER_DTYPE.
     """
     uses = np.zeros(len(row.arrays) + len(row.hosts), DEVICE_USE_DTYPE)
     design = _design(row, points_in_groups(np.empty(0, np.int64), np.empty((1, 0)), np.arange(2)))
-    results = Results(totals, plans, uses)
+    transfers = np.zeros(1 + 2 * table.fused_chains.shape[1], TRANSFER_DTYPE)
+    results = Results(totals, plans, uses, transfers)
     _evaluate_group(design, 0, 1, table, no_search(), False, no_incumbents(), 0, results)
-    return uses
+    return uses, transfers[: int(np.argmax(transfers["operator"] < 0))]
 
 
 def _design(row: ArchRow, points: PointGroups) -> Design:
@@ -402,7 +464,7 @@ def evaluate_points(
         Best points of a front so far; points found here are added. Points that cannot be on the front may be
         skipped, with infinite latency. Default: all points are evaluated.
     """
-    results = Results(totals, plans, np.empty(0, DEVICE_USE_DTYPE))
+    results = Results(totals, plans, np.empty(0, DEVICE_USE_DTYPE), np.empty(0, TRANSFER_DTYPE))
     own = no_incumbents() if incumbents is None else incumbents
     _evaluate_all(_design(base, points), points, table, no_search(), own, results, thread_count())
 
@@ -416,8 +478,9 @@ def evaluate(row: ArchRow, ops: Any, results: Any, total: Any) -> None:
     results : array of RESULT_DTYPE, shape (operators,)
         Written; zero before.
     """
-    operator_costs(row.archs, ops, results)
     totals = np.zeros(1, TOTAL_DTYPE)
-    evaluate_plans(row, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64))
+    _, transfers = evaluate_plans(row, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64))
+    np.add.at(results["ahead_s"], transfers["operator"], transfers["seconds"])
+    operator_costs(row.archs, ops, results)
     for name in TOTAL_DTYPE.names or ():
         total[name] = totals[name][0]

@@ -132,7 +132,7 @@ def _fill_row_bounds(work: Work, r: int, rate_bounds: Floats, dsp_s: float) -> N
         moved_s = candidate.read_bytes * lower.rates.read_s + candidate.written_bytes * lower.rates.write_s
         dma_s = moved_s + candidate.read_gaps * lower.rates.gap_s
         dma_s += copies_s(candidate.copied_bytes, lower)
-        exposed_s = candidate.prologue_bytes * lower.rates.read_s
+        exposed_s = (candidate.prologue_bytes - candidate.known_bytes) * lower.rates.read_s
         exposed_s += candidate.epilogue_bytes * lower.rates.write_s
         waits_s = refills(candidate, lower.tile_sram_bytes) * lower.read_wait_s
         least[_BEST_S] = min(least[_BEST_S], latency_s)

@@ -319,9 +319,12 @@ class Liveness:
                 self._add(self._copied, device, name, passed.copied)
                 if passed.spread:
                     self._add(self._spread, device, name, passed.spread)
+        self._resident: Mapping[str, float] = {}
+        self._reserved_bytes = 0.0
         for name in decisions.residency.whole:
             self.keep_or_drop(name)
         self.keep_shares(decisions.residency.cached)
+        self.keep_resident(decisions.residency.resident)
 
     def _columns(self) -> dict[str, list[float]]:
         """Return a list of zeros, one per group, for each array device in use."""
@@ -400,14 +403,54 @@ class Liveness:
         self._shares = dict(shares)
         for name, share in shares.items():
             self._set_kept(name, True)
-            tensor = self.graph.tensors[name]
             for device in self._span[name]:
                 is_copied = (device, name) in self._copied_tensors
-                tensor_bytes = tensor.stored_bytes
-                if tensor.storage is not Storage.TRIANGLE:
-                    tensor_bytes = tensor.bytes * packing(tensor, is_copied, self._npu(device))
                 columns = self._shared_copied if is_copied else self._shared_spread
-                self._add(columns, device, name, tensor_bytes * share)
+                self._add(columns, device, name, self._stored_bytes(name, device) * share)
+
+    def _stored_bytes(self, name: str, device: str) -> float:
+        """Return the bytes of an input or constant in SRAM of a device, or of each of its tiles."""
+        tensor = self.graph.tensors[name]
+        if tensor.storage is Storage.TRIANGLE:
+            return float(tensor.stored_bytes)
+        is_copied = (device, name) in self._copied_tensors
+        return float(tensor.bytes * packing(tensor, is_copied, self._npu(device)))
+
+    def sram_bytes(self, name: str) -> float:
+        """Return the bytes that an input or constant takes in all tiles of the devices that read it."""
+        copies = {
+            device: float(self._npu(device).tiles) if (device, name) in self._copied_tensors else 1.0
+            for device in self._span.get(name, ())
+        }
+        return sum(count * self._stored_bytes(name, device) for device, count in copies.items())
+
+    def keep_resident(self, shares: Mapping[str, float]) -> None:
+        """Set the share of each constant that stays between inferences; earlier shares are dropped."""
+        for sign, each in ((-1.0, self._resident), (1.0, shares)):
+            for name, share in each.items():
+                if share == 1.0:
+                    self._set_kept(name, sign > 0.0)
+                for device in self._span[name]:
+                    is_copied = (device, name) in self._copied_tensors
+                    column = (self._copied if is_copied else self._spread)[device]
+                    size = sign * share * self._stored_bytes(name, device)
+                    column[:] = [live + size for live in column]
+        self._resident = dict(shares)
+
+    def reserve(self, size: float) -> None:
+        """Set the SRAM of all tiles that operators leave free for prefetched weights."""
+        for device, column in self._spread.items():
+            if self._npu(device).schedule.prefetch:
+                column[:] = [live - self._reserved_bytes + size for live in column]
+        self._reserved_bytes = size
+
+    def reserved_at(self, index: int) -> float:
+        """Return the SRAM that a group leaves free for prefetched weights."""
+        return self._reserved_bytes if self._npu(self.groups[index].device).schedule.prefetch else 0.0
+
+    def is_resident(self, name: str) -> bool:
+        """Return whether all of a constant stays between inferences."""
+        return self._resident.get(name, 0.0) == 1.0
 
     def affected(self, name: str) -> Iterator[int]:
         """Yield the groups, some more than once, whose live bytes depend on whether a tensor is kept."""
@@ -423,6 +466,8 @@ class Liveness:
 
     def share_to_fetch(self, name: str, index: int) -> float:
         """Return the share of a tensor that a group reads from outside SRAM."""
+        if name in self._resident:
+            return 1.0 - self._resident[name]
         share = self._shares.get(name, 0.0)
         if not share or index <= self._first[self.groups[index].device, name]:
             return 1.0

@@ -81,6 +81,7 @@ class _Resident(NamedTuple):
 
     live_spread_bytes: float = 0.0
     live_copied_bytes: float = 0.0
+    reserved_bytes: float = 0.0
     c_resident: int = 0
     c_dram_bytes: float = 0.0
     a_resident: int = 0
@@ -274,7 +275,7 @@ class _Lowering:
             return sum(size * live.share_to_fetch(name, index) for name, size in moved if name not in in_sram)
 
         def stays(operand: _Operand | None) -> bool:
-            return operand is not None and all(name in in_sram for name in operand)
+            return operand is not None and all(name in in_sram or live.is_resident(name) for name in operand)
 
         a, b, results, triangle = operands.a, operands.b, operands.results, operands.triangle_bytes
         if a is not None and triangle:
@@ -282,6 +283,7 @@ class _Lowering:
         return _Resident(
             live_spread_bytes=spread,
             live_copied_bytes=copied,
+            reserved_bytes=live.reserved_at(index),
             c_resident=all(result.name in in_sram for result in results),
             c_dram_bytes=sum(r.bytes for r in results if r.leaves or r.name not in in_sram),
             a_resident=stays(a),
@@ -358,7 +360,11 @@ def _each_plan(
             in_sram = set(residency.row_fused)
             live = Liveness(graph, Decisions(groups, residency), lowering.soc)
             last = Plan(step.fusion)
-        changed: set[int] = set(range(len(groups)) if is_new else ())
+        is_new_set = (step.resident, step.reserved_bytes) != (last.resident, last.reserved_bytes)
+        if is_new_set:
+            live.keep_resident(plans.resident[step.resident])
+            live.reserve(step.reserved_bytes)
+        changed: set[int] = set(range(len(groups)) if is_new or is_new_set else ())
         toggled = [*sorted(step.whole - last.whole), *sorted(last.whole - step.whole)]
         for name in toggled:
             live.keep_or_drop(name)
@@ -366,7 +372,7 @@ def _each_plan(
         if step.share != last.share:
             live.keep_shares(dict.fromkeys(plans.marked, step.share) if step.share else {})
             toggled += plans.marked
-        if not is_new:
+        if not changed:
             for name in toggled:
                 changed.update(live.affected(name))
                 changed.update(lowering.users.get(name, ()))

@@ -65,6 +65,8 @@ class Residency:
     """Intermediate tensors that operators pass on in blocks of rows, or in bands."""
     bands: Mapping[str, int] = field(default_factory=dict)
     """Those of images that pass in bands of rows, depth-first, with the number of bands."""
+    resident: Mapping[str, float] = field(default_factory=dict)
+    """Constants that stay from one inference to the next, and the share of each that stays (0 to 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,10 @@ class Plan(NamedTuple):
     """Intermediate tensors that stay in SRAM as a whole."""
     share: float = 0.0
     """Share of the marked inputs and constants that is kept after their first use."""
+    resident: int = 0
+    """Number of the set of constants that stay between inferences, see `Plans`; 0: none."""
+    reserved_bytes: float = 0.0
+    """SRAM of all tiles that operators leave free for weights of later ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +116,15 @@ class Plans:
     """The first one fuses nothing."""
     marked: tuple[str, ...] = ()
     """Inputs and constants of which a share may be kept."""
+    resident: tuple[Mapping[str, float], ...] = ({},)
+    """Sets of constants that may stay between inferences, with the share of each; the first is empty."""
 
     def residency(self, plan: int) -> Residency:
         """Return what stays in SRAM under a plan."""
         step = self.steps[plan]
         fused = self.fused(step.fusion)
         cached = dict.fromkeys(self.marked, step.share) if step.share else {}
-        return replace(fused, whole=step.whole, cached=cached)
+        return replace(fused, whole=step.whole, cached=cached, resident=self.resident[step.resident])
 
     def fused(self, fusion: int) -> Residency:
         """Return what stays in SRAM of a fusion alone."""

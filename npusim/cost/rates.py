@@ -358,6 +358,18 @@ def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill
 
 
 @compiled
+def stall_s(
+    work_s: float, dma_s: float, prologue_epilogue_s: float, known_s: float, refill_wait_s: float
+) -> float:
+    """Return the time by which prefetch can shorten `overlapped_s` (s), a second for a second.
+
+    `known_s` is the part of the prologue that can be prefetched.
+    """
+    least_s = work_s + max(prologue_epilogue_s - known_s, 2.0 * refill_wait_s)
+    return max(0.0, overlapped_s(work_s, dma_s, prologue_epilogue_s, refill_wait_s) - least_s)
+
+
+@compiled
 def choose(
     candidates: Any, start: int, stop: int, is_served: bool, rates: Floats, points: int, choices: Floats
 ) -> None:

@@ -137,7 +137,7 @@ def search_stream(task: Task) -> int:
     copied_bytes = max(0.0, op.copy_bytes - max(read, op.c_dram_bytes))
     new.copied_bytes = 0.0 if on_grid or op.unit == _DSP else copied_bytes
     new.prologue_bytes, new.epilogue_bytes = 0.0 if op.a_prefetch else first, last
-    new.streamed_bytes, new.fine = read / arch.tiles, 0.0
+    new.streamed_bytes, new.known_bytes, new.fine = read / arch.tiles, 0.0, 0.0
     new.page_walks = 1.0 if new.prologue_bytes > arch.dma_page_bytes else 0.0
     new.restarts, new.buffers, new.most_bytes = 0.0, 2.0, np.inf
     new.fed_bytes = fed_bytes(arch, op, 0) if on_grid else 0.0
@@ -195,7 +195,7 @@ def _fetch_once(task: Task, stop: int, split: int, mode: int, used: float, chann
     new.prologue_bytes, new.epilogue_bytes = first, 0.5 * out_bytes
     new.streamed_bytes = op.a_triangle_bytes / used
     new.held_bytes = live_tile_bytes(arch, op) + b_bytes + sums
-    new.needed_bytes, new.fine = needed, 0.0
+    new.needed_bytes, new.known_bytes, new.fine = needed, 0.0, 0.0
     new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
     new.restarts, new.buffers, new.most_bytes = 0.0, 2.0, np.inf
     new.fed_bytes = fed_bytes(arch, op, mode)

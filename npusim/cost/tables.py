@@ -199,6 +199,8 @@ class OpRecord:
     """SRAM of the NPU for live tensors that are divided among the tiles."""
     live_copied_bytes: Bytes
     """SRAM of each tile for live tensors that every tile holds whole."""
+    reserved_bytes: Bytes
+    """Part of `live_spread_bytes` that is free for weights of later operators (`npusim.cost.prefetch`)."""
     a_density: Share
     """Non-zero activations, where the MAC grid may skip zeros; else 1."""
     a_block_density: Share
@@ -287,6 +289,8 @@ class ResultRecord:
     """Busy time of the DMA engines."""
     host_s: Seconds
     """Busy time of the CPU or GPU."""
+    ahead_s: Seconds
+    """Part of `dma_s` during earlier operators (`npusim.cost.prefetch`); given."""
     dram_bytes: Bytes
     """Moved between DRAM and the device."""
     dram_read_bytes: Bytes

@@ -474,7 +474,7 @@ def fill_least(op: OpRecord, least: CandidateRecord, layout: Layout, cycles: flo
     tiling = Tiling(order, layout.block.strips, layout.row_parts, layout.column_parts, 1.0)
     fill_needs(op, least, tiling, cycles, row_bytes)
     least.fine = 1.0 if layout.piece.is_fine else 0.0
-    least.prologue_bytes = least.epilogue_bytes = least.page_walks = 0.0
+    least.prologue_bytes = least.known_bytes = least.epilogue_bytes = least.page_walks = 0.0
     least.restarts = layout.row_parts * layout.column_parts - 1.0
     least.streamed_bytes = least.held_bytes = least.sram_peak_bytes = 0.0
     least.split, least.mode, least.fed_bytes = layout.split, layout.mode, layout.fed_bytes
@@ -516,6 +516,8 @@ def set_prologue_epilogue(
         (block.a_bytes + block.a_halo_bytes) * share,
         block.b_bytes * share,
         block.c_bytes,
+        np.inf,
+        np.inf,
     )
 
 
@@ -528,6 +530,7 @@ def set_fills(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layo
     """
     block = layout.block
     a_first, b_first = block.a_bytes + block.a_halo_bytes, block.b_bytes
+    a_piece, b_piece = a_first, b_first
     if tiling.order == _WEIGHTS_HELD:
         columns = np.ceil(block.columns / (tiling.column_blocks / layout.column_parts))
         copies = layout.tiles if layout.split == _COLUMNS else 1.0  # a broadcast serves all tiles
@@ -540,7 +543,7 @@ def set_fills(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layo
         copies = layout.tiles if layout.split == _ROWS else 1.0
         a_first = max(a_first, copies * held * (1.0 - 1.0 / tiling.column_blocks))
     parts = layout.row_parts * layout.column_parts
-    _set_exposed(arch, op, new, parts, a_first, b_first, block.c_bytes)
+    _set_exposed(arch, op, new, parts, a_first, b_first, block.c_bytes, a_piece, b_piece)
 
 
 @compiled
@@ -552,11 +555,15 @@ def _set_exposed(
     a_first: float,
     b_first: float,
     c_last: float,
+    a_piece: float,
+    b_piece: float,
 ) -> None:
-    """Fill in prologue, epilogue and pauses; what is known beforehand is prefetched for the first part."""
+    """Fill in prologue, epilogue and pauses; a piece that is known beforehand is prefetched."""
     a_first = a_first if op.a_dram_bytes > 0.0 else 0.0
     b_first = b_first if op.b_dram_bytes > 0.0 else 0.0
-    first = (0.0 if op.a_prefetch else a_first) + (0.0 if op.b_prefetch else b_first)
+    a_rest, b_rest = max(0.0, a_first - a_piece), max(0.0, b_first - b_piece)
+    new.known_bytes = (a_rest if op.a_prefetch else 0.0) + (b_rest if op.b_prefetch else 0.0)
+    first = (a_rest if op.a_prefetch else a_first) + (b_rest if op.b_prefetch else b_first)
     walks = 1.0 if first > arch.dma_page_bytes else 0.0
     new.prologue_bytes = first + (parts - 1.0) * (a_first + b_first)
     new.epilogue_bytes = parts * c_last if op.c_dram_bytes > 0.0 else 0.0

@@ -78,7 +78,8 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
     ----------
     ops : array of OP_DTYPE, shape (operators,)
     results : array of RESULT_DTYPE, shape (operators,)
-        Written; zero before. The latency of an operator that does not fit into SRAM is infinite.
+        Written; zero before, except `ahead_s`. The latency of an operator that does not fit into SRAM is
+        infinite.
     """
     devices = archs.arrays.shape[1]
     every_rate, choices = np.zeros((devices, RATES, BLOCK)), np.empty((CHOICES, BLOCK))
@@ -113,11 +114,12 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         wait_s = (first_wait_s(served, rates, point) if reads_dram(op) else 0.0) + (
             rates[WRITE_WAIT, 0] if op.c_dram_bytes > 0.0 else 0.0
         )
-        result.latency_s = op.repeats * (choices[BEST, 0] + wait_s + op.dispatches * arch.dispatch_s)
+        separate_s = op.repeats * (choices[BEST, 0] + wait_s + op.dispatches * arch.dispatch_s)
+        result.latency_s = separate_s - result.ahead_s
         fill_beside(numbers, index * CANDIDATE_SIZE, served.is_any > 0.0, rates, point, points)
         result.dma_s = op.repeats * dma_time_s(candidate, rates, point)
         result.dsp_s = op.repeats * dsp_s
-        result.sram_peak_bytes = min(candidate.sram_peak_bytes, rates[SRAM, 0])
+        result.sram_peak_bytes = min(candidate.sram_peak_bytes, rates[SRAM, 0]) - op.reserved_bytes
         is_mapped[o] = True
         add_candidate_demands(numbers, choices[INDEX, 0], op.repeats, rates, point, demands[o])
         add_operator_demand(arch, op, demands, o)
@@ -126,7 +128,7 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         result.dpu_s = demands[o, GRID_CYCLES] * rates[CYCLE, 0]
         result.critical_s = result.latency_s
         if op.fused_chain > 0:
-            fill_terms(candidates, choices, served, rates, op, points, terms)
+            fill_terms(candidates, choices, served, rates, op, False, points, terms)
             dsp_times[0, 0] = dsp_s
             add_fused(terms, dsp_times[0], points, fused_sums[op.fused_chain])
             apart_s[op.fused_chain] += op.repeats * choices[BEST, 0]
@@ -225,10 +227,11 @@ def _host_cost(host: HostRecord, op: OpRecord, result: ResultRecord) -> None:
 @compiled
 def _bound(result: ResultRecord) -> int:
     """Return the bottleneck of an operator: its busiest unit, or its launch if that takes longer."""
-    longest = max(result.dpu_s, result.dsp_s, result.dma_s)
+    dma_s = result.dma_s - result.ahead_s
+    longest = max(result.dpu_s, result.dsp_s, dma_s)
     if result.latency_s > 2.0 * longest:
         return _LAUNCH_BOUND
-    if longest == result.dma_s:
+    if longest == dma_s:
         return _DMA_BOUND
     return _DSP_BOUND if longest == result.dsp_s else _COMPUTE_BOUND
 

@@ -90,6 +90,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         "dispatch_s": _dispatch_s(mapped),
         "latency_interval_s": None,
         "memory": mapped.memory,
+        "resident_bytes": resident_bytes(mapped),
         "macs": graph.macs,
         "precision": graph.precision,
         "source_precision": getattr(graph.meta.source_precision, "value", None),
@@ -184,6 +185,11 @@ def _notes(mapped: Mapped) -> Iterator[str]:
         dsp = mapped.soc.array_devices[name].dsp
         setting = f"{name}.dsp.kernel_generation={dsp.kernel_generation}"
         yield f"DSP kernels: {dsp.generation().title} ({setting})"
+    if resident := resident_bytes(mapped):
+        yield (
+            f"steady state: {resident / 1e6:.3g} MB of weights stay in SRAM from one inference to the next "
+            f"(npu.schedule.resident_weights); --first shows the first inference"
+        )
     yield from graph.meta.notes
     yield from _refusals(mapped)
     views = (graph.operators[g.main] for g in groups if g.unit is Unit.VIEW)
@@ -198,6 +204,12 @@ def _notes(mapped: Mapped) -> Iterator[str]:
             f"operand roles: {sum(g.swapped for g in products)} of {len(products)} products have the right "
             f"operand on the pixels and the left one as weight, {how}"
         )
+
+
+def resident_bytes(mapped: Mapped) -> float:
+    """Return the bytes of weights that stay in SRAM from one inference to the next, each counted once."""
+    shares = mapped.decisions.residency.resident
+    return sum(share * mapped.graph.tensors[name].stored_bytes for name, share in shares.items())
 
 
 def _context_notes(mapped: Mapped) -> Iterator[str]:

@@ -140,6 +140,8 @@ class OperatorCost(Part):
     """Bytes that MAC grid, DSPs and DMA read from the NPU's SRAM."""
     sram_written_bytes: float
     """Bytes that MAC grid, DSPs and DMA write to the NPU's SRAM."""
+    prefetched_bytes: float
+    """Part of `dram_read_bytes` that idle DMA engines fetch during earlier operators."""
     swapped: bool
     """Whether the operands of a product changed places: the right one on the pixels, the left one weight."""
     bound: Literal["compute", "dma", "dsp", "launch"]
@@ -315,6 +317,8 @@ class Estimate(Document):
     """Most SRAM in use at any time, over the tiles that an inference uses, in bytes."""
     memory: MemoryUse
     """DRAM that it occupies."""
+    resident_bytes: float
+    """Weights that stay in SRAM from one inference to the next, in bytes."""
     macs: float
     """Multiply-accumulates of an inference, zeros counted."""
     grid_utilisation: float

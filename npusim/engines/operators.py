@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost import MAC_FORMATS, Bound, DpuOperation, Group, HostFormat, Order, Split, Unit
+from npusim.cost import (
+    DDR2CMX,
+    MAC_FORMATS,
+    Bound,
+    DpuOperation,
+    Group,
+    HostFormat,
+    Order,
+    Split,
+    Unit,
+    dma_bytes_per_s,
+)
 from npusim.engines.estimate import Ceiling, EnergyOfWork, Mapping, OperatorCost, Roofline, RooflinePoint
 from npusim.mapping import Mapped
 
@@ -58,6 +69,7 @@ def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> Op
         fused=list(group.fused),
         unit=group.path,
         **{name: float(result[name]) for name in _FIGURES},
+        prefetched_bytes=_prefetched_bytes(mapped, group, float(result["ahead_s"])),
         busy_s=max(float(result[column]) for column in _BUSY),
         critical_s=float(result["critical_s"]) if mapped.run.requests == 1 else None,
         span_s=float(span_s),
@@ -72,6 +84,14 @@ def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> Op
         swapped=group.swapped,
         bound=Bound(int(result["bound"])).name.lower(),
     )
+
+
+def _prefetched_bytes(mapped: Mapped, group: Group, ahead_s: float) -> float:
+    """Return the bytes that all DMA engines fetch in a time."""
+    if ahead_s <= 0.0:
+        return 0.0
+    arch = mapped.arch[group.device]
+    return ahead_s * float(dma_bytes_per_s(arch, DDR2CMX, float(arch["dma_engines"])))
 
 
 def _package_w(mapped: Mapped, device: str, work_w: float) -> float:

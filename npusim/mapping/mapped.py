@@ -100,6 +100,8 @@ class Mapped:
     """Record of TOTAL_DTYPE."""
     uses: Any
     """Array of DEVICE_USE_DTYPE, a row for each device: array devices first, then hosts."""
+    transfers: Any
+    """Prefetched transfers, array of TRANSFER_DTYPE."""
     memory: MemoryUse
     """What it occupies in DRAM."""
 
@@ -153,11 +155,12 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     refuse_too_large(graph, soc, run.requests, tables)
     arch = run.row(soc)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
-    uses = evaluate_plans(arch, tables.table, total, plan)
+    uses, transfers = evaluate_plans(arch, tables.table, total, plan)
     chosen = max(int(plan[0]), 0)
     decisions = Decisions(tables.groups, tables.plans.residency(chosen))
     lowered = Lowered(operators_of(tables.table, chosen), tables.groups, tables.warnings)
     results = np.zeros(len(lowered.groups), RESULT_DTYPE)
+    np.add.at(results["ahead_s"], transfers["operator"], transfers["seconds"])
     operator_costs(arch.archs, lowered.ops, results)
     if plan[0] < 0:
         stuck = lowered.groups[int(np.argmax(~np.isfinite(results["latency_s"])))]
@@ -169,7 +172,7 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
         )
     memory = memory_use(graph, decisions, soc, run.requests)
     _check_capacity(graph, soc, run.requests, memory)
-    return Mapped(graph, soc, run, decisions, lowered, arch, results, total[0], uses, memory)
+    return Mapped(graph, soc, run, decisions, lowered, arch, results, total[0], uses, transfers, memory)
 
 
 def refuse_too_large(graph: Graph, soc: Soc, requests: int = 1, tables: PlanTables | None = None) -> None:

@@ -12,6 +12,9 @@ from the most bytes alive at a time; they do not depend on the machine. There ar
 twice `_MOST_CAPACITIES`, so plans times operators are linear in the operators; where few tensors pass between
 operators there are plans by size only.
 
+Weights can stay in SRAM from one inference to the next where the data sheet's compiler keeps them
+(`npu.schedule.resident_weights`): then an estimate is of the steady state.
+
 Intermediates that can be fused row-wise are (`npusim.mapping.fusion`). Blocks of rows and the weights of
 their readers may not fit together, so some plans have no row-wise fusion and no marked matrices. Where the
 compiler fuses depth-first, further plans pass images in bands (`npusim.mapping.depth_first`). A plan
@@ -26,7 +29,18 @@ from typing import NamedTuple
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost import Fusion, Group, Plan, Plans, Roots, Unit, is_state_copy, roots
+from npusim.cost import (
+    Decisions,
+    Fusion,
+    Group,
+    Liveness,
+    Plan,
+    Plans,
+    Roots,
+    Unit,
+    is_state_copy,
+    roots,
+)
 from npusim.graph import Graph
 from npusim.mapping.depth_first import segmentations
 from npusim.mapping.fusion import row_fusable, stored_inputs
@@ -40,6 +54,10 @@ _MOST_SIZES = 14
 _MOST_SIZES_OF_SEGMENTS = 4
 # Most capacities of plans by moment, and the ratio of two.
 _MOST_CAPACITIES, _CAPACITY_STEP = 14, 2.0**0.5
+# Ratio of two capacities for weights that stay between inferences; other plans that each is combined with.
+_RESIDENT_STEP, _RESIDENT_SETS, _FEW_PLANS = 2.0**0.5, 12, 4
+# Ratio of two sizes of SRAM that are left free for prefetched weights, and how many are tried.
+_RESERVE_STEP, _RESERVES = 4.0, 4
 # Intermediates up to which plans by size do: small networks are swept by the million.
 _FEW_TENSORS = 12
 
@@ -72,12 +90,68 @@ def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
     steps += [Plan(int(fuses), whole) for whole in _by_moment(apart)]
     if fuses:  # row blocks and the weights of their readers may not fit side by side
         steps += [Plan(0, whole) for whole in (*_by_size(uses), *_by_moment(uses))]
+    resident = _resident(graph, groups, soc, root)
+    reserved = _reserved_bytes(graph, groups, soc, root)
+    few = [step for step in steps if not step.share]
+    few = sorted(few[:: max(1, len(few) // _FEW_PLANS)], key=lambda step: not step.fusion)
+    steps += [step._replace(reserved_bytes=size) for size in reserved for step in few]
+    steps += [step._replace(resident=i) for i in range(1, len(resident)) for step in few]
     if any(npu.schedule.depth_first for npu in soc.array_devices.values()):
         wholes = [frozenset[str](), *_by_size(uses, _MOST_SIZES_OF_SEGMENTS)]
         for fusion, kept in segmentations(graph, groups, root, soc, row_fused, wholes):
             steps += [Plan(len(fusions), whole) for whole in kept]
             fusions.append(fusion)
-    return Plans(tuple(dict.fromkeys(steps)), tuple(fusions), tuple(marked))
+    return Plans(tuple(dict.fromkeys(steps)), tuple(fusions), tuple(marked), resident)
+
+
+def _reserved_bytes(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roots) -> tuple[float, ...]:
+    """Return sizes of SRAM that operators may leave free for prefetched weights, at most all weights."""
+    devices = {name for name, device in soc.array_devices.items() if device.schedule.prefetch}
+    ops = [graph.operators[group.main] for group in groups if group.device in devices]
+    read = {name: graph.tensors[name] for op in ops for t in op.inputs for name in root[t]}
+    known = sum(t.stored_bytes for t in read.values() if t.kind is not TensorKind.ACTIVATION)
+    return tuple(known / _RESERVE_STEP**step for step in range(_RESERVES if known else 0))
+
+
+def _resident(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roots) -> tuple[dict[str, float], ...]:
+    """Return sets of weights that may stay between inferences, for capacities in steps; the first is empty.
+
+    A knapsack for each capacity. Any share of a weight may stay, so the weights that save most seconds by
+    byte of SRAM fill it exactly, those that save none by traffic. A product saves what its weights take
+    longer at the bandwidth of DRAM than its work at the peak of the MAC grid.
+    """
+    devices = {name for name, device in soc.array_devices.items() if device.schedule.resident_weights}
+    saved_s: dict[str, float] = {}
+    for group in groups:
+        if group.device not in devices or group.unit is Unit.VIEW:
+            continue
+        op, npu = graph.operators[group.main], soc.array_devices[group.device]
+        names = [n for t in op.inputs for n in root[t] if graph.tensors[n].kind is TensorKind.CONSTANT]
+        dram_s = sum(graph.tensors[name].stored_bytes for name in names) / float(soc.dram.bandwidth)
+        macs_per_s = npu.peak_macs_per_s(graph.tensors[op.inputs[0]].dtype.value) if names else 1.0
+        work_s = graph.macs_of(op) / macs_per_s if macs_per_s else 0.0
+        for name in names:
+            saved_s[name] = saved_s.get(name, 0.0) + max(0.0, dram_s - work_s)
+    live = Liveness(graph, Decisions(groups), soc) if saved_s else None
+    sizes = {name: live.sram_bytes(name) for name in saved_s} if live is not None else {}
+    order = sorted(
+        (name for name in saved_s if sizes[name] > 0.0),
+        key=lambda name: (
+            -saved_s[name] / sizes[name],
+            -graph.tensors[name].stored_bytes / sizes[name],
+            name,
+        ),
+    )
+    most, sets = sum(sizes[name] for name in order), list[dict[str, float]]([{}])
+    for step in range(_RESIDENT_SETS if order else 0):
+        room, kept = most / _RESIDENT_STEP**step, dict[str, float]()
+        for name in order:
+            kept[name] = min(1.0, room / sizes[name])
+            room -= kept[name] * sizes[name]
+            if room <= 0.0:
+                break
+        sets.append(kept)
+    return tuple(sets)
 
 
 def _by_size(uses: dict[str, _Use], most: int = _MOST_SIZES) -> list[frozenset[str]]:

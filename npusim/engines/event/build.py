@@ -9,12 +9,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from npusim.cost import Group, Unit, host_waits_s, packing, roots, row_block_sizes
-from npusim.engines.event.jobs import Job, NpuUnits, TilingStep, apportion, job_of
+from npusim.engines.event.jobs import Ahead, Job, NpuUnits, TilingStep, apportion, job_of, leave_out
 from npusim.engines.event.program import Loop, Program, ProgramBuilder
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.mapping import Mapped, stored_inputs
@@ -68,17 +68,19 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
     for (device, name), used in users.items():
         tensor, is_copied = graph.tensors[name], (device, name) in copied or name in blocks
         size = 0.0
-        if name in residency.cached:
+        if name in residency.cached or name in residency.resident:
             whole = tensor.stored_bytes
             if tensor.storage is not Storage.TRIANGLE:
                 whole = tensor.bytes * packing(tensor, is_copied, mapped.soc.array_devices[device])
-            size = whole * residency.cached[name]
+            size = whole * max(residency.cached.get(name, 0.0), residency.resident.get(name, 0.0))
         elif name in blocks:
             size = blocks[name].copied + blocks[name].spread / float(mapped.arch[device]["tiles"])
         elif name in residency.whole:
             size = tensor.bytes
         if size > 0.0:
             copies = float(mapped.arch[device]["tiles"]) if is_copied else 1.0
+            if name in residency.resident:  # from the begin to the end of each inference
+                used = [i for i, g in enumerate(mapped.decisions.groups) if g.device == device]
             residents.append(ResidentTensor(device, name, size * copies, tuple(used)))
     return sorted(residents, key=lambda resident: (resident.users[0], resident.name))
 
@@ -95,6 +97,15 @@ class FusedChain:
     """Groups in order; groups outside the chain wait for the last one only."""
     pieces: int
     """Least number of row pieces of each group; 0: the number that it has on its own."""
+
+
+def held_ahead(mapped: Mapped) -> Any:
+    """Return the SRAM that prefetched weights take during each group, in bytes over all tiles."""
+    held = np.zeros(len(mapped.decisions.groups))
+    for transfer in mapped.transfers:
+        end = transfer["operator"] + (0 if transfer["is_own"] else 1)
+        held[transfer["during"] : end] += transfer["held_bytes"]
+    return held
 
 
 def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, FusedChain]:
@@ -119,10 +130,11 @@ def _fitting(
     use_times = [[last_of_chain.get(user, user) for user in r.users] for r in residents]
     first, last = (np.array([limit(times) for times in use_times], int) for limit in (min, max))
     sizes = np.array([r.bytes for r in residents])
-    devices = np.array([r.device for r in residents], object)
+    devices, ahead = np.array([r.device for r in residents], object), held_ahead(mapped)
     for members in chains:
         on_device = devices == mapped.decisions.groups[members[0]].device
         held_bytes = float(sizes[on_device & (first <= members[-1]) & (last >= members[-1])].sum())
+        held_bytes += float(ahead[members[-1]])
         pieces = _pieces(mapped, members, held_bytes)
         if pieces:
             fitting.update(dict.fromkeys(members, FusedChain(members, pieces)))
@@ -260,6 +272,7 @@ class _Emission:
         if loads:
             self.a_ready = loads
         a_ready = loads if step.a > 0.0 else self.a_ready
+        self._fetch_ahead(i, step, [*loads, *self.b_ready])
         work = self._work(i, step, [*a_ready, *self.b_ready, *rows_ready])
         self.computed += work
         for buffer in self.held.pop(i, ()):
@@ -316,6 +329,30 @@ class _Emission:
         (sums,) = self._reserve((), [(f"partial sums of {job.out.name}", job.sums_bytes * step.sums)])
         self._hold(sums, i + step.sums_until)
         return loads, out_buffer
+
+    def _fetch_ahead(self, i: int, step: TilingStep, loads: Sequence[int]) -> None:
+        """Fetch a part of the weights of later operators behind the loads of a step."""
+        builder, job, dma = self.builder, self.job, self.job.npu.dma
+        granted = builder.last_reserve
+        for ahead in job.ahead:
+            if i == 0:
+                granted = builder.task(TaskKind.RESERVE, operator=ahead.operator, after=[granted])
+                builder.last_reserve = granted
+                buffer = builder.buffer(granted, ahead.name, ahead.sram_bytes)
+                builder.ahead_buffers.setdefault(ahead.operator, []).append(buffer)
+            part = ahead.bytes * step.work / len(job.npu.engines)
+            builder.fetched.setdefault(ahead.operator, []).extend(
+                builder.task(
+                    TaskKind.DMA_IN,
+                    engine,
+                    ahead.operator,
+                    part * len(job.npu.engines) * dma.read_s_per_byte,
+                    after=[granted, *loads],
+                    fixed_s=dma.read_latency_s if part <= dma.page_bytes else dma.far_read_latency_s,
+                    bytes_=part,
+                )
+                for engine in job.npu.engines
+            )
 
     def _move(
         self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int] | None = None
@@ -427,6 +464,15 @@ class _Build:
         self.row_fused = mapped.decisions.residency.row_fused
         self.in_sram = mapped.decisions.residency.whole | self.row_fused
         self.chains = fused_chains(mapped, self.residents)
+        self.held_ahead = held_ahead(mapped)
+        # Prefetched transfers by the group that they are made during, and by their own.
+        self.ahead: dict[int, list[Any]] = {}
+        self.prefetched: dict[int, list[Any]] = {}
+        for transfer in mapped.transfers:
+            at, operator = int(transfer["during"]), int(transfer["operator"])
+            if at < operator or operator in self.chains:  # a chain that does not fit runs earlier
+                self.ahead.setdefault(at, []).append(transfer)
+                self.prefetched.setdefault(operator, []).append(transfer)
 
     def _held_across(self) -> set[int]:
         """Return the groups at which work comes back to an array device that still holds tensors in SRAM.
@@ -540,12 +586,15 @@ class _Build:
                     # Its SRAM is free when all users have ended.
                     buffer = self.builder.residents[resident.device, resident.name]
                     self.builder.release(buffer, dict.fromkeys(self.done[i]))
+            for buffer in self.builder.ahead_buffers.pop(i, ()):
+                self.builder.release(buffer, [self.done[i].computed])
 
     def _job(self, index: int, place: dict[int, int], npu: NpuUnits, pieces: int) -> Job:
         """Return the job of a group; `place` gives the position of each group in its chain."""
         group = self.groups[index]
         # Steps of groups that run at the same time wait for each other: all are written.
-        job = job_of(self.mapped, index, npu, pieces, self.most_turns(index) if len(place) == 1 else 0)
+        most_turns = self.most_turns(index) if len(place) == 1 else 0
+        job = job_of(self.mapped, index, npu, pieces, most_turns, float(self.held_ahead[index]))
         job.macs = self._macs(group)
         a, b, out = (self.root.get(name, {}) for name in self._operands(group))
         job.a.name, job.b.name, job.out.name = (" | ".join(stored) for stored in (a, b, out))
@@ -561,7 +610,25 @@ class _Build:
         job.producers = [place[i] for i in producers if i in place and i != index]
         first_used = (r for r in self.used_by.get(index, ()) if r.users[0] == index)
         job.residents = [((r.device, r.name), r.bytes) for r in first_used]
+        self._prefetch(job)
         return job
+
+    def _prefetch(self, job: Job) -> None:
+        """Add to a job what it fetches for later ones, and leave out what earlier ones fetched for it."""
+        read_s_per_byte = job.npu.dma.read_s_per_byte
+        job.ahead = [
+            Ahead(
+                int(transfer["operator"]),
+                f"weights of {self.groups[transfer['operator']].main}",
+                float(transfer["seconds"]) / read_s_per_byte,
+                float(transfer["held_bytes"]),
+            )
+            for transfer in self.ahead.get(job.operator, ())
+        ]
+        if transfers := self.prefetched.get(job.operator):
+            op, seconds = self.mapped.lowered.ops[job.operator], sum(t["seconds"] for t in transfers)
+            leave_out(job, op, float(seconds) / read_s_per_byte, bool(transfers[0]["is_own"]))
+            job.start = [*job.start, *self.builder.fetched.pop(job.operator)]
 
     def _operands(self, group: Group) -> tuple[str, str, str]:
         """Return the names of the left (streamed) and right operand and of the result."""

@@ -57,9 +57,9 @@ def run_events(mapped: Mapped, every_tile: bool = False) -> Estimate:
 
     Notes
     -----
-    With R > 1 requests in flight, R inferences fill the machine, at least R more are measured, and R keep it
-    full meanwhile. Throughput is the number of measured inferences over the time from the end of the first R
-    to the end of the last measured one. Busy times and energy are means over the measured inferences.
+    With R > 1 requests in flight, R inferences fill the machine, at least 3 R more are measured, and R keep
+    it full meanwhile. Throughput is the number of measured inferences over the time from the end of the first
+    R to the end of the last measured one. Busy times and energy are means over the measured inferences.
     """
     requests, rates = mapped.run.requests, transfer_rates(mapped.arch)
     if requests == 1 and not every_tile:

@@ -149,8 +149,11 @@ def _product_steps(op: Any, result: Any, pieces: int, most_turns: int) -> Steps:
     rows = _Rows(strips, [])
     for size, equal in Counter(blocks(total, row_blocks)).items():
         rows.blocks.append((equal, [n / (total * strips) for n in blocks(size, min(size, wanted))]))
+    is_one_block = total * strips * row_blocks * column_blocks * chunks == 1
     for _ in steps.turns(batch):
-        if order is Order.WEIGHTS_HELD:
+        if is_one_block:  # work goes on column by column while the weights come in
+            _hold_rows(steps, rows, wanted, 0)
+        elif order is Order.WEIGHTS_HELD:
             _hold_weights(steps, rows, column_blocks)
         else:
             _hold_rows(steps, rows, column_blocks, 0 if order is Order.ACTIVATIONS_HELD else chunks)
@@ -314,6 +317,16 @@ class Operand:
     name: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Weights that the DMA engines fetch for a later operator: bytes of DRAM, and of SRAM until it ends."""
+
+    operator: int
+    name: str
+    bytes: float
+    sram_bytes: float
+
+
 @dataclass(slots=True)
 class Job:
     """One operator on an array device, ready to be written as tasks; times in s, sizes in bytes.
@@ -360,9 +373,13 @@ class Job:
     shared_served: float = 0.0
     residents: Sequence[tuple[tuple[str, str], float]] = ()
     """Resident tensors that are allocated here, by device and name, with their bytes."""
+    ahead: Sequence[Ahead] = ()
+    """What is fetched for later operators meanwhile."""
 
 
-def job_of(mapped: Mapped, index: int, npu: NpuUnits, pieces: int = 0, most_turns: int = 0) -> Job:
+def job_of(
+    mapped: Mapped, index: int, npu: NpuUnits, pieces: int = 0, most_turns: int = 0, held_bytes: float = 0.0
+) -> Job:
     """Return the job of a group, without names, dependencies and MACs.
 
     Parameters
@@ -371,6 +388,8 @@ def job_of(mapped: Mapped, index: int, npu: NpuUnits, pieces: int = 0, most_turn
         Least number of steps; 0: as the SoC's compiler does.
     most_turns : int
         Turns to write of a loop that has many more; 0: all.
+    held_bytes : float
+        SRAM of all tiles that prefetched weights of this and later operators take.
     """
     op, result = mapped.lowered.ops[index], mapped.results[index]
     arch = mapped.arch[mapped.decisions.groups[index].device]
@@ -381,7 +400,7 @@ def job_of(mapped: Mapped, index: int, npu: NpuUnits, pieces: int = 0, most_turn
     elif is_product:
         steps = _product_steps(op, result, pieces, most_turns)
     else:
-        steps = _stream_steps(_stream_pieces(arch, op, pieces), most_turns)
+        steps = _stream_steps(_stream_pieces(arch, op, pieces, held_bytes), most_turns)
     job = Job(index, TaskKind.SYNC, (), npu, npu.dma, 0.0, steps, repeats=float(op["repeats"]))
     if op["unit"] == Unit.DPU:
         tiles = int(result["tiles"]) if is_product else npu.tiles
@@ -396,6 +415,24 @@ def job_of(mapped: Mapped, index: int, npu: NpuUnits, pieces: int = 0, most_turn
     _serve(job, op, result)
     job.a_s_per_byte = _activation_s_per_byte(job, float(result["dma_s"]) / job.repeats)
     return job
+
+
+def leave_out(job: Job, op: Any, fetched_bytes: float, is_own: bool) -> None:
+    """Leave out of a job, in equal parts of all steps, what was prefetched of operands known beforehand.
+
+    `is_own`: the bytes lie in the buffer of the job's only block of the operand.
+    """
+    known = [
+        (operand, operand.bytes * passes)
+        for operand, passes, is_known in zip(
+            (job.a, job.b), job.tiling.passes(), (op["a_prefetch"], op["b_prefetch"]), strict=True
+        )
+        if is_known
+    ]
+    share = max(0.0, 1.0 - fetched_bytes / (job.repeats * sum(size for _, size in known)))
+    for operand, _ in known:
+        operand.bytes *= share
+        operand.sram_bytes *= share if is_own else 1.0
 
 
 def _serve(job: Job, op: Any, result: Any) -> None:
@@ -457,7 +494,7 @@ def _stream_bytes(op: Any) -> tuple[float, float]:
     return float(op["a_dram_bytes"] + op["b_dram_bytes"] + op["extra_dram_bytes"]), float(op["c_dram_bytes"])
 
 
-def _stream_pieces(arch: Any, op: Any, pieces: int) -> int:
+def _stream_pieces(arch: Any, op: Any, pieces: int, held_bytes: float) -> int:
     """Return the steps of an operator whose elements stream past: two pieces each way fit together."""
     moved = sum(_stream_bytes(op))
     bands = int(op["batch"]) if op["bands"] else 1
@@ -465,6 +502,7 @@ def _stream_pieces(arch: Any, op: Any, pieces: int) -> int:
         return bands * ceil(pieces / bands) if op["fused_chain"] else 1
     tiles = float(arch["tiles"])
     free = float(tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"])
+    free -= max(0.0, held_bytes - float(op["reserved_bytes"]))
     return bands * ceil(max(pieces, ceil(2.0 * moved / free)) / bands)
 
 

@@ -6,9 +6,10 @@ out would do the same, so the run with all turns is the run with some of them, w
 stretched (*folding*). The log shows whether that holds; where it does not, more turns are simulated, in the
 end all.
 
-With R requests in flight, R inferences fill the machine, at least R more are measured, and R keep it full
-meanwhile. Once the machine repeats itself every few inferences, the ends and begins of the others follow from
-that period. Where no period shows up, all inferences are simulated.
+With R requests in flight, R inferences fill the machine, at least 3 R more are measured, and R keep it full
+meanwhile: inferences that wait for each other end in bursts, and few bursts would be a poor mean. Once the
+machine repeats itself every few inferences, the ends and begins of the others follow from that period. Where
+no period shows up, all inferences are simulated.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _TURN_TOLERANCE = 1e-7
 # Inferences per context that are simulated at first, twice as many where they do not repeat; and how many
 # times the first a machine has room for before one is made for all.
 _INFERENCES, _ROOM = 6, 4
+# Times that all requests in flight are measured where inferences do not repeat.
+_BURSTS = 3
 # Share of a period by which two periods of inferences may differ: prefetched loads run ahead a little more
 # each time, while inferences end at the same pace. About three times those in flight are left out.
 _INFERENCE_TOLERANCE = 1e-5
@@ -211,7 +214,7 @@ def simulate_requests(
         refuse_many(len(program), 1)
         log = simulate(program, rates)
         return log, single(log)
-    measured = ceil(requests / contexts) * contexts
+    measured = _BURSTS * ceil(requests / contexts) * contexts
     inferences = 2 * requests + measured
     simulated = _INFERENCES * contexts
 
@@ -257,7 +260,7 @@ def _steady(program: Program, log: EventLog, requests: int, measured: int) -> Me
     on_unit = program.tasks["unit"] >= 0
     others_s = float(times[1][len(ended) :, on_unit].min(initial=_NEVER_S))
     last = int(np.searchsorted(ends, min(others_s, float(ends[-1]) * (1.0 - 1e-12)))) - 1
-    for period in (p for p in PERIODS if measured % p == 0 and 2 * p <= last):
+    for period in range(1, last // 2 + 1):
         begin_s, end_s = float(ends[last - period]), float(ends[last])
         length_s = end_s - begin_s
         numbers = np.flatnonzero((ended > begin_s) & (ended <= end_s))
@@ -274,7 +277,8 @@ def _steady(program: Program, log: EventLog, requests: int, measured: int) -> Me
         begun = np.concatenate((np.zeros(requests), np.sort(ended)[: total - requests]))
         whole = _measured(ended, begun, requests, measured)
         shown = whole.shown - period * max(0, ceil((whole.shown - known + 1) / period))
-        return Measured(numbers, shown, begin_s, end_s, whole.latency_s, total - known)
+        latency_s = float((log.ended - log.begun)[numbers].mean())
+        return Measured(numbers, shown, begin_s, end_s, latency_s, total - known)
     return None
 
 
