@@ -106,8 +106,7 @@ def _stream(arch: Any, op: Any) -> Any:
     free = arch.tiles * arch.sram_tile_bytes - kept
     if free < 0 or (free == 0 and cost.dram_bytes > 0):
         return None
-    first = read / arch.stream_pieces
-    last = op.c_dram_bytes / arch.stream_pieces
+    first, last = (size / max(arch.stream_pieces, op.bands) for size in (read, op.c_dram_bytes))
     cost.sram_peak_bytes = kept + min(2 * (first + last), free)
     first = 0.0 if op.a_prefetch else first
     cost.edges_s = dma.stream_s(arch, first, last)
@@ -141,7 +140,7 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
         form = naive_dpu.FORMATS.index(op.a_item)
         mac_j = arch.mac_j[form]
         pixels = op.out_w * op.out_h
-        out_bytes = op.batch * pixels * op.out_c * op.c_item
+        out_bytes = (op.bands or op.batch) * pixels * op.out_c * op.c_item
         if op.dpu_operation in PRODUCTS:
             wide, area = cost.stencil_channels, cost.stencil_pixels
             reduced = op.in_c * op.kernel_w * op.kernel_h

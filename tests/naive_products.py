@@ -336,7 +336,8 @@ def _costs(
 ) -> dict[str, Any]:  # fmt: skip
     a_moved = op.a_dram_bytes * (1 if order is Order.ACTIVATIONS_HELD else column_blocks)
     a_moved = a_moved * overlapping(s, row_blocks)
-    b_moved = op.b_dram_bytes * (1 if order is Order.WEIGHTS_HELD else row_blocks * s.strips)
+    once = order is Order.WEIGHTS_HELD or op.b_resident
+    b_moved = op.b_dram_bytes * (1 if once else row_blocks * s.strips)
     moved = a_moved + b_moved + op.extra_dram_bytes + op.c_dram_bytes
     dma_s = dma.stream_s(arch, moved - op.c_dram_bytes, op.c_dram_bytes)
     if not op.a_constant:

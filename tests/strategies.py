@@ -261,7 +261,9 @@ def tight_convolutions(draw: Any) -> tuple[Any, Any]:
     op = operators_of(plan_tables(graph, machine.soc).table, 0)[0]
     for side in "abc":
         if draw(st.integers(0, 3)) == 0:
-            op[f"{side}_resident"], op[f"{side}_dram_bytes"] = 1, 0.0
+            op[f"{side}_resident"] = 1
+            if side != "b" or draw(st.booleans()):  # a segment fetches its weights, and holds them
+                op[f"{side}_dram_bytes"] = 0.0
         if side != "c":
             op[f"{side}_prefetch"] = draw(st.booleans())
     op["a_constant"] = draw(st.booleans())

@@ -106,6 +106,9 @@ class Schedule(Section):
         1, source="absent: one where that is faster"
     )
     """Fewest buffers of a stationary operand that comes in several blocks: 1 or 2."""
+    depth_first: bool = False
+    """Whether layers on images may run depth-first, band by band, in segments that hold their weights in SRAM
+    (vertical fusion). Absent: false, for what a compiler fuses is mostly not public."""
     prefetch: bool = False
     """Whether idle DMA engines fetch weights of later operators into free SRAM."""
     resident_weights: bool = False

@@ -8,6 +8,7 @@ from npusim.cost.arrays.mapper import best_order as best_order
 from npusim.cost.arrays.nest import LoopNest as LoopNest
 from npusim.cost.arrays.nest import array_record as array_record
 from npusim.cost.arrays.nest import operand_elements as operand_elements
+from npusim.cost.bands import band_bytes as band_bytes
 from npusim.cost.design_batch import PointGroups as PointGroups
 from npusim.cost.design_batch import points_in_groups as points_in_groups
 from npusim.cost.design_point import ArchRow as ArchRow
@@ -61,6 +62,7 @@ from npusim.cost.plan_costs import interval_s as interval_s
 from npusim.cost.plan_costs import throttled_interval_s as throttled_interval_s
 from npusim.cost.plans import STATE_TYPES as STATE_TYPES
 from npusim.cost.plans import Decisions as Decisions
+from npusim.cost.plans import Fusion as Fusion
 from npusim.cost.plans import Group as Group
 from npusim.cost.plans import Plan as Plan
 from npusim.cost.plans import Plans as Plans

@@ -3,7 +3,7 @@
 A resident tensor occupies its bytes from the operator that makes (or first reads) it to its last reader. Each
 tile holds the right operand of a product whole; other tensors are divided among the tiles. Operators of a
 row-wise fusion hand on blocks of rows and work at the same time. Their blocks and weights share SRAM: at most
-as many blocks as there are kinds of units.
+as many blocks as there are kinds of units. A segment (`npusim.cost.bands`) holds its bands and all weights.
 
 Memory levels depend on reuse distances: the bytes of all tensors that a device touches between two uses of a
 tensor, each as a whole, in the order of execution, resident or not. So distances belong to the network, not
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from npusim.arch import Npu, Soc
+from npusim.cost.bands import BandBytes, band_bytes
 from npusim.cost.plans import Decisions, Group
 from npusim.cost.tables import Between, Unit
 from npusim.graph import Graph
@@ -216,6 +217,7 @@ def roots(graph: Graph, groups: Iterable[Group]) -> Roots:
 
 
 _UNITS = 3
+_WITH_WEIGHTS = (Family.MATMUL, Family.CONVOLUTION, Family.DEPTHWISE)
 
 
 def fused_chains(graph: Graph, decisions: Decisions, root: Roots) -> list[tuple[int, ...]]:
@@ -250,22 +252,36 @@ def row_block_bytes(tensor: Tensor, npu: Npu) -> float:
     return float(min(tensor.bytes, rows * tensor.shape[-1] * tensor.dtype.bytes))
 
 
-def row_block_sizes(graph: Graph, decisions: Decisions, root: Roots, soc: Soc) -> dict[str, float]:
-    """Return the bytes of row blocks that each tile holds of each row-fused tensor.
+def row_block_sizes(graph: Graph, decisions: Decisions, root: Roots, soc: Soc) -> dict[str, BandBytes]:
+    """Return the SRAM of the bands or row blocks of each row-fused tensor.
 
     MAC grid, DSPs and DMA each work on one block at a time. So a row-wise fusion holds at most three times
-    the largest of `row_block_bytes`; this limit is shared among its tensors in proportion.
+    the largest of `row_block_bytes` in each tile; this limit is shared among its tensors in proportion.
     """
-    block_bytes: dict[str, float] = {}
+    bands, block_bytes = decisions.residency.bands, dict[str, BandBytes]()
     for chain in fused_chains(graph, decisions, root):
         ops = [graph.operators[name] for i in chain for name in decisions.groups[i].members]
         tensors = decisions.residency.row_fused.intersection(t for op in ops for t in op.outputs)
+        if not bands.keys().isdisjoint(tensors):
+            block_bytes.update((name, band_bytes(graph, name, bands[name])) for name in sorted(tensors))
+            continue
         npu = soc.array_devices[decisions.groups[chain[0]].device]
         sizes = {name: row_block_bytes(graph.tensors[name], npu) for name in sorted(tensors)}
         fusion_bytes = sum(sizes.values())
         limited_bytes = min(fusion_bytes, _UNITS * max(sizes.values()))
-        block_bytes.update((name, size * limited_bytes / fusion_bytes) for name, size in sizes.items())
+        for name, size in sizes.items():
+            block_bytes[name] = BandBytes(0.0, size * limited_bytes / fusion_bytes)
     return block_bytes
+
+
+def groups_in_bands(graph: Graph, decisions: Decisions, chains: Iterable[tuple[int, ...]]) -> dict[int, int]:
+    """Return the number of bands of each group that runs depth-first; `chains` of `fused_chains`."""
+    residency, counts = decisions.residency, dict[int, int]()
+    for chain in chains if residency.bands else ():
+        results = {graph.operators[decisions.groups[i].members[-1]].outputs[0] for i in chain}
+        for name in residency.row_fused & residency.bands.keys() & results:
+            counts.update(dict.fromkeys(chain, residency.bands[name]))
+    return counts
 
 
 class Liveness:
@@ -275,6 +291,8 @@ class Liveness:
         self.graph, self.groups, self.soc = graph, decisions.groups, soc
         self.root = roots(graph, self.groups)
         self.chains = fused_chains(graph, decisions, self.root)
+        self.bands = groups_in_bands(graph, decisions, self.chains)
+        """Number of bands of each group in a segment, which holds all its weights."""
         # All operators of a row-wise fusion work when the last one has all its operands.
         self._chain = {i: chain for chain in self.chains for i in chain}
         self._first: dict[tuple[str, str], int] = {}
@@ -296,9 +314,11 @@ class Liveness:
             for name, size in self._weights(i).items():
                 waiting = self._chains_of_weight.setdefault(name, {})
                 waiting[chain[-1]] = waiting.get(chain[-1], 0.0) + size
-        for name, size in row_block_sizes(graph, decisions, self.root, soc).items():
+        for name, passed in row_block_sizes(graph, decisions, self.root, soc).items():
             for device in self._span[name]:
-                self._add(self._copied, device, name, size)
+                self._add(self._copied, device, name, passed.copied)
+                if passed.spread:
+                    self._add(self._spread, device, name, passed.spread)
         self._resident: Mapping[str, float] = {}
         self._reserved_bytes = 0.0
         for name in decisions.residency.whole:
@@ -347,8 +367,10 @@ class Liveness:
         """Return the bytes of a product's weights by stored tensor, except tensors kept in SRAM anyway."""
         group = self.groups[index]
         op = self.graph.operators[group.main]
-        if group.unit is not Unit.DPU or op.family not in (Family.MATMUL, Family.CONVOLUTION):
+        if group.unit is not Unit.DPU or op.family not in _WITH_WEIGHTS:
             return {}
+        if op.family is Family.DEPTHWISE and index not in self.bands:
+            return {}  # a few, read once
         weights = self.graph.tensors[op.inputs[0 if group.swapped else 1]]
         size = weights.bytes * packing(weights, True, self._npu(group.device))
         return {
@@ -455,14 +477,17 @@ class Liveness:
         """Return the live bytes at a group: (spread over the tiles, held whole by each tile).
 
         They count the SRAM of the group's device; for a group on a host, the SRAM of all array devices. For a
-        row-fused group, the weights of the other groups of its fusion count as held whole.
+        row-fused group, the weights of the other groups of its fusion count as held whole, in a segment with
+        its own.
         """
         time, group = self._time(index), self.groups[index]
         devices = [group.device] if group.unit.is_array else [*self._spread]
         spread = sum(self._spread[d][time] + self._shared_spread[d][time] for d in devices)
         copied = sum(self._copied[d][time] + self._shared_copied[d][time] for d in devices)
-        others = self._waiting[time] - sum(self._weights(index).values()) if index in self._chain else 0.0
-        return spread, copied + others
+        if index not in self._chain:
+            return spread, copied
+        own = 0.0 if index in self.bands else sum(self._weights(index).values())
+        return spread, copied + (self._waiting[time] - own)
 
     def waits_elsewhere(self, index: int) -> bool:
         """Return whether the SRAM of another device holds live bytes while a group works."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.arch import Npu, Soc
+from npusim.cost.bands import in_bands
 from npusim.cost.execution import execution_of, fill_dsp
 from npusim.cost.host_lowering import fill_host_work, host_transfers, shared_tensors, uncached_tensors
 from npusim.cost.liveness import Liveness, fill_reuse, packing, roots
@@ -22,7 +23,6 @@ from npusim.cost.plans import (
     Plan,
     Plans,
     PlanTable,
-    Residency,
     distinct_rows,
     is_state_copy,
     make_table,
@@ -332,7 +332,7 @@ class _Lowering:
             c_dram_bytes=sum(r.bytes for r in results if r.leaves or r.name not in in_sram),
             a_resident=stays(a),
             a_dram_bytes=fetched(a),
-            b_resident=stays(b),
+            b_resident=stays(b) or (b is not None and index in live.bands),
             b_dram_bytes=fetched(b),
             extra_dram_bytes=sum(fetched(operand) for operand in operands.extra),
             a_triangle_bytes=triangle,
@@ -342,7 +342,8 @@ class _Lowering:
 def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
     """Lower a graph to the operator table, one row per group; rows of unit VIEW are empty."""
     lowering = _Lowering(graph, decisions.groups, soc)
-    live, table = Liveness(graph, decisions, soc), lowering.table
+    live = Liveness(graph, decisions, soc)
+    table = in_bands(lowering.table, live.bands) if live.bands else lowering.table
     in_sram = decisions.residency.whole | decisions.residency.row_fused
     columns = [lowering.resident(i, live, in_sram) for i in range(len(table))]
     _fill_resident(table, columns)
@@ -361,7 +362,8 @@ def lower_plans(
 ) -> tuple[PlanTable, tuple[str, ...]]:
     """Lower a graph under each residency plan; return the table and warnings."""
     lowering = _Lowering(graph, groups, soc)
-    distinct, shape_of = distinct_rows(lowering.table)
+    distinct, whole_shape_of = distinct_rows(lowering.table)
+    shape_of = whole_shape_of
     places: dict[tuple[int, _Resident], int] = {}
     changes: list[tuple[int, int]] = []
     starts, family, waits = [0], list[int](), list[bool]()
@@ -371,6 +373,10 @@ def lower_plans(
     for changed, live, in_sram, is_new in _each_plan(lowering, plans):
         if is_new:
             chains.append(_chain_numbers(live))
+            shape_of = whole_shape_of
+            if live.bands:
+                shapes, shape_of = distinct_rows(in_bands(lowering.table, live.bands))
+                shape_of, distinct = shape_of + len(distinct), np.concatenate([distinct, shapes])
         for i in changed:
             columns = lowering.resident(i, live, in_sram)
             changes.append((i, places.setdefault((int(shape_of[i]), columns), len(places))))
@@ -396,14 +402,14 @@ def _each_plan(
 ) -> Iterator[tuple[Iterable[int], Liveness, Collection[str], bool]]:
     """Yield for each plan (groups to lower again, liveness, tensors in SRAM, whether a family starts)."""
     graph, groups = lowering.graph, lowering.groups
-    live, in_sram, last = None, set[str](), Plan(False)
+    live, in_sram, last = None, set[str](), Plan(0)
     for step in plans.steps:
-        is_new = live is None or step.is_row_fused != last.is_row_fused
+        is_new = live is None or step.fusion != last.fusion
         if live is None or is_new:
-            in_sram = set(plans.row_fused) if step.is_row_fused else set()
-            residency = Residency(row_fused=frozenset(in_sram))
+            residency = plans.fused(step.fusion)
+            in_sram = set(residency.row_fused)
             live = Liveness(graph, Decisions(groups, residency), lowering.soc)
-            last = Plan(step.is_row_fused)
+            last = Plan(step.fusion)
         is_new_set = (step.resident, step.reserved_bytes) != (last.resident, last.reserved_bytes)
         if is_new_set:
             live.keep_resident(plans.resident[step.resident])

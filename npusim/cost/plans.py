@@ -7,7 +7,7 @@ its differences to the plan before. So it grows with the number of operators, no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -62,7 +62,9 @@ class Residency:
     cached: Mapping[str, float] = field(default_factory=dict)
     """Inputs and constants kept after their first use, and the share of each that is kept (0 to 1)."""
     row_fused: frozenset[str] = frozenset()
-    """Intermediate tensors that operators pass on in blocks of rows."""
+    """Intermediate tensors that operators pass on in blocks of rows, or in bands."""
+    bands: Mapping[str, int] = field(default_factory=dict)
+    """Those of images that pass in bands of rows, depth-first, with the number of bands."""
     resident: Mapping[str, float] = field(default_factory=dict)
     """Constants that stay from one inference to the next, and the share of each that stays (0 to 1)."""
 
@@ -76,11 +78,21 @@ class Decisions:
     residency: Residency = Residency()
 
 
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """Tensors that operators pass on row by row, in a family of plans."""
+
+    rows: frozenset[str] = frozenset()
+    """Tensors that pass in blocks of rows: row-wise fusion."""
+    bands: Mapping[str, int] = field(default_factory=dict)
+    """Images that pass in so many bands of rows: depth-first fusion (`npusim.cost.bands`)."""
+
+
 class Plan(NamedTuple):
     """A residency plan."""
 
-    is_row_fused: bool
-    """Whether all tensors that can be fused row-wise are."""
+    fusion: int
+    """Which tensors are fused: a place in `Plans.fusions`."""
     whole: frozenset[str] = frozenset()
     """Intermediate tensors that stay in SRAM as a whole."""
     share: float = 0.0
@@ -95,13 +107,13 @@ class Plan(NamedTuple):
 class Plans:
     """Residency plans of a graph, in the order in which they are compared.
 
-    Those that agree in `is_row_fused` follow each other; the fewer tensors change from one to the next, the
-    sooner they are lowered.
+    Those of a fusion follow each other; the fewer tensors change from one to the next, the sooner they are
+    lowered.
     """
 
     steps: tuple[Plan, ...]
-    row_fused: frozenset[str] = frozenset()
-    """Tensors that can be fused row-wise."""
+    fusions: tuple[Fusion, ...] = (Fusion(),)
+    """The first one fuses nothing."""
     marked: tuple[str, ...] = ()
     """Inputs and constants of which a share may be kept."""
     resident: tuple[Mapping[str, float], ...] = ({},)
@@ -110,12 +122,14 @@ class Plans:
     def residency(self, plan: int) -> Residency:
         """Return what stays in SRAM under a plan."""
         step = self.steps[plan]
-        return Residency(
-            step.whole,
-            dict.fromkeys(self.marked, step.share) if step.share else {},
-            self.row_fused if step.is_row_fused else frozenset(),
-            self.resident[step.resident],
-        )
+        fused = self.fused(step.fusion)
+        cached = dict.fromkeys(self.marked, step.share) if step.share else {}
+        return replace(fused, whole=step.whole, cached=cached, resident=self.resident[step.resident])
+
+    def fused(self, fusion: int) -> Residency:
+        """Return what stays in SRAM of a fusion alone."""
+        rows, bands = self.fusions[fusion].rows, self.fusions[fusion].bands
+        return Residency(row_fused=rows.union(bands), bands=bands)
 
 
 _HOST, _ARRAY_UNITS = int(Unit.HOST), [int(unit) for unit in Unit if unit.is_array]

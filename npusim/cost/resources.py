@@ -137,7 +137,8 @@ def stencil_fed_bytes(op: OpRecord, stencil_pixels: float, stencil_channels: flo
 @compiled
 def grid_written_bytes(op: OpRecord) -> float:
     """Return the bytes that the MAC grid writes to SRAM: its outputs, once."""
-    return float(op.batch * op.out_w * op.out_h * op.out_c * op.c_item)
+    images = op.bands if op.bands > 0.0 else op.batch  # the last band may be lower
+    return float(images * op.out_w * op.out_h * op.out_c * op.c_item)
 
 
 @compiled

@@ -122,12 +122,13 @@ def grid_stream_cycles(arch: ArchRecord, op: OpRecord) -> float:
 def search_stream(task: Task) -> int:
     """Add the one candidate that streams elements through the MAC grid, the DSPs, or DMA alone.
 
-    Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic
-    and overlap with nothing. The rates add the time of DSPs. Return where the candidates end.
+    Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic,
+    or a band, and overlap with nothing. The rates add the time of DSPs. Return where the candidates end.
     """
     arch, op, on_grid = task.arch, task.op, task.op.unit == _DPU
     read = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes
-    first, last = read / arch.stream_pieces, op.c_dram_bytes / arch.stream_pieces
+    pieces = max(arch.stream_pieces, op.bands)
+    first, last = read / pieces, op.c_dram_bytes / pieces
     new = task.candidates[task.start]
     new.held_bytes = new.needed_bytes = live_tile_bytes(arch, op)
     if first + last > 0.0:  # a stream needs some SRAM

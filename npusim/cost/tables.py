@@ -189,7 +189,7 @@ class OpRecord:
     a_resident: int
     """1 where all activations are in SRAM; their bytes then count among the live bytes below."""
     b_resident: int
-    """The same for the weights."""
+    """The same for the weights; in a depth-first segment they are fetched once (`b_dram_bytes`)."""
     c_resident: int
     """The same for the output."""
     a_prefetch: int
@@ -228,6 +228,9 @@ class OpRecord:
     """Marked operands that devices read which share a level with it."""
     fused_chain: int
     """Number of its row-wise fusion, whose operators work at the same time; 0 for none."""
+    bands: Number
+    """Bands of rows that it runs in depth-first, the last one in part, where `batch` counts it as a whole; 0:
+    it runs as a whole (`npusim.cost.bands`)."""
     copy_bytes: Bytes
     """Moved within SRAM by DMA, by an operator that only changes the layout."""
     dsp: DspKernelRecord

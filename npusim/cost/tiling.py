@@ -533,7 +533,9 @@ def fill_needs(op: OpRecord, new: CandidateRecord, tiling: Tiling, cycles: float
         See `contiguous_bytes`.
     """
     a_passes = 1.0 if tiling.order == _ACTIVATIONS_HELD else tiling.column_blocks
-    b_passes = 1.0 if tiling.order == _WEIGHTS_HELD else tiling.strips * tiling.row_blocks
+    b_passes = tiling.strips * tiling.row_blocks
+    if tiling.order == _WEIGHTS_HELD or op.b_resident:  # a segment fetches its weights once
+        b_passes = 1.0
     a_read = op.a_dram_bytes * halo_factor(op, tiling.row_blocks, tiling.strips) * a_passes
     new.grid_cycles = op.batch * cycles
     new.read_bytes = a_read + (op.b_dram_bytes * b_passes + op.extra_dram_bytes)

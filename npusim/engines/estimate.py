@@ -101,6 +101,10 @@ class Mapping(Part):
     """Vertical strips of an image; 1 for a product."""
     buffers: int
     """Buffers of a stationary operand in several blocks; with 1, work waits for the next block."""
+    bands: int = 1
+    """Bands of rows that it runs in depth-first, each as the other fields say; tiles divide their columns."""
+    segment: str = ""
+    """First operator of the depth-first segment or row-wise fusion that it runs in; empty: it runs alone."""
 
 
 class CriticalTime(Part):

@@ -90,7 +90,7 @@ def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> Op
         part=op.part,
         repeats=op.repeats,
         precision=mapped.graph.precision_of(op),
-        mapping=_mapping(mapped, group, row, result) if group.unit.is_array else None,
+        mapping=_mapping(mapped, index) if group.unit.is_array else None,
         swapped=group.swapped,
         bound=Bound(int(result["bound"])).name.lower(),
     )
@@ -141,7 +141,8 @@ def grid_utilisation(mapped: Mapped, interval_s: float) -> float:
     return sum(needed_s.values()) / (interval_s * contexts) if needed_s else 0.0
 
 
-def _mapping(mapped: Mapped, group: Group, row: Any, result: Any) -> Mapping:
+def _mapping(mapped: Mapped, index: int) -> Mapping:
+    group, row, result = mapped.decisions.groups[index], mapped.lowered.ops[index], mapped.results[index]
     is_product = row["unit"] == Unit.DPU and row["dpu_operation"] in _PRODUCTS
     modes = list(mapped.soc.array_devices[group.device].dpu.modes)
     order = Order(int(result["order"])).name.lower()
@@ -158,7 +159,15 @@ def _mapping(mapped: Mapped, group: Group, row: Any, result: Any) -> Mapping:
         depth_blocks=int(result["channel_chunks"]),
         strips=int(result["strips"]),
         buffers=int(result["buffers"]),
+        bands=max(1, int(row["batch"])) if row["bands"] else 1,
+        segment=_segment(mapped, int(row["fused_chain"])),
     )
+
+
+def _segment(mapped: Mapped, chain: int) -> str:
+    """Return the first operator of a chain of fused operators; empty for no chain."""
+    first = int(np.argmax(mapped.lowered.ops["fused_chain"] == chain))
+    return mapped.decisions.groups[first].main if chain else ""
 
 
 def peak_power_w(mapped: Mapped) -> float:

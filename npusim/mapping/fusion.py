@@ -33,6 +33,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import TopologicalSorter
 from itertools import groupby
+from typing import NamedTuple
 
 from npusim.arch import Soc
 from npusim.cost import Group, Roots, Unit, listed_as
@@ -168,8 +169,18 @@ def fused_on(soc: Soc, device: str) -> Sequence[str]:
     return array.dpu.fused_ops if array is not None else soc.hosts[device].fused_ops
 
 
-def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozenset[str]:
-    """Return the tensors that the NPU's operators can pass in blocks of rows."""
+class Handover(NamedTuple):
+    """A result that one group alone reads, in the same uninterrupted run on an array device."""
+
+    stored: str
+    maker: Group
+    reader: Group
+    seen_as: str
+    """The tensor that the reader reads: the result itself or a view of it."""
+
+
+def handovers(graph: Graph, groups: tuple[Group, ...], root: Roots) -> Iterator[Handover]:
+    """Yield the results of array devices that need not exist as a whole for anyone but one reader."""
     readers: dict[str, list[tuple[Group, str]]] = {}
     # Number of the uninterrupted run on one device that a group belongs to.
     run_of: dict[str, int] = {}
@@ -183,16 +194,22 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozens
                 for stored in root[name]:
                     readers.setdefault(stored, []).append((group, name))
     leaving = {stored for name in (*graph.outputs, *graph.passed_between_parts) for stored in root[name]}
-    fusable = set()
     for group in groups:
-        op, (name, *others) = graph.operators[group.main], graph.operators[group.members[-1]].outputs
-        if not group.unit.is_array or others or name in leaving or not _makes_rows(op, graph):
+        name, *others = graph.operators[group.members[-1]].outputs
+        if not group.unit.is_array or others or name in leaving or len(readers.get(name, ())) != 1:
             continue
-        if len(readers.get(name, ())) == 1:
-            ((reader, seen_as),) = readers[name]
-            if run_of[reader.main] == run_of[group.main] and _reads_rows(reader, seen_as, name, graph):
-                fusable.add(name)
-    return frozenset(fusable)
+        ((reader, seen_as),) = readers[name]
+        if run_of[reader.main] == run_of[group.main]:
+            yield Handover(name, group, reader, seen_as)
+
+
+def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozenset[str]:
+    """Return the tensors that the NPU's operators can pass in blocks of rows."""
+    return frozenset(
+        stored
+        for stored, maker, reader, seen_as in handovers(graph, groups, root)
+        if _makes_rows(graph.operators[maker.main], graph) and _reads_rows(reader, seen_as, stored, graph)
+    )
 
 
 def _makes_rows(op: Operator, graph: Graph) -> bool:

@@ -357,7 +357,8 @@ def _held(mapped: Mapped, on_npu: list[int]) -> dict[str, Any]:
 
     def live(names: set[str]) -> Any:
         cached = {name: residency.cached[name] for name in names & residency.cached.keys()}
-        return _live_bytes(mapped, on_npu, Residency(residency.whole & names, cached, residency.row_fused))
+        kept = replace(residency, whole=residency.whole & names, cached=cached)
+        return _live_bytes(mapped, on_npu, kept)
 
     without = live(set())
     sizes = {name: mapped.graph.tensors[name].bytes for name in (*residency.whole, *residency.cached)}

@@ -16,7 +16,8 @@ Weights can stay in SRAM from one inference to the next where the data sheet's c
 (`npu.schedule.resident_weights`): then an estimate is of the steady state.
 
 Intermediates that can be fused row-wise are (`npusim.mapping.fusion`). Blocks of rows and the weights of
-their readers may not fit together, so some plans have no row-wise fusion and no marked matrices. A plan
+their readers may not fit together, so some plans have no row-wise fusion and no marked matrices. Where the
+compiler fuses depth-first, further plans pass images in bands (`npusim.mapping.depth_first`). A plan
 that is possible with some SRAM is possible with more, at hardly more cost. Tensors that stay while a host
 works stay for one request in flight only; with several the kernel leaves such plans out.
 """
@@ -30,6 +31,7 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.cost import (
     Decisions,
+    Fusion,
     Group,
     Liveness,
     Plan,
@@ -40,6 +42,7 @@ from npusim.cost import (
     roots,
 )
 from npusim.graph import Graph
+from npusim.mapping.depth_first import segmentations
 from npusim.mapping.fusion import row_fusable, stored_inputs
 from npusim.ops import TensorKind
 
@@ -47,6 +50,8 @@ CACHE_STEPS = 32
 """Steps between keeping nothing and all of a marked matrix: blocks of about 3 % of it."""
 # Most plans by size.
 _MOST_SIZES = 14
+# Most sizes for which runs of layers are cut into segments.
+_MOST_SIZES_OF_SEGMENTS = 4
 # Most capacities of plans by moment, and the ratio of two.
 _MOST_CAPACITIES, _CAPACITY_STEP = 14, 2.0**0.5
 # Ratio of two capacities for weights that stay between inferences; other plans that each is combined with.
@@ -77,22 +82,26 @@ def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
     row_fused = row_fusable(graph, groups, root) - sent
     fuses = bool(row_fused)
     apart = {name: use for name, use in uses.items() if name not in row_fused}
-    steps = [Plan(False)]
-    if fuses:
-        steps.append(Plan(True))
+    fusions = [Fusion(), Fusion(row_fused)] if fuses else [Fusion()]
+    steps = [Plan(fusion) for fusion in range(len(fusions))]
     shares = [step / CACHE_STEPS for step in range(CACHE_STEPS + 1 if marked else 1)]
     for whole in (frozenset[str](), *_by_size(apart)):
-        steps += [Plan(fuses, whole, share) for share in shares if whole or share]
-    steps += [Plan(fuses, whole) for whole in _by_moment(apart)]
+        steps += [Plan(int(fuses), whole, share) for share in shares if whole or share]
+    steps += [Plan(int(fuses), whole) for whole in _by_moment(apart)]
     if fuses:  # row blocks and the weights of their readers may not fit side by side
-        steps += [Plan(False, whole) for whole in (*_by_size(uses), *_by_moment(uses))]
+        steps += [Plan(0, whole) for whole in (*_by_size(uses), *_by_moment(uses))]
     resident = _resident(graph, groups, soc, root)
     reserved = _reserved_bytes(graph, groups, soc, root)
     few = [step for step in steps if not step.share]
-    few = sorted(few[:: max(1, len(few) // _FEW_PLANS)], key=lambda step: not step.is_row_fused)
+    few = sorted(few[:: max(1, len(few) // _FEW_PLANS)], key=lambda step: not step.fusion)
     steps += [step._replace(reserved_bytes=size) for size in reserved for step in few]
     steps += [step._replace(resident=i) for i in range(1, len(resident)) for step in few]
-    return Plans(tuple(dict.fromkeys(steps)), row_fused, tuple(marked), resident)
+    if any(npu.schedule.depth_first for npu in soc.array_devices.values()):
+        wholes = [frozenset[str](), *_by_size(uses, _MOST_SIZES_OF_SEGMENTS)]
+        for fusion, kept in segmentations(graph, groups, root, soc, row_fused, wholes):
+            steps += [Plan(len(fusions), whole) for whole in kept]
+            fusions.append(fusion)
+    return Plans(tuple(dict.fromkeys(steps)), tuple(fusions), tuple(marked), resident)
 
 
 def _reserved_bytes(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roots) -> tuple[float, ...]:
@@ -145,10 +154,10 @@ def _resident(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roots) ->
     return tuple(sets)
 
 
-def _by_size(uses: dict[str, _Use]) -> list[frozenset[str]]:
-    """Return sets of tensors to keep: those up to some size, for at most `_MOST_SIZES` sizes."""
+def _by_size(uses: dict[str, _Use], most: int = _MOST_SIZES) -> list[frozenset[str]]:
+    """Return sets of tensors to keep: those up to some size, for at most `most` sizes."""
     sizes = sorted({use.bytes for use in uses.values()})
-    places = np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), _MOST_SIZES)).round().astype(int))
+    places = np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), most)).round().astype(int))
     return [frozenset(name for name, use in uses.items() if use.bytes <= sizes[place]) for place in places]
 
 

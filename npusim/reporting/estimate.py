@@ -103,6 +103,8 @@ _OPERATOR_DETAILS = {
     "mapping.column_blocks": "column blocks",
     "mapping.depth_blocks": "depth blocks",
     "mapping.buffers": "buffers",
+    "mapping.bands": "bands",
+    "mapping.segment": "segment",
 }
 _WIDE = {"min_width": 14}
 _CRITICAL = "critical: its part of the latency; busy: its busiest unit's work; span: first transfer to last."
@@ -526,6 +528,7 @@ def _details(estimate: Estimate) -> list[Section]:
     title = "Roofline: each operator below the ceilings of its unit"
     return [
         Table(tilings, on_npu, only="terminal", **most),
+        *_segments(estimate),
         Table(traffic, slowest, only="terminal", **most),
         Plot(title, lambda: roofline_figure(estimate), rates),
     ]
@@ -533,6 +536,21 @@ def _details(estimate: Estimate) -> list[Section]:
 
 def _operator_name(op: OperatorCost) -> Cell:
     return LongName(op.name, _JOINTS)
+
+
+def _segments(estimate: Estimate) -> list[Table]:
+    """Return the operators of each depth-first segment and row-wise fusion, for the terminal."""
+    members: dict[str, list[OperatorCost]] = {}
+    for op in estimate.operators:
+        if op.mapping is not None and op.mapping.segment:
+            members.setdefault(op.mapping.segment, []).append(op)
+    columns = (
+        Column("", "fused from", lambda ops: _operator_name(ops[0])),
+        Column("", "to", lambda ops: _operator_name(ops[-1])),
+        Column("", "operators", lambda ops: str(len(ops))),
+        Column("", "bands", lambda ops: str(max(op.mapping.bands for op in ops))),
+    )
+    return [Table(columns, list(members.values()), only="terminal", detail=True)] if members else []
 
 
 def _tiling(m: OperatorMapping) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
                 whole = tensor.bytes * packing(tensor, is_copied, mapped.soc.array_devices[device])
             size = whole * max(residency.cached.get(name, 0.0), residency.resident.get(name, 0.0))
         elif name in blocks:
-            size = blocks[name]
+            size = blocks[name].copied + blocks[name].spread / float(mapped.arch[device]["tiles"])
         elif name in residency.whole:
             size = tensor.bytes
         if size > 0.0:

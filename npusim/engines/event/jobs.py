@@ -160,7 +160,16 @@ def _product_steps(op: Any, result: Any, pieces: int, most_turns: int) -> Steps:
     for step in steps.steps:
         step.work, step.a, step.b, step.out = (part / batch for part in (step.work, step.a, step.b, step.out))
         step.sums /= batch
+    if op["bands"]:
+        _hold_for_all_bands(steps.steps)
     return steps
+
+
+def _hold_for_all_bands(steps: list[TilingStep]) -> None:
+    """Fetch all weights for the first band and hold them until the last one ends."""
+    for step in steps:
+        step.b, step.b_until = 0.0, 0
+    steps[0].b, steps[0].b_until = 1.0, len(steps) - 1
 
 
 def _hold_weights(steps: Steps, rows: _Rows, columns: int) -> None:
@@ -488,11 +497,13 @@ def _stream_bytes(op: Any) -> tuple[float, float]:
 def _stream_pieces(arch: Any, op: Any, pieces: int, held_bytes: float) -> int:
     """Return the steps of an operator whose elements stream past: two pieces each way fit together."""
     moved = sum(_stream_bytes(op))
+    bands = int(op["batch"]) if op["bands"] else 1
     if moved <= 0.0:
-        return pieces if op["fused_chain"] else 1
+        return bands * ceil(pieces / bands) if op["fused_chain"] else 1
     tiles = float(arch["tiles"])
     free = float(tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"])
-    return max(pieces, ceil(2.0 * moved / (free - max(0.0, held_bytes - float(op["reserved_bytes"])))))
+    free -= max(0.0, held_bytes - float(op["reserved_bytes"]))
+    return bands * ceil(max(pieces, ceil(2.0 * moved / free)) / bands)
 
 
 def _set_stream(job: Job, arch: Any, op: Any) -> None:
