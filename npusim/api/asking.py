@@ -252,6 +252,7 @@ def whatif(
     over: Mapping[str, str | Sequence[Any]] | None = None,
     samples: int = SAMPLES,
     seed: int = 0,
+    scheduler: bool = False,
     accuracy: bool = False,
     data: str | Path | None = None,
     progress: Progress | None = None,
@@ -278,6 +279,9 @@ def whatif(
         Machines drawn for the 90 % intervals; 0: no intervals.
     seed : int
         Seed of the draws behind the 90 % intervals.
+    scheduler : bool
+        Also what a perfect scheduler would save on the best stack, and the bound for any scheduler: weights
+        prefetched and kept in SRAM, layers depth-first (npu.schedule).
     accuracy : bool
         Also train the model on its real data, found by --data, and say how many test nodes each stack
         classifies correctly. Needs the extra `gnn`.
@@ -302,6 +306,7 @@ def whatif(
         npusim whatif gat-cora --stack stagr,stagr+quantgr,stagr+effop+quantgr
         npusim whatif gcn-cora --set npu.sparsity.decompress_activations=true
         npusim whatif gcn-cora --stack symg,cacheg,symg+cacheg --over npu.sram.per_tile=1MiB,2MiB,4MiB
+        npusim whatif resnet-50 --stack none --scheduler
     """
     from npusim.studies.fitting_stacks import fitting_stacks
     from npusim.studies.over import refuse_impossible_values, whatif_over
@@ -315,6 +320,8 @@ def whatif(
         raise ConfigError(f"`{data}`", file="--data", allowed="only with --accuracy")
     values = {path: as_list(listed) for path, listed in (over or {}).items()}
     refuse_impossible_values(scenario, values)
+    if values and scheduler:
+        raise ConfigError("`--scheduler`", file="--over", allowed="one machine: leave out --over")
     added, left_out = None, ""
     if stacks == "default":
         fitting = fitting_stacks(scenario)
@@ -325,7 +332,7 @@ def whatif(
     if values:
         result = whatif_over(scenario, stacks, values, samples=samples, seed=seed)
     else:
-        result = of_stacks(scenario, stacks, samples=samples, seed=seed)
+        result = of_stacks(scenario, stacks, samples=samples, seed=seed, is_scheduled=scheduler)
     notes = [added, *result.notes] if added else result.notes
     result = result.model_copy(update={"notes": notes, "left_out": left_out})
     return _with_accuracy(result, scenario, data, progress) if accuracy else result

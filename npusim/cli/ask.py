@@ -139,6 +139,7 @@ WHATIF = Command(
         "over": option("PATH=V1,V2,...", many=True),
         **SEED,
         "html": file_option("Also write the waterfall, or the charts of --over, as one HTML file."),
+        "scheduler": option(),
         "accuracy": option(),
         **DATA,
         **WRITTEN,

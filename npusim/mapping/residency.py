@@ -44,7 +44,7 @@ from npusim.cost import (
 from npusim.graph import Graph
 from npusim.mapping.depth_first import segmentations
 from npusim.mapping.fusion import row_fusable, stored_inputs
-from npusim.ops import TensorKind
+from npusim.ops import Family, TensorKind
 
 CACHE_STEPS = 32
 """Steps between keeping nothing and all of a marked matrix: blocks of about 3 % of it."""
@@ -55,7 +55,7 @@ _MOST_SIZES_OF_SEGMENTS = 4
 # Most capacities of plans by moment, and the ratio of two.
 _MOST_CAPACITIES, _CAPACITY_STEP = 14, 2.0**0.5
 # Ratio of two capacities for weights that stay between inferences; other plans that each is combined with.
-_RESIDENT_STEP, _RESIDENT_SETS, _FEW_PLANS = 2.0**0.5, 12, 4
+_RESIDENT_STEP, _RESIDENT_SETS, _FEW_PLANS = 2.0**0.5, 12, 12
 # Ratio of two sizes of SRAM that are left free for prefetched weights, and how many are tried.
 _RESERVE_STEP, _RESERVES = 4.0, 4
 # Intermediates up to which plans by size do: small networks are swept by the million.
@@ -126,6 +126,8 @@ def _resident(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roots) ->
         if group.device not in devices or group.unit is Unit.VIEW:
             continue
         op, npu = graph.operators[group.main], soc.array_devices[group.device]
+        if op.family is Family.GATHER:  # it reads some rows of a table
+            continue
         names = [n for t in op.inputs for n in root[t] if graph.tensors[n].kind is TensorKind.CONSTANT]
         dram_s = sum(graph.tensors[name].stored_bytes for name in names) / float(soc.dram.bandwidth)
         macs_per_s = npu.peak_macs_per_s(graph.tensors[op.inputs[0]].dtype.value) if names else 1.0

@@ -21,6 +21,7 @@ from npusim.studies.document_head import (
     Throughput,
 )
 from npusim.studies.elasticity import Elasticity
+from npusim.studies.schedulers import PerfectScheduler
 
 
 class Variant(Part):
@@ -138,6 +139,8 @@ class WhatIf(RunConditions, OnMachine):
     """Techniques that no default stack has, by reason; empty where stacks were asked for."""
     tried: list[Elasticity] = Field(default_factory=list)
     """What more of each resource saves with the best stack, the most helpful first; empty with `over`."""
+    scheduler: PerfectScheduler | None = None
+    """The best stack under a compiler that schedules all that npusim knows; null unless asked for."""
     crossovers: list[Crossover]
     """Where two stacks change places along an axis of `over`."""
     notes: Notes

@@ -19,6 +19,7 @@ from npusim.scenario import Scenario
 from npusim.studies.comparison import Skipped, Untouched, Variant, WhatIf
 from npusim.studies.document_head import RestsOn, head_of
 from npusim.studies.elasticity import Elasticity, elasticities
+from npusim.studies.schedulers import PerfectScheduler, perfect_scheduler
 from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of, rests_on
 from npusim.techniques import BASE, NONE, apply, get, parse, technique_names, technique_with
 
@@ -37,6 +38,7 @@ def whatif(
     samples: int = SAMPLES,
     seed: int = 0,
     alone: bool = False,
+    is_scheduled: bool = False,
 ) -> WhatIf:
     """Estimate a network under several technique stacks.
 
@@ -50,6 +52,8 @@ def whatif(
         Machines drawn from the data sheet's uncertainties for the intervals (0: none), and their seed.
     alone : bool
         Stacks alone: neither the untouched network on each device nor what more of the machine would save.
+    is_scheduled : bool
+        Also the best stack under a perfect scheduler.
 
     Raises
     ------
@@ -69,8 +73,10 @@ def whatif(
     best = max(result.variants, key=lambda variant: variant.throughput_per_s)
     on_best = scenario.with_(techniques=best.techniques)
     tried = elasticities(on_best, estimate)
-    advice = _advice_of(tried, _rate_in_flight(on_best), best.throughput_per_s)
-    return result.model_copy(update={"tried": tried, "conclusion": f"{result.conclusion} {advice}".strip()})
+    scheduler = perfect_scheduler(on_best) if is_scheduled else None
+    advice = _advice_of(tried, _rate_in_flight(on_best), best.throughput_per_s, scheduler)
+    conclusion = f"{result.conclusion} {advice}".strip()
+    return result.model_copy(update={"tried": tried, "scheduler": scheduler, "conclusion": conclusion})
 
 
 def compared(
@@ -249,13 +255,20 @@ def _gain(v: Variant) -> str:
     return factor(v.speedup_throughput, last_digit(v.speedup_interval))
 
 
-def _advice_of(tried: Sequence[Elasticity], in_flight: float | None, rate: float) -> str:
-    """Return a sentence on the time that more of each resource saves, and on several requests in flight."""
+def _advice_of(
+    tried: Sequence[Elasticity], in_flight: float | None, rate: float, scheduler: PerfectScheduler | None
+) -> str:
+    """Return a sentence on the time that more of each resource, requests or a better compiler save."""
     helpful = [e for e in tried[:_MOST_NAMED] if e.gain >= _LEAST_SAVING]
     savings = [f"{e.more:.0%} {_more(e.resource)} saves {e.gain:.1%}" for e in helpful]
     if in_flight is not None and in_flight > (1.0 + _LEAST_SAVING) * rate:
         gain = f"{in_flight / rate:.2g}x the rate"
         savings.append(f"several requests in flight (--hint throughput) give {gain}")
+    if scheduler is not None and scheduler.gain >= _LEAST_SAVING:
+        savings.append(
+            f"a perfect scheduler ({', '.join(scheduler.settings)}) saves {scheduler.gain:.1%}, "
+            f"and none can save more than {scheduler.least_gain:.0%}"
+        )
     idle = [_more(e.resource) for e in tried if abs(e.gain) < _LEAST_SAVING]
     if idle:
         savings.append(f"{', '.join(idle)}: nothing")
