@@ -12,10 +12,10 @@ from strategies import Machine
 
 from npusim import estimate
 from npusim.cost.kernels import plain_kernels
-from npusim.cost.plan_costs import BEST_S, DMA_TERM_S, HELD_PER_S, OWN_ROOM, PAUSES_S, ROOM, STALL_S, TERMS
 from npusim.cost.plans import plan_table
 from npusim.cost.prefetch import TRANSFER_DTYPE, new_prefetch, schedule
 from npusim.cost.tables import Unit, empty_ops
+from npusim.cost.terms import BEST_S, DMA_TERM_S, HELD_PER_S, OWN_ROOM, PAUSES_S, ROOM, STALL_S, TERMS
 from npusim.engines.estimate import Estimate
 from npusim.graph import Editor, Graph
 from npusim.ops import DType

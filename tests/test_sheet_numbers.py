@@ -241,7 +241,7 @@ def probes(soc: Soc, path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
 def figures(soc: Soc, graph: Graph, run: dict[str, Any]) -> Any:
     """Figures of an estimate: the totals, and what each operator comes to."""
     mapped = map_graph(graph, soc, resolve_run(soc, **run))
-    rows = [np.asarray(mapped.results[name], float) for name in mapped.results.dtype.names]
+    rows = [np.asarray(mapped.results[name], float).ravel() for name in mapped.results.dtype.names]
     return np.concatenate([np.array(mapped.total.tolist(), float).ravel(), *rows])
 
 

@@ -97,7 +97,7 @@ def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
 
 @compiled
 def _rank(a: CandidateRecord) -> tuple[float, ...]:
-    """Return the rank among equally fast candidates: pieces, bytes, restarts, start and end, cycles, others.
+    """Return the rank among equally fast candidates: pieces, bytes, restarts, start and end, cycles.
 
     A row-wise fusion adds up starts and ends. More SRAM makes more candidates equally fast; were SRAM traffic
     compared first, one with a longer start would win then, and the fusion would be slower. Candidates with
@@ -147,7 +147,7 @@ def _passes_more(a: CandidateRecord, b: CandidateRecord) -> bool:
 
 @compiled
 def dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: float) -> bool:
-    """Whether `a` needs no more than `b` of each resource that takes time, and is feasible wherever `b` is.
+    """Whether `a` needs no more than `b` of each resource that takes time, and fits wherever `b` does.
 
     The difference of their refills changes sign at most once, so both ends of the range of SRAM sizes
     suffice. `a` must come first, so that it is chosen wherever `b` would be.

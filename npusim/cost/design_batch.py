@@ -23,7 +23,6 @@ from npusim.cost.hosts import HOST_DTYPE
 from npusim.cost.kernels import compiled, compiled_making_arrays
 from npusim.cost.plan_costs import (
     SUMS,
-    TERMS,
     BestPlans,
     DeviceTimes,
     PlanIndependent,
@@ -39,6 +38,7 @@ from npusim.cost.records import Bools, Floats, Ints
 from npusim.cost.resources import BODY, COUNT, UNIT_ENERGIES, fill_unit_energies
 from npusim.cost.search import GroupSearch
 from npusim.cost.tables import TOTAL_DTYPE
+from npusim.cost.terms import TERMS
 
 
 class PointGroups(NamedTuple):

@@ -34,12 +34,10 @@ from npusim.cost.kernels import (
 )
 from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, serve_rows
 from npusim.cost.plan_costs import (
-    CANDIDATE,
     STALLS_S,
     WORK_S,
     add_up,
     change_rows,
-    fill_terms,
     keep_better_plan,
     mark_all_stale,
     mark_stale,
@@ -62,6 +60,7 @@ from npusim.cost.records import Floats, Ints
 from npusim.cost.resources import COUNT, add_operator_demand
 from npusim.cost.search import GroupSearch, plain_ms, search_rows
 from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, DpuOperation, Unit
+from npusim.cost.terms import CANDIDATE, fill_terms
 from npusim.cost.totals import fill_columns, fill_device_uses, operator_costs, write_point_totals
 
 if TYPE_CHECKING:

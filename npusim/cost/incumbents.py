@@ -17,7 +17,7 @@ import numpy as np
 from npusim.cost.candidates import CANDIDATE_SIZE, reads_dram, refills
 from npusim.cost.design_batch import ROW_BOUNDS, Batch, Work
 from npusim.cost.kernels import compiled
-from npusim.cost.plan_costs import FUSED_SUMS, change_rows, fused_chain_s
+from npusim.cost.plan_costs import change_rows
 from npusim.cost.plans import NO_LEAF
 from npusim.cost.rates import LOWER, READ_WAIT, WRITE_WAIT, copies_s, lower_bound_s, point_rates
 from npusim.cost.records import Bools, Floats, Ints
@@ -32,6 +32,7 @@ from npusim.cost.resources import (
     moved_bytes,
 )
 from npusim.cost.tables import TOTAL_DTYPE
+from npusim.cost.terms import FUSED_SUMS, fused_chain_s
 
 _COLUMNS = list(TOTAL_DTYPE.names or ())
 _TOTALS = len(_COLUMNS)

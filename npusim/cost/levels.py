@@ -151,7 +151,7 @@ def repeats_of_weights(op: OpRecord, new: CandidateRecord) -> Repeats:
 
 @compiled
 def repeats_of_activations(op: OpRecord, new: CandidateRecord) -> Repeats:
-    """Return the repeated reads of activations: once for each block of columns, unless they are stationary.
+    """Return the repeated reads of activations: once for each block of columns unless stationary.
 
     Where both operands stream, the blocks of columns of one block of rows follow each other: so what lies
     between is a block of rows.

@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.kernels import compiled, compiled_making_arrays
-from npusim.cost.plan_costs import (
+from npusim.cost.plans import PlanTable
+from npusim.cost.records import Bytes, Floats, Ints, Seconds, dtype_of
+from npusim.cost.terms import (
     BEST_S,
     DMA_TERM_S,
     FUSED_SUMS,
@@ -37,8 +39,6 @@ from npusim.cost.plan_costs import (
     fused_chain_s,
     fused_stall_s,
 )
-from npusim.cost.plans import PlanTable
-from npusim.cost.records import Bytes, Floats, Ints, Seconds, dtype_of
 
 _LEAST_BYTES = 1.0
 """Room that is none."""

@@ -18,6 +18,7 @@ from npusim.cost.arrays.mapper import (
     modes_of,
 )
 from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, add_candidate, dominates, precedes
+from npusim.cost.fills import set_fills, set_prologue_epilogue
 from npusim.cost.kernels import compiled
 from npusim.cost.levels import fill_again, has_levels
 from npusim.cost.rates import (
@@ -53,9 +54,7 @@ from npusim.cost.tiling import (
     piece_of,
     room_of,
     row_lanes,
-    set_fills,
     set_least_streamed,
-    set_prologue_epilogue,
     set_streamed_held,
     set_tiling,
     sum_rate,

@@ -313,7 +313,7 @@ def copies_s(copied_bytes: float, at: PointRates) -> float:
 
 @compiled
 def fill_beside(numbers: Floats, first: int, is_served: bool, rates: Floats, start: int, stop: int) -> None:
-    """Write the time of a candidate's copies, and of memory levels beyond DRAM's, into row BESIDE of columns.
+    """Write the time of copies, and of memory levels beyond DRAM's, into row BESIDE of some columns.
 
     The numbers of the candidate start at `numbers[first]` in the table of candidates. A byte passes through
     the memory that supplies it and through each level inside that one. These transfer at the same time, so

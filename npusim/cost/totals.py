@@ -24,16 +24,7 @@ from npusim.cost.levels import (
     serve_rows,
     sets_pace,
 )
-from npusim.cost.plan_costs import (
-    DMA_S,
-    FUSED_SUMS,
-    TERMS,
-    WORK_S,
-    add_fused,
-    fill_terms,
-    fused_chain_s,
-    throttled_interval_s,
-)
+from npusim.cost.plan_costs import DMA_S, WORK_S, throttled_interval_s
 from npusim.cost.rates import (
     BEST,
     BLOCK,
@@ -70,6 +61,7 @@ from npusim.cost.resources import (
 )
 from npusim.cost.search import plain_ms, search_rows
 from npusim.cost.tables import Bound, DpuOperation, OpRecord, ResultRecord, Unit
+from npusim.cost.terms import FUSED_SUMS, TERMS, add_fused, fill_terms, fused_chain_s
 from npusim.cost.tiling import tile_share
 
 _VIEW, _DPU, _DSP, _HOST = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.HOST))

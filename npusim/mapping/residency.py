@@ -114,7 +114,7 @@ def _reserved_bytes(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roo
 
 
 def _resident(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roots) -> tuple[dict[str, float], ...]:
-    """Return sets of weights that may stay between inferences, for capacities in steps; the first is empty.
+    """Return sets of weights that may stay between inferences, one for each capacity; the first is empty.
 
     A knapsack for each capacity. Any share of a weight may stay, so the weights that save most seconds by
     byte of SRAM fill it exactly, those that save none by traffic. A product saves what its weights take

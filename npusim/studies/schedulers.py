@@ -1,4 +1,4 @@
-"""What a better compiler would give: the same network and machine with every schedule that npusim knows."""
+"""What a better compiler would give: the same network under every schedule that npusim knows."""
 
 from __future__ import annotations
 

