@@ -398,7 +398,10 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
                     if not _is_slower(task, new):
                         set_tiling(arch, op, new, layout, block, tiling)
                         stop = _with_new(task, new, stop)
-            if before <= task.upper.tile_sram_bytes:
+            # Of blocks in lanes another number may fill stencils better.
+            is_whole = block.piece_rows == layout.piece.rows
+            is_short = np.ceil(block.rows / row_blocks) * block.piece_rows <= layout.piece.rows
+            if before <= task.upper.tile_sram_bytes and (is_whole or is_short):
                 break
             row_blocks = next_count(row_blocks, block.rows)
         columns = 0.0 if layout.column_parts > 1.0 else next_count(columns, block.columns)

@@ -25,7 +25,8 @@ Parts of weights have one column block each, parts of activations one row block.
 lanes, finer than a piece, so that they fill SRAM. Traffic, fills and restarts grow with the number of parts;
 more parts leave more SRAM for what streams. So the fewest parts that fit are tried, and up to twice as many,
 where the share does not fit as a whole.
-Blocks of outputs are whole stencils, or up to four stencils long in groups of lanes, whose cycles are exact.
+Blocks of outputs are whole stencils, or one to four stencils long in groups of lanes, whose cycles are exact;
+of these every number that fits is tried.
 
 Pieces. The piece of a matrix product is a stencil of the MPE mode. The piece of a convolution has
 
