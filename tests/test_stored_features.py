@@ -161,7 +161,7 @@ def test_old_features_are_dropped_and_others_models_are_refused(tmp_path: Path) 
     with pytest.raises(ConfigError, match="another model"):
         network(1).store().load(tmp_path / "s.npz")
     (tmp_path / "s.npz").write_text("no")
-    with pytest.raises(FileError, match="is no .npz file of arrays"):
+    with pytest.raises(FileError, match=r"is no \.npz file of arrays"):
         again.load(tmp_path / "s.npz")
 
 

@@ -138,8 +138,12 @@ class _Rows:
                     yield pieces
 
 
-def _product_steps(op: Any, result: Any, pieces: int, most_turns: int) -> Steps:
-    """Return the steps of a matrix product or convolution: at least `pieces`, to overlap DMA and work."""
+def _product_steps(op: Any, result: Any, pieces: int, most_turns: int, lanes: float) -> Steps:
+    """Return the steps of a matrix product or convolution: at least `pieces`, to overlap DMA and work.
+
+    A matrix product in a single block is cut by columns, into groups of `lanes` at most; the weights of a
+    convolution in a single block come as a whole.
+    """
     batch, order = int(op["batch"]), Order(int(result["order"]))
     row_blocks, column_blocks = int(result["row_blocks"]), int(result["column_blocks"])
     chunks, strips, total = (int(result[name]) for name in ("channel_chunks", "strips", "row_pieces"))
@@ -149,10 +153,11 @@ def _product_steps(op: Any, result: Any, pieces: int, most_turns: int) -> Steps:
     rows = _Rows(strips, [])
     for size, equal in Counter(blocks(total, row_blocks)).items():
         rows.blocks.append((equal, [n / (total * strips) for n in blocks(size, min(size, wanted))]))
-    is_one_block = total * strips * row_blocks * column_blocks * chunks == 1
+    blocks_in_all = total * strips * row_blocks * column_blocks * chunks
+    is_one_block = blocks_in_all == 1 and op["dpu_operation"] == DpuOperation.MATMUL
     for _ in steps.turns(batch):
         if is_one_block:  # work goes on column by column while the weights come in
-            _hold_rows(steps, rows, wanted, 0)
+            _hold_rows(steps, rows, min(wanted, ceil(result["tile_columns"] / lanes)), 0)
         elif order is Order.WEIGHTS_HELD:
             _hold_weights(steps, rows, column_blocks)
         else:
@@ -398,7 +403,7 @@ def job_of(
     if is_product and _is_fetched_once(op, result):
         steps = _triangle_steps(result, most_turns)
     elif is_product:
-        steps = _product_steps(op, result, pieces, most_turns)
+        steps = _product_steps(op, result, pieces, most_turns, float(arch["dpu_channel_lanes"]))
     else:
         steps = _stream_steps(_stream_pieces(arch, op, pieces, held_bytes), most_turns)
     job = Job(index, TaskKind.SYNC, (), npu, npu.dma, 0.0, steps, repeats=float(op["repeats"]))
