@@ -184,12 +184,17 @@ _HELD: list[Any] = []
 """The folder of results, which goes with the process."""
 
 
-def _results(path: Path, damages: list[list[Any]]) -> None:
-    """Write the results of a sweep, with damages `[file, what]`."""
+def results() -> Path:
+    """Return a folder of results that goes with the process."""
     if not _RESULTS:
         _HELD.append(TemporaryDirectory())
         _RESULTS.append(Path(_HELD[0].name))
-    shutil.copytree(swept(_RESULTS[0]) / "results", path)
+    return swept(_RESULTS[0])
+
+
+def _results(path: Path, damages: list[list[Any]]) -> None:
+    """Write the results of a sweep, with damages `[file, what]`."""
+    shutil.copytree(results() / "results", path)
     for name, damage, *values in damages:
         _damage(path / name, damage, values)
 

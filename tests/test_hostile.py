@@ -42,6 +42,12 @@ RUNS += [
 """Cases and kinds of kernels: what is refused is refused before anything is compiled."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def results() -> Path:
+    """Results of sweeps, which cost no case its processor time."""
+    return hostile_inputs.results()
+
+
 @pytest.fixture
 def bounded() -> Iterator[None]:
     """Give a test so much processor time and memory; what ignores both ends the run, which tells enough."""
@@ -177,6 +183,7 @@ def test_an_error_that_ctrl_c_became_is_an_interruption(
             raise raised from None
 
     monkeypatch.setattr("npusim.cli.program.program", turned)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever a test before left
     assert run(["estimate", "gcn-cora"]) == 130
     assert capsys.readouterr().err.strip() == "error: interrupted"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

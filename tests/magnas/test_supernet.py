@@ -67,7 +67,19 @@ def test_an_architecture_is_read_as_it_is_written():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "S2", "S2-G2-S2-X2", "S2pf-G2-S2-G2", "S2fp60-G2-S2-G2", "S2pf0-G2-S2-G2", "S0-G2-S2-G2"]
+    "text",
+    [
+        "",
+        "S2",
+        "S2-G2-S2-X2",
+        "S2pf-G2-S2-G2",
+        "S2fp60-G2-S2-G2",
+        "S2pf0-G2-S2-G2",
+        "S0-G2-S2-G2",
+        "S2pf0-G2f60-S3-G4p",
+        "S0-G2f60-S3-G4p",
+        "S99999999999999999999-G2f60-S3-G4p",
+    ],
 )
 def test_what_is_no_architecture_is_refused(text):
     with pytest.raises(ConfigError, match="4 superblocks such as"):

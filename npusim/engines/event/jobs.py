@@ -141,8 +141,8 @@ class _Rows:
 def _product_steps(op: Any, result: Any, pieces: int, most_turns: int, lanes: float) -> Steps:
     """Return the steps of a matrix product or convolution: at least `pieces`, to overlap DMA and work.
 
-    A matrix product in a single block is cut by columns, into groups of `lanes` at most; the weights of a
-    convolution in a single block come as a whole.
+    A single block is cut by columns, into groups of `lanes` at most; that of a convolution only where its
+    transfers take longer than its work.
     """
     batch, order = int(op["batch"]), Order(int(result["order"]))
     row_blocks, column_blocks = int(result["row_blocks"]), int(result["column_blocks"])
@@ -153,10 +153,10 @@ def _product_steps(op: Any, result: Any, pieces: int, most_turns: int, lanes: fl
     rows = _Rows(strips, [])
     for size, equal in Counter(blocks(total, row_blocks)).items():
         rows.blocks.append((equal, [n / (total * strips) for n in blocks(size, min(size, wanted))]))
-    blocks_in_all = total * strips * row_blocks * column_blocks * chunks
-    is_one_block = blocks_in_all == 1 and op["dpu_operation"] == DpuOperation.MATMUL
+    is_cut = op["dpu_operation"] == DpuOperation.MATMUL or result["dma_s"] > result["dpu_s"]
+    is_cut = is_cut and total * strips * row_blocks * column_blocks * chunks == 1
     for _ in steps.turns(batch):
-        if is_one_block:  # work goes on column by column while the weights come in
+        if is_cut:  # work goes on column by column while the weights come in
             _hold_rows(steps, rows, min(wanted, ceil(result["tile_columns"] / lanes)), 0)
         elif order is Order.WEIGHTS_HELD:
             _hold_weights(steps, rows, column_blocks)
