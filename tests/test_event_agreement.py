@@ -64,8 +64,8 @@ def test_traced_networks_take_as_long_as_measured():
 def test_engines_agree_on_published_networks_within_sixteen_percent(soc, workload, hint):
     """Calls of the management processor stop grids and DSPs; inferences share no context.
 
-    The closed form charges the wait for the first byte of weights, which the event engine fetches ahead: 15.2 %
-    of the rate of ssd-mobilenet-v1 on NPU 4000, less elsewhere.
+    The closed form charges the wait for the first byte of weights, which the event engine fetches ahead: of
+    the rate of ssd-mobilenet-v1 on NPU 4000 15.2 %, less elsewhere.
     """
     graph, machine = load_workload(workload, ["workload.precision=int8"]), load_soc(soc)
     one, other = (estimate(graph, machine, hint=hint, engine=name) for name in ("analytical", "event"))
