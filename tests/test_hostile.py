@@ -170,23 +170,27 @@ def test_ctrl_c_ends_without_a_traceback_from_the_first_import_on(imports: int, 
     assert not done.stdout
 
 
-@pytest.mark.parametrize(
-    "raised", [ValueError("by a library"), RuntimeError("while it ended"), NpusimError("x")]
-)
-def test_an_error_that_ctrl_c_became_is_an_interruption(
-    raised: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def turned(*arguments: object, **options: object) -> None:
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-        except KeyboardInterrupt:
-            raise raised from None
+TURNED = """
+import os, signal, sys
+from npusim.cli import program
+from npusim.errors import NpusimError
+def turned(*arguments, **options):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        raise {raised} from None
+program.program = turned
+status = program.run(["estimate", "gcn-cora"])
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+sys.exit(status)
+"""
 
-    monkeypatch.setattr("npusim.cli.program.program", turned)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever a test before left
-    assert run(["estimate", "gcn-cora"]) == 130
-    assert capsys.readouterr().err.strip() == "error: interrupted"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+@pytest.mark.parametrize("raised", ["ValueError('by a library')", "RuntimeError('x')", "NpusimError('x')"])
+def test_an_error_that_ctrl_c_became_is_an_interruption(raised: str) -> None:
+    run_alone = [sys.executable, "-c", TURNED.format(raised=raised)]
+    done = subprocess.run(run_alone, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr.strip()) == (130, "error: interrupted")
 
 
 @pytest.mark.parametrize(
