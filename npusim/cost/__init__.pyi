@@ -80,6 +80,8 @@ from npusim.cost.rates import dma_latency_s as dma_latency_s
 from npusim.cost.rates import dma_transfer_s as dma_transfer_s
 from npusim.cost.rates import sram_copy_s as sram_copy_s
 from npusim.cost.records import rows_of as rows_of
+from npusim.cost.silicon import law_column as law_column
+from npusim.cost.silicon import sram_law as sram_law
 from npusim.cost.tables import DSP_KERNEL_DTYPE as DSP_KERNEL_DTYPE
 from npusim.cost.tables import OP_DTYPE as OP_DTYPE
 from npusim.cost.tables import RESULT_DTYPE as RESULT_DTYPE

@@ -145,6 +145,8 @@ def _limit(row: tuple[GroupErrors, bool]) -> str:
     unit = " points" if group.error == "points" else ""
     most = group.rule.max_error
     any_row = "" if most is None else f", any {100 * most:.3g}"
+    tail = group.rule.p90_limit
+    any_row += "" if tail is None else f", p90 {100 * tail:.3g}"
     return f"{_STATISTICS[group.rule.statistic]} {100 * group.limit:.3g}{unit}{any_row}"
 
 

@@ -1,0 +1,165 @@
+"""Silicon: what memories and other parts cost by size, and the clock that a voltage supports (`configs/technology`).
+
+A data sheet states energies and areas at its own sizes, clock and voltage. The laws here say how these change
+away from there (`npusim.cost.silicon`), so an unmodified sheet keeps its numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field
+
+from npusim import units
+from npusim.config import Section, load_model
+from npusim.locate import resource
+
+MOST_TERMS = 24
+"""Most terms of a law."""
+Term = Annotated[list[float], Field(min_length=4, max_length=4)]
+"""Factor, then the exponents of capacity (B), of the word (B) and of the banks."""
+
+
+class SramLaw(Section):
+    """One quantity of an SRAM: a sum of terms, factor x capacity^a x word^b x banks^c, times a scale.
+
+    No factor and no exponent of capacity and word is negative, so more capacity or a wider word never costs less.
+    """
+
+    single_port: list[Term] = Field(max_length=MOST_TERMS)
+    """Terms of arrays with one shared port."""
+    dual_port: list[Term] = Field(max_length=MOST_TERMS)
+    """Terms of arrays with a read and a write port."""
+    scale: dict[str, float]
+    """Scale by process node and cell, such as "22 lop"."""
+
+
+class SramLaws(Section):
+    """Laws of plain SRAM arrays, in SI units (area in m2), fitted to rows of CACTI."""
+
+    schema_name: Literal["npusim.sram/1"] = Field(alias="schema")
+    """Version of this file format: npusim.sram/1."""
+    source: str
+    """Where the laws come from, and their error."""
+    read_energy: SramLaw
+    """Energy to read a word (J)."""
+    write_energy: SramLaw
+    """Energy to write a word (J)."""
+    area: SramLaw
+    """Area of all banks (m2)."""
+    leakage: SramLaw
+    """Leakage of all banks (W)."""
+    access_time: SramLaw
+    """Time of an access (s)."""
+
+
+class Process(Section):
+    """A process node."""
+
+    name: str
+    """Name of the node."""
+    match: str
+    """Regular expression for `technology.node` of a data sheet."""
+    bit_cell: units.Area
+    """Area of a high-density SRAM cell of six transistors."""
+    logic_density: units.Ratio
+    """Million transistors per mm2 of standard cells."""
+    threshold: units.Voltage
+    """Threshold of the alpha-power law: the clock is proportional to (V - threshold)^alpha / V."""
+    alpha: units.Ratio
+    """Exponent of that law."""
+    least_voltage: units.Voltage
+    """Lowest supply voltage."""
+    highest_voltage: units.Voltage
+    """Highest supply voltage."""
+
+    def highest_clock_ratio(self, voltage: float) -> float:
+        """Return the clock at the highest voltage over that at a voltage."""
+        ends = (max(float(self.highest_voltage), voltage), voltage)
+        high, here = ((end - self.threshold) ** self.alpha / end for end in ends)
+        return float(high / here)
+
+
+class Processes(Section):
+    """The process nodes."""
+
+    schema_name: Literal["npusim.processes/1"] = Field(alias="schema")
+    """Version of this file format: npusim.processes/1."""
+    sources: dict[str, str]
+    """References behind the short keys."""
+    processes: list[Process]
+    """The nodes; the last one fits every name."""
+
+
+class Interface(Section):
+    """A channel of a DRAM interface on the chip: PHY and controller."""
+
+    name: str
+    """Name of the memories."""
+    match: str
+    """Regular expression for `dram.title` of a data sheet."""
+    bandwidth: units.Bandwidth
+    """Peak bandwidth of the channel."""
+    area: units.Area
+    """Area on the chip."""
+    power: units.Power
+    """Power without traffic."""
+
+    @property
+    def m2_s_per_byte(self) -> float:
+        """Area per bandwidth (m2 s/B)."""
+        return float(self.area / self.bandwidth)
+
+    @property
+    def w_s_per_byte(self) -> float:
+        """Power without traffic per bandwidth (W s/B)."""
+        return float(self.power / self.bandwidth)
+
+
+class Parts(Section):
+    """Parts of an NPU besides memories."""
+
+    schema_name: Literal["npusim.parts/1"] = Field(alias="schema")
+    """Version of this file format: npusim.parts/1."""
+    sources: dict[str, str]
+    """References behind the short keys."""
+    dsp_lane_share: units.Fraction
+    """Share of a DSP's area that is proportional to its lanes."""
+    dma_width_share: units.Fraction
+    """Share of a DMA engine's area that is proportional to its width."""
+    interfaces: list[Interface]
+    """DRAM interfaces; the last one fits every title."""
+
+
+_Matched = TypeVar("_Matched", Process, Interface)
+
+
+def _first_match(entries: Sequence[_Matched], text: str) -> _Matched:
+    return next(entry for entry in entries if re.search(entry.match, text))
+
+
+@cache
+def sram_laws() -> SramLaws:
+    """Return the laws of SRAM arrays."""
+    return load_model(resource("configs", "technology", "sram.yaml"), SramLaws)
+
+
+@cache
+def parts() -> Parts:
+    """Return the parts besides memories."""
+    return load_model(resource("configs", "technology", "parts.yaml"), Parts)
+
+
+@cache
+def process_named(node: str) -> Process:
+    """Return the process of a data sheet's `technology.node`."""
+    return _first_match(load_model(resource("configs", "technology", "processes.yaml"), Processes).processes, node)
+
+
+@cache
+def interface_of(title: str) -> Interface:
+    """Return the DRAM interface of a data sheet's `dram.title`."""
+    return _first_match(parts().interfaces, title)
