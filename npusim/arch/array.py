@@ -77,6 +77,10 @@ class OuterLevel(MemoryLevel):
     """Read and write bandwidth of a bank."""
     latency: units.Duration
     """Wait for the first byte."""
+    area: units.Area | None = None
+    """Area at the capacity of the data sheet. None: by the law of SRAM (`configs/technology/sram.yaml`)."""
+    energy_at: units.Bytes | None = None
+    """Capacity at which the energies hold. None: that of the data sheet."""
     managed_by: Literal["software", "cache"] = "software"
     """`software` keeps what fits of an operand; a `cache` keeps the data used last, and writes it back."""
 

@@ -179,6 +179,9 @@ class Npu(Section):
     """Clock of DSPs, SRAM and DMA engines."""
     voltage: units.Voltage
     """Supply voltage at these clocks; dynamic energy is proportional to its square."""
+    voltage_follows_clock: bool = True
+    """Whether another clock moves the voltage along the curve of the process node. An operating point, or a
+    setting of the voltage, makes it false."""
     operating_points: dict[DeviceName, NpuPoint]
     """Named clocks and voltages; `npu.operating_point=NAME` sets all three."""
     dpu: Dpu

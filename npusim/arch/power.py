@@ -127,9 +127,9 @@ class AreaCosts(Section):
     sram: units.AreaPerByte
     """SRAM macros with periphery."""
     dsp: units.Area
-    """One DSP with its local memory."""
+    """One DSP with its local memory, at the lanes of the data sheet."""
     dma_engine: units.Area
-    """One DMA engine."""
+    """One DMA engine, at the width of the data sheet."""
     fixed: units.Area
     """Control processor, fabric and interface of an NPU."""
 
@@ -138,7 +138,7 @@ class Technology(Section):
     """A process node."""
 
     node: str
-    """Name of the process node."""
+    """Name of the process node; `configs/technology/processes.yaml` has the nodes that are known."""
     nominal_voltage: units.Voltage
     """Voltage at which the energies and the leakage hold."""
     energy: EnergyCosts

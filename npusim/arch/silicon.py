@@ -1,4 +1,4 @@
-"""Silicon: what memories and other parts cost by size, and the clock that a voltage supports (`configs/technology`).
+"""Silicon: costs of memories and other parts by size, and clocks by voltage (`configs/technology`).
 
 A data sheet states energies and areas at its own sizes, clock and voltage. The laws here say how these change
 away from there (`npusim.cost.silicon`), so an unmodified sheet keeps its numbers.
@@ -26,7 +26,7 @@ Term = Annotated[list[float], Field(min_length=4, max_length=4)]
 class SramLaw(Section):
     """One quantity of an SRAM: a sum of terms, factor x capacity^a x word^b x banks^c, times a scale.
 
-    No factor and no exponent of capacity and word is negative, so more capacity or a wider word never costs less.
+    No factor and no exponent of capacity or word is negative: a larger capacity or word never costs less.
     """
 
     single_port: list[Term] = Field(max_length=MOST_TERMS)
@@ -156,7 +156,8 @@ def parts() -> Parts:
 @cache
 def process_named(node: str) -> Process:
     """Return the process of a data sheet's `technology.node`."""
-    return _first_match(load_model(resource("configs", "technology", "processes.yaml"), Processes).processes, node)
+    path = resource("configs", "technology", "processes.yaml")
+    return _first_match(load_model(path, Processes).processes, node)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
@@ -13,9 +14,21 @@ from npusim.arch.device import Cpu, DeviceName, Gpu, refuse_circle
 from npusim.arch.dsp import library_generation, library_generations
 from npusim.arch.npu import ALL_TILES, Accelerator, Npu
 from npusim.arch.power import Package, RatedPoint, Technology, keep_rated_points, rated_point
+from npusim.arch.silicon import process_named
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Override, Section, one_line
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
-from npusim.units import Bandwidth, Bytes, Duration, Frequency, Informative, Power, Voltage, refuse, require
+from npusim.units import (
+    Bandwidth,
+    Bytes,
+    Duration,
+    Frequency,
+    Informative,
+    Power,
+    Voltage,
+    format_quantity,
+    refuse,
+    require,
+)
 
 
 class DramPower(Section):
@@ -132,6 +145,13 @@ class Calibration(Section):
         return self
 
 
+SHEET_PATHS = (
+    *("voltage", "dpu.clock", "vpu_clock", "sram.per_tile", "sram.reserved", "sram.word", "sram.read_ports"),
+    *("dsp.lanes.fp16", "dma.width"),
+)
+"""Numbers of an array device at which energies and areas hold."""
+_ROUNDING = 1.0 + 1e-9
+
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
 
 _LONGEST_PATTERN = 200
@@ -169,6 +189,10 @@ class Soc(Section):
     """Power limit of the package. None: no limit is known."""
     calibration: Calibration | None = None
     """How the numbers were fitted to measurements. None: they were not."""
+    sheet: Annotated[dict[str, dict[str, float]], Informative("settings keep the file's numbers")] = Field(
+        default_factory=dict
+    )
+    """Numbers of the file (SI units, by section) at which energies and areas hold. Absent: present ones."""
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Soc:
@@ -191,6 +215,7 @@ class Soc(Section):
             refuse(self.package.power_limit.text, allowed, at="package.power_limit")
         if self.technology is not None:
             self._check_costs(self.technology)
+            self._check_clocks(self.technology)
         return self
 
     def _check_chips(self) -> None:
@@ -228,6 +253,39 @@ class Soc(Section):
                 if dtype not in costs:
                     allowed = f"every format of dpu.macs_per_mpe; {dtype} is missing"
                     refuse(", ".join(costs) or "none", allowed, at=f"technology.{part}.mac")
+
+    def sheet_numbers(self, section: str) -> dict[str, float]:
+        """Return the numbers at which energies and areas hold, in SI units.
+
+        Parameters
+        ----------
+        section : str
+            An array device, `dram`, or a memory level by its path, such as "levels.l2".
+        """
+        return self.sheet[section] if self.sheet else self._numbers()[section]
+
+    def _numbers(self) -> dict[str, dict[str, float]]:
+        """Return the present numbers that energies and areas depend on, by section."""
+        levels = {f"levels.{level}": memory for level, memory in self.levels.items()}
+        for name, array in self.array_devices.items():
+            levels |= {f"{name}.levels.{level}": memory for level, memory in array.levels.items()}
+        sizes = ("capacity", "bandwidth", "banks")
+        numbers = {path: {key: float(getattr(level, key)) for key in sizes} for path, level in levels.items()}
+        numbers["dram"] = {"bandwidth": float(self.dram.bandwidth)}
+        for name, array in self.array_devices.items():
+            numbers[name] = {path: float(attrgetter(path)(array)) for path in SHEET_PATHS}
+        return numbers
+
+    def _check_clocks(self, technology: Technology) -> None:
+        """Refuse a setting of a clock that the highest voltage of the process does not support."""
+        for name, array in self.array_devices.items() if self.sheet else ():
+            sheet, process = self.sheet[name], process_named(technology.node)
+            most = process.highest_clock_ratio(sheet["voltage"])
+            for path, clock in (("dpu.clock", array.dpu.clock), ("vpu_clock", array.vpu_clock)):
+                if clock > sheet[path] * most * _ROUNDING:
+                    highest = format_quantity(float(f"{sheet[path] * most:.3g}"), "Hz")
+                    allowed = f"at most {highest}, at {process.highest_voltage.text} in {process.name}"
+                    refuse(clock.text, allowed, at=f"devices.{name}.{path}")
 
     @property
     def array_devices(self) -> dict[str, Npu]:
@@ -314,6 +372,13 @@ class Soc(Section):
         """
         paths = [_full_path(override.path, base) for override in overrides]
         keep_rated_points(data, base)
+        data["sheet"] = base.sheet or base._numbers()
+        for path, override in zip(paths, overrides, strict=True):
+            is_study = override.source == SET_BY_STUDY
+            for name in base.array_devices:
+                own = path[:2] == ("devices", name) and path[2:] in (("operating_point",), ("voltage",))
+                if path == ("operating_point",) or (own and not (is_study and path[-1] == "voltage")):
+                    data["devices"][name]["voltage_follows_clock"] = False
         with_tiles_for = {path[:2] for path in paths if path[2:3] == ("tiles_for",)}
         model = base
         for path in paths:

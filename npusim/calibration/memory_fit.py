@@ -1,4 +1,4 @@
-"""Fit of the laws of SRAM arrays to rows of CACTI; its factors are all at least 0 (non-negative least squares)."""
+"""Fit of the laws of SRAM arrays to rows of CACTI, by non-negative least squares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BANKS = {"read_energy": (-1.0, -0.5, 0.0, 0.5, 1.0), "write_energy": (-1.0, -0.
 """Exponents that a law may have. More banks may save energy of an access, but no area, leakage or time."""
 _TURNS, _WEIGHTINGS, _LEAST_ERROR, _DIGITS = 6, 8, 0.1, 5
 _PORTS = {"single_port": "1rw", "dual_port": "1r1w"}
-_SOURCE = "CACTI 7 (validate/figures/cacti.csv), fitted by `python -m npusim.calibration memories --write`; error"
+_SOURCE = "CACTI 7 (validate/figures/cacti.csv), fitted by `python -m npusim.calibration memories`"
 
 
 def _factors(basis: Floats, values: Floats) -> Floats:
@@ -40,7 +40,7 @@ def _factors(basis: Floats, values: Floats) -> Floats:
 
 
 def fitted_laws(figures: Figures) -> SramLaws:
-    """Return the laws that fit SRAM arrays: terms by ports for all nodes, and a scale for each node and cell."""
+    """Return the laws that fit SRAM arrays: terms by ports, and a scale for each node and cell."""
     laws = {name: _law(figures, figures[name], _BANKS.get(name, (0.0, 0.5, 1.0))) for name in QUANTITIES}
     return SramLaws.model_validate({"schema": "npusim.sram/1", "source": _SOURCE} | laws)
 
@@ -106,10 +106,11 @@ class MemoryFit:
             median, tail = max(map(np.median, groups)), max(np.quantile(own, 0.9) for own in groups)
             worst.append(f"{name} {median:.0%} and {tail:.0%}")
         if options.write:
-            source = f"{_SOURCE} left out in five folds, median and 90th percentile of the worst node and cell: "
+            source = f"{_SOURCE}; errors left out in five folds, median and 90th percentile, worst cell: "
             data = laws.model_dump(mode="json", by_alias=True) | {"source": source + ", ".join(worst)}
             target = resource("configs", "technology") / "sram.yaml"
-            target.write_text(yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=110), "utf-8")
+            text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=110)
+            target.write_text(text, "utf-8")
             yield f"wrote {target}"
 
 

@@ -21,17 +21,22 @@ from npusim.cost.arrays.nest import ArrayRecord
 from npusim.cost.hosts import DramRates, derive_host, dynamic_scale, leakage_scale
 from npusim.cost.kernels import compiled
 from npusim.cost.records import (
+    Bytes,
     BytesPerSecond,
     Elements,
+    Hertz,
     Number,
     PerSecond,
     Seconds,
+    Share,
     Vector,
+    Volts,
     Watts,
     columns_at,
     columns_of,
     dtype_of,
 )
+from npusim.cost.silicon import LAW_SIZE, sram_law, supply_voltage
 
 MAC_FORMATS: tuple[str, ...] = get_args(GridFormat)
 """Formats a MAC unit may work in."""
@@ -41,6 +46,7 @@ _Modes = Annotated[Vector, MODES, "groups"]
 _Formats = Annotated[Vector, len(MAC_FORMATS), "B"]
 _Levels = Annotated[Vector, OUTER_LEVELS, ""]
 _Energy = Annotated[float, "J"]
+_Law = Annotated[Vector, LAW_SIZE, ""]
 
 
 _SEARCHED = {
@@ -76,6 +82,16 @@ _FURTHER = {
     "dsps_per_tile": "dsp.per_tile",
     "dsp_lanes": "dsp.lanes.fp16",
 }
+SHEET_COLUMNS = {
+    "sheet_voltage": "voltage",
+    "sheet_dpu_hz": "dpu.clock",
+    "sheet_vpu_hz": "vpu_clock",
+    "sheet_sram_word": "sram.word",
+    "sheet_read_ports": "sram.read_ports",
+    "sheet_dsp_lanes": "dsp.lanes.fp16",
+    "sheet_dma_width": "dma.width",
+}
+"""Columns with a number of the data sheet that settings leave."""
 NPU_COLUMNS = _SEARCHED | _RATED | _FURTHER
 """Columns of an array device with a number of its data sheet."""
 TECHNOLOGY_COLUMNS = {
@@ -145,6 +161,39 @@ class RatedColumns(SearchedColumns):
 class PrimitiveColumns(RatedColumns):
     """All columns of an array device with numbers of its data sheet."""
 
+    level_banks: _Levels
+    """Banks of each level."""
+    level_counts: _Levels
+    """1 where the level counts for this device's area; 0 where another device that shares it counts it."""
+    level_stated_m2: _Levels
+    """Area of each level in the data sheet; 0: by the law."""
+    level_stated_bytes: _Levels
+    """Capacity of that area; 0: none is stated."""
+    level_rated_bytes: _Levels
+    """Capacity at which the energies of each level hold; 0: they do not depend on it."""
+    sheet_level_word: _Levels
+    """Bytes that a bank moves per cycle in the data sheet."""
+    sheet_level_banks: _Levels
+    """Banks of each level in the data sheet."""
+    voltage_follows: Number
+    """1 where the voltage follows the clocks."""
+    sheet_sram_bytes: Bytes
+    """SRAM of a tile in the data sheet, reserved bytes included."""
+    sheet_voltage: Volts
+    """Voltage of the data sheet; the following columns are its other numbers."""
+    sheet_dpu_hz: Hertz
+    """Clock of the grid."""
+    sheet_vpu_hz: Hertz
+    """Clock of DSPs, SRAM and DMA."""
+    sheet_sram_word: Bytes
+    """Word of SRAM."""
+    sheet_read_ports: Number
+    """Read ports of SRAM."""
+    sheet_dsp_lanes: Number
+    """Lanes of a DSP."""
+    sheet_dma_width: Bytes
+    """Bytes per cycle of a DMA engine."""
+
 
 for _format in MAC_FORMATS:
     _rate = f"Multiply-accumulates of an MPE in {_format}; 0 where the grid lacks the format."
@@ -168,6 +217,8 @@ class ArchRecord(PrimitiveColumns):
     """Parallel output channels of the grid."""
     dram_bytes_per_s: BytesPerSecond
     """Bandwidth of DRAM."""
+    supply_voltage: Volts
+    """Voltage at the clocks."""
     mac_j: Annotated[Vector, len(MAC_FORMATS), "J"]
     """A multiply-accumulate at the supply's voltage, by format."""
     sram_j_per_byte: _Energy
@@ -176,6 +227,10 @@ class ArchRecord(PrimitiveColumns):
     """A byte to or from DRAM."""
     dsp_j_per_lane_op: _Energy
     """A cycle of a DSP lane."""
+    read_j: _Levels
+    """A byte read in each memory level."""
+    write_j: _Levels
+    """A byte written to each memory level."""
     area_mm2: Annotated[float, "mm2"]
     """Area of the device."""
     static_w: Watts
@@ -202,6 +257,28 @@ class SharedPrimitives:
     """Idle power of DRAM at its clock and voltage."""
     limit_w: Watts
     """Limit of the mean power of the package; 0: none."""
+    sheet_dram_bytes_per_s: BytesPerSecond
+    """Bandwidth of DRAM in the data sheet."""
+    interface_m2_s_per_byte: Annotated[float, "m2 s/B"]
+    """Area of the DRAM interface per bandwidth."""
+    interface_w_s_per_byte: Annotated[float, "W s/B"]
+    """Power of the idle DRAM interface per bandwidth."""
+    threshold_voltage: Volts
+    """Threshold of the alpha-power law of the process node."""
+    clock_exponent: Number
+    """Exponent of that law."""
+    least_voltage: Volts
+    """Lowest supply voltage."""
+    dsp_lane_share: Share
+    """Share of a DSP's area that is proportional to its lanes."""
+    dma_width_share: Share
+    """Share of a DMA engine's area that is proportional to its width."""
+    read_law: _Law
+    """Energy to read a word of SRAM (`npusim.cost.silicon.sram_law`)."""
+    write_law: _Law
+    """Energy to write a word."""
+    area_law: _Law
+    """Area of all banks."""
 
     if TYPE_CHECKING:  # the columns of the technology
 
@@ -218,8 +295,12 @@ for _format in MAC_FORMATS:
 class SharedRecord(SharedPrimitives):
     """Columns of all devices of a design point, and columns that follow from them."""
 
-    area_mm2: Annotated[float, "mm2"]
+    arrays_mm2: Annotated[float, "mm2"]
     """Area of the array devices."""
+    devices_idle_w: Watts
+    """Power of the idle package at the data sheet's bandwidth of DRAM."""
+    area_mm2: Annotated[float, "mm2"]
+    """Area of the array devices; another bandwidth of DRAM adds or saves interface."""
     idle_w: Watts
     """Power of the package while all devices idle."""
     peak_ops_per_s: PerSecond
@@ -244,13 +325,13 @@ class Archs(NamedTuple):
 def derive(archs: Archs, has_hosts: bool) -> None:
     """Fill the derived columns of the first design point, of its hosts where it `has_hosts`."""
     shared, arrays, hosts = archs.shared[0, 0], archs.arrays[0], archs.hosts[0]
-    shared.area_mm2 = shared.peak_ops_per_s = shared.idle_w = 0.0
+    shared.arrays_mm2 = shared.peak_ops_per_s = shared.devices_idle_w = 0.0
     for d in range(arrays.shape[0]):
         array = arrays[d]
         _derive_array(array, shared)
-        shared.area_mm2 += array.area_mm2
+        shared.arrays_mm2 += array.area_mm2
         shared.peak_ops_per_s += array.peak_ops_per_s
-        shared.idle_w += array.npu_idle_w
+        shared.devices_idle_w += array.npu_idle_w
     for d in range(arrays.shape[0]):
         if arrays[d].shared_place > 0.0:
             contexts = 0.0  # on all devices that share its level
@@ -259,13 +340,23 @@ def derive(archs: Archs, has_hosts: bool) -> None:
                     contexts += arrays[other].contexts
             arrays[d].sharers = max(1.0, min(contexts, shared.requests))
     for h in range(hosts.shape[0]):
-        shared.idle_w += hosts[h].idle_w
-    shared.idle_w += shared.dram_idle_w
+        shared.devices_idle_w += hosts[h].idle_w
+    shared.devices_idle_w += shared.dram_idle_w
+    derive_interface(shared)
     dram = DramRates(
         shared.dram_latency_s, shared.dram_j_per_byte, shared.dram_clock_ratio, shared.dram_voltage_ratio
     )
     for h in range(hosts.shape[0] if has_hosts else 0):
         derive_host(hosts[h], dram)
+
+
+@compiled
+def derive_interface(shared: SharedRecord) -> None:
+    """Fill the area and the idle power, which alone depend on the bandwidth of DRAM."""
+    further_bytes_per_s = shared.dram_bytes_per_s / shared.dram_clock_ratio - shared.sheet_dram_bytes_per_s
+    further_mm2 = further_bytes_per_s * shared.interface_m2_s_per_byte * 1e6
+    shared.area_mm2 = max(0.0, shared.arrays_mm2 + further_mm2)
+    shared.idle_w = max(0.0, shared.devices_idle_w + further_bytes_per_s * shared.interface_w_s_per_byte)
 
 
 @compiled
@@ -303,16 +394,56 @@ def _mpes(arch: ArchRecord) -> float:
 
 @compiled
 def _energy(arch: ArchRecord, shared: SharedRecord) -> None:
-    """Fill the energies at the device's voltage; dynamic energy scales with the square of the voltage."""
-    scale = dynamic_scale(1.0, arch.voltage / shared.nominal_voltage)
+    """Fill the energies at the device's voltage and sizes of memories (`npusim.cost.silicon`).
+
+    Dynamic energy scales with the square of the voltage. The grid's clock sets the voltage; DSPs, SRAM and
+    DMA reach the data sheet's clock at any. The read ports of SRAM are banks of one port.
+    """
+    arch.supply_voltage = arch.voltage
+    if arch.voltage_follows > 0.0 and arch.voltage == arch.sheet_voltage:
+        ratio = arch.dpu_clock_hz / arch.sheet_dpu_hz
+        if arch.vpu_clock_hz > arch.sheet_vpu_hz:
+            ratio = max(ratio, arch.vpu_clock_hz / arch.sheet_vpu_hz)
+        arch.supply_voltage = supply_voltage(
+            arch.voltage, ratio, shared.threshold_voltage, shared.clock_exponent, shared.least_voltage
+        )
+    scale = dynamic_scale(1.0, arch.supply_voltage / shared.nominal_voltage)
     # A format that the grid lacks costs what the format costs that it is computed in.
     arch.mac_j[0] = (shared.tech_mac_j_int4 if arch.mpe_macs_int4 > 0.0 else shared.tech_mac_j_int8) * scale
     arch.mac_j[1] = shared.tech_mac_j_int8 * scale
     arch.mac_j[2] = (shared.tech_mac_j_fp16 if arch.mpe_macs_fp16 > 0.0 else shared.tech_mac_j_fp32) * scale
     arch.mac_j[3] = (shared.tech_mac_j_fp32 if arch.mpe_macs_fp32 > 0.0 else shared.tech_mac_j_fp16) * scale
-    arch.sram_j_per_byte = shared.tech_sram_j_per_byte * scale
+    sram_bytes, word, ports = _sram_bytes(arch), arch.dpu_sram_word_bytes, arch.dpu_read_ports
+    rated_bytes, rated_word, rated_ports = arch.sheet_sram_bytes, arch.sheet_sram_word, arch.sheet_read_ports
+    grown = sram_law(shared.read_law, sram_bytes, word, ports) / word
+    grown /= sram_law(shared.read_law, rated_bytes, rated_word, rated_ports) / rated_word
+    arch.sram_j_per_byte = shared.tech_sram_j_per_byte * scale * grown
     arch.dsp_j_per_lane_op = shared.tech_dsp_j_per_lane_op * scale
     arch.dram_j_per_byte = shared.dram_j_per_byte
+    for k in range(OUTER_LEVELS):
+        arch.read_j[k], arch.write_j[k] = arch.level_read_j[k], arch.level_write_j[k]
+        if arch.level_bytes[k] > 0.0 and arch.level_rated_bytes[k] > 0.0:
+            word, banks = _level_word(arch, k), arch.level_banks[k]
+            rated_bytes, rated_word = arch.level_rated_bytes[k], arch.sheet_level_word[k]
+            rated_banks = arch.sheet_level_banks[k]
+            grown = sram_law(shared.read_law, arch.level_bytes[k], word, banks) / word
+            grown /= sram_law(shared.read_law, rated_bytes, rated_word, rated_banks) / rated_word
+            arch.read_j[k] *= grown
+            grown = sram_law(shared.write_law, arch.level_bytes[k], word, banks) / word
+            grown /= sram_law(shared.write_law, rated_bytes, rated_word, rated_banks) / rated_word
+            arch.write_j[k] *= grown
+
+
+@compiled
+def _sram_bytes(arch: ArchRecord) -> float:
+    """Return the SRAM of a tile, reserved bytes included."""
+    return float(arch.sram_tile_bytes + arch.sram_reserved_bytes)
+
+
+@compiled
+def _level_word(arch: ArchRecord, level: int) -> float:
+    """Return the bytes that a bank of a memory level moves per cycle of the sheet's clock; at least 1."""
+    return float(max(1.0, arch.level_bytes_per_s[level] / arch.level_banks[level] / arch.sheet_vpu_hz))
 
 
 @compiled
@@ -320,10 +451,28 @@ def _area(arch: ArchRecord, shared: SharedRecord) -> None:
     """Fill area (mm2), from counts of building blocks, and the power that no workload changes."""
     mac_m2 = arch.mpe_macs_int8 * shared.mac_m2_int8 + arch.mpe_macs_fp16 * shared.mac_m2_fp16
     mac_m2 += arch.mpe_macs_int4 * shared.mac_m2_int4 + arch.mpe_macs_fp32 * shared.mac_m2_fp32
-    sram_m2 = shared.sram_m2_per_byte * (arch.sram_tile_bytes + arch.sram_reserved_bytes)
-    tile_m2 = mac_m2 * _mpes(arch) + sram_m2 + shared.dsp_m2 * arch.dsps_per_tile
-    area_m2 = arch.npu_tiles * tile_m2 + shared.dma_engine_m2 * arch.dma_engines + shared.fixed_m2
+    sram_bytes = _sram_bytes(arch)
+    # The data sheet's area of a byte, over that by the law: 1 where nothing was changed.
+    law_m2 = sram_law(shared.area_law, arch.sheet_sram_bytes, arch.sheet_sram_word, arch.sheet_read_ports)
+    rated_m2 = law_m2 / arch.sheet_sram_bytes
+    law_m2 = sram_law(shared.area_law, sram_bytes, arch.dpu_sram_word_bytes, arch.dpu_read_ports)
+    sram_m2 = shared.sram_m2_per_byte * sram_bytes * (law_m2 / sram_bytes / rated_m2)
+    lanes = arch.dsp_lanes / arch.sheet_dsp_lanes
+    width = arch.dma_engine_bytes_per_cycle / arch.sheet_dma_width
+    dsp_m2 = shared.dsp_m2 * (1.0 + shared.dsp_lane_share * (lanes - 1.0))
+    dma_m2 = shared.dma_engine_m2 * (1.0 + shared.dma_width_share * (width - 1.0))
+    tile_m2 = mac_m2 * _mpes(arch) + sram_m2 + dsp_m2 * arch.dsps_per_tile
+    area_m2 = arch.npu_tiles * tile_m2 + dma_m2 * arch.dma_engines + shared.fixed_m2
+    for k in range(OUTER_LEVELS):
+        if arch.level_bytes[k] > 0.0 and arch.level_counts[k] > 0.0:
+            law_m2 = sram_law(shared.area_law, arch.level_bytes[k], _level_word(arch, k), arch.level_banks[k])
+            if arch.level_stated_bytes[k] > 0.0:
+                rated_word, banks = arch.sheet_level_word[k], arch.sheet_level_banks[k]
+                law_m2 -= sram_law(shared.area_law, arch.level_stated_bytes[k], rated_word, banks)
+            area_m2 += max(0.0, arch.level_stated_m2[k] + shared.sram_m2_per_byte / rated_m2 * law_m2)
     arch.area_mm2 = area_m2 * 1e6
-    leakage_w = shared.leakage_w_per_m2 * area_m2 * leakage_scale(arch.voltage / shared.nominal_voltage)
-    scale = dynamic_scale(arch.vpu_clock_hz / arch.rated_clock_hz, arch.voltage / arch.rated_voltage)
+    leakage_w = (
+        shared.leakage_w_per_m2 * area_m2 * leakage_scale(arch.supply_voltage / shared.nominal_voltage)
+    )
+    scale = dynamic_scale(arch.vpu_clock_hz / arch.rated_clock_hz, arch.supply_voltage / arch.rated_voltage)
     arch.static_w = max(0.0, leakage_w + arch.active_w * scale - arch.npu_idle_w)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive
+from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive, derive_interface
 from npusim.cost.design_point import ARRAY_SIZE, HOST_SIZE, SHARED_SIZE, column_in
 from npusim.cost.hosts import HOST_DTYPE
 from npusim.cost.kernels import compiled, compiled_making_arrays
@@ -118,7 +118,7 @@ class Batch(NamedTuple):
     """Area (mm2), peak rate (1/s), idle power and limit of power (W) of each state, shape (points, 4)."""
     column_of: Ints
     state_of: Ints
-    """State of the machine at each point; the bandwidth of DRAM does not change it."""
+    """State of the machine at each point."""
     counts: Ints
 
 
@@ -262,6 +262,10 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
             fill_independent(archs, ops, table, columns)
             for row in range(table.shape[0]):
                 is_new = is_new or table[row, columns] != table[row, columns - 1]
+        elif changed == _BANDWIDTH:
+            derive_interface(archs.shared[0, 0])
+            state += 1
+            _copy_state(archs, batch.machine, batch.unit_j, state)
         if changed != _NOTHING:
             for d in range(devices):
                 archs.arrays[0, d].dram_bytes_per_s = shared[0, _DRAM_BANDWIDTH]
@@ -282,6 +286,17 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
         point += 1
     batch.counts[0], batch.counts[1] = columns, point - start
     return point
+
+
+@compiled
+def _copy_state(archs: Archs, machine: Any, unit_j: Any, state: int) -> None:
+    """Write a state that differs from the one before it in the bandwidth of DRAM alone."""
+    shared = archs.shared[0, 0]
+    machine[state, 0], machine[state, 1] = shared.area_mm2, machine[state - 1, 1]
+    machine[state, 2], machine[state, 3] = shared.idle_w, machine[state - 1, 3]
+    for d in range(unit_j.shape[0]):
+        for e in range(UNIT_ENERGIES):
+            unit_j[d, state, e] = unit_j[d, state - 1, e]
 
 
 @compiled

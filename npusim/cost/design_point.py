@@ -18,12 +18,14 @@ from npusim.arch import Npu, Soc, outer_levels
 from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.npu import DmaModel
 from npusim.arch.power import Technology
+from npusim.arch.silicon import interface_of, parts, process_named, sram_laws
 from npusim.cost.architecture import (
     ARCH_DTYPE,
     MAC_FORMATS,
     MODES,
     NPU_COLUMNS,
     SHARED_DTYPE,
+    SHEET_COLUMNS,
     TECHNOLOGY_COLUMNS,
     Archs,
     PrimitiveColumns,
@@ -36,6 +38,7 @@ from npusim.cost.arrays.nest import fill_tile_array
 from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES, fill_host
 from npusim.cost.levels import BIT_OF
 from npusim.cost.records import Floats, Ints, dtype_of, fill_at
+from npusim.cost.silicon import law_column
 
 SHARED_SIZE, ARRAY_SIZE, HOST_SIZE = (d.itemsize // 8 for d in (SHARED_DTYPE, ARCH_DTYPE, HOST_DTYPE))
 """Numbers of what devices share, of an array device, of a host."""
@@ -173,6 +176,8 @@ def arch_row(soc: Soc, tiles: float | Mapping[str, float], requests: float, hint
         row[name]["wanted_tiles"] = tiles[name] if isinstance(tiles, Mapping) else tiles
         _fill_npu(row[name], npu)
         _fill_levels(row[name], npu, soc)
+        _fill_sheet(row[name], npu, soc.sheet_numbers(name))
+    _fill_level_sheets(row, soc)
     for name, host in hosts.items():
         fill_host(row[name], host, hint)
         row[name]["bytes_per_s"] *= soc.dram.clock_ratio
@@ -185,6 +190,10 @@ def _fill_dram(record: Any, soc: Soc) -> None:
     record["dram_bytes_per_s"], record["dram_latency_s"] = dram.bandwidth * dram.clock_ratio, dram.latency
     record["dram_clock_ratio"], record["dram_voltage_ratio"] = dram.clock_ratio, dram.voltage_ratio
     record["dram_idle_w"] = dram.idle_w
+    record["sheet_dram_bytes_per_s"] = soc.sheet_numbers("dram")["bandwidth"]
+    interface = interface_of(dram.title)
+    record["interface_m2_s_per_byte"] = interface.m2_s_per_byte
+    record["interface_w_s_per_byte"] = interface.w_s_per_byte
     if package is not None and package.throttle:
         record["limit_w"] = package.power_limit
 
@@ -231,12 +240,48 @@ def _fill_levels(record: Any, npu: Npu, soc: Soc) -> None:
         record["level_operands"][k] = sum(BIT_OF[operand] for operand in level.operands)
         record["level_is_cache"][k] = float(level.managed_by == "cache")
         record["level_read_j"][k], record["level_write_j"][k] = level.read_energy, level.write_j_per_byte
+        record["level_banks"][k] = level.banks
     if npu.shared_level is not None:
         record["shared_place"] = len(levels)
         record["shared_level"] = 1 + list(soc.levels).index(npu.shared_level)
 
 
+def _fill_sheet(record: Any, npu: Npu, sheet: Mapping[str, float]) -> None:
+    """Fill the numbers of the data sheet that settings leave (`Soc.sheet_numbers`)."""
+    for column, path in SHEET_COLUMNS.items():
+        record[column] = sheet[path]
+    record["sheet_sram_bytes"] = sheet["sram.per_tile"] + sheet["sram.reserved"]
+    record["voltage_follows"] = float(npu.voltage_follows_clock)
+
+
+def _fill_level_sheets(row: ArchRow, soc: Soc) -> None:
+    """Fill the data sheet's sizes of memory levels; the area of a shared level counts for one device."""
+    counted = set()
+    for name, npu in soc.array_devices.items():
+        record = row[name]
+        for k, (level_name, level) in enumerate(outer_levels(npu, soc.levels).items()):
+            is_shared = level_name == npu.shared_level
+            owner = "" if is_shared else f"{name}."
+            sheet = soc.sheet_numbers(f"{owner}levels.{level_name}")
+            capacity, banks = sheet["capacity"], sheet["banks"]
+            bytes_per_s = sheet["bandwidth"] * banks
+            record["sheet_level_word"][k] = max(1.0, bytes_per_s / banks / record["sheet_vpu_hz"])
+            record["sheet_level_banks"][k] = banks
+            record["level_rated_bytes"][k] = capacity if level.energy_at is None else level.energy_at
+            record["level_counts"][k] = float(not is_shared or level_name not in counted)
+            if level.area is not None:
+                record["level_stated_m2"][k], record["level_stated_bytes"][k] = level.area, capacity
+            counted |= {level_name} if is_shared else set()
+
+
 def _fill_technology(record: Any, technology: Technology) -> None:
+    process, laws, shares = process_named(technology.node), sram_laws(), parts()
+    record["threshold_voltage"], record["clock_exponent"] = process.threshold, process.alpha
+    record["least_voltage"] = process.least_voltage
+    record["dsp_lane_share"], record["dma_width_share"] = shares.dsp_lane_share, shares.dma_width_share
+    for column in ("read", "write"):
+        record[f"{column}_law"] = law_column(getattr(laws, f"{column}_energy").single_port)
+    record["area_law"] = law_column(laws.area.single_port)
     fill_at(record, TECHNOLOGY_COLUMNS, technology)
     for dtype, joules in technology.energy.mac.items():
         record[f"tech_mac_j_{dtype}"] = joules

@@ -211,8 +211,8 @@ def fill_unit_energies(arch: ArchRecord, unit_j: Floats, device: int, row: int) 
     for f in range(_FORMATS):
         unit_j[device, row, _MAC + f] = arch.mac_j[f]
     for k in range(LEVELS):
-        unit_j[device, row, _LEVEL_READ + k] = arch.level_read_j[k] + arch.level_write_j[k]
-        unit_j[device, row, _LEVEL_WRITE + k] = arch.level_write_j[k]
+        unit_j[device, row, _LEVEL_READ + k] = arch.read_j[k] + arch.write_j[k]
+        unit_j[device, row, _LEVEL_WRITE + k] = arch.write_j[k]
 
 
 @compiled

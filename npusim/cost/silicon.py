@@ -1,4 +1,4 @@
-"""How memories and supplies of a machine change away from its data sheet; `configs/technology` holds the laws.
+"""How memories and supplies change away from the data sheet; `configs/technology` holds the laws.
 
 A sheet's energies and areas hold at its own sizes, clock and voltage. Elsewhere they move by ratios of laws,
 which are exactly 1 at the sheet's own point.
@@ -39,7 +39,7 @@ def sram_law(law: Floats, capacity_bytes: float, word_bytes: float, banks: float
 
 @compiled
 def clock_at(voltage: float, threshold: float, alpha: float) -> float:
-    """Return the clock that a voltage supports, up to a constant (alpha-power law, Sakurai and Newton 1990)."""
+    """Return the clock of a voltage up to a constant: the alpha-power law (Sakurai and Newton, 1990)."""
     return float(max(0.0, voltage - threshold) ** alpha / voltage)
 
 
