@@ -284,7 +284,7 @@ def changes(number: Quantity | Count) -> Iterator[Any]:
     for factor in (1.5, 0.5, 8.0, 0.01, 1e-4) if number else ():
         yield Quantity(float(number) * factor, number.unit).as_written()
     if not number:
-        yield from (Quantity(value, number.unit).as_written() for value in (1.0, 0.5, 30.0, 3e7))
+        yield from (Quantity(value, number.unit).as_written() for value in (1.0, 0.5, 30.0, 3e7, 1e-6))
 
 
 def moves(soc: Soc, path: str, number: Quantity | Count) -> bool:

@@ -130,6 +130,8 @@ class Parts(Section):
     """Share of a DSP's area that is proportional to its lanes."""
     dma_width_share: units.Fraction
     """Share of a DMA engine's area that is proportional to its width."""
+    interface_share: units.Fraction
+    """Share of an NPU's fixed area, and of the idle power, that is proportional to the bandwidth of DRAM."""
     interfaces: list[Interface]
     """DRAM interfaces; the last one fits every title."""
 

@@ -150,7 +150,6 @@ SHEET_PATHS = (
     *("dsp.lanes.fp16", "dma.width"),
 )
 """Numbers of an array device at which energies and areas hold."""
-_ROUNDING = 1.0 + 1e-9
 
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
 
@@ -216,6 +215,8 @@ class Soc(Section):
         if self.technology is not None:
             self._check_costs(self.technology)
             self._check_clocks(self.technology)
+        if self.sheet == self._numbers():
+            self.sheet.clear()  # no setting changed any of them
         return self
 
     def _check_chips(self) -> None:
@@ -282,8 +283,8 @@ class Soc(Section):
             sheet, process = self.sheet[name], process_named(technology.node)
             most = process.highest_clock_ratio(sheet["voltage"])
             for path, clock in (("dpu.clock", array.dpu.clock), ("vpu_clock", array.vpu_clock)):
-                if clock > sheet[path] * most * _ROUNDING:
-                    highest = format_quantity(float(f"{sheet[path] * most:.3g}"), "Hz")
+                if clock > sheet[path] * most:
+                    highest = format_quantity(sheet[path] * most // 1e6 * 1e6, "Hz")
                     allowed = f"at most {highest}, at {process.highest_voltage.text} in {process.name}"
                     refuse(clock.text, allowed, at=f"devices.{name}.{path}")
 

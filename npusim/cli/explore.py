@@ -59,6 +59,7 @@ PARETO = Command(
         **_DIRECTORY,
         **_OBJECTIVES,
         "where": option("SQL"),
+        "tolerance": option("SHARE", min=0.0, max=1.0),
         **FORM,
         "output": file_option(
             "An .html file gets the interactive page, a .json file the front as JSON.",

@@ -269,6 +269,8 @@ class SharedPrimitives:
     """Exponent of that law."""
     least_voltage: Volts
     """Lowest supply voltage."""
+    interface_share: Share
+    """Share of the fixed area and idle power that is proportional to the bandwidth of DRAM."""
     dsp_lane_share: Share
     """Share of a DSP's area that is proportional to its lanes."""
     dma_width_share: Share
@@ -297,6 +299,8 @@ class SharedRecord(SharedPrimitives):
 
     arrays_mm2: Annotated[float, "mm2"]
     """Area of the array devices."""
+    interfaces_mm2: Annotated[float, "mm2"]
+    """Fixed area of the array devices."""
     devices_idle_w: Watts
     """Power of the idle package at the data sheet's bandwidth of DRAM."""
     area_mm2: Annotated[float, "mm2"]
@@ -342,6 +346,7 @@ def derive(archs: Archs, has_hosts: bool) -> None:
     for h in range(hosts.shape[0]):
         shared.devices_idle_w += hosts[h].idle_w
     shared.devices_idle_w += shared.dram_idle_w
+    shared.interfaces_mm2 = shared.fixed_m2 * 1e6 * arrays.shape[0]
     derive_interface(shared)
     dram = DramRates(
         shared.dram_latency_s, shared.dram_j_per_byte, shared.dram_clock_ratio, shared.dram_voltage_ratio
@@ -352,11 +357,19 @@ def derive(archs: Archs, has_hosts: bool) -> None:
 
 @compiled
 def derive_interface(shared: SharedRecord) -> None:
-    """Fill the area and the idle power, which alone depend on the bandwidth of DRAM."""
-    further_bytes_per_s = shared.dram_bytes_per_s / shared.dram_clock_ratio - shared.sheet_dram_bytes_per_s
-    further_mm2 = further_bytes_per_s * shared.interface_m2_s_per_byte * 1e6
-    shared.area_mm2 = max(0.0, shared.arrays_mm2 + further_mm2)
-    shared.idle_w = max(0.0, shared.devices_idle_w + further_bytes_per_s * shared.interface_w_s_per_byte)
+    """Fill the area and the idle power, which alone depend on the bandwidth of DRAM.
+
+    Less bandwidth than the data sheet's saves of the NPU's own interface, in the fixed area and idle power.
+    More adds PHY and controller, which a data sheet of an NPU leaves to the SoC.
+    """
+    sheet_bytes_per_s = shared.sheet_dram_bytes_per_s
+    further_bytes_per_s = shared.dram_bytes_per_s / shared.dram_clock_ratio - sheet_bytes_per_s
+    mm2, watts = shared.interface_m2_s_per_byte * 1e6, shared.interface_w_s_per_byte
+    if further_bytes_per_s < 0.0:
+        mm2 = min(mm2, shared.interface_share * shared.interfaces_mm2 / sheet_bytes_per_s)
+        watts = min(watts, shared.interface_share * shared.devices_idle_w / sheet_bytes_per_s)
+    shared.area_mm2 = shared.arrays_mm2 + further_bytes_per_s * mm2
+    shared.idle_w = shared.devices_idle_w + further_bytes_per_s * watts
 
 
 @compiled

@@ -278,7 +278,8 @@ def _fill_technology(record: Any, technology: Technology) -> None:
     process, laws, shares = process_named(technology.node), sram_laws(), parts()
     record["threshold_voltage"], record["clock_exponent"] = process.threshold, process.alpha
     record["least_voltage"] = process.least_voltage
-    record["dsp_lane_share"], record["dma_width_share"] = shares.dsp_lane_share, shares.dma_width_share
+    for share in ("dsp_lane_share", "dma_width_share", "interface_share"):
+        record[share] = getattr(shares, share)
     for column in ("read", "write"):
         record[f"{column}_law"] = law_column(getattr(laws, f"{column}_energy").single_port)
     record["area_law"] = law_column(laws.area.single_port)

@@ -7,7 +7,7 @@ kernels of the DSP, switches of the sparsity logic) makes another operator table
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,8 @@ _READERS: dict[str, Callable[[str], object]] = {"techniques": parse, "soc": load
 """Raise where a value of an axis of names names nothing, before anything is evaluated."""
 _MOST_MACHINES = 4096
 """Values of a range that changes more than one number: each is a whole machine."""
+_TRIED = 16
+"""Values of an axis that show whether it has a cost."""
 _KEPT_SOCS = 64
 """Values of an axis whose machines are kept."""
 _NETWORK_ROOTS = ("workload", "techniques", "soc")
@@ -272,6 +274,32 @@ def _with_columns(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
         socs=() if changed or len(socs) > _KEPT_SOCS else tuple(socs),
         column_values=rows[:, changed],
     )
+
+
+def axes_without_cost(axes: Sequence[Axis], soc: Soc, run: RunSpec) -> list[str]:
+    """Return the machine axes whose values have the same area, power and energies of work."""
+    base, free = machine_row(soc, run), []
+    for axis in axes:
+        if is_of_network(axis.path) or not (axis.columns or axis.socs):
+            continue
+        step = max(1, len(axis.texts) // _TRIED)
+        rows = [machine_row(machine, run) for machine in axis.socs[::step]]
+        for numbers in axis.column_values[::step] if axis.columns else ():
+            rows.append(base.copy())
+            rows[-1].numbers[list(axis.columns)] = numbers
+            rows[-1].derive()
+        if len({_costs(row) for row in rows}) == 1:
+            free.append(axis.path)
+    return free
+
+
+def _costs(row: ArchRow) -> tuple[float, ...]:
+    """Return area, powers and energies of work of a machine."""
+    numbers = [row.shared[name] for name in ("area_mm2", "idle_w", "dram_j_per_byte")]
+    per_array = ("static_w", "mac_j", "sram_j_per_byte", "dsp_j_per_lane_op", "read_j", "write_j")
+    numbers += [row[device][name] for device in row.arrays for name in per_array]
+    numbers += [row[device][name] for device in row.hosts for name in ("working_w", "saved_w")]
+    return tuple(float(number) for column in numbers for number in np.ravel(column))
 
 
 def _refuse_shared_columns(axes: list[Axis]) -> None:

@@ -21,7 +21,9 @@ from pydantic import Field
 from npusim.cost import TOTAL_DTYPE, compiled_parallel_or_plain
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
-from npusim.explore.pareto import WORST, corner_of, finite_front, front, scaled
+from npusim.explore.axes import axes_without_cost, resolve_axes
+from npusim.explore.campaign import base_soc
+from npusim.explore.pareto import WORST, corner_of, finite_front, front, scaled, stand_ins
 from npusim.explore.query import folder_of, query
 from npusim.explore.spaces import Space, parse_keep, wrong_sense
 from npusim.explore.sql import TABLE
@@ -223,6 +225,10 @@ class Front(Document):
     """The point where giving up a little of one metric stops buying much of another."""
     rows: list[dict[str, Any]]
     """The points on the front in the order of the first metric: number, axes and metrics."""
+    tolerance: float = 0.0
+    """Share of a metric within which points count as one on pages."""
+    stands_in: list[int] = Field(default_factory=list)
+    """For each of `rows` the place of the row that stands for it; empty: each stands for itself."""
     beaten: list[dict[str, float]]
     """The minimised metrics of further points, which others beat: of very many an even selection."""
     notes: list[str]
@@ -244,6 +250,7 @@ def pareto(
     minimise: str | Sequence[str] | None = None,
     where: str | None = None,
     maximise: str | Sequence[str] | None = None,
+    tolerance: float = 0.005,
 ) -> Front:
     """Find the Pareto front of a sweep, and its knee.
 
@@ -257,6 +264,8 @@ def pareto(
         A condition, such as '"npu.tiles" <= 4'.
     maximise : sequence of str, or str with commas, optional
         Metrics to maximise, such as throughput_per_s. None: the objectives of the space
+    tolerance : float
+        Share of a metric within which points are one on pages, the cheapest; the front itself stays exact
 
     Raises
     ------
@@ -284,8 +293,13 @@ def pareto(
     compared, numbers, places, values = _front(kept, names, columns)
     if not compared:
         raise NpusimError(f"{folder}: no kept point fulfils {where or 'the constraints of the space'}")
-    rows = kept.rows(numbers)
+    if not 0.0 <= tolerance < 1.0:
+        raise ConfigError(f"{tolerance:g}", key="tolerance", allowed="a share from 0 to below 1")
+    order = np.lexsort(values[::-1])
+    rows, ordered = kept.rows(numbers), values[:, order]
+    listed, stands_in = rows.take(order).to_pylist(), stand_ins(ordered, tolerance)
     swept = Store(folder).swept(manifest)
+    notes = [*_notes(manifest, swept, names, where), *_ties(listed, ordered, manifest), *_free(manifest)]
     return Front(
         title=manifest.space.title or str(folder),
         workload=name_of(manifest.space.workload),
@@ -299,8 +313,10 @@ def pareto(
         axes=list(manifest.space.axes),
         units=manifest.units,
         knee=rows.slice(knee(values), 1).to_pylist()[0],
-        rows=rows.take(np.lexsort(values[::-1])).to_pylist(),
-        notes=list(_notes(manifest, swept, names, where)),
+        rows=listed,
+        tolerance=tolerance,
+        stands_in=stands_in.tolist(),
+        notes=notes,
     )
 
 
@@ -376,6 +392,26 @@ def _notes(manifest: Manifest, swept: int, names: list[str], where: str | None) 
     if space.keep != "all" and not is_answered:
         kept = f"the sweep kept {space.keep} of {', '.join(space.objectives)}"
         yield f"{kept}: points it left out are not compared; sweep with --keep all for other questions"
+
+
+def _ties(rows: Sequence[Mapping[str, Any]], values: Matrix, manifest: Manifest) -> Iterator[str]:
+    """Yield a note where points of the front are equal in all metrics."""
+    stands_in = stand_ins(values, 0.0)
+    tied = [(rows[i], rows[stand]) for i, stand in enumerate(stands_in) if i != stand]
+    axes = [axis for axis in manifest.space.axes if any(row[axis] != other[axis] for row, other in tied)]
+    if tied:
+        yield f"{len(tied):,} points equal another one in every metric: {', '.join(axes)} has no effect there"
+
+
+def _free(manifest: Manifest) -> Iterator[str]:
+    """Yield a note on axes that change no area, power or energy of work."""
+    try:
+        soc = base_soc(manifest.space)
+        free = axes_without_cost(resolve_axes(manifest.space, soc), soc, manifest.space.run)
+    except NpusimError:  # the machine's file is no longer where it was
+        free = []
+    if free:
+        yield f"no area, power or energy in the model: {', '.join(free)}; a front has the fastest value"
 
 
 def knee(objectives: Any) -> int:

@@ -193,6 +193,33 @@ def _sweep_many(values: Any, order: Any, kept: Any) -> None:
             count += 1
 
 
+def stand_ins(objectives: Any, tolerance: float) -> Any:
+    """Return which point of a front stands for each, where points within a tolerance are one.
+
+    A point stands for all that it exceeds by no more than the tolerance in any objective. The cheapest come
+    first: those with the least sum of objectives, each scaled to its range.
+
+    Parameters
+    ----------
+    objectives : array of float, shape (objectives, points)
+        Less is better.
+    tolerance : float
+        Share of an objective; at 0 a point stands for its equals alone.
+
+    Returns
+    -------
+    array of int64, shape (points,)
+    """
+    values = np.asarray(objectives, float)
+    stands_in = np.full(values.shape[1], -1, np.int64)
+    most, sums = values + tolerance * np.abs(values), scaled(values, corner_of(values)).sum(axis=0)
+    for point in np.argsort(sums, kind="stable"):
+        if stands_in[point] < 0:
+            is_near = np.all(values[:, [point]] <= most, axis=0)
+            stands_in[is_near & (stands_in < 0)] = point
+    return stands_in
+
+
 def hypervolume(objectives: Any, reference: Any) -> float:
     """Return the volume that points dominate, bounded by a reference point; computed by moocore.
 

@@ -85,8 +85,8 @@ def inputs_of(space: Space) -> dict[str, str]:
     """Return fingerprints of what the results of a space depend on beside the space itself, by name.
 
     Those are the source code of the equations, packages that add to npusim, the data sheet of each machine
-    with its library of DSP kernels, the graph of each network (a file's, a data set's statistics), and
-    toolchains.
+    with its library of DSP kernels, the graph of each network (a file's, a data set's statistics), laws of
+    silicon, and toolchains.
     """
     inputs = {"equations": equations(), "packages": _digest_of(*plugin_packages())}
     of_workload, of_soc = (overrides_of(space, {}, of_workload=which) for which in (True, False))
@@ -100,7 +100,7 @@ def inputs_of(space: Space) -> dict[str, str]:
     networks = networks_of(space)
     for network in networks[1:] or networks:
         inputs[f"workload {name_of(network)}"] = load_network(network, of_workload).digest
-    return inputs | {"toolchains": _digest_of_folder("toolchains")}
+    return inputs | {name: _digest_of_folder(name) for name in ("technology", "toolchains")}
 
 
 def _digest_of_folder(folder: str) -> str:

@@ -113,9 +113,11 @@ class _Rows:
 def pareto_page(front: Front) -> Page:
     """Return the page of a front: the best point in each metric, the knee, all points in HTML."""
     metrics = ", ".join(METRICS[name].title for name in front.minimise)
+    distinct = len(_distinct(front))
+    merged = f", {distinct:,} of them more than {front.tolerance:.3g} apart" if distinct < front.front else ""
     comparison = (
-        f"{front.front:,} points on the front of {front.points:,}; no other of {front.compared:,} compared "
-        f"points dominates them in {metrics}"
+        f"{front.front:,} points on the front of {front.points:,}{merged}; no other of {front.compared:,} "
+        f"compared points dominates them in {metrics}"
     )
     notes = [*front.notes, "all points of the front: -o front.html, or --format json"]
     return Page(
@@ -132,6 +134,7 @@ def pareto_page(front: Front) -> Page:
             ),
             _best_points(front),
             _points(front),
+            _folded_points(front),
         ],
         [Remark("Note", notes)],
         lead=f"Knee: point {front.knee[_POINT]}: {_described(front, front.knee)}",
@@ -158,14 +161,35 @@ def _best(front: Front, name: str) -> dict[str, Any]:
     return min(front.rows, key=lambda row: METRICS[name].sign * float(row[name]))
 
 
+def _distinct(front: Front) -> list[dict[str, Any]]:
+    """Return the points of a front that stand for themselves, and for others within the tolerance."""
+    stands_in = front.stands_in or range(len(front.rows))
+    return [row for i, row in enumerate(front.rows) if stands_in[i] == i]
+
+
+def _folded_points(front: Front) -> Table:
+    """Return the points that another one stands for."""
+    places = [i for i, stand in enumerate(front.stands_in) if stand != i]
+    columns = [
+        Column(_POINT, _POINT, lambda i: _cell(front, _POINT, front.rows[i][_POINT])),
+        Column("", "within that of point", lambda i: str(front.rows[front.stands_in[i]][_POINT])),
+        *(
+            Column(name, _titled(name), lambda i, name=name: _cell(front, name, front.rows[i][name]))
+            for name in (*front.minimise, *front.axes)
+        ),
+    ]
+    line = f"{len(places):,} more points, each within {front.tolerance:.3g} of one above or better"
+    return Table(columns, places, "Merged points", "merged", only="html", folded=line)
+
+
 def _points(front: Front) -> Table:
-    """Return the front's points."""
+    """Return the front's distinct points."""
     others = [name for name in front.knee if name in METRICS and name not in front.minimise]
     columns = [
         Column(name, _titled(name), lambda row, name=name: _cell(front, name, row[name]))
         for name in (_POINT, *front.minimise, *front.axes, *others)
     ]
-    return Table(columns, front.rows, "Points", "rows", only="html")
+    return Table(columns, _distinct(front), "Points", "rows", only="html")
 
 
 def _titled(name: str) -> str:
@@ -189,7 +213,7 @@ def _described(front: Front, row: Mapping[str, Any], separator: str = ", ") -> s
 
 def _scatter(front: Front) -> Figure:
     """Return the front over its first two metrics; the colour is the third one."""
-    rows, names = front.rows, front.minimise
+    rows, names = _distinct(front), front.minimise
     x, y, colour = names[0], names[-1] if len(names) < 2 else names[1], names[2] if len(names) > 2 else None
     drawn = [*rows, *front.beaten, front.knee]
     figure = blank_figure(xaxis=_scale(x, drawn), yaxis=_scale(y, drawn), height=560)
@@ -234,7 +258,8 @@ def _scale(name: str, rows: list[Any]) -> dict[str, Any]:
 
 def _parallel(front: Front) -> Figure:
     """Return the front's points as lines across knobs and metrics."""
-    rows = front.rows[:: max(1, -(-len(front.rows) // _MOST_LINES))]
+    distinct = _distinct(front)
+    rows = distinct[:: max(1, -(-len(distinct) // _MOST_LINES))]
     names = [*front.axes, *front.minimise]
     figure = blank_figure()
     figure.add_parcoords(

@@ -1,0 +1,213 @@
+"""Silicon: nothing is free, an unmodified sheet keeps its numbers, the laws of memories agree with CACTI."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npusim.arch import load_soc, soc_names, with_overrides
+from npusim.arch.silicon import process_named, sram_laws
+from npusim.calibration.memory_fit import held_out, is_consistent
+from npusim.cost import law_column, sram_law
+from npusim.cost.design_point import arch_row
+from npusim.cost.silicon import clock_at, supply_voltage
+from npusim.errors import ConfigError
+from npusim.explore import pareto
+from npusim.explore.axes import axes_without_cost, resolve_axes
+from npusim.explore.spaces import Space
+from npusim.validation.silicon import read_memories
+from npusim.validation.suite import figures_path, load_suite
+
+ROUNDING = 1 + 1e-12
+SERIES2 = load_soc("core-ultra-series2")
+L2 = "npu.levels.side_cache"
+WITH_L2 = with_overrides(SERIES2, {f"{L2}.capacity": "8 MiB", "dram.peak_bandwidth": "1 TB/s"})
+MORE = {
+    f"{L2}.capacity": ("B", 2**16, 2**30),
+    f"{L2}.bandwidth": ("B/s", 1e9, 1e12),
+    f"{L2}.banks": ("", 1, 64),
+    "npu.sram.per_tile": ("B", 2**16, 2**28),
+    "npu.sram.reserved": ("B", 0, 2**20),
+    "npu.sram.word": ("B", 8, 128),
+    "npu.sram.read_ports": ("", 1, 32),
+    "npu.dsp.lanes.fp16": ("element/cycle", 1, 256),
+    "npu.dsp.per_tile": ("", 1, 16),
+    "npu.dma.width": ("B/cycle", 8, 512),
+    "npu.dma.engines": ("", 1, 16),
+    "npu.tiles": ("", 1, 64),
+    "npu.dpu.clock": ("Hz", 1e8, 2.6e9),
+    "npu.vpu_clock": ("Hz", 1e8, 1.5e9),
+    "dram.bandwidth": ("B/s", 1e9, 5e11),
+}
+"""Numbers of which more is never free, with unit and range."""
+
+
+def row(soc):
+    return arch_row(soc, float("inf"), 1, "latency")
+
+
+def changed(path, value):
+    unit = MORE[path][0]
+    return row(with_overrides(WITH_L2, {path: f"{value:.9g} {unit}" if unit else round(value)}))
+
+
+def drawn(path):
+    _, low, high = MORE[path]
+    return st.tuples(st.just(path), *[st.floats(low, high)] * 2)
+
+
+# --------------------------------------------------------------------------------------------------- laws
+@given(st.sampled_from(sorted(MORE)).flatmap(drawn))
+@settings(max_examples=60)
+def test_more_of_a_part_never_takes_less_area_or_static_power(change):
+    path, *values = change
+    less, more = (changed(path, value) for value in sorted(values))
+    assert less.shared["area_mm2"] <= more.shared["area_mm2"] * ROUNDING
+    assert less["npu"]["static_w"] <= more["npu"]["static_w"] * ROUNDING
+    assert less.shared["idle_w"] <= more.shared["idle_w"] * ROUNDING
+
+
+@pytest.mark.parametrize("path", sorted(MORE))
+def test_every_part_has_a_cost(path):
+    _, low, high = MORE[path]
+    less, more = changed(path, low), changed(path, high)
+    costs = [(one.shared["area_mm2"], one["npu"]["static_w"], one.shared["idle_w"]) for one in (less, more)]
+    assert costs[0] != costs[1]
+
+
+@given(st.floats(2**16, 2**28), st.floats(2**16, 2**28))
+def test_a_byte_of_a_larger_memory_takes_more_energy(one, other):
+    less, more = (
+        changed("npu.sram.per_tile", size)["npu"]["sram_j_per_byte"] for size in sorted((one, other))
+    )
+    assert less <= more * ROUNDING
+    less, more = (changed(f"{L2}.capacity", size)["npu"]["read_j"][0] for size in sorted((one, other)))
+    assert less <= more * ROUNDING
+
+
+def test_a_memory_sixteen_times_as_large_takes_three_to_six_times_the_energy():
+    small, large = (changed("npu.sram.per_tile", size)["npu"]["sram_j_per_byte"] for size in (2**18, 2**22))
+    assert 3.0 < large / small < 6.0
+
+
+# ---------------------------------------------------------------------------------------- the sheet's point
+@pytest.mark.parametrize("name", soc_names())
+def test_a_sheet_keeps_its_area_and_energies_to_the_last_digit(name):
+    soc = load_soc(name)
+    found = row(soc)
+    for device, npu in soc.array_devices.items():
+        own, technology = found[device], soc.technology
+        ratio = float(npu.voltage) / float(technology.nominal_voltage)
+        assert own["supply_voltage"] == float(npu.voltage)
+        assert own["sram_j_per_byte"] == float(technology.energy.sram) * (ratio * ratio)
+        sram_m2 = float(technology.area.sram) * (float(npu.sram.per_tile) + float(npu.sram.reserved))
+        engines_m2 = float(technology.area.dma_engine) * int(npu.dma.engines)
+        macs_m2 = sum(rate * float(technology.area.mac[form]) for form, rate in npu.dpu.macs_per_mpe.items())
+        pes = npu.dpu.macs_per_cycle(next(iter(npu.dpu.macs_per_mpe))) / next(
+            iter(npu.dpu.macs_per_mpe.values())
+        )
+        tile_m2 = macs_m2 * pes + sram_m2 + float(technology.area.dsp) * int(npu.dsp.per_tile)
+        area_m2 = int(npu.tiles) * tile_m2 + engines_m2 + float(technology.area.fixed)
+        assert own["area_mm2"] == pytest.approx(area_m2 * 1e6, rel=1e-14)
+    assert found.shared["idle_w"] == soc.idle_w
+    assert found.shared["area_mm2"] == sum(found[device]["area_mm2"] for device in soc.array_devices)
+
+
+def test_settings_keep_the_sheet_s_point():
+    once = with_overrides(SERIES2, {"npu.sram.per_tile": "4 MiB"})
+    back = with_overrides(once, {"npu.sram.per_tile": SERIES2.npu.sram.per_tile.text})
+    assert once.sheet
+    assert row(back)["npu"]["sram_j_per_byte"] == row(SERIES2)["npu"]["sram_j_per_byte"]
+    twice = with_overrides(once, {"npu.dpu.clock": "1 GHz"})
+    assert twice.sheet == once.sheet
+
+
+# ------------------------------------------------------------------------------------------------- clocks
+def test_a_clock_beyond_the_highest_voltage_is_refused_with_the_highest_clock():
+    with pytest.raises(ConfigError, match=r"50GHz.*at most 2676 MHz, at 1\.10 V"):
+        load_soc("core-ultra-series2", ["npu.dpu.clock=50GHz"])
+    load_soc("core-ultra-series2", ["npu.dpu.clock=2676MHz"])
+
+
+@pytest.mark.parametrize("name", ["core-ultra-series1", "core-ultra-series2"])
+def test_clocks_of_intel_s_points_follow_their_voltages(name):
+    npu, process = load_soc(name).npu, process_named(load_soc(name).technology.node)
+    numbers = (float(process.threshold), float(process.alpha))
+    for point in npu.operating_points.values():
+        ratio = clock_at(float(point.voltage), *numbers) / clock_at(float(npu.voltage), *numbers)
+        assert ratio * float(npu.dpu.clock) == pytest.approx(float(point.dpu_clock), rel=0.1)
+
+
+@given(st.floats(0.3, 1.4), st.floats(0.6, 1.0), st.floats(0.15, 0.4), st.floats(1.0, 2.0))
+def test_the_voltage_of_a_clock_supports_it(ratio, voltage, threshold, alpha):
+    supply = supply_voltage(voltage, ratio, threshold, alpha, 0.0)
+    wanted = ratio * clock_at(voltage, threshold, alpha)
+    assert clock_at(supply, threshold, alpha) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_a_clock_carries_its_voltage_unless_a_setting_or_the_sheet_says_otherwise():
+    slow = {"npu.dpu.clock": "1 GHz"}
+    assert row(with_overrides(SERIES2, slow))["npu"]["supply_voltage"] < 0.7
+    fixed = with_overrides(SERIES2, slow | {"npu.voltage": "0.84 V"})
+    assert row(fixed)["npu"]["supply_voltage"] == 0.84
+    point = with_overrides(SERIES2, {"npu.operating_point": "dpu_900mhz"})
+    assert row(point)["npu"]["supply_voltage"] == 0.55
+
+
+# ------------------------------------------------------------------------------------------------ memories
+@cache
+def cacti():
+    figures = read_memories(figures_path(load_suite("memories")))
+    return figures.where(is_consistent(figures))
+
+
+def test_laws_predict_rows_left_out():
+    for quantity, errors in held_out(cacti()).items():
+        for cell in sram_laws().area.scale if quantity in ("read_energy", "area") else ():
+            own = errors[cacti()["cells"] == cell]
+            assert np.median(own) <= 0.15
+            assert np.quantile(own, 0.9) <= 0.40
+
+
+@given(st.floats(64, 2**30), st.floats(1, 256), st.floats(1, 64))
+def test_a_law_is_its_slow_twin(capacity, word, banks):
+    for terms in (sram_laws().area.single_port, sram_laws().read_energy.dual_port):
+        twin = sum(
+            k * np.exp(a * np.log(capacity) + b * np.log(word) + c * np.log(banks)) for k, a, b, c in terms
+        )
+        assert sram_law(law_column(terms), capacity, word, banks) == pytest.approx(twin, rel=1e-9)
+
+
+# -------------------------------------------------------------------------------------------------- fronts
+@given(
+    st.lists(st.tuples(*[st.sampled_from([1.0, 1.001, 1.004, 2.0, 3.0])] * 3), min_size=1, max_size=30),
+    st.sampled_from([0.0, 0.005]),
+)
+def test_a_point_is_merged_into_one_that_exceeds_it_by_no_more_than_the_tolerance(points, tolerance):
+    values = np.array(points).T
+    stands_in = pareto.stand_ins(values, tolerance)
+    assert np.all(values[:, stands_in] <= values * (1 + tolerance) * ROUNDING)
+    assert np.array_equal(stands_in[stands_in], stands_in)
+    distinct = np.unique(stands_in)
+    assert len(np.unique(values[:, distinct], axis=1).T) == len(distinct)
+
+
+def test_axes_without_a_cost_are_named():
+    values = {
+        "npu.dpu.clock": ["1 GHz", "1.85 GHz"],
+        "npu.launch_overhead": ["0.1 ms", "0.25 ms"],
+        "npu.schedule.prefetch": [False, True],
+        "dram.bandwidth": ["40 GB/s", "80 GB/s"],
+        "npu.sram.per_tile": ["1 MiB", "2 MiB"],
+    }
+    space = Space.model_validate(
+        {
+            "schema": "npusim.space/1",
+            "workload": "gcn-cora",
+            "axes": {p: {"values": v} for p, v in values.items()},
+        }
+    )
+    free = axes_without_cost(resolve_axes(space, SERIES2), SERIES2, space.run)
+    assert set(free) == {"npu.launch_overhead", "npu.schedule.prefetch"}
