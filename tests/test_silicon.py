@@ -17,6 +17,7 @@ from npusim.errors import ConfigError
 from npusim.explore import pareto
 from npusim.explore.axes import axes_without_cost, resolve_axes
 from npusim.explore.spaces import Space
+from npusim.validation.running import run_suite
 from npusim.validation.silicon import read_memories
 from npusim.validation.suite import figures_path, load_suite
 
@@ -178,6 +179,20 @@ def test_a_law_is_its_slow_twin(capacity, word, banks):
             k * np.exp(a * np.log(capacity) + b * np.log(word) + c * np.log(banks)) for k, a, b, c in terms
         )
         assert sram_law(law_column(terms), capacity, word, banks) == pytest.approx(twin, rel=1e-9)
+
+
+# --------------------------------------------------------------------------------------------------- chips
+def test_a_chip_s_own_area_has_no_part_in_its_prediction(tmp_path):
+    text = figures_path(load_suite("silicon-area")).read_text()
+    file = tmp_path / "chips.csv"
+    file.write_text(text.replace(",12.25,", ",120,"))
+    rows, others = ({r.id: r for r in run_suite("silicon-area", f).result().rows} for f in (None, file))
+    assert len(rows) >= 12
+    assert rows["eyeriss"].predicted == others["eyeriss"].predicted
+    assert rows["eie"].predicted != others["eie"].predicted
+    file.write_text("\n".join(text.splitlines()[:4]))
+    with pytest.raises(ConfigError, match="at least 5 chips"):
+        run_suite("silicon-area", file)
 
 
 # -------------------------------------------------------------------------------------------------- fronts

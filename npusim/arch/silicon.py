@@ -126,6 +126,10 @@ class Parts(Section):
     """Version of this file format: npusim.parts/1."""
     sources: dict[str, str]
     """References behind the short keys."""
+    mac_node: str
+    """Process node of `mac_area`."""
+    mac_area: dict[Literal["int8", "int16", "fp16"], units.Area]
+    """Multiplier and adder of a multiply-accumulate per cycle, by format, without registers and wires."""
     dsp_lane_share: units.Fraction
     """Share of a DSP's area that is proportional to its lanes."""
     dma_width_share: units.Fraction

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import least_squares
 
-from npusim.arch.silicon import SramLaws, sram_laws
-from npusim.config.tables import Choice, Number
+from npusim.arch.silicon import SramLaws, parts, process_named, sram_laws
+from npusim.config.tables import Choice, Number, Text
 from npusim.cost import law_column, sram_law
+from npusim.errors import ConfigError
 from npusim.validation.figures import Figures, Floats, Row, RowPredictor, read_csv
 from npusim.validation.suite import Suite
 
@@ -57,5 +59,60 @@ def _memories(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
     return rows, [*figures.notes, *notes]
 
 
+_CHIP_FORMATS = ("int8", "int16", "fp16")
+_CHIP_SIZES = ("sram_kib", "array_kib", "word_bytes", "area_mm2")
+_SCALED_FROM = "22 nm"
+"""Node whose law of SRAM the bit cell of other nodes scales."""
+_FEWEST = 5
+_SOFTNESS = 0.25
+"""Error of a logarithm from which a chip counts less."""
+
+
+def _parts_m2(chips: Figures) -> Floats:
+    """Return the area of SRAM arrays and of multipliers with adders of each chip, shape (chips, 2)."""
+    law, known, areas = law_column(sram_laws().area.single_port), parts(), []
+    base, logic = process_named(_SCALED_FROM), process_named(known.mac_node).logic_density
+    for i in range(len(chips)):
+        process = process_named(str(chips["process"][i]))
+        array_bytes, word = 1024.0 * chips["array_kib"][i], chips["word_bytes"][i]
+        arrays = chips["sram_kib"][i] / chips["array_kib"][i] * process.bit_cell / base.bit_cell
+        scale = sram_laws().area.scale["22 lop"]
+        macs_m2 = sum(chips[f"{form}_macs"][i] * known.mac_area[form] for form in _CHIP_FORMATS)
+        sram_m2 = arrays * scale * sram_law(law, array_bytes, word, 1.0)
+        areas.append((sram_m2, macs_m2 * logic / process.logic_density))
+    return np.array(areas)
+
+
+def _fitted(parts_m2: Floats, chip_m2: Floats) -> Floats:
+    """Return log k, a and b of area = k x SRAM^a x MACs^b."""
+    terms = np.column_stack([np.ones(len(chip_m2)), np.log(parts_m2)])
+    start = np.linalg.lstsq(terms, np.log(chip_m2), rcond=None)[0]
+    solution = least_squares(lambda x: terms @ x - np.log(chip_m2), start, loss="soft_l1", f_scale=_SOFTNESS)
+    return np.asarray(solution.x)
+
+
+def _chips(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
+    assert path is not None, "the suite has a file"
+    counts = [Number(f"{form}_macs", above=False, whole=True) for form in _CHIP_FORMATS]
+    words = [Text(name) for name in ("chip", "group", "process", "origin", "source")]
+    chips = read_csv(path, [*words, *counts, *map(Number, _CHIP_SIZES)])
+    parts_m2, chip_m2, rows = _parts_m2(chips), 1e-6 * chips["area_mm2"], []
+    if len(chips) < _FEWEST or not parts_m2.all():
+        allowed = f"at least {_FEWEST} chips with MACs: each is predicted by a fit to the others"
+        raise ConfigError(f"{len(chips)} chips", file=chips.file, allowed=allowed)
+    for i, name in enumerate(chips["chip"]):
+        others = np.arange(len(chips)) != i
+        factor, *exponents = _fitted(parts_m2[others], chip_m2[others])
+        predicted = float(np.exp(factor + np.dot(exponents, np.log(parts_m2[i])))) * 1e6
+        key = {column: chips[column][i] for column in ("chip", "group", "process", "origin")}
+        rows.append(Row(str(name), float(chips["area_mm2"][i]), predicted, key))
+    low, high = np.quantile([row.predicted / row.measured for row in rows], (0.05, 0.95))
+    factor, *exponents = _fitted(parts_m2, chip_m2)
+    law = f"all chips: area = {np.exp(factor):.3g} x SRAM^{exponents[0]:.2f} x MACs^{exponents[1]:.2f} in m2"
+    return rows, [law, f"90 % of the chips left out: {low:.2f} to {high:.2f} times the published area"]
+
+
+CHIPS = RowPredictor(_chips)
+"""Areas of published chips, each predicted by a fit to the others."""
 MEMORIES = RowPredictor(_memories)
 """SRAM arrays as CACTI 7 computes them."""
