@@ -6,6 +6,8 @@ which are exactly 1 at the sheet's own point.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from npusim.arch.silicon import MOST_TERMS, Term
@@ -28,12 +30,11 @@ def law_column(terms: list[Term], scale: float = 1.0) -> Floats:
 @compiled
 def sram_law(law: Floats, capacity_bytes: float, word_bytes: float, banks: float) -> float:
     """Return a quantity of an SRAM array by its law, shape (LAW_SIZE,)."""
-    total = 0.0
-    for t in range(MOST_TERMS):
-        if law[4 * t] <= 0.0:
+    total, capacity, word, bank = 0.0, math.log(capacity_bytes), math.log(word_bytes), math.log(banks)
+    for t in range(0, LAW_SIZE, 4):
+        if law[t] <= 0.0:
             break
-        sizes = capacity_bytes ** law[4 * t + 1] * word_bytes ** law[4 * t + 2] * banks ** law[4 * t + 3]
-        total += law[4 * t] * sizes
+        total += law[t] * math.exp(law[t + 1] * capacity + law[t + 2] * word + law[t + 3] * bank)
     return float(total)
 
 
