@@ -226,13 +226,10 @@ def _fill_row_terms(work: Work, batch: Batch, o: int) -> None:
     for p in range(points):
         rates[DSP, p] = batch.independent.dsp_s[o, p]
     start, stop = search.row_starts[r], search.row_starts[r + 1]
-    is_served, op, is_prefetching = (
-        served.is_any > 0.0,
-        work.table.rows[r],
-        batch.archs.arrays[0, d].prefetch > 0.0,
-    )
+    is_served, is_prefetching = served.is_any > 0.0, batch.archs.arrays[0, d].prefetch > 0.0
     choose(search.candidates, start, stop, is_served, rates, points, work.choices, work.latencies)
-    fill_terms(search.candidates, work.choices, served, rates, op, is_prefetching, points, work.terms[r])
+    op, terms = work.table.rows[r], work.terms[r]
+    fill_terms(search.candidates, work.choices, served, rates, op, is_prefetching, points, terms)
 
 
 @compiled
