@@ -409,9 +409,8 @@ def choose(
     _fill_latencies(candidates, start, stop, is_served, False, rates, points, choices, latencies)
     for p in range(points):
         choices[INDEX, p] = _first_within(latencies, points, p, choices[BEST, p] * (1.0 + TOLERANCE))
-        without_s = choices[BEST, p]
+        choices[PLAIN_BEST, p] = choices[BEST, p]
         choices[BEST, p] = latencies[int(choices[INDEX, p]) * points + p]
-        choices[PLAIN_BEST, p] = without_s
     if is_served:
         _fill_latencies(candidates, start, stop, True, True, rates, points, choices, latencies)
         for p in range(points):
