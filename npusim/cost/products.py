@@ -313,9 +313,10 @@ def _is_dominated(task: Task, least: CandidateRecord, stop: int) -> bool:
     """
     if not task.is_exact and not has_levels(task.arch):
         first, last, cycles = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes, least.grid_cycles
+        is_by_latency = task.arch.objective == 0.0
         for c in range(task.start, stop):
             candidate = task.candidates[c]
-            if candidate.grid_cycles <= cycles and dominates(candidate, least, first, last):
+            if candidate.grid_cycles <= cycles and dominates(candidate, least, first, last, is_by_latency):
                 return True
     return False
 
@@ -464,5 +465,6 @@ def _with_new(task: Task, new: CandidateRecord, stop: int) -> int:
                 limits[_COARSE_LIMIT, k] = min(limits[_COARSE_LIMIT, k], upper_s)
     if not task.is_exact:
         least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
-        return add_candidate(task.candidates, task.start, stop, stop, least, greatest)
+        is_by_latency = task.arch.objective == 0.0
+        return add_candidate(task.candidates, task.start, stop, stop, least, greatest, is_by_latency)
     return stop if _is_beaten(task, new, stop) else _add_exact(task, new, stop)
