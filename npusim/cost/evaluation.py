@@ -34,7 +34,7 @@ from npusim.cost.kernels import (
     thread_count,
 )
 from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, serve_rows
-from npusim.cost.objective import choose_mapping, weighs_energy
+from npusim.cost.objective import Energies, choose_mapping, weighs_energy
 from npusim.cost.plan_costs import (
     STALLS_S,
     WORK_S,
@@ -241,9 +241,7 @@ def _fill_row_terms(work: Work, batch: Batch, o: int) -> None:
         is_served,
         rates,
         points,
-        batch.unit_j[d],
-        batch.machine,
-        batch.column_state,
+        Energies(batch.unit_j[d], batch.machine, batch.column_state),
         work.choices,
         work.latencies,
         work.demand,

@@ -8,7 +8,7 @@ inner level is never worse than one from outside.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,16 @@ IDLE_W = 2
 """Column of the idle power in the table of the machine's states (`npusim.cost.design_batch.Batch`)."""
 _ENERGY = 1.0
 """Number of `energy` in `npusim.arch.npu.MAPPING_OBJECTIVES`; smaller is latency, greater the product."""
+
+
+class Energies(NamedTuple):
+    """Energies of a device in each state of the machine, and the state at each point."""
+
+    unit_j: Floats
+    """Shape (states, UNIT_ENERGIES)."""
+    machine: Floats
+    """Shape (states, 4); column `IDLE_W` has the idle power."""
+    states: Ints
 
 
 @compiled
@@ -45,9 +55,7 @@ def choose_mapping(
     is_served: bool,
     rates: Floats,
     points: int,
-    unit_j: Floats,
-    machine: Floats,
-    states: Ints,
+    energies: Energies,
     choices: Floats,
     latencies: Floats,
     demands: Floats,
@@ -56,12 +64,6 @@ def choose_mapping(
 
     Parameters
     ----------
-    unit_j : array of float64, shape (states, UNIT_ENERGIES)
-        Energies of the device in each state of the machine.
-    machine : array of float64, shape (states, 4)
-        Its column `IDLE_W` has the idle power of the machine.
-    states : array of int64
-        State at each point.
     demands : array of float64, shape (1, COUNT)
         Scratch.
     """
@@ -71,7 +73,7 @@ def choose_mapping(
     fill_latencies(candidates, start, stop, is_served, is_served, rates, points, choices, latencies)
     demands[0, :] = 0.0
     choices[PLAIN_BEST, :] = np.inf
-    numbers = candidates.view(np.float64)
+    numbers, unit_j, states = candidates.view(np.float64), energies.unit_j, energies.states
     add_operator_demand(arch, op, demands, 0)
     for k in range(COUNT):
         demands[0, k] /= op.repeats
@@ -83,8 +85,9 @@ def choose_mapping(
             latency_s = latencies[c * points + p]
             if latency_s == np.inf:
                 continue
-            cost = latency_s * (unit_j[states[p], STATIC_W] + machine[states[p], IDLE_W])
-            for joules in dynamic_j(demands, 0, dram_bytes, read_bytes + written_bytes, unit_j, states[p]):
+            state = states[p]
+            cost = latency_s * (unit_j[state, STATIC_W] + energies.machine[state, IDLE_W])
+            for joules in dynamic_j(demands, 0, dram_bytes, read_bytes + written_bytes, unit_j, state):
                 cost += joules
             if arch.objective > _ENERGY:
                 cost *= latency_s

@@ -24,7 +24,7 @@ from npusim.cost.levels import (
     serve_rows,
     sets_pace,
 )
-from npusim.cost.objective import IDLE_W, choose_mapping, weighs_energy
+from npusim.cost.objective import IDLE_W, Energies, choose_mapping, weighs_energy
 from npusim.cost.plan_costs import DMA_S, WORK_S, throttled_interval_s
 from npusim.cost.rates import (
     BEST,
@@ -113,21 +113,9 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         rates[DSP, 0], served = dsp_s, all_served[o]
         start, stop = row_starts[o], row_starts[o + 1]
         fill_unit_energies(arch, unit_j, 0, point)
+        energies, is_served = Energies(unit_j[0], machine, states), served.is_any > 0.0
         choose_mapping(
-            arch,
-            op,
-            candidates,
-            start,
-            stop,
-            served.is_any > 0.0,
-            rates,
-            points,
-            unit_j[0],
-            machine,
-            states,
-            choices,
-            latencies,
-            demand,
+            arch, op, candidates, start, stop, is_served, rates, points, energies, choices, latencies, demand
         )
         index = int(choices[INDEX, 0])
         candidate = candidates[index]
@@ -137,7 +125,7 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         separate_s = op.repeats * (choices[BEST, 0] + wait_s + op.dispatches * arch.dispatch_s)
         result.latency_s = separate_s - result.ahead_s
         first = index * CANDIDATE_SIZE
-        fill_beside(numbers, first, served.is_any > 0.0, rates, point, points)
+        fill_beside(numbers, first, is_served, rates, point, points)
         fill_through(numbers, first, rates, point, result)
         result.dma_s = op.repeats * dma_time_s(candidate, rates, point)
         result.dsp_s = op.repeats * dsp_s
