@@ -7,7 +7,7 @@ which workload and which settings of its runtime that means.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -44,10 +44,10 @@ class Condition(Section):
     reason: str
     """Where they come from."""
 
-    def fits(self, row: Mapping[str, str]) -> bool:
+    def fits(self, source: str, unit: str, precision: str) -> bool:
         """Whether a row belongs to the condition."""
-        wanted = (self.unit in ("", row["unit"]), self.precision in ("", row["precision"]))
-        return all(wanted) and self.source.lower() in row["source"].lower()
+        wanted = (self.unit in ("", unit), self.precision in ("", precision))
+        return all(wanted) and self.source.lower() in source.lower()
 
 
 class Definitions(Section):
@@ -64,6 +64,11 @@ class Definitions(Section):
     conditions: list[Condition]
     """Settings; those of every condition that fits a row, in this order."""
 
+    def soc(self, device: str) -> str | None:
+        """Return the SoC of a device, or None."""
+        named = (name for part, names in self.platforms.items() if part in device for name in names)
+        return next((name for name in named if name in soc_names()), None)
+
 
 @cache
 def load_definitions() -> Definitions:
@@ -71,30 +76,39 @@ def load_definitions() -> Definitions:
     return load_model(suite_file("decoders", "definitions", "decoders.yaml"), Definitions)
 
 
-def scenario_of(row: Mapping[str, str]) -> Scenario | None:
-    """Return a published row as a scenario; None where no data sheet or workload stands for it.
+def token_time(
+    model: str,
+    soc: str,
+    device: str,
+    precision: str,
+    context: int,
+    settings: Sequence[str] = (),
+    source: str = "",
+) -> float | None:
+    """Return the time of a token on a machine as its runtime decodes (s); None for an unknown model.
 
     Parameters
     ----------
-    row : mapping
-        Its `source`, `device`, `model`, `precision` and `notes`.
+    model : str
+        Workload, or a model of the same size.
+    precision : {"fp16", "int8", "int4"}
+        Format of the weights.
+    context : int
+        Tokens in the cache. An NPU is compiled for a length, whatever it holds.
+    settings : sequence of str
+        Further settings, as for `--set`.
+    source : str
+        Who measured it; some runtimes were older.
     """
-    definitions, unit = load_definitions(), _UNIT.search(row["device"])
-    shipped = set(soc_names())
-    socs = (name for part, names in definitions.platforms.items() if part in row["device"] for name in names)
-    soc = next((name for name in socs if name in shipped), None)
-    model = definitions.models.get(row["model"], row["model"])
-    if unit is None or soc is None or model not in workload_names():
+    known = load_definitions()
+    workload = known.models.get(model, model)
+    if workload not in workload_names("llm"):
         return None
-    named, device = _CONTEXT.search(row["notes"]), unit[1].lower()
-    context = int(named[1]) if named else definitions.context
-    known = dict(row) | {"unit": device}
-    settings = [f"workload.weights={row['precision']}"]
-    if device != "npu":  # hosts hold as many tokens as there are; an NPU is compiled for a length
-        settings.append(f"workload.max_sequence={context + 1}")
-    settings += (text for each in definitions.conditions if each.fits(known) for text in each.settings)
-    settings.append(f"workload.prompt={min(context, 1024)}")
-    return Scenario(model, soc, device=device, settings=settings)
+    places = [] if device == "npu" else [f"workload.max_sequence={context + 1}"]
+    fitting = (each for each in known.conditions if each.fits(source, device, precision))
+    how = [f"workload.weights={precision}", *places, "workload.prompt=1"]
+    how += (text for each in fitting for text in each.settings)
+    return float(Scenario(workload, soc, device=device, settings=[*how, *settings]).mapped.total["latency_s"])
 
 
 def _rows(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
@@ -116,14 +130,16 @@ def _row(figures: Figures, i: int) -> Row | None:
     """Return one row with its prediction; None where it cannot be predicted."""
     row = {name: str(figures[name][i]) for name in _TEXTS}
     metric, value = row["metric"], float(figures["value"][i])
-    if row["hint"] != _HINT or metric not in (_PER_SECOND, *_PER_TOKEN):
+    soc, unit = load_definitions().soc(row["device"]), _UNIT.search(row["device"])
+    if row["hint"] != _HINT or metric not in (_PER_SECOND, *_PER_TOKEN) or soc is None or unit is None:
         return None
-    scenario = scenario_of(row)
-    if scenario is None:
+    device, context = unit[1].lower(), _CONTEXT.search(row["notes"])
+    tokens = int(context[1]) if context else load_definitions().context
+    predicted_s = token_time(row["model"], soc, device, row["precision"], tokens, source=row["source"])
+    if predicted_s is None:
         return None
     measured_s = 1.0 / value if metric == _PER_SECOND else _PER_TOKEN[metric] * value
-    predicted_s = float(scenario.mapped.total["latency_s"])
-    columns = {"unit": scenario.device, "model": row["model"], "precision": row["precision"]}
+    columns = {"unit": device, "model": row["model"], "precision": row["precision"]}
     return Row(int(figures.ids[i]), measured_s, predicted_s, columns)
 
 
