@@ -168,6 +168,18 @@ class LlmSpec(WorkloadSpec):
         return self
 
     @model_validator(mode="after")
+    def _keys_of_the_form(self) -> LlmSpec:
+        is_runtime = self.form == "runtime"
+        set_ = {key for key in ("cache", "rope", "attention") if key in self.model_fields_set}
+        if not is_runtime:
+            usual = {"cache_precision": "fp16", "prefill_chunk": 1024}
+            set_ = {key for key, value in usual.items() if getattr(self, key) != value}
+        for key in sorted(set_):
+            allowed = "form: nitro or paper" if is_runtime else "form: runtime"
+            refuse(f"`{key}` with `form: {self.form}`", f"this key with {allowed} alone", at=key)
+        return self
+
+    @model_validator(mode="after")
     def _places_suffice(self) -> LlmSpec:
         length = f"max_sequence, which is {self.max_sequence}"
         if self.prompt > self.max_sequence:

@@ -130,6 +130,16 @@ def test_heads_need_not_fill_the_features():
         load_spec("llama3.2-1b", ["workload.heads=24"])
 
 
+@pytest.mark.parametrize(
+    "how",
+    [["cache=input"], ["attention=separate"], ["form=nitro", "cache_precision=int8"]],
+    ids=" ".join,
+)
+def test_keys_of_another_form_are_refused(how):
+    with pytest.raises(ConfigError, match="with form: "):
+        load_spec("llama3.2-1b", [f"workload.{setting}" for setting in how])
+
+
 def test_rows_of_other_columns_machines_and_hints_are_skipped(tmp_path, capsys):
     header = "source,device,model,precision,hint,metric,value,notes\n"
     rows = (
