@@ -17,6 +17,7 @@ from pydantic import Field
 from npusim.arch import soc_names
 from npusim.config import Section, load_model
 from npusim.config.tables import Number, Text
+from npusim.errors import ConfigError, InfeasibleError
 from npusim.scenario import Scenario
 from npusim.validation.figures import Figures, Row, RowPredictor, read_csv
 from npusim.validation.suite import Suite, suite_file
@@ -24,8 +25,8 @@ from npusim.workloads import workload_names
 
 _TEXTS = ("source", "device", "model", "precision", "hint", "metric", "notes")
 _HINT = "decode"
-_PER_TOKEN = {"ms/token": 1e-3}
-_PER_SECOND = "tok/s"
+_FORMATS = ("fp16", "int8", "int4")
+_METRICS = ("tok/s", "ms/token")
 _UNIT = re.compile(r"\b(NPU|GPU|CPU)", re.IGNORECASE)
 _CONTEXT = re.compile(r"input (\d+)")
 
@@ -120,10 +121,11 @@ def _rows(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
         row = _row(figures, i)
         rows += [] if row is None else [row]
         skipped += row is None and figures["hint"][i] == _HINT
-    notes = [*figures.notes]
-    if skipped:
-        notes.append(f"{path.name}: skipped {skipped} decoding rows of other machines, models or metrics")
-    return rows, notes
+    if not rows:
+        allowed = "rows of the hint decode, in tok/s or ms/token, of known machines and models"
+        raise ConfigError("no row that can be predicted", file=str(path), allowed=allowed)
+    note = f"{path.name}: skipped {skipped} decoding rows of other machines, models or metrics"
+    return rows, [*figures.notes, *([note] if skipped else [])]
 
 
 def _row(figures: Figures, i: int) -> Row | None:
@@ -131,14 +133,18 @@ def _row(figures: Figures, i: int) -> Row | None:
     row = {name: str(figures[name][i]) for name in _TEXTS}
     metric, value = row["metric"], float(figures["value"][i])
     soc, unit = load_definitions().soc(row["device"]), _UNIT.search(row["device"])
-    if row["hint"] != _HINT or metric not in (_PER_SECOND, *_PER_TOKEN) or soc is None or unit is None:
+    known = row["hint"] == _HINT and metric in _METRICS and row["precision"] in _FORMATS
+    if not known or soc is None or unit is None:
         return None
     device, context = unit[1].lower(), _CONTEXT.search(row["notes"])
     tokens = int(context[1]) if context else load_definitions().context
-    predicted_s = token_time(row["model"], soc, device, row["precision"], tokens, source=row["source"])
+    try:
+        predicted_s = token_time(row["model"], soc, device, row["precision"], tokens, source=row["source"])
+    except InfeasibleError:  # it does not fit the machine of the data sheet
+        predicted_s = None
     if predicted_s is None:
         return None
-    measured_s = 1.0 / value if metric == _PER_SECOND else _PER_TOKEN[metric] * value
+    measured_s = 1.0 / value if metric == _METRICS[0] else 1e-3 * value
     columns = {"unit": device, "model": row["model"], "precision": row["precision"]}
     return Row(int(figures.ids[i]), measured_s, predicted_s, columns)
 

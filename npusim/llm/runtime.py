@@ -62,9 +62,8 @@ class RuntimeDecoder(Decoder):
     def angles(self, place: str) -> tuple[str, str]:
         """Return cosines and sines of the positions, looked up in a table: [tokens, head_width], twice."""
         spec, editor = self.spec, self.editor
-        table = "freqs_cis/table"
-        if table not in editor.tensors:
-            editor.constant(table, (2 * spec.max_sequence, spec.head_width), spec.dtype)
+        shape = (2 * spec.max_sequence, spec.head_width)
+        table = editor.constant(f"{place}/freqs_cis/table", shape, spec.dtype)
         turns = editor.gather(table, "position", f"{place}/angles")
         return turns, turns
 

@@ -120,11 +120,13 @@ class LlmSpec(WorkloadSpec):
     """Weights of a row that share a scale; 0: all of the row, a scale by output channel. Default: 0; 64 for
     int4 of the other forms."""
     attention: Literal["fused", "separate"] = Field(
-        default_factory=lambda data: "fused" if data["weights"] == "fp16" else "separate"
+        default_factory=lambda data: (
+            "separate" if data["form"] != "runtime" and data["weights"] != "fp16" else "fused"
+        )
     )
     """`fused`: OpenVINO recognises attention, as since 2025, and multiplies keys as they lie; `separate`: its
     operators stay apart, and keys are transposed to columns, as in the converted model and under OpenVINO
-    2024. Default: fused; of packed weights separate, since their models are not recognised."""
+    2024. Default: fused; of packed weights separate in NITRO's forms: their models are not recognised."""
     host_work: bool = True
     """Whether what the host does for a token counts: it makes the mask and looks up rotary embeddings, and
     chooses the next token."""
@@ -169,14 +171,12 @@ class LlmSpec(WorkloadSpec):
 
     @model_validator(mode="after")
     def _keys_of_the_form(self) -> LlmSpec:
-        is_runtime = self.form == "runtime"
-        set_ = {key for key in ("cache", "rope", "attention") if key in self.model_fields_set}
-        if not is_runtime:
+        usual: dict[str, Any] = {"cache": "state", "rope": "input", "attention": "fused"}
+        if self.form != "runtime":
             usual = {"cache_precision": "fp16", "prefill_chunk": 1024}
-            set_ = {key for key, value in usual.items() if getattr(self, key) != value}
-        for key in sorted(set_):
-            allowed = "form: nitro or paper" if is_runtime else "form: runtime"
-            refuse(f"`{key}` with `form: {self.form}`", f"this key with {allowed} alone", at=key)
+        for key, value in usual.items():
+            if getattr(self, key) != value:
+                refuse(f"`{key}` with `form: {self.form}`", "this key with another form alone", at=key)
         return self
 
     @model_validator(mode="after")

@@ -11,12 +11,11 @@ from npusim.llm.study import TokenBytes, token_bytes
 from npusim.scenario import Scenario
 from npusim.workloads import load_spec, load_workload
 
-SOCS = {"core-ultra-7-155h": 155, "core-ultra-7-258v": 258, "core-ultra-series3": 3}
-DEVICES = ("npu", "gpu", "cpu")
 LAYERS = "workload.layers=2"
 """Two layers of a real model: all of its shapes."""
 
-machines = st.tuples(st.sampled_from(sorted(SOCS)), st.sampled_from(DEVICES))
+socs = st.sampled_from(["core-ultra-7-155h", "core-ultra-7-258v", "core-ultra-series3"])
+machines = st.tuples(socs, st.sampled_from(["npu", "gpu", "cpu"]))
 models = st.sampled_from(
     ["llama2-7b", "llama3-8b", "llama3.2-1b", "phi-3.5-mini", "qwen2.5-7b", "qwen3-0.6b"]
 )
@@ -130,13 +129,9 @@ def test_heads_need_not_fill_the_features():
         load_spec("llama3.2-1b", ["workload.heads=24"])
 
 
-@pytest.mark.parametrize(
-    "how",
-    [["cache=input"], ["attention=separate"], ["form=nitro", "cache_precision=int8"]],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("how", [["cache=input"], ["form=nitro", "cache_precision=int8"]], ids=" ".join)
 def test_keys_of_another_form_are_refused(how):
-    with pytest.raises(ConfigError, match="with form: "):
+    with pytest.raises(ConfigError, match="with another form alone"):
         load_spec("llama3.2-1b", [f"workload.{setting}" for setting in how])
 
 
@@ -145,9 +140,10 @@ def test_rows_of_other_columns_machines_and_hints_are_skipped(tmp_path, capsys):
     rows = (
         "x,Core Ultra 7 258V GPU,mistral-7b,int4,decode,tok/s,20,\n"
         "x,Core Ultra 7 258V GPU,resnet18,int8,latency,ms,2,\n"
+        "x,Core Ultra 7 258V NPU4000,llama2-7b,Q4_K_M,decode,tok/s,20,\n"
         "x,Core Ultra 7 999Z GPU,mistral-7b,int4,decode,tok/s,20,\n"
     )
     (tmp_path / "mine.csv").write_text(header + rows)
     assert run(["validate", "decoders", "--figures", str(tmp_path / "mine.csv")]) in (0, 1)
     shown = capsys.readouterr().out
-    assert "skipped 1 decoding rows" in shown and "gpu mistral-7b int4" in shown
+    assert "skipped 2 decoding rows" in shown and "gpu mistral-7b int4" in shown
