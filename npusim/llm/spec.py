@@ -16,18 +16,8 @@ from npusim.units import refuse
 from npusim.workloads import WorkloadKind
 from npusim.workloads.spec import WorkloadSpec, default_of_model
 
-LlmModel = Literal[
-    "llama2-7b",
-    "llama3-8b",
-    "llama3.2-1b",
-    "llama3.2-3b",
-    "phi-3.5-mini",
-    "qwen2.5-7b",
-    "qwen3-0.6b",
-    "qwen3-8b",
-    "mistral-7b",
-    "llama-tiny",
-]
+_Llama = Literal["llama2-7b", "llama3-8b", "llama3.2-1b", "llama3.2-3b", "llama-tiny"]
+LlmModel = Literal[_Llama, "phi-3.5-mini", "qwen2.5-7b", "qwen3-0.6b", "qwen3-8b", "mistral-7b"]
 PartDevice = Literal["npu", "cpu", "gpu"]
 
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -337,7 +336,8 @@ def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageR
     decode = mapped_estimate(mapped)
     language, use, compiling = decode.language, decode.memory, decode.compilation
     constants = (t for t in scenario.graph.tensors.values() if t.kind is TensorKind.CONSTANT)
-    assert language is not None, "a language model has figures by the token"
+    prompt = mapped_estimate(prefill).language
+    assert language is not None and prompt is not None, "a language model has figures by the token"
     return LanguageRow(
         model=model,
         weights=weights,
@@ -346,7 +346,7 @@ def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageR
         token_s=language.token_s,
         tokens_per_s=language.tokens_per_s,
         first_token_s=language.time_to_first_token_s,
-        prefill_s=_prompt_s(prefill),
+        prefill_s=prompt.time_to_first_token_s,
         memory_bytes=decode.memory.dram_peak_bytes,
         energy_per_token_j=language.energy_per_token_j,
         memory=LanguageMemory(
@@ -360,12 +360,6 @@ def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageR
         token_bytes=token_bytes(scenario, decode),
         **_packed_readings(machine, model, weights, device, mapped),
     )
-
-
-def _prompt_s(mapped: Mapped) -> float:
-    """Return the time of all inferences that a prompt needs, chunk by chunk (s)."""
-    meta = mapped.graph.meta
-    return ceil((meta.prompt_tokens or 1) / (meta.new_tokens or 1)) * float(mapped.total["latency_s"])
 
 
 def token_bytes(scenario: Scenario, estimate: Estimate) -> TokenBytes:

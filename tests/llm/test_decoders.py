@@ -123,12 +123,6 @@ def test_nitros_form_alone_is_exported(how, tmp_path):
         npusim.export("llama-tiny", tmp_path, settings=[how])
 
 
-def test_heads_need_not_fill_the_features():
-    assert load_spec("qwen3-0.6b").head_width == 128
-    with pytest.raises(ConfigError, match="divisor of hidden"):
-        load_spec("llama3.2-1b", ["workload.heads=24"])
-
-
 @pytest.mark.parametrize("how", [["cache=input"], ["form=nitro", "cache_precision=int8"]], ids=" ".join)
 def test_keys_of_another_form_are_refused(how):
     with pytest.raises(ConfigError, match="with another form alone"):
