@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from npusim.arch import Soc, load_soc, with_overrides
+from npusim.arch.npu import MappingObjective
 from npusim.config import Override
 from npusim.config.overrides import Settings, as_overrides
 from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError, nearest
@@ -59,6 +60,9 @@ class Scenario:
     first : bool
         The first inference, with no weights in SRAM from an earlier one. Default: the steady state, which
         differs where npu.schedule.resident_weights is on.
+    mapping_objective : {"latency", "energy", "edp"}, optional
+        What the mapping of each operator is chosen for; edp: energy times latency. None: what the SoC says
+        (npu.schedule.objective).
     settings : sequence of str, or mapping of str to value
         Change a value of the SoC (npu.sram.per_tile=2MiB) or of the workload (workload.hidden=128).
         Repeatable.
@@ -83,6 +87,7 @@ class Scenario:
     device: str = "auto"
     swap_operands: SwapOperands = False
     first: bool = False
+    mapping_objective: MappingObjective | None = None
     settings: Settings = ()
     shapes: Mapping[str, Sequence[int]] | None = None
     inputs: Any = None
@@ -118,10 +123,14 @@ class Scenario:
             soc = with_overrides(self.soc, settings) if settings else self.soc
         else:
             soc = load_soc(self.soc, settings)
-        keep = [name for name, npu in soc.array_devices.items() if npu.schedule.resident_weights]
-        if not (self.first and keep):
-            return soc
-        return with_overrides(soc, as_overrides({f"{n}.schedule.resident_weights": "false" for n in keep}))
+        schedules = {name: npu.schedule for name, npu in soc.array_devices.items()}
+        changed = {}
+        for name, schedule in schedules.items():
+            if self.first and schedule.resident_weights:
+                changed[f"{name}.schedule.resident_weights"] = "false"
+            if self.mapping_objective not in (None, schedule.objective):
+                changed[f"{name}.schedule.objective"] = self.mapping_objective
+        return with_overrides(soc, as_overrides(changed)) if changed else soc
 
     @cached_property
     def baseline(self) -> Graph:
@@ -165,7 +174,7 @@ class Scenario:
 
 
 _MADE_OF = {
-    "machine": {"soc", "settings", "first"},
+    "machine": {"soc", "settings", "first", "mapping_objective"},
     "baseline": {"network", "settings", "shapes", "inputs"},
     "graph": {"network", "settings", "shapes", "inputs", "techniques"},
 }

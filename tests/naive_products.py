@@ -52,25 +52,27 @@ def strip_widths(arch: Any, op: Any) -> list[float]:
 
 
 def pieces(arch: Any, op: Any, rows: float, channels: float, mode: int) -> list[SimpleNamespace]:
-    """Every size of piece that blocks may be made of."""
+    """Every size of piece that blocks may be made of; `level` numbers their heights."""
     wide = arch.dpu_mode_c[mode] * arch.dpu_channel_lanes
     across, down = (
         arch.dpu_mode_w[mode] * arch.dpu_pixel_lanes_w,
         arch.dpu_mode_h[mode] * arch.dpu_pixel_lanes_h,
     )
     if op.dpu_operation == DpuOperation.MATMUL:
-        heights, depths = [min(rows, across * down)], [min(channels, wide)]
+        limits, depths = [across * down], [min(channels, wide)]
     else:
-        heights = sizes(rows, down, min(down, arch.dpu_pixel_lanes_h), 1)
+        limits = [down, min(down, arch.dpu_pixel_lanes_h), 1]
         depths = sizes(channels, wide, min(wide, arch.dpu_channel_lanes))
+    heights = [min(rows, limit) for limit in limits]
     found = []
     for width in strip_widths(arch, op):
-        for height in heights:
+        for height in sizes(rows, *limits):
             for depth in depths:
                 narrow = width < op.out_w or height < heights[0]
                 found.append(
                     SimpleNamespace(
                         width=width,
+                        level=heights.index(height),
                         rows=height,
                         channels=depth,
                         whole_rows=height == heights[0],
@@ -203,18 +205,19 @@ def choices(arch: Any, op: Any) -> list[Choice]:
             if is_matmul:  # blocks of outputs in groups of lanes
                 line = SimpleNamespace(**vars(every[0]) | {"rows": min(rows, lanes)})
                 found += _line_tilings(arch, op, rows, channels, every[0], line, spread, free, kept)
-            for axis, (length, groups) in enumerate(((rows, lanes), (channels, arch.dpu_channel_lanes))):
-                fitting: list[int] = []
-                for count, size in cuts(length, groups):
-                    if any(2 * fewer <= count for fewer in fitting):
-                        break  # at most twice the fewest that fit, less one
-                    last = length - (count - 1) * size
-                    part = _Parts(count, 1, size, channels, last, channels)
-                    if axis:
-                        part = _Parts(1, count, rows, size, rows, last)
-                    if some := _part_tilings(arch, op, rows, channels, part, spread, free, kept):
-                        fitting.append(count)
-                        found += some
+            for piece in (piece for piece in every if piece.whole_channels):
+                for axis, (length, groups) in enumerate(((rows, lanes), (channels, arch.dpu_channel_lanes))):
+                    fitting: list[int] = []
+                    for count, size in cuts(length, groups):
+                        if any(2 * fewer <= count for fewer in fitting):
+                            break  # at most twice the fewest that fit, less one
+                        last = length - (count - 1) * size
+                        part = _Parts(count, 1, size, channels, last, channels)
+                        if axis:
+                            part = _Parts(1, count, rows, size, rows, last)
+                        if some := _part_tilings(arch, op, rows, channels, part, piece, spread, free, kept):
+                            fitting.append(count)
+                            found += some
     return found
 
 
@@ -230,15 +233,24 @@ class _Parts(NamedTuple):
 
 
 def _part_tilings(
-    arch: Any, op: Any, rows: float, channels: float, parts: _Parts, spread: dict[str, Any], free: float,
-    kept: float,
+    arch: Any, op: Any, rows: float, channels: float, parts: _Parts, of_share: Any, spread: dict[str, Any],
+    free: float, kept: float,
 ) -> list[Choice]:  # fmt: skip
-    """Every tiling of a share in so many parts, each with one block of what it holds."""
-    piece = pieces(arch, op, parts.row_size, parts.column_size, spread["mode"])[0]
-    count = parts.rows * parts.columns
-    each = tile_cycles(arch, op, parts.row_size, parts.column_size, spread["mode"], piece)
-    last_piece = pieces(arch, op, parts.last_rows, parts.last_columns, spread["mode"])[0]
-    last = tile_cycles(arch, op, parts.last_rows, parts.last_columns, spread["mode"], last_piece)
+    """Every tiling of a share in so many parts, each with one block of what it holds, in pieces of a kind."""
+    mode = spread["mode"]
+    kind = (of_share.width, of_share.level)
+    every = pieces(arch, op, parts.row_size, parts.column_size, mode)
+    alike = [piece for piece in every if piece.whole_channels and (piece.width, piece.level) == kind]
+    if not alike:  # the parts are so low that a coarser level has the same pieces
+        return []
+    piece, count = alike[0], parts.rows * parts.columns
+    each = tile_cycles(arch, op, parts.row_size, parts.column_size, mode, piece)
+    lowest = (piece.width, min(parts.last_rows, piece.rows))
+    lasts = pieces(arch, op, parts.last_rows, parts.last_columns, mode)
+    last_piece = next(
+        other for other in lasts if other.whole_channels and (other.width, other.rows) == lowest
+    )
+    last = tile_cycles(arch, op, parts.last_rows, parts.last_columns, mode, last_piece)
     cycles = (count - 1) * (each - arch.dpu_startup_cycles) + last
     s = sized(arch, op, parts.row_size, parts.column_size, piece)
     order = Order.ACTIVATIONS_HELD if parts.rows > 1 else Order.WEIGHTS_HELD

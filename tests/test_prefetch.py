@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from spaces import QUICK, changed
 from strategies import Machine
 
 from npusim import estimate
@@ -17,7 +18,13 @@ from npusim.cost.prefetch import TRANSFER_DTYPE, new_prefetch, schedule
 from npusim.cost.tables import Unit, empty_ops
 from npusim.cost.terms import BEST_S, DMA_TERM_S, HELD_PER_S, OWN_ROOM, PAUSES_S, ROOM, STALL_S, TERMS
 from npusim.engines.estimate import Estimate
+from npusim.explore.campaign import campaign_of
+from npusim.explore.pareto import front
+from npusim.explore.query import query
+from npusim.explore.spaces import load_space
+from npusim.explore.sweep import sweep
 from npusim.graph import Editor, Graph
+from npusim.metrics import objectives
 from npusim.ops import DType
 
 FAST = ("npu.launch_overhead=0ms", "dram.bandwidth=80GB/s")
@@ -142,6 +149,15 @@ def test_prefetch_never_slows_and_never_beats_the_busiest_unit(graph, per_tile):
 def test_more_sram_slows_no_prefetched_network(graph):
     latencies = [estimated(graph, ON, size).latency_s for size in ("1MiB", "2MiB", "8MiB", "64MiB")]
     assert all(more <= 1.005 * less for less, more in pairwise(latencies))
+
+
+def test_a_kept_front_is_that_of_all_points(tmp_path):
+    sheet = {"npu.schedule.prefetch": True, "npu.sram.per_tile": "64 MiB", "npu.launch_overhead": "0 ms"}
+    graph = chain(2048, [1024] * 5 + [8192], last_rows=16)
+    space = load_space(changed(QUICK, workload=graph, techniques="", set=sheet))
+    sweep(space, tmp_path, chunk=700)
+    expected = front(objectives(campaign_of(space).scores(0, 7200), space.minimise))
+    assert query(tmp_path, "SELECT point FROM points ORDER BY 1")["point"].to_pylist() == expected.tolist()
 
 
 def test_nothing_is_prefetched_unless_the_data_sheet_says_so():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from npusim.api import as_list
 from npusim.arch import Soc
+from npusim.arch.npu import MappingObjective
 from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
@@ -56,6 +57,7 @@ class How(What, total=False):
     device: str
     swap_operands: SwapOperands
     first: bool
+    mapping_objective: MappingObjective | None
 
 
 class Common(How, total=False):

@@ -145,8 +145,9 @@ class StateHandling(Section):
     """Whether states are stored in the model file's format and converted; otherwise in the computation's."""
 
 
-Unpacking = Literal["ahead", "kernel", "product"]
-"""Where packed weights are unpacked: by the compiler, by a kernel at each inference, or in the product."""
+Unpacking = Literal["ahead", "int8", "kernel", "product"]
+"""Where packed weights are unpacked: by the compiler, by the compiler to 8 bits with their scales kept, by a
+kernel at each inference, or in the product."""
 
 
 class PackedWeights(Section):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -97,8 +97,13 @@ class Dma(Section):
 InPlaceName = Literal["concat", "split", "variadicsplit"]
 
 
+MappingObjective = Literal["latency", "energy", "edp"]
+MAPPING_OBJECTIVES: tuple[MappingObjective, ...] = get_args(MappingObjective)
+"""What a mapping may be chosen for; the last is the product of energy and latency."""
+
+
 class Schedule(Section):
-    """Decisions of the compiler by rule, without a search."""
+    """Decisions of the compiler."""
 
     stream_pieces: units.PositiveCount
     """Pieces of an operator without a reduction over channels; DMA and work of pieces overlap."""
@@ -106,6 +111,9 @@ class Schedule(Section):
         1, source="absent: one where that is faster"
     )
     """Fewest buffers of a stationary operand that comes in several blocks: 1 or 2."""
+    objective: MappingObjective = "latency"
+    """What the mapping of an operator is chosen for; edp: energy times latency. For latency, the mapping with
+    the least traffic is chosen among those within 0.5 % of the fastest."""
     depth_first: bool = False
     """Whether layers on images may run depth-first, band by band, in segments that hold their weights in SRAM
     (vertical fusion). Absent: false, for what a compiler fuses is mostly not public."""

@@ -456,6 +456,7 @@ SCENARIO = {
     "device": option("NAME", panel=RUN, autocompletion=lambda: ["auto", "npu", "cpu", "gpu"]),
     "swap_operands": option(panel=RUN, default="none", choices=("none", "all", "search")),
     "first": option("--first", bool, panel=RUN),
+    "mapping_objective": option(panel=RUN, default=None, choices=("latency", "energy", "edp")),
 }
 """Options that are fields of `Scenario`."""
 HOW = (
@@ -469,6 +470,7 @@ HOW = (
     "device",
     "swap_operands",
     "first",
+    "mapping_objective",
 )
 ENGINE = {"engine": option(panel=RUN)}
 DATA = {"data": option("DIR", Path, show_default=False)}

@@ -18,6 +18,7 @@ from npusim.cost.evaluation import SHARED_SEARCH as SHARED_SEARCH
 from npusim.cost.evaluation import evaluate as evaluate
 from npusim.cost.evaluation import evaluate_plans as evaluate_plans
 from npusim.cost.evaluation import evaluate_points as evaluate_points
+from npusim.cost.execution import Execution as Execution
 from npusim.cost.execution import execution_of as execution_of
 from npusim.cost.execution import fill_dsp as fill_dsp
 from npusim.cost.execution import fill_numbers as fill_numbers

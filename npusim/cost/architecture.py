@@ -134,6 +134,8 @@ class SearchedColumns:
     """Place of the shared level, counted from 1; 0: none."""
     shared_level: Number
     """Number of the shared level in the SoC, counted from 1."""
+    objective: Number
+    """What mappings are chosen for: its number in `npusim.arch.npu.MAPPING_OBJECTIVES`."""
     array: ArrayRecord
     """The MACs of a tile under a dataflow; all 0 where the stencils of the grid run products."""
 

@@ -146,11 +146,14 @@ def _passes_more(a: CandidateRecord, b: CandidateRecord) -> bool:
 
 
 @compiled
-def dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: float) -> bool:
+def dominates(
+    a: CandidateRecord, b: CandidateRecord, least: float, greatest: float, is_by_latency: bool
+) -> bool:
     """Whether `a` needs no more than `b` of each resource that takes time, and fits wherever `b` does.
 
     The difference of their refills changes sign at most once, so both ends of the range of SRAM sizes
-    suffice. `a` must come first, so that it is chosen wherever `b` would be.
+    suffice. `a` must come first, so that it is chosen wherever `b` would be. Unless mappings are chosen by
+    latency alone (`is_by_latency`), it may feed the grid no more bytes either.
     """
     # Comparisons without branches, which no processor could predict.
     if not (
@@ -163,6 +166,7 @@ def dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: fl
         & (a.page_walks <= b.page_walks)
         & (a.restarts <= b.restarts)
         & (a.fine <= b.fine)
+        & (is_by_latency | (a.fed_bytes <= b.fed_bytes))
         & (a.needed_bytes <= max(b.needed_bytes, least))
         & ((a.most_bytes > greatest) | (a.most_bytes >= b.most_bytes))
     ):
@@ -175,7 +179,9 @@ def dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: fl
 
 
 @compiled
-def add_candidate(candidates: Any, start: int, stop: int, new: int, least: float, greatest: float) -> int:
+def add_candidate(
+    candidates: Any, start: int, stop: int, new: int, least: float, greatest: float, is_by_latency: bool
+) -> int:
     """Add candidate `new` to `candidates[start:stop]` unless dominated; drop those that it dominates.
 
     `least` and `greatest` bound the SRAM of a tile (bytes). Return the new `stop`. Of two candidates with
@@ -185,9 +191,9 @@ def add_candidate(candidates: Any, start: int, stop: int, new: int, least: float
     for i in range(start, stop):
         # Where one is dropped, no other dominates the new one: it would have dominated that one before.
         other, its_cycles = candidates[i], candidates[i].grid_cycles
-        if its_cycles <= cycles and dominates(other, candidates[new], least, greatest):
+        if its_cycles <= cycles and dominates(other, candidates[new], least, greatest, is_by_latency):
             return stop
-        if cycles > its_cycles or not dominates(candidates[new], other, least, greatest):
+        if cycles > its_cycles or not dominates(candidates[new], other, least, greatest, is_by_latency):
             if kept != i:
                 candidates[kept] = other
             kept += 1

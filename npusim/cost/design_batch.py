@@ -21,6 +21,7 @@ from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive, de
 from npusim.cost.design_point import ARRAY_SIZE, HOST_SIZE, SHARED_SIZE, column_in
 from npusim.cost.hosts import HOST_DTYPE
 from npusim.cost.kernels import compiled, compiled_making_arrays
+from npusim.cost.objective import weighs_energy
 from npusim.cost.plan_costs import (
     SUMS,
     BestPlans,
@@ -97,6 +98,11 @@ class Design(NamedTuple):
     cuts: Ints
 
 
+def array_devices(design: Design) -> Any:
+    """Return the records of the array devices of a design's first point."""
+    return design.base[SHARED_SIZE : SHARED_SIZE + design.arrays * ARRAY_SIZE].view(ARCH_DTYPE)
+
+
 class Batch(NamedTuple):
     """Consecutive points of a group.
 
@@ -120,6 +126,8 @@ class Batch(NamedTuple):
     state_of: Ints
     """State of the machine at each point."""
     counts: Ints
+    column_state: Ints
+    """State at the first point of each column; at all of its points where energies choose mappings."""
 
 
 class Work(NamedTuple):
@@ -149,6 +157,8 @@ class Work(NamedTuple):
     best: BestPlans
     demands: Floats
     """Demands on each array device under the best plans, shape (array devices, columns, COUNT)."""
+    demand: Floats
+    """Demands of one mapping, shape (1, COUNT)."""
     moved: Floats
     """Bytes through DRAM and through SRAM of these, shape (array devices, columns, 2)."""
     row_bounds: Floats
@@ -190,6 +200,7 @@ def new_work(design: Design, table: PlanTable, search: GroupSearch, width: int) 
         np.empty(2 * devices + 2),
         best,
         np.empty((arrays, width, COUNT)),
+        np.empty((1, COUNT)),
         np.empty((arrays, width, 2)),
         np.empty((rows, ROW_BOUNDS)),
         np.zeros(rows, np.bool_),
@@ -222,6 +233,7 @@ def new_batch(design: Design, operators: int, points: int) -> Batch:
         np.empty(points, np.int64),
         np.empty(points, np.int64),
         np.zeros(2, np.int64),
+        np.zeros(BLOCK, np.int64),
     )
 
 
@@ -236,7 +248,7 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
     rates, table, values = batch.rates, batch.independent.table, design.values
     column_of, state_of, bandwidth = batch.column_of, batch.state_of, batch.independent.dram_bytes_per_s
     devices, first_host = design.arrays, SHARED_SIZE + arrays.shape[1]
-    point, columns, state = start, 0, -1
+    point, columns, state, has_columns_by_state = start, 0, -1, weighs_energy(archs)
     stop, cut = min(stop, start + column_of.shape[0]), np.searchsorted(design.cuts, start, side="right")
     if cut < design.cuts.shape[0]:
         stop = min(stop, design.cuts[cut])
@@ -255,6 +267,7 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
                 hosts[0, column - first_host], changed = value, _MORE
         several = archs.shared[0, 0].requests > 1.0
         is_new = columns == 0 or (several and changed != _NOTHING)
+        is_new = is_new or (has_columns_by_state and changed != _NOTHING)
         if changed == _MORE:
             derive(archs, has_hosts)
             state += 1
@@ -276,6 +289,7 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
                     row += 1
                 is_new = is_new or rates[d, 0, columns] != rates[d, 0, columns - 1]
         if is_new:
+            batch.column_state[columns] = state
             if changed == _BANDWIDTH:
                 for row in range(table.shape[0]):
                     table[row, columns] = table[row, columns - 1]

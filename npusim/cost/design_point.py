@@ -16,7 +16,7 @@ import numpy as np
 
 from npusim.arch import Npu, Soc, outer_levels
 from npusim.arch.dpu import DpuModel, EnergyFactors
-from npusim.arch.npu import DmaModel
+from npusim.arch.npu import MAPPING_OBJECTIVES, DmaModel
 from npusim.arch.power import Technology
 from npusim.arch.silicon import interface_of, parts, process_named, sram_laws
 from npusim.cost.architecture import (
@@ -216,6 +216,7 @@ def _fill_npu(record: Any, npu: Npu) -> None:
     for dtype, rate in rates.items():
         record[f"mpe_macs_{dtype}"] = rate
     fill_tile_array(record["array"], dpu)
+    record["objective"] = MAPPING_OBJECTIVES.index(npu.schedule.objective)
     for i in range(MODES):  # a grid with fewer modes repeats its last one
         mode = modes[min(i, len(modes) - 1)]
         record["dpu_mode_w"][i], record["dpu_mode_h"][i] = mode.groups_w, mode.groups_h

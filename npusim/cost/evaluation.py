@@ -18,6 +18,7 @@ from npusim.cost.design_batch import (
     Design,
     PointGroups,
     Work,
+    array_devices,
     fill_batch,
     new_batch,
     new_work,
@@ -33,6 +34,7 @@ from npusim.cost.kernels import (
     thread_count,
 )
 from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, serve_rows
+from npusim.cost.objective import Energies, choose_mapping, weighs_energy
 from npusim.cost.plan_costs import (
     STALLS_S,
     WORK_S,
@@ -50,7 +52,6 @@ from npusim.cost.rates import (
     MACHINE_RATES,
     RATES,
     are_alike,
-    choose,
     clear_rate_bounds,
     start_rate_bounds,
     widen_rate_bounds,
@@ -98,6 +99,8 @@ def _search_group(
         fill_batch(batch, design, start, stop, first_ops, has_hosts)
     elif next_point < stop:
         _widen_by_sram_alone(design, next_point, stop, rate_bounds)
+    for d in range(arrays if weighs_energy(archs) else 0):
+        clear_rate_bounds(rate_bounds[d])
     candidates = search_rows(archs, rows, rate_bounds, row_starts)
     served, demands, macs = np.zeros(rows.shape[0], SERVED_DTYPE), np.zeros((arrays, COUNT)), 0.0
     serve_rows(archs.arrays[0], rows, candidates, row_starts, served)
@@ -143,8 +146,8 @@ class Results(NamedTuple):
     """Prefetched transfers at a single point, array of TRANSFER_DTYPE; empty for many points."""
 
 
-def _group_ms(_: Design, start: int, stop: int, table: PlanTable, *__: Any) -> float:
-    return plain_ms(table.rows) * (stop - start)
+def _group_ms(design: Design, start: int, stop: int, table: PlanTable, *_: Any) -> float:
+    return plain_ms(table.rows, array_devices(design)) * (stop - start)
 
 
 @compiled_or_plain(_group_ms)
@@ -205,6 +208,7 @@ def _keep_terms(work: Work, batch: Batch, columns_before: int) -> None:
     """Invalidate row costs of the previous batch, except where rates are equal and no DSP is involved."""
     columns, has_terms, is_bounded = batch.counts[0], work.has_terms, work.is_bounded
     is_same = columns == columns_before and are_alike(batch.rates, work.rates_before, columns)
+    is_same = is_same and not weighs_energy(batch.archs)
     for r in range(has_terms.shape[0]):
         is_kept = is_same and work.table.rows[r].unit != _DSP
         has_terms[r], is_bounded[r] = is_kept and has_terms[r], is_kept and is_bounded[r]
@@ -226,13 +230,23 @@ def _fill_row_terms(work: Work, batch: Batch, o: int) -> None:
     for p in range(points):
         rates[DSP, p] = batch.independent.dsp_s[o, p]
     start, stop = search.row_starts[r], search.row_starts[r + 1]
-    is_served, op, is_prefetching = (
-        served.is_any > 0.0,
-        work.table.rows[r],
-        batch.archs.arrays[0, d].prefetch > 0.0,
+    is_served, is_prefetching = served.is_any > 0.0, batch.archs.arrays[0, d].prefetch > 0.0
+    arch, op, terms = batch.archs.arrays[0, d], work.table.rows[r], work.terms[r]
+    choose_mapping(
+        arch,
+        op,
+        search.candidates,
+        start,
+        stop,
+        is_served,
+        rates,
+        points,
+        Energies(batch.unit_j[d], batch.machine, batch.column_state),
+        work.choices,
+        work.latencies,
+        work.demand,
     )
-    choose(search.candidates, start, stop, is_served, rates, points, work.choices, work.latencies)
-    fill_terms(search.candidates, work.choices, served, rates, op, is_prefetching, points, work.terms[r])
+    fill_terms(search.candidates, work.choices, served, rates, op, is_prefetching, points, terms)
 
 
 @compiled
@@ -403,8 +417,8 @@ def _evaluate_share(
 
 
 def _all_ms(*arguments: Any) -> float:
-    table, results = arguments[2], arguments[5]
-    return plain_ms(table.rows) * len(results.totals)
+    design, table, results = arguments[0], arguments[2], arguments[5]
+    return plain_ms(table.rows, array_devices(design)) * len(results.totals)
 
 
 @compiled_parallel_or_plain(_all_ms)

@@ -225,8 +225,8 @@ def _has_better(
 def is_dominated(work: Work, batch: Batch, incumbents: Incumbents, thread: int) -> bool:
     """Return whether incumbents dominate all points of a batch, by lower bounds of its costs.
 
-    Bounds are computed only where they take less time than evaluating the batch: with one request in flight
-    and few plans.
+    Bounds are computed only where they hold and take less time than evaluating the batch: with one request
+    in flight, no prefetch (`npusim.cost.prefetch` overlaps operators, the bounds add them up) and few plans.
     """
     table, row_of, unfit = work.table, work.row_of, 0
     if incumbents.counts.shape[0] == 0 or incumbents.counts[thread] == 0:
@@ -235,6 +235,9 @@ def is_dominated(work: Work, batch: Batch, incumbents: Incumbents, thread: int) 
         return False
     for c in range(batch.counts[0]):
         if batch.independent.requests[c] > 1.0:
+            return False
+    for d in range(batch.archs.arrays.shape[1]):
+        if batch.archs.arrays[0, d].prefetch > 0.0:
             return False
     area_mm2, idle_w = _fill_batch_bounds(batch, work)
     row_of[:] = -1

@@ -129,17 +129,23 @@ def search_product(task: Task) -> int:
                     if layout.piece.rows > 0.0:
                         stop = _search_layout(task, layout, stop)
         strips = more_strips(arch, op, strips)
-    for split in range(3 if arch.fewest_buffers <= 1.0 else 0):
-        for mode in range(modes_of(arch)):
-            whole = _layout_of(task, split, mode, 0, 1.0, 1.0, 1.0, np.inf)
-            whole_bytes = needed_bytes(whole.block, room_of(whole.block, 1.0, 1.0), 1.0)
-            for along_rows in range(2 if whole_bytes > task.upper.tile_sram_bytes else 0):
-                stop = _search_parts(task, whole, along_rows > 0, stop)
+    strips = 1.0 if arch.fewest_buffers <= 1.0 else 0.0
+    while strips > 0.0:
+        for row_level in range(1 if is_matmul or is_array else ROW_LEVELS):
+            for split in range(3):
+                for mode in range(modes_of(arch)):
+                    level = row_level * CHANNEL_LEVELS
+                    whole = _layout_of(task, split, mode, level, strips, 1.0, 1.0, np.inf)
+                    whole_bytes = needed_bytes(whole.block, room_of(whole.block, 1.0, 1.0), 1.0)
+                    is_cut = whole.piece.rows > 0.0 and whole_bytes > task.upper.tile_sram_bytes
+                    for along_rows in range(2 if is_cut else 0):
+                        stop = _search_parts(task, whole, level, strips, along_rows > 0, stop)
+        strips = more_strips(arch, op, strips)
     return stop
 
 
 @compiled
-def _search_parts(task: Task, whole: Layout, along_rows: bool, stop: int) -> int:
+def _search_parts(task: Task, whole: Layout, level: int, strips: float, along_rows: bool, stop: int) -> int:
     """Try parts along one axis: the fewest that fit, and up to twice as many, at each size of SRAM."""
     arch, op, split, mode = task.arch, task.op, whole.split, whole.mode
     _, rows, channels = tile_share(arch, op, split)
@@ -153,25 +159,31 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, stop: int) -> int
         fill_least(op, least, whole, row_parts, column_parts, whole.least_cycles, 0.0)
         if _is_slower(task, least) or _is_beaten(task, least, stop):
             return stop
-        if _part_bytes(task, split, mode, parts, along_rows) <= task.lower.tile_sram_bytes:
+        if _part_bytes(task, split, mode, level, strips, parts, along_rows) <= task.lower.tile_sram_bytes:
             most_bytes = np.inf
             if parts >= 4.0:
-                most_bytes = _part_bytes(task, split, mode, np.floor(parts / 2.0), along_rows)
+                fewer = np.floor(parts / 2.0)
+                most_bytes = _part_bytes(task, split, mode, level, strips, fewer, along_rows)
             if most_bytes <= task.upper.tile_sram_bytes:
                 return stop
-            layout = _layout_of(task, split, mode, 0, 1.0, row_parts, column_parts, most_bytes)
-            stop = _search_layout(task, layout, stop)
+            layout = _layout_of(task, split, mode, level, strips, row_parts, column_parts, most_bytes)
+            if layout.piece.rows > 0.0:
+                stop = _search_layout(task, layout, stop)
         parts = next_count(parts, groups)
     return stop
 
 
 @compiled
-def _part_bytes(task: Task, split: int, mode: int, parts: float, along_rows: bool) -> float:
+def _part_bytes(
+    task: Task, split: int, mode: int, level: int, strips: float, parts: float, along_rows: bool
+) -> float:
     """Return the least SRAM of a tile for so many parts along an axis, the other operand in pieces."""
     arch, op = task.arch, task.op
     row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
     part_rows, part_channels = _part_sizes(arch, op, split, row_parts, column_parts)
-    piece = piece_of(arch, op, part_rows, part_channels, mode, 0, 1.0)
+    piece = piece_of(arch, op, part_rows, part_channels, mode, level, strips)
+    if piece.rows == 0.0:
+        return np.inf
     block = block_of(arch, op, part_rows, part_channels, piece)
     column_blocks, row_blocks = (block.columns, 1.0) if along_rows else (1.0, block.rows)
     return needed_bytes(block, room_of(block, column_blocks, 1.0), row_blocks)
@@ -301,9 +313,10 @@ def _is_dominated(task: Task, least: CandidateRecord, stop: int) -> bool:
     """
     if not task.is_exact and not has_levels(task.arch):
         first, last, cycles = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes, least.grid_cycles
+        is_by_latency = task.arch.objective == 0.0
         for c in range(task.start, stop):
             candidate = task.candidates[c]
-            if candidate.grid_cycles <= cycles and dominates(candidate, least, first, last):
+            if candidate.grid_cycles <= cycles and dominates(candidate, least, first, last, is_by_latency):
                 return True
     return False
 
@@ -452,5 +465,6 @@ def _with_new(task: Task, new: CandidateRecord, stop: int) -> int:
                 limits[_COARSE_LIMIT, k] = min(limits[_COARSE_LIMIT, k], upper_s)
     if not task.is_exact:
         least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
-        return add_candidate(task.candidates, task.start, stop, stop, least, greatest)
+        is_by_latency = task.arch.objective == 0.0
+        return add_candidate(task.candidates, task.start, stop, stop, least, greatest, is_by_latency)
     return stop if _is_beaten(task, new, stop) else _add_exact(task, new, stop)

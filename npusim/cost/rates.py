@@ -406,14 +406,13 @@ def choose(
     `SERVED_TOLERANCE` of the fastest. The least latency falls with capacity and bandwidth of levels. So more
     of either is never slower by more than `SERVED_TOLERANCE`, and levels that save no time change no mapping.
     """
-    _fill_latencies(candidates, start, stop, is_served, False, rates, points, choices, latencies)
+    fill_latencies(candidates, start, stop, is_served, False, rates, points, choices, latencies)
     for p in range(points):
         choices[INDEX, p] = _first_within(latencies, points, p, choices[BEST, p] * (1.0 + TOLERANCE))
-        without_s = choices[BEST, p]
+        choices[PLAIN_BEST, p] = choices[BEST, p]
         choices[BEST, p] = latencies[int(choices[INDEX, p]) * points + p]
-        choices[PLAIN_BEST, p] = without_s
     if is_served:
-        _fill_latencies(candidates, start, stop, True, True, rates, points, choices, latencies)
+        fill_latencies(candidates, start, stop, True, True, rates, points, choices, latencies)
         for p in range(points):
             if choices[BEST, p] * (1.0 + TOLERANCE) < choices[PLAIN_BEST, p]:
                 limit_s = choices[BEST, p] * (1.0 + SERVED_TOLERANCE)
@@ -433,7 +432,7 @@ def _first_within(latencies: Floats, points: int, p: int, limit_s: float) -> int
 
 
 @compiled
-def _fill_latencies(
+def fill_latencies(
     candidates: Any,
     start: int,
     stop: int,

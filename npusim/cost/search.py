@@ -69,6 +69,8 @@ _INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 512, 8
 _MATMUL_MS, _CONVOLUTION_MS, _CHANNEL_MS, _OTHER_MS = 3.0, 20.0, 0.003, 0.2
 """Time of the search for a product, for a convolution, for each of their input and output channels (long
 products have more tilings), and for another operator, as plain Python."""
+_LONGER_BY_ENERGY = 20.0
+"""How many times as long a search takes that compares no latencies."""
 
 
 class GroupSearch(NamedTuple):
@@ -92,13 +94,14 @@ def fits(op: OpRecord, row_starts: Ints, row: int) -> bool:
     return bool(op.unit == _VIEW or op.unit == _HOST or row_starts[row] < row_starts[row + 1])
 
 
-def plain_ms(ops: Any) -> float:
-    """Return the estimated time of a search as plain Python (ms)."""
+def plain_ms(ops: Any, arrays: Any) -> float:
+    """Return the estimated time of a search on array devices as plain Python (ms)."""
     on_grid, operation = ops["unit"] == _DPU, ops["dpu_operation"]
     matmuls, convolutions = on_grid & (operation == _MATMUL), on_grid & (operation == _CONVOLUTION)
     channels = float(np.sum((ops["in_c"] + ops["out_c"])[matmuls | convolutions]))
     search_ms = _MATMUL_MS * np.count_nonzero(matmuls) + _CONVOLUTION_MS * np.count_nonzero(convolutions)
-    return search_ms + _CHANNEL_MS * channels + _OTHER_MS * len(ops)
+    search_ms += _CHANNEL_MS * channels + _OTHER_MS * len(ops)
+    return search_ms * (_LONGER_BY_ENERGY if np.any(arrays["objective"] > 0.0) else 1.0)
 
 
 @compiled
@@ -210,7 +213,8 @@ def _fetch_once(task: Task, stop: int, split: int, mode: int, used: float, chann
     if has_levels(arch):
         fill_again(arch, op, new, task.candidates.view(np.float64), stop * CANDIDATE_SIZE)
     least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
-    return add_candidate(task.candidates, task.start, stop, stop, least, greatest)
+    is_by_latency = arch.objective == 0.0
+    return add_candidate(task.candidates, task.start, stop, stop, least, greatest, is_by_latency)
 
 
 @compiled

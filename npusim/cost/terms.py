@@ -36,8 +36,8 @@ _ROWS, _COLUMNS, _WEIGHTS_HELD = int(Split.ROWS), int(Split.COLUMNS), int(Order.
 _DPU_S, _PROLOGUE_EPILOGUE_S, _REFILL_WAIT_S, PAUSES_S, DMA_TERM_S, _DRAM, _SHARED, STALL_S = range(8)
 BEST_S, WAIT_S, _KNOWN_S, SRAM_TERM, CANDIDATE, ROOM, OWN_ROOM, HELD_PER_S = range(8, 16)
 TERMS = 16
-"""Rows of the table of the costs of one operator at each point; the last three and `STALL_S` are of prefetch
-(`npusim.cost.prefetch`)."""
+"""Rows of the table of the costs of one operator at each point; the last three, `STALL_S` and `_KNOWN_S` are
+of prefetch (`npusim.cost.prefetch`)."""
 _FUSED_DSP, _FUSED_APART = 5, 6
 FUSED_SUMS = 7
 """Rows of the sums over a row-wise fusion; the first five sum the first terms."""

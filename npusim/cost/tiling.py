@@ -24,7 +24,7 @@ size.
 Parts of weights have one column block each, parts of activations one row block. Parts are whole groups of
 lanes, finer than a piece, so that they fill SRAM. Traffic, fills and restarts grow with the number of parts;
 more parts leave more SRAM for what streams. So the fewest parts that fit are tried, and up to twice as many,
-where the share does not fit as a whole.
+where the share does not fit as a whole; of convolutions with each number of strips and height of pieces.
 Blocks of outputs are whole stencils, or one to four stencils long in groups of lanes, whose cycles are exact;
 of these every number that fits is tried.
 

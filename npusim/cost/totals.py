@@ -24,6 +24,7 @@ from npusim.cost.levels import (
     serve_rows,
     sets_pace,
 )
+from npusim.cost.objective import IDLE_W, Energies, choose_mapping, weighs_energy
 from npusim.cost.plan_costs import DMA_S, WORK_S, throttled_interval_s
 from npusim.cost.rates import (
     BEST,
@@ -35,7 +36,7 @@ from npusim.cost.rates import (
     RATES,
     SRAM,
     WRITE_WAIT,
-    choose,
+    clear_rate_bounds,
     dma_time_s,
     fill_beside,
     fill_rates,
@@ -70,7 +71,7 @@ _LAUNCH_BOUND, _LEVEL_BOUND = int(Bound.LAUNCH), int(Bound.LEVEL)
 _ELTWISE = int(DpuOperation.ELTWISE)
 
 
-@compiled_or_plain(lambda _, ops, *__: plain_ms(ops))
+@compiled_or_plain(lambda archs, ops, *_: plain_ms(ops, archs.arrays))
 def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
     """Cost each operator of a network under one plan at one design point.
 
@@ -87,7 +88,9 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
     points: Any = np.int64(1)
     row_starts, all_served = np.empty(ops.shape[0] + 1, np.int64), np.zeros(ops.shape[0], SERVED_DTYPE)
     candidates = _search(archs, ops, every_rate, row_starts, all_served)
-    latencies = np.empty(candidates.shape[0])
+    latencies, states, demand = np.empty(candidates.shape[0]), np.zeros(1, np.int64), np.empty((1, COUNT))
+    unit_j, machine = np.empty((1, 1, UNIT_ENERGIES)), np.zeros((1, 4))
+    machine[0, IDLE_W] = archs.shared[0, 0].idle_w
     numbers, demands = candidates.view(np.float64), np.zeros((ops.shape[0], COUNT))
     is_mapped = np.zeros(ops.shape[0], np.bool_)
     chains = 1
@@ -109,7 +112,11 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         dsp_s = dsp_time_s(arch, op) if op.unit == _DSP else 0.0
         rates[DSP, 0], served = dsp_s, all_served[o]
         start, stop = row_starts[o], row_starts[o + 1]
-        choose(candidates, start, stop, served.is_any > 0.0, rates, points, choices, latencies)
+        fill_unit_energies(arch, unit_j, 0, point)
+        energies, is_served = Energies(unit_j[0], machine, states), served.is_any > 0.0
+        choose_mapping(
+            arch, op, candidates, start, stop, is_served, rates, points, energies, choices, latencies, demand
+        )
         index = int(choices[INDEX, 0])
         candidate = candidates[index]
         wait_s = (first_wait_s(served, rates, point) if reads_dram(op) else 0.0) + (
@@ -118,7 +125,7 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         separate_s = op.repeats * (choices[BEST, 0] + wait_s + op.dispatches * arch.dispatch_s)
         result.latency_s = separate_s - result.ahead_s
         first = index * CANDIDATE_SIZE
-        fill_beside(numbers, first, served.is_any > 0.0, rates, point, points)
+        fill_beside(numbers, first, is_served, rates, point, points)
         fill_through(numbers, first, rates, point, result)
         result.dma_s = op.repeats * dma_time_s(candidate, rates, point)
         result.dsp_s = op.repeats * dsp_s
@@ -157,6 +164,8 @@ def _search(archs: Archs, ops: Any, rates: Floats, row_starts: Ints, served: Any
         fill_rates(archs.arrays[0, d], rates, d, point)
         start_rate_bounds(rate_bounds[d])
         widen_rate_bounds(rates[d], points, rate_bounds[d])
+        if weighs_energy(archs):
+            clear_rate_bounds(rate_bounds[d])
     candidates = search_rows(archs, ops, rate_bounds, row_starts)
     serve_rows(archs.arrays[0], ops, candidates, row_starts, served)
     return candidates

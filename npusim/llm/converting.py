@@ -378,10 +378,13 @@ def export_llm(
     Raises
     ------
     ConfigError
-        For shapes that are not fixed, or a network in one piece.
+        For another form than NITRO's, shapes that are not fixed, or a network in one piece.
     FileError
         Where folder or weights cannot be used.
     """
+    if spec.form != "nitro" or spec.heads * spec.head_width != spec.hidden:
+        allowed = "workload.form=nitro, and heads that are as wide together as `hidden`, to export"
+        raise ConfigError(f"`{spec.form}`, {spec.heads} heads of {spec.head_width}", allowed=allowed)
     key = "shapes" if spec.shapes != "static" else "chunks"
     if key == "shapes" or not spec.chunks:
         allowed = "static shapes, in 1 or more chunks, to export"

@@ -2,8 +2,9 @@
 
 Keys and values of `max_sequence` tokens are kept; each inference drops the oldest, appends the new ones,
 repeats them for the heads that share them, and runs attention over all places, masked where they are unused
-(arXiv 2412.11053, section 3.3). Operators and their order of operands are those of the converted model,
-`npusim.llm.converting`; a test holds the two together.
+(arXiv 2412.11053, section 3.3). `form: paper` writes new ones to the first free places instead; `form:
+runtime` has attention, normalisation and cache of its own, `npusim.llm.runtime`. Operators and their order of
+operands are those of the converted model, `npusim.llm.converting`; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from npusim.ops import DType, Role
 _LAST = -1
 
 
-class _Decoder:
+class Decoder:
     """A decoder under construction."""
 
     def __init__(self, spec: LlmSpec, name: str) -> None:
@@ -32,7 +33,7 @@ class _Decoder:
     def weight(self, name: str, rows: int, columns: int) -> str:
         """Return the weight of a product [rows, columns], one of a name."""
         if name not in self.editor.tensors:
-            dtype, scales = self.spec.packing(rows, columns)
+            dtype, scales = self.spec.packing(rows, columns, inner=name.startswith("layer"))
             self.editor.constant(name, (rows, columns), dtype, role=Role.WEIGHT, scales_bytes=scales)
         return name
 
@@ -107,6 +108,12 @@ class _Decoder:
             self.kept.append(("", new, f"{name}/keep"))
             return new
         held = self._held(f"cache_{what}_{layer}", (1, before, *sizes), name)
+        if spec.form == "paper":
+            written = editor.op(
+                "ScatterUpdate", (held, "position", new), (1, before, *sizes), spec.dtype, f"{name}/write"
+            )
+            self.kept.append((f"cache_{what}_{layer}", written, f"{name}/keep"))
+            return written
         if spec.shapes == "static":
             rest = (1, before - spec.new_tokens, *sizes)
             held = editor.op("Slice", (held,), rest, spec.dtype, f"{name}/slice")
@@ -165,7 +172,7 @@ class _Decoder:
         shares = editor.unary("Softmax", scores, f"{name}/softmax", axes=(3,))
         attended = editor.matmul(shares, values, f"{name}/attended")
         attended = editor.transpose(attended, (0, 2, 1, 3), f"{name}/tokens_first")
-        attended = editor.reshape(attended, (1, tokens, spec.hidden), f"{name}/join_heads")
+        attended = editor.reshape(attended, (1, tokens, spec.heads * width), f"{name}/join_heads")
         return self.linear(attended, spec.hidden, f"{name}/output")
 
     def layer(self, x: str, layer: int, angles: tuple[str, str]) -> str:
@@ -190,10 +197,7 @@ class _Decoder:
         self._inputs()
         chunk = spec.layers // spec.chunks if spec.chunks else spec.layers
         self._begin(EMBEDDING)
-        table = self.weight("embedding/table", spec.vocabulary, spec.hidden)
-        token = editor.op("Convert", ("token",), (1, spec.new_tokens), DType.INT32, "embedding/convert")
-        x = editor.gather(table, token, "embedding/gather")
-        editor.change_tensor(x, dtype=spec.dtype)
+        x = self.embedded()
         angles = ("", "")
         for layer in range(spec.layers):
             if layer % chunk == 0:
@@ -202,11 +206,13 @@ class _Decoder:
                 angles = self.angles(f"positions{layer // chunk}")
             x = self.layer(x, layer, angles)
         self._begin(OUTPUT)
-        x = self.norm(x, "output/norm")
+        x = self.norm(self.last_token(x), "output/norm")
         logits = self.linear(x, spec.vocabulary, "output/logits", "embedding/table" if spec.tied else "")
         if spec.host_work:
             editor.part_name = editor.region = HOST_AFTER
-            logits = editor.op("TopK", (logits,), (1, spec.new_tokens, 1), DType.INT32, "choice", axes=(2,))
+            logits = editor.op(
+                "TopK", (logits,), (*editor.tensors[logits].shape[:2], 1), DType.INT32, "choice", axes=(2,)
+            )
             self._by_host(logits)
         editor.outputs = [logits]
         self._write_back()
@@ -214,6 +220,19 @@ class _Decoder:
             if op.part in spec.devices:
                 editor.change_operator(name, device=spec.devices[op.part])
         return editor.finish()
+
+    def embedded(self) -> str:
+        """Look the tokens up in the table of embeddings, [1, tokens, hidden]."""
+        spec, editor = self.spec, self.editor
+        table = self.weight("embedding/table", spec.vocabulary, spec.hidden)
+        token = editor.op("Convert", ("token",), (1, spec.new_tokens), DType.INT32, "embedding/convert")
+        x = editor.gather(table, token, "embedding/gather")
+        editor.change_tensor(x, dtype=spec.dtype)
+        return x
+
+    def last_token(self, x: str) -> str:
+        """Return the features whose scores are computed: those of all new tokens."""
+        return x
 
     def _begin(self, part: str) -> None:
         self.editor.part_name = part if self.spec.chunks else ""
@@ -225,7 +244,7 @@ class _Decoder:
         masked = spec.shapes == "static" or spec.new_tokens > 1
         mask = (1, spec.heads, spec.new_tokens, spec.attended)
         angles = (spec.new_tokens, spec.head_width // 2, 2)
-        if spec.rope == "graph" or spec.host_work:
+        if spec.rope == "graph" or spec.host_work or spec.form == "paper":
             editor.input("position", (spec.new_tokens,), DType.INT64)
         if not spec.host_work:
             if masked:
@@ -257,4 +276,8 @@ class _Decoder:
 
 def build_decoder(spec: LlmSpec, name: str) -> Graph:
     """Build one inference of a decoder."""
-    return _Decoder(spec, name).run()
+    if spec.form == "runtime":
+        from npusim.llm.runtime import RuntimeDecoder  # a subclass
+
+        return RuntimeDecoder(spec, name).run()
+    return Decoder(spec, name).run()

@@ -25,7 +25,7 @@ WEIGHT_BYTES = 2.5e9
 
 @cache
 def _token(weights: str, length: int, device: str) -> Estimate:
-    settings = [f"workload.weights={weights}", f"workload.max_sequence={length}"]
+    settings = ["workload.form=nitro", f"workload.weights={weights}", f"workload.max_sequence={length}"]
     return estimate(MODEL, machine(SOC), settings=settings, device=device)
 
 

@@ -168,7 +168,8 @@ def exported_parts(folder: Path) -> list[Path]:
 
 def exported_settings(spec: LlmSpec) -> dict[str, str]:
     """Return what `--set workload.KEY=VALUE` changes in the workload of its name to get this model."""
-    usual = LlmSpec.model_validate({"kind": "llm", "model": spec.model}).model_dump()
+    of_form = {"kind": "llm", "model": spec.model, "form": spec.form}
+    usual = LlmSpec.model_validate(of_form).model_dump() | {"form": ""}
     changed = {key: value for key, value in spec.model_dump().items() if value != usual[key]}
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)

@@ -45,6 +45,7 @@ def language_page(models: LanguageModels) -> Page:
             _by_device(models, "Time of a token", lambda row: row.token_s, "s"),
             _by_device(models, "Time to the first token", _first_s, "s"),
             _times(models),
+            _bytes(models),
             Plot("Memory", lambda: _memory_bars(models)),
             _memory(models),
             _by_device(models, "Energy of a token", lambda row: row.energy_per_token_j, "J"),
@@ -54,7 +55,13 @@ def language_page(models: LanguageModels) -> Page:
             Remark("Draft", list(map(_draft_line, models.speculation)), "", "Speculative decoding"),
             Remark("Packed", packed, title="Packed weights"),
             Remark("Left out", problems, "yellow", "What does not run"),
-            Remark("Note", ["first: token by token; prefill: a second model for the whole prompt"]),
+            Remark(
+                "Note",
+                [
+                    "first: token by token; prefill: a second model for the whole prompt, or for its chunks",
+                    "least: weights and cache, read once; unpacked: weights held in a wider format",
+                ],
+            ),
         ],
         lead=_lead(models),
     )
@@ -134,6 +141,29 @@ def _times(models: LanguageModels) -> Table:
         figure("energy_per_token_j", "energy"),
     )
     return Table(columns, models.rows, "Figures", "models")
+
+
+def _bytes(models: LanguageModels) -> Table:
+    """Return the DRAM traffic of a token beside the least, which is weights and cache once."""
+
+    def times_least(row: LanguageRow) -> str:
+        bytes_ = row.token_bytes
+        return f"{bytes_.moved_bytes / bytes_.least_bytes:.2f}" if bytes_ else ""
+
+    columns = (
+        Column("model", "bytes of a token", layout=_NAME),
+        Column("weights", "weights"),
+        Column("device", "on"),
+        Column("token_bytes.moved_bytes", "moved"),
+        Column("token_bytes.weights_bytes", "weights"),
+        Column("token_bytes.cache_bytes", "cache"),
+        Column("", "x least", times_least),
+        Column("token_bytes.unpacked_bytes", "unpacked"),
+        Column("token_bytes.spilled_bytes", "spilled"),
+        Column("token_bytes.other_bytes", "other"),
+    )
+    rows = [row for row in models.rows if row.token_bytes is not None]
+    return Table(columns, rows, "Bytes of a token", "bytes-of-a-token", gap=1)
 
 
 def _memory(models: LanguageModels) -> Table:

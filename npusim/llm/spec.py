@@ -16,17 +16,26 @@ from npusim.units import refuse
 from npusim.workloads import WorkloadKind
 from npusim.workloads.spec import WorkloadSpec, default_of_model
 
-LlmModel = Literal["llama3.2-1b", "llama3.2-3b", "llama3-8b", "llama-tiny"]
+_Llama = Literal["llama2-7b", "llama3-8b", "llama3.2-1b", "llama3.2-3b", "llama-tiny"]
+LlmModel = Literal[_Llama, "phi-3.5-mini", "qwen2.5-7b", "qwen3-0.6b", "qwen3-8b", "mistral-7b"]
 PartDevice = Literal["npu", "cpu", "gpu"]
 
 
 _KEYS = ("layers", "hidden", "heads", "kv_heads", "intermediate", "vocabulary", "tied", "chunks")
 _SIZES: dict[str, tuple[int, ...]] = {
+    "llama2-7b": (32, 4096, 32, 32, 11008, 32000, False, 2),
+    "phi-3.5-mini": (32, 3072, 32, 32, 8192, 32064, False, 2),
+    "qwen2.5-7b": (28, 3584, 28, 4, 18944, 152064, False, 2),
+    "qwen3-0.6b": (28, 1024, 16, 8, 3072, 151936, True, 1),
+    "qwen3-8b": (36, 4096, 32, 8, 12288, 151936, False, 2),
+    "mistral-7b": (32, 4096, 32, 8, 14336, 32000, False, 2),
     "llama3.2-1b": (16, 2048, 32, 8, 8192, 128256, True, 1),
     "llama3.2-3b": (28, 3072, 24, 8, 8192, 128256, True, 2),
     "llama3-8b": (32, 4096, 32, 8, 14336, 128256, False, 2),
     "llama-tiny": (4, 128, 8, 2, 384, 512, True, 2),
 }
+_HEAD_WIDTHS = {"qwen3-0.6b": 128}
+"""Features of a head where they are not hidden / heads."""
 _PACKED = {"int8": 8, "int4": 4}
 _SCALE_BYTES = 2.0
 """A scale, in fp16."""
@@ -35,16 +44,29 @@ EMBEDDING, OUTPUT, HOST_BEFORE, HOST_AFTER = "embedding", "output", "inputs", "c
 
 
 def _of_model(key: str) -> Any:
-    return default_of_model({model: sizes[_KEYS.index(key)] for model, sizes in _SIZES.items()})
+    return default_of_model({model: _of_sizes(model, key) for model in _SIZES})
+
+
+def _of_sizes(model: str, key: str) -> int:
+    return _SIZES[model][_KEYS.index(key)]
+
+
+def _of_form(runtime: Any, other: Any) -> Any:
+    return Field(default_factory=lambda data: runtime if data["form"] == "runtime" else other)
 
 
 class LlmSpec(WorkloadSpec):
-    """A decoder of language, as NITRO rewrites, cuts and converts it (arXiv 2412.11053, section 3)."""
+    """A decoder of language, as a runtime runs it or as NITRO rewrites it (arXiv 2412.11053, section 3)."""
 
     kind: Literal["llm"]
     """Large language models."""
     model: LlmModel
-    """The network: llama3.2-1b, llama3.2-3b, llama3-8b, or llama-tiny, a quick one of their form."""
+    """The network: a published decoder, or llama-tiny, a quick one of their form. Biases and the norms of
+    queries and keys (Qwen) are left out: less than 0.01 % of the weights."""
+    form: Literal["runtime", "nitro", "paper"] = "runtime"
+    """`runtime`: as OpenVINO GenAI runs it today, with a cache in place and grouped-query attention; `nitro`:
+    as NITRO's code has it, which drops the oldest token and appends the new ones; `paper`: as its section 3.3
+    says, which writes tokens to the first free places."""
     precision: Literal["fp16", "bf16", "fp32"] = "fp16"
     """Format of its tensors; weights may be narrower (`weights`)."""
     phase: Literal["decode", "prefill"] = "decode"
@@ -53,36 +75,48 @@ class LlmSpec(WorkloadSpec):
     shapes: Literal["static", "dynamic"] = "static"
     """`static`: the cache has `max_sequence` places, attention runs over all of them, and a mask leaves out
     the unused ones; `dynamic`: it has as many as there are tokens (`position`), which no NPU runs."""
-    max_sequence: Annotated[int, Field(ge=1, le=131_072)] = 128
-    """Places of the cache: tokens that the model can look back to. Default: 128, NITRO's."""
+    max_sequence: Annotated[int, Field(ge=1, le=131_072)] = _of_form(1152, 128)
+    """Places of the cache: tokens that the model can look back to. Default: 1152, NPUW's prompt of 1024 and
+    answer of 128; of the other forms 128, NITRO's."""
     prompt: Annotated[int, Field(ge=1, le=131_072)] = 32
     """Tokens of the prompt."""
     position: Annotated[int, Field(ge=0, le=131_072)] = Field(default_factory=lambda data: data["prompt"])
     """Tokens that are in the cache already, for `shapes: dynamic` in the phase decode. Default: the prompt's.
     """
+    prefill_chunk: Annotated[int, Field(ge=1, le=131_072)] = 1024
+    """Most tokens of a prompt that one inference of `form: runtime` takes in. Default: 1024, NPUW's."""
     tokens: Annotated[int, Field(ge=1, le=4096)] = 1
     """Tokens that a decoding inference takes in: more than one where a draft's guesses are checked."""
     cache: Literal["state", "input"] = "state"
     """Where keys and values of earlier tokens are kept: in states of the model, or in inputs and outputs."""
+    cache_precision: Literal["fp16", "int8"] = "fp16"
+    """Format of keys and values in `form: runtime`: `fp16` as `precision` has it, or 8 bits with a scale for
+    each token and head."""
     rope: Literal["input", "graph"] = "input"
     """Who looks up the rotary embeddings of a position: the host, or a table in the graph."""
-    chunks: Annotated[int, Field(ge=0, le=1024)] = _of_model("chunks")
+    chunks: Annotated[int, Field(ge=0, le=1024)] = Field(
+        default_factory=lambda data: 0 if data["form"] == "runtime" else _of_sizes(data["model"], "chunks")
+    )
     """Parts of equal size that the decoder layers are cut into; embedding and last layer are parts of their
-    own. 0: everything in one piece. Default: NITRO's, 1 for llama3.2-1b, else 2."""
+    own. 0: everything in one piece. Default: 0; of the other forms NITRO's, 1 for llama3.2-1b, else 2."""
     weights: Literal["fp16", "int8", "int4"] = "fp16"
-    """Format in which weights are stored: `fp16` as `precision` has it, or packed with scales."""
-    symmetric: bool = False
+    """Format in which weights are stored: `fp16` as `precision` has it, or packed with scales. In `form:
+    runtime` the table of embeddings and the last layer have 8 bits where others have 4 (NNCF's default)."""
+    symmetric: bool = _of_form(True, False)
     """Whether packed weights have scales alone; otherwise scales and zero points."""
     group: Annotated[int, Field(ge=0, le=65536)] = Field(
-        default_factory=lambda data: 0 if data["weights"] != "int4" else _GROUP
+        default_factory=lambda data: _GROUP if data["weights"] == "int4" and data["form"] != "runtime" else 0
     )
-    """Weights of a row that share a scale; 0: all of the row. Default: 64 for int4, else 0."""
+    """Weights of a row that share a scale; 0: all of the row, a scale by output channel. Default: 0; 64 for
+    int4 of the other forms."""
     attention: Literal["fused", "separate"] = Field(
-        default_factory=lambda data: "fused" if data["weights"] == "fp16" else "separate"
+        default_factory=lambda data: (
+            "separate" if data["form"] != "runtime" and data["weights"] != "fp16" else "fused"
+        )
     )
     """`fused`: OpenVINO recognises attention, as since 2025, and multiplies keys as they lie; `separate`: its
     operators stay apart, and keys are transposed to columns, as in the converted model and under OpenVINO
-    2024. Default: fused; of packed weights separate, since their models are not recognised."""
+    2024. Default: fused; of packed weights separate in NITRO's forms: their models are not recognised."""
     host_work: bool = True
     """Whether what the host does for a token counts: it makes the mask and looks up rotary embeddings, and
     chooses the next token."""
@@ -95,6 +129,10 @@ class LlmSpec(WorkloadSpec):
     """Features of a token."""
     heads: Annotated[int, Field(ge=1, le=1024)] = _of_model("heads")
     """Attention heads."""
+    head_width: Annotated[int, Field(ge=2, le=65536)] = Field(
+        default_factory=lambda data: _HEAD_WIDTHS.get(data["model"], max(2, data["hidden"] // data["heads"]))
+    )
+    """Features of a head. Default: hidden / heads, of qwen3-0.6b 128."""
     kv_heads: Annotated[int, Field(ge=1, le=1024)] = _of_model("kv_heads")
     """Heads of keys and values, each shared by `heads / kv_heads` heads."""
     intermediate: Annotated[int, Field(ge=1, le=262_144)] = _of_model("intermediate")
@@ -106,7 +144,8 @@ class LlmSpec(WorkloadSpec):
 
     @model_validator(mode="after")
     def _cut_evenly(self) -> LlmSpec:
-        for key, whole in (("heads", "hidden"), ("kv_heads", "heads")):
+        own_width = self.model in _HEAD_WIDTHS or "head_width" in self.model_fields_set
+        for key, whole in (*(() if own_width else (("heads", "hidden"),)), ("kv_heads", "heads")):
             if getattr(self, whole) % getattr(self, key):
                 total = getattr(self, whole)
                 refuse(f"`{getattr(self, key)}`", f"a divisor of {whole}, which is {total}", at=key)
@@ -118,6 +157,16 @@ class LlmSpec(WorkloadSpec):
         for name in self.devices:
             if name not in self.part_names:
                 refuse(f"the part `{name}`", ", ".join(self.part_names), at="devices")
+        return self
+
+    @model_validator(mode="after")
+    def _keys_of_the_form(self) -> LlmSpec:
+        usual: dict[str, Any] = {"cache": "state", "rope": "input", "attention": "fused"}
+        if self.form != "runtime":
+            usual = {"cache_precision": "fp16", "prefill_chunk": 1024}
+        for key, value in usual.items():
+            if getattr(self, key) != value:
+                refuse(f"`{key}` with `form: {self.form}`", "this key with another form alone", at=key)
         return self
 
     @model_validator(mode="after")
@@ -151,14 +200,11 @@ class LlmSpec(WorkloadSpec):
         return DType(self.precision)
 
     @property
-    def head_width(self) -> int:
-        """Features of a head."""
-        return self.hidden // self.heads
-
-    @property
     def new_tokens(self) -> int:
         """Tokens that an inference takes in."""
-        return self.prompt if self.phase == "prefill" else self.tokens
+        if self.phase == "prefill":
+            return min(self.prompt, self.prefill_chunk) if self.form == "runtime" else self.prompt
+        return self.tokens
 
     @property
     def looks_back(self) -> bool:
@@ -182,16 +228,34 @@ class LlmSpec(WorkloadSpec):
     @property
     def parameters(self) -> int:
         """Weights of the model, the table of embeddings once where it is tied."""
-        width, narrow = self.hidden, self.kv_heads * self.head_width
-        layer = 2 * width * width + 2 * width * narrow + 3 * width * self.intermediate + 2 * width
+        width, attended, narrow = (self.hidden, *(n * self.head_width for n in (self.heads, self.kv_heads)))
+        layer = 2 * width * (attended + narrow) + 3 * width * self.intermediate + 2 * width
         tables = (1 if self.tied else 2) * self.vocabulary * width
         return self.layers * layer + tables + width
 
-    def packing(self, rows: int, columns: int) -> tuple[DType, float]:
-        """Return the format in which a matrix of weights is stored, and the bytes of its scales."""
+    @property
+    def cache_storage(self) -> tuple[DType, float]:
+        """Format of keys and values, and the bytes of a scale and zero point of each token and head."""
+        return (self.dtype, 0.0) if self.cache_precision == "fp16" else (DType.INT8, 2 * _SCALE_BYTES)
+
+    @property
+    def cache_bytes(self) -> float:
+        """Keys and values of all places that attention reads, with their scales."""
+        dtype, scale_bytes = self.cache_storage
+        each = self.head_width * dtype.bytes + scale_bytes
+        return 2.0 * self.layers * self.kv_heads * self.attended * each
+
+    def packing(self, rows: int, columns: int, inner: bool = True) -> tuple[DType, float]:
+        """Return the format in which a matrix of weights is stored, and the bytes of its scales.
+
+        Parameters
+        ----------
+        inner : bool
+            Whether it belongs to a decoder layer, and not to the table of embeddings or the last layer.
+        """
         if self.weights not in _PACKED:
             return self.dtype, 0.0
-        bits = _PACKED[self.weights]
+        bits = _PACKED[self.weights if inner or self.form != "runtime" else "int8"]
         signed, unsigned = {8: (DType.INT8, DType.UINT8), 4: (DType.INT4, DType.UINT4)}[bits]
         scales = rows * (columns // self.group if self.group else 1)
         if self.symmetric:

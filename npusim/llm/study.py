@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +18,12 @@ from npusim.documents import Document, Part
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate, OperatorCost
 from npusim.errors import ConfigError, InfeasibleError
+from npusim.graph import Graph
 from npusim.llm.spec import LlmSpec
 from npusim.mapping import Mapped
-from npusim.ops import TensorKind
+from npusim.ops import Family, TensorKind
 from npusim.reporting.pages import DocumentKind
-from npusim.scenario import Scenario
+from npusim.scenario import Scenario, split_settings
 from npusim.studies.uncertainty import draw
 from npusim.workloads import load_spec
 
@@ -154,6 +156,31 @@ class LanguageMemory(Part):
     """90 % interval of that, in bytes."""
 
 
+class TokenBytes(Part):
+    """DRAM traffic of a token beside the least that any decoder moves: its weights and cache, once."""
+
+    moved_bytes: float
+    """DRAM traffic of an inference, in bytes."""
+    weights_bytes: float
+    """Weights of products as the file stores them, with scales, in bytes."""
+    cache_bytes: float
+    """Keys and values that attention reads once, in bytes."""
+    unpacked_bytes: float
+    """Further bytes of both where the device holds them in a wider format."""
+    spilled_bytes: float
+    """Intermediate results written to DRAM and read back, in bytes."""
+
+    @property
+    def least_bytes(self) -> float:
+        """Weights and cache, in bytes."""
+        return self.weights_bytes + self.cache_bytes
+
+    @property
+    def other_bytes(self) -> float:
+        """All else: small constants, inputs and results, states rewritten, in bytes."""
+        return self.moved_bytes - self.least_bytes - self.unpacked_bytes - self.spilled_bytes
+
+
 class LanguageRow(Part):
     """A model in one format on one device."""
 
@@ -181,6 +208,8 @@ class LanguageRow(Part):
     """Time of a token if the device multiplied packed weights as they are; null where it does, in s."""
     memory: LanguageMemory | None = None
     """What `memory_bytes` is made of."""
+    token_bytes: TokenBytes | None = None
+    """DRAM traffic of an inference for one token."""
 
 
 _NO_FIGURES: dict[str, Any] = {
@@ -307,7 +336,8 @@ def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageR
     decode = mapped_estimate(mapped)
     language, use, compiling = decode.language, decode.memory, decode.compilation
     constants = (t for t in scenario.graph.tensors.values() if t.kind is TensorKind.CONSTANT)
-    assert language is not None, "a language model has figures by the token"
+    prompt = mapped_estimate(prefill).language
+    assert language is not None and prompt is not None, "a language model has figures by the token"
     return LanguageRow(
         model=model,
         weights=weights,
@@ -316,7 +346,7 @@ def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageR
         token_s=language.token_s,
         tokens_per_s=language.tokens_per_s,
         first_token_s=language.time_to_first_token_s,
-        prefill_s=float(prefill.total["latency_s"]),
+        prefill_s=prompt.time_to_first_token_s,
         memory_bytes=decode.memory.dram_peak_bytes,
         energy_per_token_j=language.energy_per_token_j,
         memory=LanguageMemory(
@@ -327,8 +357,32 @@ def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageR
             compile_peak_bytes=None if compiling is None else compiling.memory_peak_bytes,
             compile_interval_bytes=None if compiling is None else compiling.memory_peak_interval_bytes,
         ),
+        token_bytes=token_bytes(scenario, decode),
         **_packed_readings(machine, model, weights, device, mapped),
     )
+
+
+def token_bytes(scenario: Scenario, estimate: Estimate) -> TokenBytes:
+    """Return the DRAM traffic of a decoding inference by what it is."""
+    assert isinstance(scenario.network, str | Path), "a language model is a workload"
+    spec = load_spec(scenario.network, split_settings(scenario.settings)[0])
+    assert isinstance(spec, LlmSpec), "a language model"
+    weights_bytes = _product_weights_bytes(scenario.graph)
+    held_bytes = estimate.dram.compulsory_weights_bytes
+    cache_bytes = estimate.memory.states_bytes if spec.form == "runtime" else spec.cache_bytes
+    return TokenBytes(
+        moved_bytes=estimate.dram_bytes,
+        weights_bytes=weights_bytes,
+        cache_bytes=spec.cache_bytes,
+        unpacked_bytes=max(0.0, held_bytes - weights_bytes) + max(0.0, cache_bytes - spec.cache_bytes),
+        spilled_bytes=estimate.dram.spilled_bytes,
+    )
+
+
+def _product_weights_bytes(graph: Graph) -> float:
+    """Return the stored bytes of the weights of all products, each once."""
+    read = {op.inputs[1]: graph.tensors[op.inputs[1]] for op in graph if op.family is Family.MATMUL}
+    return float(sum(t.stored_bytes for t in read.values() if t.kind is TensorKind.CONSTANT))
 
 
 def _packed_readings(

@@ -18,6 +18,7 @@ def token_s(model: str, device: str, places: int = _LENGTHS[0], changes: tuple[s
     NITRO ran OpenVINO 2024.4, which uses fp32 on a CPU without fp16 arithmetic.
     """
     settings = [
+        "workload.form=nitro",
         f"workload.max_sequence={places}",
         "workload.attention=separate",
         f"workload.precision={'fp32' if device == 'cpu' else 'fp16'}",

@@ -187,10 +187,12 @@ def unpacked(graph: Graph, soc: Soc, device: str) -> Graph:
         changed = True
         weight, dtype = graph.tensors[op.inputs[1]], graph.tensors[op.inputs[0]].dtype
         editor.part_name, editor.region = op.part, op.region
-        if how == "ahead":
+        if how in ("ahead", "int8"):
             name = f"{weight.name}/unpacked/{op.part}"
+            stored = {"scales_bytes": weight.scales_bytes} if how == "int8" else {}
             if name not in editor.tensors:
-                editor.constant(name, weight.shape, dtype, role=weight.role)
+                wide = DType.INT8 if stored else dtype
+                editor.constant(name, weight.shape, wide, role=weight.role, **stored)
         else:
             name = _add_operators(editor, op, weight.name, dtype)
         editor.rewire(weight.name, name, only=[op.name])
@@ -206,7 +208,7 @@ def _add_operators(editor: Editor, op: Operator, weight: str, dtype: DType) -> s
 
 
 def _handling(op: Operator, graph: Graph, soc: Soc, device: str) -> str:
-    """Return how a packed weight is unpacked: in the product, ahead, or by operators (`packed_weights`)."""
+    """Return how a packed weight is unpacked: in the product, ahead, to 8 bits, or by operators."""
     if op.family is not Family.MATMUL or len(op.inputs) < 2:
         return "product"
     left, weight = graph.inputs_of(op)[:2]
