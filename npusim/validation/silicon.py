@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -59,7 +60,7 @@ def _memories(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
     return rows, [*figures.notes, *notes]
 
 
-_CHIP_FORMATS = ("int8", "int16", "fp16")
+_CHIP_FORMATS: tuple[Literal["int8", "int16", "fp16"], ...] = ("int8", "int16", "fp16")
 _CHIP_SIZES = ("sram_kib", "array_kib", "word_bytes", "area_mm2")
 _SCALED_FROM = "22 nm"
 """Node whose law of SRAM the bit cell of other nodes scales."""
