@@ -36,6 +36,12 @@ def test_a_perfect_scheduler_lies_between_today_and_the_bound():
     assert "a perfect scheduler" in result.conclusion
 
 
+def test_no_weights_stay_before_a_first_inference():
+    first = whatif(chain(), MACHINE, ["none"], samples=0, scheduler=True, first=True).scheduler
+    assert first is not None
+    assert first.settings == ["npu.schedule.prefetch=true", "npu.schedule.depth_first=true"]
+
+
 def test_the_scheduler_is_asked_for_on_one_machine(capsys):
     assert whatif(chain(), MACHINE, ["none"], samples=0).scheduler is None
     assert run(["whatif", "gcn-cora", "--scheduler", "--over", "npu.sram.per_tile=1MiB,2MiB"]) == 2

@@ -143,8 +143,8 @@ def estimate(
         Event engine: simulate every loop iteration. By default some are simulated and the steady state is
         extrapolated, which moves no figure by more than 0.1 %; --trace simulates all.
     **how
-        techniques, hint, requests, tiles, device, swap_operands, first, settings, shapes, inputs: as for
-        `npusim.Scenario`.
+        techniques, hint, requests, tiles, device, swap_operands, first, mapping_objective, settings, shapes,
+        inputs: as for `npusim.Scenario`.
 
     Returns
     -------
@@ -217,7 +217,7 @@ def compare(
         Closed-form sum, or simulation of every tile and transfer and what each waits for.
     **how
         Fields of `npusim.Scenario` that hold for all: soc, techniques, hint, requests, tiles, device,
-        swap_operands, first, settings, shapes, inputs.
+        swap_operands, first, mapping_objective, settings, shapes, inputs.
 
     Notes
     -----

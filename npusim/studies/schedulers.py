@@ -39,6 +39,7 @@ def perfect_scheduler(scenario: Scenario) -> PerfectScheduler | None:
         for name in sorted(used)
         for switch in SWITCHES
         if not getattr(soc.array_devices[name].schedule, switch)
+        and not (scenario.first and switch == "resident_weights")  # no weights stay before the first
     ]
     if not switches:
         return None
