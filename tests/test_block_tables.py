@@ -82,7 +82,7 @@ def test_rounded_channels_are_a_multiple_of_eight_and_lose_less_than_a_tenth(cha
     assert 0.9 * channels <= rounded <= max(8, channels + 8)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.sampled_from(["mobilenetv2_100", "efficientnet_b0"]), st.floats(0.3, 2), st.floats(1, 2))
 def test_a_larger_factor_never_makes_a_smaller_network(name: str, channels: float, depth: float) -> None:
     def macs(*factors: float) -> float:

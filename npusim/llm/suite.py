@@ -6,6 +6,7 @@ from functools import cache
 
 from npusim.scenario import Scenario
 from npusim.validation.figures import Key, PathPredictor
+from npusim.workloads import workload_names
 
 SOC = "core-ultra-nitro"
 _LENGTHS = (128, 2048)
@@ -23,6 +24,21 @@ def token_s(model: str, device: str, places: int = _LENGTHS[0], changes: tuple[s
         f"workload.precision={'fp32' if device == 'cpu' else 'fp16'}",
     ]
     scenario = Scenario(model, SOC, device=device, settings=[*settings, *changes])
+    return float(scenario.mapped.total["latency_s"])
+
+
+@cache
+def measured_token_s(
+    model: str, soc: str, device: str, precision: str, prompt: int, changes: tuple[str, ...] = ()
+) -> float | None:
+    """Return the time of a token of a model on a SoC's device (s); None: npusim builds no such model.
+
+    Weights are packed in `precision`; the cache holds the prompt.
+    """
+    if model not in workload_names("llm"):
+        return None
+    settings = [f"workload.max_sequence={prompt}", f"workload.weights={precision}"]
+    scenario = Scenario(model, soc, device=device, settings=[*settings, *changes])
     return float(scenario.mapped.total["latency_s"])
 
 

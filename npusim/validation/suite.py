@@ -49,6 +49,8 @@ class Group(Section):
     """`points`: figures are shares, such as miss rates; a limit of 10 % means 10 percentage points."""
     statistic: Statistic = "mean_error"
     """Statistic that the limit binds."""
+    median_limit: PositiveRatio | None = None
+    """Largest median allowed beside; None: the median is not bound."""
     max_error: PositiveRatio | None = None
     """Largest error allowed in a single row; None: single rows are not bound."""
     yardstick: str = ""

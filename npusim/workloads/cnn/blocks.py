@@ -7,59 +7,75 @@ regions of a graph follow the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
+from pydantic import Field
+
+from npusim.config import Section
 from npusim.ops import DType, Operator, Tensor
 from npusim.workloads.network import Network, window
 
+BlockKind = Literal[
+    "conv", "pool", "inverted", "basic", "bottleneck", "separable", "aggregation", "shuffle",
+    "c2f", "c3k2", "sppf", "c2psa", "upsample", "concat", "detect",
+]  # fmt: skip
+Activation = Literal["", "Relu", "Clamp", "Swish", "HSwish", "HSigmoid", "Sigmoid"]
+Positive = Annotated[int, Field(ge=1, le=100_000)]
 
-@dataclass(frozen=True)
-class Block:
-    """A row of a table for one repetition, with channels scaled."""
 
-    kind: str
-    channels: int
-    """Channels of the result."""
-    kernels: tuple[int, ...] = (3,)
-    """Kernel sizes; channels of a depthwise convolution are divided among several."""
-    stride: int = 1
-    expansion: float = 1.0
-    """Hidden channels over input channels."""
-    excite: float = 0.0
+class Row(Section):
+    """A row of the table: a block and how often it is repeated."""
+
+    block: BlockKind
+    """What is built; `concat` joins rows, `detect` is the head without anchors."""
+    channels: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Channels of the result at width 1; 0: those of the input."""
+    repeat: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Repetitions at depth 1; the stride is the first one's."""
+    kernel: Positive | list[Positive] = 3
+    """Kernel size; a list divides the channels among its sizes."""
+    stride: Annotated[int, Field(ge=1, le=8)] = 1
+    expansion: Annotated[float, Field(gt=0, le=100)] = 1.0
+    """Hidden channels of an inverted residual over its input's."""
+    excite: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Channels of squeeze-and-excitation over those that `squeeze_of` names; 0: none."""
-    squeeze_of: str = "input"
-    """`input`: of the block; `hidden`: of its depthwise convolution, rounded to a multiple of 8."""
-    squeeze_activation: str = ""
-    """Activation between its convolutions; empty: the block's."""
-    gate: str = "Sigmoid"
-    """Activation that ends it."""
-    activation: str = "Relu"
-    split_expand: int = 1
+    activation: Activation = ""
+    """Activation; default: the network's."""
+    gate: Activation = "Sigmoid"
+    """Activation that ends a squeeze-and-excitation; default: the network's."""
+    squeeze_of: Literal["input", "hidden"] = "input"
+    """Channels that `excite` is a share of: of the input, or hidden ones, rounded to a multiple of 8."""
+    squeeze_activation: Activation = ""
+    """Activation inside a squeeze-and-excitation; empty: the block's."""
+    split_expand: Positive = 1
     """Groups that the expanding pointwise convolution is split into."""
-    split_project: int = 1
+    split_project: Positive = 1
     """Groups that the projecting pointwise convolution is split into."""
-    hidden: int = 0
+    hidden: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Channels of the inner layers of an aggregation."""
-    layers: int = 1
-    """Inner layers of an aggregation, or of what a CSP block nests."""
+    layers: Positive = 1
+    """Inner layers of an aggregation or a CSP block."""
     depthwise: bool = False
-    """Whether inner layers are separable."""
-    share: float = 0.5
-    """Share of a CSP block's channels that each branch has."""
+    """Whether these are separable."""
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the channels that a branch of a CSP block has."""
     nested: bool = False
-    """Whether the inner layers of a CSP block are CSP blocks themselves."""
+    """Whether the inner layers of a CSP block are CSP blocks."""
     attention: bool = False
-    """Whether attention over pixels follows each inner layer of a CSP block."""
+    """Whether attention over pixels follows each of them."""
     shortcut: bool = True
+    """Whether inner layers have shortcuts."""
     padded: bool = True
     """Whether a convolution is padded."""
     last: bool = True
-    """Whether the block is its row's last repetition."""
+    """Whether the block is its row's last repetition; only then an aggregation excites its channels."""
+    inputs: Annotated[tuple[int, ...], Field(min_length=1, strict=False)] = (-1,)
+    """Rows read: their places from 0, or -1 for the row above."""
 
     @property
-    def kernel(self) -> int:
-        """First kernel size."""
-        return self.kernels[0]
+    def kernels(self) -> list[int]:
+        """Kernel sizes that a depthwise convolution's channels are divided among."""
+        return self.kernel if isinstance(self.kernel, list) else [self.kernel]
 
 
 def rounded_channels(channels: float, lower_share: float = 0.9) -> int:
@@ -68,12 +84,12 @@ def rounded_channels(channels: float, lower_share: float = 0.9) -> int:
     return whole + 8 if whole < lower_share * channels else whole
 
 
-def _convolution(net: Network, x: str, b: Block, name: str) -> str:
-    return net.convolution(x, b.channels, name, b.kernel, b.stride, b.activation, valid=not b.padded)
+def _convolution(net: Network, x: str, b: Row, name: str) -> str:
+    return net.convolution(x, b.channels, name, b.kernels[0], b.stride, b.activation, valid=not b.padded)
 
 
-def _pooling(net: Network, x: str, b: Block, name: str) -> str:
-    return net.max_pool(x, name, b.kernel, b.stride)
+def _pooling(net: Network, x: str, b: Row, name: str) -> str:
+    return net.max_pool(x, name, b.kernels[0], b.stride)
 
 
 def _divided(channels: int, groups: int) -> list[int]:
@@ -104,7 +120,7 @@ def _mixed(
     return net.concat(results, f"{name}/concat")
 
 
-def _inverted(net: Network, x: str, b: Block, name: str) -> str:
+def _inverted(net: Network, x: str, b: Row, name: str) -> str:
     """Expand, filter depthwise, squeeze and excite, project; a shortcut where the shape stays."""
     source, inputs = x, net.shape(x)[1]
     hidden = inputs if b.expansion == 1 else rounded_channels(inputs * b.expansion)
@@ -117,7 +133,7 @@ def _inverted(net: Network, x: str, b: Block, name: str) -> str:
     return net.add(source, x, f"{name}/add") if net.shape(x) == net.shape(source) else x
 
 
-def _excited(net: Network, x: str, inputs: int, b: Block, name: str) -> str:
+def _excited(net: Network, x: str, inputs: int, b: Row, name: str) -> str:
     """Squeeze and excitation: channels scaled by two small convolutions of their means."""
     channels = net.shape(x)[1]
     narrow = max(1, round(inputs * b.excite)) if b.squeeze_of == "input" else 0
@@ -129,7 +145,7 @@ def _excited(net: Network, x: str, inputs: int, b: Block, name: str) -> str:
     return net.multiply(x, squeezed, f"{name}/excite")
 
 
-def _basic(net: Network, x: str, b: Block, name: str) -> str:
+def _basic(net: Network, x: str, b: Row, name: str) -> str:
     """Two convolutions 3x3 and a shortcut (ResNet-18, -34)."""
     source = _projected(net, x, b, name)
     x = net.convolution(x, b.channels, f"{name}/spatial0", 3, b.stride, b.activation)
@@ -137,7 +153,7 @@ def _basic(net: Network, x: str, b: Block, name: str) -> str:
     return net.activation(b.activation, net.add(x, source, f"{name}/add"), name)
 
 
-def _bottleneck(net: Network, x: str, b: Block, name: str) -> str:
+def _bottleneck(net: Network, x: str, b: Row, name: str) -> str:
     """Three convolutions and a shortcut, the stride in the 3x3 (ResNet-50, version 1.5)."""
     source, width = _projected(net, x, b, name), b.channels // 4
     x = net.convolution(x, width, f"{name}/reduce", 1, 1, b.activation)
@@ -146,23 +162,23 @@ def _bottleneck(net: Network, x: str, b: Block, name: str) -> str:
     return net.activation(b.activation, net.add(x, source, f"{name}/add"), name)
 
 
-def _projected(net: Network, x: str, b: Block, name: str) -> str:
+def _projected(net: Network, x: str, b: Row, name: str) -> str:
     """Return the shortcut, which is a convolution where the shape changes."""
     if net.shape(x)[1] == b.channels and b.stride == 1:
         return x
     return net.convolution(x, b.channels, f"{name}/shortcut", 1, b.stride)
 
 
-def _separable(net: Network, x: str, b: Block, name: str) -> str:
+def _separable(net: Network, x: str, b: Row, name: str) -> str:
     """A depthwise 3x3 without activation, then a pointwise convolution."""
     groups = net.shape(x)[1]
-    x = net.convolution(x, groups, f"{name}/depthwise", b.kernel, b.stride, groups=groups, bias=False)
+    x = net.convolution(x, groups, f"{name}/depthwise", b.kernels[0], b.stride, groups=groups, bias=False)
     return net.convolution(x, b.channels, f"{name}/pointwise", activation=b.activation)
 
 
-def _aggregation(net: Network, x: str, b: Block, name: str) -> str:
+def _aggregation(net: Network, x: str, b: Row, name: str) -> str:
     """One-shot aggregation (VoVNet): all inner layers joined once; channels excited in the last block."""
-    source, parts, inner = x, [x], replace(b, channels=b.hidden, kernels=(3,), stride=1)
+    source, parts, inner = x, [x], b.model_copy(update={"channels": b.hidden, "kernel": 3, "stride": 1})
     if b.depthwise and net.shape(x)[1] != b.hidden:
         x = net.convolution(x, b.hidden, f"{name}/reduce", activation=b.activation)
     for i in range(b.layers):
@@ -178,15 +194,16 @@ def _aggregation(net: Network, x: str, b: Block, name: str) -> str:
     return net.add(x, source, f"{name}/add") if net.shape(x) == net.shape(source) and b.shortcut else x
 
 
-def _shuffled(net: Network, x: str, b: Block, name: str) -> str:
+def _shuffled(net: Network, x: str, b: Row, name: str) -> str:
     """A unit of ShuffleNet-v2: half of the channels pass, or a second branch halves the image; shuffle."""
     half = b.channels // 2
+    inner = b.model_copy(update={"channels": half})
     if b.stride == 1:
         kept, x = net.split(x, (half, half), f"{name}/split")
     else:
-        kept = _separable(net, x, replace(b, channels=half), f"{name}/branch")
+        kept = _separable(net, x, inner, f"{name}/branch")
     x = net.convolution(x, half, f"{name}/expand", activation=b.activation)
-    x = _separable(net, x, replace(b, channels=half), f"{name}/filter")
+    x = _separable(net, x, inner, f"{name}/filter")
     x = net.concat((kept, x), f"{name}/concat")
     shape = net.shape(x)
     x = net.reshape(x, (shape[0], 2, half, *shape[2:]), f"{name}/pairs")
@@ -215,7 +232,7 @@ def halves(net: Network, x: str, width: int, name: str) -> list[str]:
     return net.split(net.rounded(conv(net, x, 2 * width, f"{name}/conv1")), (width, width), f"{name}/split")
 
 
-def _csp(net: Network, x: str, b: Block, name: str) -> str:
+def _csp(net: Network, x: str, b: Row, name: str) -> str:
     """C2f and C3k2: two branches and the result of every inner block along the second, joined."""
     width = int(b.channels * b.share)
     parts = halves(net, x, width, name)
@@ -224,13 +241,13 @@ def _csp(net: Network, x: str, b: Block, name: str) -> str:
     return conv(net, net.concat(parts, f"{name}/concat"), b.channels, f"{name}/conv2")
 
 
-def _inner(net: Network, x: str, b: Block, name: str) -> str:
+def _inner(net: Network, x: str, b: Row, name: str) -> str:
     width = net.shape(x)[1]
     if b.attention:
         x = _residual(net, x, width // 2, name, b.shortcut)
         return _attention_block(net, x, f"{name}/attended")
     if not b.nested:
-        return _residual(net, x, width if b.kind == "c2f" else width // 2, name, b.shortcut)
+        return _residual(net, x, width if b.block == "c2f" else width // 2, name, b.shortcut)
     y = conv(net, x, width // 2, f"{name}/conv1")
     for i in range(2):
         y = _residual(net, y, width // 2, f"{name}/block{i}", b.shortcut)
@@ -238,7 +255,7 @@ def _inner(net: Network, x: str, b: Block, name: str) -> str:
     return conv(net, net.concat((y, kept), f"{name}/concat"), width, f"{name}/conv3")
 
 
-def _pyramid_pooling(net: Network, x: str, b: Block, name: str) -> str:
+def _pyramid_pooling(net: Network, x: str, b: Row, name: str) -> str:
     """SPPF: join a map and its maxima over windows of 5, 9 and 13, pooled one after another."""
     source, width = x, net.shape(x)[1] // 2
     parts = [net.rounded(net.convolution(x, width, f"{name}/conv1", activation=b.activation))]
@@ -248,7 +265,7 @@ def _pyramid_pooling(net: Network, x: str, b: Block, name: str) -> str:
     return net.add(x, source, f"{name}/add") if b.shortcut else x
 
 
-def _partial_attention(net: Network, x: str, b: Block, name: str) -> str:
+def _partial_attention(net: Network, x: str, b: Row, name: str) -> str:
     """C2PSA: half of the channels pass through blocks of attention over pixels."""
     half = net.shape(x)[1] // 2
     kept, x = halves(net, x, half, name)
@@ -290,12 +307,12 @@ def above(net: Network, x: str, finer: str, name: str) -> str:
     return net.concat((larger, finer), f"{name}/concat")
 
 
-def _doubled(net: Network, x: str, b: Block, name: str) -> str:
+def _doubled(net: Network, x: str, b: Row, name: str) -> str:
     height, width = net.shape(x)[2:]
     return net.upsample(net.rounded(x), 2 * height, 2 * width, name)
 
 
-BLOCKS: Mapping[str, Callable[[Network, str, Block, str], str]] = {
+BLOCKS: Mapping[str, Callable[[Network, str, Row, str], str]] = {
     "conv": _convolution,
     "pool": _pooling,
     "inverted": _inverted,

@@ -9,67 +9,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from npusim.config import Section, validate_data
+from npusim.config import validate_data
 from npusim.config.reading import ParsedFile, read_yaml
 from npusim.errors import ConfigError
 from npusim.graph import Graph
 from npusim.locate import resource, resource_names
 from npusim.units import refuse
-from npusim.workloads.cnn import Pixels
+from npusim.workloads.cnn import Pixels, blocks
+from npusim.workloads.cnn.blocks import Activation, Positive, Row, rounded_channels
 from npusim.workloads.network import Network
 from npusim.workloads.spec import WorkloadKind, WorkloadSpec
 
 FAMILIES = "families"
 """Folder in `workloads/` of the tables; each has `variants`."""
-
-BlockKind = Literal[
-    "conv", "pool", "inverted", "basic", "bottleneck", "separable", "aggregation", "shuffle",
-    "c2f", "c3k2", "sppf", "c2psa", "upsample", "concat", "detect",
-]  # fmt: skip
-Activation = Literal["", "Relu", "Clamp", "Swish", "HSwish", "HSigmoid", "Sigmoid"]
-Positive = Annotated[int, Field(ge=1, le=100_000)]
-
-
-class Row(Section):
-    """A row of the table: a block and how often it is repeated."""
-
-    block: BlockKind
-    """What is built; `concat` joins rows, `detect` is the head without anchors."""
-    channels: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Channels of the result at width 1; 0: those of the input."""
-    repeat: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Repetitions at depth 1; the stride is the first one's."""
-    kernel: Positive | list[Positive] = 3
-    """Kernel size; a list divides the channels among its sizes."""
-    stride: Annotated[int, Field(ge=1, le=8)] = 1
-    expansion: Annotated[float, Field(gt=0, le=100)] = 1.0
-    """Hidden channels of an inverted residual over its input's."""
-    excite: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Channels of squeeze-and-excitation over the input's (or the hidden ones, see `squeeze_of`)."""
-    activation: Activation | None = None
-    """Activation; default: the network's."""
-    split_expand: Positive = 1
-    """Groups that the expanding pointwise convolution is split into."""
-    split_project: Positive = 1
-    """Groups that the projecting pointwise convolution is split into."""
-    hidden: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Channels of the inner layers of an aggregation."""
-    layers: Positive = 1
-    """Inner layers of an aggregation."""
-    depthwise: bool = False
-    """Whether these are separable."""
-    share: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the channels that a branch of a CSP block has."""
-    nested: bool = False
-    """Whether the inner layers of a CSP block are CSP blocks."""
-    attention: bool = False
-    """Whether attention over pixels follows each of them."""
-    shortcut: bool = True
-    """Whether inner layers have shortcuts."""
-    padded: bool = True
-    """Whether a convolution is padded."""
-    inputs: Annotated[tuple[int, ...], Field(min_length=1, strict=False)] = (-1,)
-    """Rows read: their places from 0, or -1 for the row above."""
 
 
 class BlocksSpec(WorkloadSpec):
@@ -93,11 +45,9 @@ class BlocksSpec(WorkloadSpec):
     activation: Activation = "Relu"
     """Activation of blocks that name none."""
     gate: Activation = "Sigmoid"
-    """Activation that ends a squeeze-and-excitation."""
+    """As a row's, for rows that say nothing; so are the next two."""
     squeeze_of: Literal["input", "hidden"] = "input"
-    """Channels that `excite` is a share of."""
     squeeze_activation: Activation = ""
-    """Activation inside a squeeze-and-excitation; empty: the block's."""
     channel_factor: Annotated[float, Field(gt=0, le=10)] = 1.0
     """Factor of all channels (width multiplier)."""
     depth_factor: Annotated[float, Field(gt=0, le=10)] = 1.0
@@ -178,8 +128,6 @@ def shipped_table(name: str, **settings: Any) -> BlocksSpec:
 def _scaled(spec: BlocksSpec, channels: int, is_stem: bool) -> int:
     if spec.model == "detector":
         return math.ceil(min(channels, spec.most_channels) * spec.channel_factor / 8) * 8
-    from npusim.workloads.cnn.blocks import rounded_channels
-
     return channels if is_stem and spec.fixed_ends else rounded_channels(channels * spec.channel_factor)
 
 
@@ -191,10 +139,12 @@ def _repetitions(spec: BlocksSpec, place: int) -> int:
     return max(1, math.ceil(scaled) if spec.depth_rounding == "up" else round(scaled))
 
 
+_SHARED = ("activation", "gate", "squeeze_of", "squeeze_activation")
+"""Keys of the network that rows may have for themselves."""
+
+
 def build_rows(net: Network, x: str, spec: BlocksSpec, prefix: str = "") -> list[str]:
     """Build the rows of a table and return the result of each; the head `detect` is not built."""
-    from npusim.workloads.cnn import blocks
-
     results: list[str] = []
     for place, row in enumerate(spec.rows):
         sources = [x if source == -1 and not results else results[source] for source in row.inputs]
@@ -208,44 +158,24 @@ def build_rows(net: Network, x: str, spec: BlocksSpec, prefix: str = "") -> list
         channels = _scaled(spec, row.channels, not place) if row.channels else net.shape(sources[0])[1]
         count = _repetitions(spec, place)
         is_inside = spec.model == "detector"  # repetitions are layers of one block
+        common = {key: getattr(spec, key) for key in _SHARED if key not in row.model_fields_set}
+        common |= {"channels": channels, "nested": row.nested or spec.nested}
+        if is_inside:
+            block, result = row.model_copy(update=common | {"layers": count}), sources[0]
+            results.append(blocks.BLOCKS[row.block](net, result, block, name))
+            continue
         result = sources[0]
-        for i in range(1 if is_inside else count):
-            block = blocks.Block(
-                kind=row.block,
-                channels=channels,
-                kernels=tuple(row.kernel) if isinstance(row.kernel, list) else (row.kernel,),
-                stride=1 if i else row.stride,
-                expansion=row.expansion,
-                excite=row.excite,
-                squeeze_of=spec.squeeze_of,
-                squeeze_activation=spec.squeeze_activation,
-                gate=spec.gate,
-                activation=spec.activation if row.activation is None else row.activation,
-                split_expand=row.split_expand,
-                split_project=row.split_project,
-                hidden=row.hidden,
-                layers=count if is_inside else row.layers,
-                depthwise=row.depthwise,
-                share=row.share,
-                nested=row.nested or spec.nested,
-                attention=row.attention,
-                shortcut=row.shortcut,
-                padded=row.padded,
-                last=i == count - 1,
-            )
-            place_name = name if is_inside or (count == 1 and row.block in _PLAIN) else f"{name}/block{i}"
-            result = blocks.BLOCKS[row.block](net, result, block, place_name)
+        for i in range(count):
+            each = {"stride": 1 if i else row.stride, "last": i == count - 1}
+            whole = count == 1 and row.block in ("conv", "pool")
+            block = row.model_copy(update=common | each)
+            result = blocks.BLOCKS[row.block](net, result, block, name if whole else f"{name}/block{i}")
         results.append(result)
     return results
 
 
-_PLAIN = ("conv", "pool")
-
-
 def build_table(net: Network, x: str, spec: BlocksSpec) -> Graph:
     """Build the network of a table on an image [N, 3, H, W]."""
-    from npusim.workloads.cnn import blocks
-
     results = build_rows(net, x, spec)
     if spec.model == "detector":
         maps = [results[place] for place in spec.rows[-1].inputs]
