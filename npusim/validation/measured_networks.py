@@ -44,9 +44,11 @@ class Harness(Section):
 
     name: str
     where: str
-    """Part of a row's `source`."""
+    """Part of a row's `source` or `notes`."""
     settings: list[str] = Field(default_factory=list)
     """Settings of the networks that it ran, such as workload.height=640."""
+    machine: dict[str, list[str]] = Field(default_factory=dict)
+    """Settings of the SoC while it ran, by SoC and device: clocks and cores that differ from the sheet's."""
     per_call: dict[str, units.Duration] = Field(default_factory=dict)
     """Time of a call outside the inference, by SoC and device ("core-ultra-7-258v npu"). Absent: the shortest
     of the same device."""
@@ -107,6 +109,7 @@ class MeasuredRow:
     value: float
     """Seconds, or a rate per second."""
     source: str
+    notes: str
     prompt: int
     family: str
     kind: str
@@ -117,14 +120,15 @@ class MeasuredRow:
     @property
     def harness(self) -> Harness | None:
         """What measured it."""
-        return next((h for h in definitions().harnesses if h.where in self.source), None)
+        text = f"{self.source} {self.notes}"
+        return next((h for h in definitions().harnesses if h.where in text), None)
 
     @property
     def columns(self) -> dict[str, Any]:
         """What groups and plots know of the row."""
         named = ("machine", "device", "soc", "workload", "precision", "kind", "family")
         harness = self.harness
-        return {name: getattr(self, name) for name in named} | {
+        return dict[str, Any]({name: getattr(self, name) for name in named}) | {
             "quantity": "token" if self.is_token else "latency" if self.hint == "latency" else "throughput",
             "anomalous": "yes" if self.reason else "no",
             "harness": harness.name if harness else "benchmark_app",
@@ -175,7 +179,7 @@ def _row(line: int, values: Mapping[str, Any]) -> MeasuredRow | str:
     return MeasuredRow(
         line, machine, soc, device, workload, precision or values["precision"], values["precision"],
         is_time, is_token, "latency" if is_token else values["hint"], factor * values["value"],
-        values["source"], int(prompt[1]) if prompt else _PROMPT_TOKENS,
+        values["source"], values["notes"], int(prompt[1]) if prompt else _PROMPT_TOKENS,
         variants()[workload].stem if workload in variants() else workload,
         "decoders" if is_token else kind, next((a.reason for a in of_it), ""),
     )  # fmt: skip
@@ -215,9 +219,9 @@ class MeasuredNetworks:
             return None if seconds is None else seconds if row.is_time else 1.0 / seconds
         harness = row.harness
         settings = tuple(harness.settings) if harness else ()
-        value = _inference(
-            row.soc, row.device, row.workload, row.precision, row.hint, settings, self.settings
-        )
+        machine = tuple(harness.machine.get(f"{row.soc} {row.device}", ())) if harness else ()
+        machine += self.settings
+        value = _inference(row.soc, row.device, row.workload, row.precision, row.hint, settings, machine)
         return value + (harness.constant_s(row.soc, row.device) if harness and row.is_time else 0.0)
 
 
