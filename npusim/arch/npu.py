@@ -162,7 +162,7 @@ class ExposedTimes(Section):
     dma: units.Duration | None = None
     """An operator of DMA engines alone. None: `dispatch_overhead`."""
     small_call: units.PositiveRatio | None = None
-    """Elements below which an operator of DSPs that computes costs a `task`. None: each `dispatch_overhead`."""
+    """Elements below which a computing operator of DSPs costs a `task`. None: each `dispatch_overhead`."""
     requantised_element: units.Duration | None = None
     """An element of a separate requantisation, which then is a `task`. None: it costs `dispatch_overhead`."""
     depthwise_tap: units.Duration = _NO_TIME

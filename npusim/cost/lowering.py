@@ -196,11 +196,9 @@ class _Lowering:
         """Return what the taps of a depthwise convolution and weights that are used once expose (s)."""
         if op.family is Family.DEPTHWISE and inputs[0].dtype.is_float:
             return result.elements * math.prod(inputs[1].shape[3:]) * float(exposed.depthwise_tap)
-        once = len(inputs) > 1 and inputs[1].kind is TensorKind.CONSTANT
-        if once and op.traits.work_class is WorkClass.CONTRACTION:
-            if self.graph.work(op).macs < 1.5 * inputs[1].elements:
-                return inputs[1].bytes * float(exposed.streamed_byte)
-        return 0.0
+        is_weighted = op.traits.work_class is WorkClass.CONTRACTION and inputs[1].kind is TensorKind.CONSTANT
+        is_once = is_weighted and self.graph.work(op).macs < 1.5 * inputs[1].elements
+        return inputs[1].bytes * float(exposed.streamed_byte) if is_once else 0.0
 
     def _fill(self, row: Any, index: int, group: Group, first: bool) -> None:
         op = self.graph.operators[group.main]
