@@ -264,7 +264,7 @@ def _slopes(results: list[tuple[MeasuredRow, Row]]) -> Iterator[Row]:
         less, more = sorted((one, other), key=lambda row: row.measured)
         if more.measured < 1.25 * less.measured:
             continue  # closer than two runs of one network
-        columns = one.columns | {"quantity": "slope"}
+        columns = dict(one.columns, quantity="slope")
         columns["workload"] = f"{less.columns['workload']} to {more.columns['workload']}"
         difference = more.predicted - less.predicted
         yield Row(f"{less.id} to {more.id}", more.measured - less.measured, difference, columns)

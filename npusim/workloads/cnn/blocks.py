@@ -1,4 +1,4 @@
-"""Builders of the blocks that convolutional networks repeat: one function a kind, each a row of a table.
+"""Builders of the blocks that convolutional networks repeat, one function for each kind.
 
 A block takes the results of the rows it reads and returns its own. Operators are named `NAME/part`, so that
 regions of a graph follow the table.

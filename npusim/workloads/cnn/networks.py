@@ -1,4 +1,4 @@
-"""Convolutional networks that no table of blocks describes: U-Net, and detectors of the Open Model Zoo."""
+"""Convolutional networks without a table of blocks: U-Net, and detectors of the Open Model Zoo."""
 
 import math
 from collections.abc import Sequence
