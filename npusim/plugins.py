@@ -38,6 +38,7 @@ GROUPS = {
     "npusim.commands": "a `Command`, several below one name, or a typer application: `npusim NAME`",
     "npusim.calls": "a function: `npusim.NAME(...)`",
     "npusim.suites": "a `Predictor`; the suite is `validate/NAME.yaml` in the package",
+    "npusim.token_times": "a function: seconds of a token of a language model that a suite's row names",
     "npusim.fits": "a `Fit` of numbers of data sheets: `python -m npusim.calibration NAME`",
     "npusim.lessons": "a marimo notebook, by its module",
     "npusim.measured_folders": "a `MeasuredFolder`: what `npusim measure FOLDER` runs",

@@ -233,12 +233,20 @@ def test_the_variants_are_listed_and_are_the_chips_they_name() -> None:
         "core-ultra-7-155h",
         "core-ultra-7-165h",
         "core-ultra-7-258v",
+        "core-ultra-7-265k",
+        "core-ultra-9-185h",
         "core-ultra-9-288v",
+        "core-ultra-x7-358h",
         *others,
     }
     for name in sorted(set(VARIANTS) - others):
-        assert load_soc(name).is_chip("cpu", f"Intel(R) Core(TM) {name[5:].replace('-', ' ').title()}")
+        assert load_soc(name).is_chip("cpu", f"Intel(R) Core(TM) {_chip(name)}")
     assert load_soc("core-ultra-9-288v").npu.peak_macs_per_s("int8") * 2 == pytest.approx(48e12, rel=0.01)
+
+
+def _chip(soc: str) -> str:
+    """The part's name, as OpenVINO says it: "Ultra 7 155H"."""
+    return soc.removeprefix("core-").replace("-", " ").title()
 
 
 # ---------------------------------------------------------------------------------------- spaces and sweeps

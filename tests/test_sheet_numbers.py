@@ -65,6 +65,8 @@ def grid_network(dtype: DType) -> Graph:
         )
     a, b = editor.input("a", (2000, 700), dtype), editor.input("b", (2000, 700), dtype)
     editor.outputs.append(editor.eltwise("Add", a, b, "sum"))
+    rounded = editor.add("FakeQuantize", (editor.input("q", (2000, 700)),), "rounded", DType.INT8, levels=256)
+    editor.outputs.append(rounded)
     for i, (m, k, n) in enumerate([(64, 256, 64), (2708, 1433, 64), (1, 1024, 4096), (5000, 5000, 64)]):
         a, b = editor.input(f"a{i}", (m, k), dtype), editor.constant(f"b{i}", (k, n), dtype)
         editor.outputs.append(editor.matmul(a, b, f"product{i}"))

@@ -156,6 +156,29 @@ def _plain(value: Any) -> Any:
     return value.get("value") if isinstance(value, Mapping) else value
 
 
+_NO_TIME = units.Quantity(0.0, "s", source="absent")
+
+
+class ExposedTimes(Section):
+    """Times of operators beyond the units' equations, which nothing hides; whole networks determine them.
+
+    They hold for the tiles and clock of the sheet.
+    """
+
+    task: units.Duration = _NO_TIME
+    """A task of the grid: an operator, or the mean of an image over its pixels, which compilers pool."""
+    dma: units.Duration | None = None
+    """An operator of DMA engines alone. None: `dispatch_overhead`."""
+    small_call: units.PositiveRatio | None = None
+    """Elements below which a computing operator of DSPs costs a `task`. None: each `dispatch_overhead`."""
+    requantised_element: units.Duration | None = None
+    """An element of a separate requantisation, which then is a `task`. None: it costs `dispatch_overhead`."""
+    depthwise_tap: units.Duration = _NO_TIME
+    """A tap of a result of a depthwise convolution in a floating-point format."""
+    streamed_byte: units.Duration = _NO_TIME
+    """A byte of a weight that is used for one row of a product."""
+
+
 class Npu(Section):
     """A neural processing unit of the DPU family."""
 
@@ -183,6 +206,8 @@ class Npu(Section):
     """Fixed time of an inference: driver, command queue, interrupt. Hidden if several are in flight."""
     dispatch_overhead: units.Duration = units.Quantity(0.0, "s", source="absent")
     """Fixed time of each operator of DSPs or DMA alone, and of each separate requantisation; never hidden."""
+    exposed: ExposedTimes = ExposedTimes()
+    """Further times that nothing hides. Counted in dispatches: without `dispatch_overhead` there are none."""
     vpu_clock: units.Frequency
     """Clock of DSPs, SRAM and DMA engines."""
     voltage: units.Voltage

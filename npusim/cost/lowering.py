@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.arch import Npu, Soc
+from npusim.arch.npu import ExposedTimes
 from npusim.cost.bands import in_bands
 from npusim.cost.execution import execution_of, fill_dsp
 from npusim.cost.host_lowering import fill_host_work, host_transfers, shared_tensors, uncached_tensors
@@ -112,6 +113,11 @@ class _Resident(NamedTuple):
     a_triangle_bytes: float = 0.0
 
 
+def _pools(op: Operator, inputs: tuple[Tensor, ...]) -> bool:
+    """Return whether an operator is the mean of images [N, C, H, W] over their pixels."""
+    return op.type == "ReduceMean" and len(inputs[0].shape) == 4 and op.attrs.get("axes") == (2, 3)
+
+
 class _Lowering:
     """Rows of the groups of a graph: columns of residency are filled in for each plan, all others once."""
 
@@ -141,7 +147,7 @@ class _Lowering:
             row["device"] = places[group.device]
             row["repeats"] = float(graph.operators[group.main].repeats)
             row["launches"] = 1.0 if entered != place else 0.0
-            row["dispatches"] = float(self._is_dispatched(group))
+            row["dispatches"] = self._dispatches(group)
             self._fill(row, i, group, first=entered != place)
             place = entered
         for name in soc.hosts:
@@ -160,10 +166,39 @@ class _Lowering:
             for name in operands.names():
                 self.users.setdefault(name, []).append(i)
 
-    def _is_dispatched(self, group: Group) -> bool:
-        """Return whether the NPU's management processor launches a group."""
-        requantises = self.graph.operators[group.main].family is Family.CONVERT
-        return group.unit in (Unit.DSP, Unit.DMA) or (group.unit is Unit.DPU and requantises)
+    def _dispatches(self, group: Group) -> float:
+        """Return the time of an operator on an NPU that nothing hides, in dispatches."""
+        if group.unit.is_host:
+            return 0.0
+        npu = self._npu(group)
+        dispatch_s, exposed = float(npu.dispatch_overhead), npu.exposed
+        if not dispatch_s:
+            return 0.0
+        op = self.graph.operators[group.main]
+        inputs, result = self.graph.inputs_of(op), self.graph.outputs_of(op)[0]
+        call_s, task_s = dispatch_s, float(exposed.task)
+        if group.unit is Unit.DMA:
+            call_s = dispatch_s if exposed.dma is None else float(exposed.dma)
+        elif group.unit is Unit.DPU and op.family is Family.CONVERT:
+            if exposed.requantised_element is not None:
+                call_s = task_s + result.elements * float(exposed.requantised_element)
+        elif group.unit is Unit.DPU:
+            call_s = task_s + self._exposed_s(op, inputs, result, exposed)
+        elif _pools(op, inputs) or (
+            op.family is not Family.MOVE and result.elements < float(exposed.small_call or 0.0)
+        ):
+            call_s = task_s or dispatch_s
+        return call_s / dispatch_s
+
+    def _exposed_s(
+        self, op: Operator, inputs: tuple[Tensor, ...], result: Tensor, exposed: ExposedTimes
+    ) -> float:
+        """Return what the taps of a depthwise convolution and weights that are used once expose (s)."""
+        if op.family is Family.DEPTHWISE and inputs[0].dtype.is_float:
+            return result.elements * math.prod(inputs[1].shape[3:]) * float(exposed.depthwise_tap)
+        is_weighted = op.traits.work_class is WorkClass.CONTRACTION and inputs[1].kind is TensorKind.CONSTANT
+        is_once = is_weighted and self.graph.work(op).macs < 1.5 * inputs[1].elements
+        return inputs[1].bytes * float(exposed.streamed_byte) if is_once else 0.0
 
     def _fill(self, row: Any, index: int, group: Group, first: bool) -> None:
         op = self.graph.operators[group.main]

@@ -45,7 +45,9 @@ SwapOperands = bool | Literal["search"]
 # Numbers of a device that change the tables although the design point holds them too: the pixels of a
 # stencil size blocks of rows, a grid without a format leaves it to the DSPs, a host that is no faster in
 # fp16 keeps fp32, and devices that share a level find there what the other one touched.
-_READ_BY_LOWERING = ("dpu.grid.vpe", "dpu.macs_per_mpe", "macs_per_cycle", "shared_level")
+_READ_BY_LOWERING = (
+    "dpu.grid.vpe", "dpu.macs_per_mpe", "macs_per_cycle", "shared_level", "dispatch_overhead", "exposed"
+)  # fmt: skip
 # Most bytes of DRAM by byte of a tensor: a host may keep fp8 in fp32.
 _WIDEST = 4
 # Tensors in SRAM that are named.

@@ -75,6 +75,7 @@ def errors_by_group(names: list[str], rules: Mapping[str, Group], evidence: Evid
         }
         is_kept = rule.limit is None or statistics[rule.statistic] <= rule.limit
         is_kept = is_kept and (rule.p90_limit is None or statistics["p90_error"] <= rule.p90_limit)
+        is_kept &= rule.median_limit is None or statistics["median_error"] <= rule.median_limit
         is_kept = is_kept and (rule.max_error is None or bool(errors.max() <= rule.max_error))
         limit = None if rule.limit is None else float(rule.limit)
         fields = {"group": name, "rows": len(errors), "limit": limit, "error": rule.error, "ok": is_kept}

@@ -51,6 +51,8 @@ class Group(Section):
     """Statistic that the limit binds."""
     p90_limit: PositiveRatio | None = None
     """Largest 90th percentile allowed beside it; None: it is not bound."""
+    median_limit: PositiveRatio | None = None
+    """Largest median allowed beside; None: the median is not bound."""
     max_error: PositiveRatio | None = None
     """Largest error allowed in a single row; None: single rows are not bound."""
     yardstick: str = ""

@@ -19,6 +19,7 @@ from npusim.locate import resource, resource_names
 from npusim.ops import DType
 from npusim.plugins import PluginError, Registry
 from npusim.workloads.cnn import CNN
+from npusim.workloads.cnn.table import BLOCKS, published_variants, variant_file, variants
 from npusim.workloads.gnn import GNN
 from npusim.workloads.gnn.spec import GnnSpec
 from npusim.workloads.spec import WorkloadKind, WorkloadSettings, WorkloadSpec
@@ -29,7 +30,7 @@ DEFAULT_KIND = GNN.name
 
 KINDS = Registry("npusim.workloads", "workload kind", WorkloadKind)
 
-for _kind in (GNN, CNN, TRANSFORMER):
+for _kind in (GNN, CNN, TRANSFORMER, BLOCKS):
     KINDS.register(_kind)
 
 
@@ -91,7 +92,7 @@ def workload_names(kind: str | None = None) -> list[str]:
 
 def is_workload(name: str) -> bool:
     """Whether npusim or another package ships a workload; others are loaded for a name that is not ours."""
-    return name in _own_names() or name in workload_names()
+    return name in _own_names() or name in variants() or name in workload_names()
 
 
 def workload_published_as(name: str) -> str | None:
@@ -111,7 +112,8 @@ def workload_published_as(name: str) -> str | None:
 def _published_names() -> dict[str, str]:
     specs = {name: load_spec(name) for name in _own_names()}
     aliases = {_plain(alias): name for name, spec in specs.items() for alias in spec.published_as}
-    return aliases | {_plain(name): name for name in specs}
+    aliases |= {_plain(alias): name for alias, name in published_variants().items()}
+    return {_plain(name): name for name in variants()} | aliases | {_plain(name): name for name in specs}
 
 
 def _plain(name: str) -> str:
@@ -120,7 +122,8 @@ def _plain(name: str) -> str:
 
 def load_spec(name: str | Path, overrides: Settings = ()) -> WorkloadSpec:
     """Read the specification of a workload by its name or the path of its YAML file."""
-    document = read_yaml(workload_path(str(name)))
+    is_variant = str(name) in variants() and str(name) not in _own_names()
+    document = variant_file(str(name)) if is_variant else read_yaml(workload_path(str(name)))
     kind = kind_of(document.data, document.name, document.line(("kind",)))
     return validate_data(document, kind.spec, overrides)
 
@@ -178,9 +181,10 @@ def load_workload(
         allowed = "only for a model file (.xml, .onnx)"
         raise ConfigError(f"shapes for {', '.join(shapes)}", file="--shape", allowed=allowed)
     spec, path = load_spec(text, settings), workload_path(text)
-    what = f"workload kind `{spec.kind}` cannot build {path.stem}"
+    title = path.stem if text.endswith(_YAML) else text
+    what = f"workload kind `{spec.kind}` cannot build {title}"
     with KINDS.blamed(spec.kind, what):
-        graph: object = KINDS[spec.kind].build(spec, path.stem, path.parent)
+        graph: object = KINDS[spec.kind].build(spec, title, path.parent)
     if isinstance(graph, Graph):
         return graph
     why = f"it builds a {type(graph).__name__}, not a Graph"
@@ -188,7 +192,7 @@ def load_workload(
 
 
 def workload_path(name: str) -> Path:
-    """Return the YAML file of a workload."""
+    """Return the YAML file of a workload; of a variant, its family's."""
     if name.endswith(_YAML):
         return Path(name).expanduser()
     if name in _own_names():
@@ -196,7 +200,10 @@ def workload_path(name: str) -> Path:
     for kind in KINDS.values():
         if kind.folder is not None and name in {path.stem for path in kind.folder.glob("*.yaml")}:
             return kind.folder / f"{name}.yaml"
-    raise UnknownNameError("workload", name, workload_names(), "or the path of a .yaml, .xml or .onnx file")
+    if name in variants():
+        return variants()[name]
+    known = [*workload_names(), *variants()]
+    raise UnknownNameError("workload", name, known, "or the path of a .yaml, .xml or .onnx file")
 
 
 def _own_names() -> list[str]:

@@ -194,9 +194,16 @@ class Network:
 
     def add(self, a: str, b: str, name: str) -> str:
         """Add the sum of two tensors, in bytes where one of them is."""
+        return self._joined("Add", a, b, name)
+
+    def multiply(self, a: str, b: str, name: str) -> str:
+        """Add the product of two tensors, element by element, in bytes where one of them is."""
+        return self._joined("Multiply", a, b, name)
+
+    def _joined(self, type_: str, a: str, b: str, name: str) -> str:
         if any(self.editor.tensors[x].dtype is DType.INT8 for x in (a, b)):
             a, b = self.rounded(a), self.rounded(b)
-        return self.editor.eltwise("Add", a, b, name)
+        return self.editor.eltwise(type_, a, b, name)
 
     def scaled(self, x: str, name: str, shape: Sequence[int] = (1,)) -> str:
         """Add the product with a constant."""

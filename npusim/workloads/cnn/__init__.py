@@ -46,6 +46,14 @@ _SIZES: dict[str, _Sizes] = {
     "unet": _Sizes(256, 256, 2, 16),
 }
 
+_TABLES: dict[str, str] = {
+    "resnet-50": "resnet50",
+    "mobilenet-v2": "mobilenetv2_100",
+    "yolov8n": "yolov8n",
+    "yolo11n": "yolo11n",
+}
+"""Variants of shipped families that models are."""
+
 Pixels = Annotated[int, Field(ge=32, le=8192)]
 
 
@@ -87,20 +95,20 @@ class CnnSpec(WorkloadSpec):
 
 def _build(spec: CnnSpec, name: str, _: Path) -> Graph:
     from npusim.workloads.cnn import networks  # when one is built
+    from npusim.workloads.cnn.table import build_table, shipped_table
     from npusim.workloads.network import Network
 
     builders: Mapping[CnnModel, Callable[[Network, str, int], Graph]] = {
-        "resnet-50": networks.build_resnet_50,
-        "mobilenet-v2": networks.build_mobilenet_v2,
         "ssd-mobilenet-v1": networks.build_ssd_mobilenet_v1,
         "efficientdet-d0": networks.build_efficientdet_d0,
         "yolo-v3-tiny": networks.build_yolo_v3_tiny,
-        "yolov8n": networks.build_yolov8n,
-        "yolo11n": networks.build_yolo11n,
         "unet": networks.build_unet,
     }
     net = Network(name, spec.model, spec.precision, _SIZES[spec.model].same_upper)
-    return builders[spec.model](net, net.image(spec.batch, spec.height, spec.width), spec.classes)
+    image = net.image(spec.batch, spec.height, spec.width)
+    if spec.model in _TABLES:
+        return build_table(net, image, shipped_table(_TABLES[spec.model], classes=spec.classes))
+    return builders[spec.model](net, image, spec.classes)
 
 
 CNN = WorkloadKind("cnn", "convolutional networks on images", CnnSpec, _build)

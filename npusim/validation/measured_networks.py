@@ -1,0 +1,274 @@
+"""Whole networks as others measured them on laptops and desktops, each by a harness of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from npusim import units
+from npusim.arch import load_soc
+from npusim.config import Section, load_model
+from npusim.config.tables import Choice, Number, Text, read_table
+from npusim.errors import ConfigError
+from npusim.locate import resource
+from npusim.plugins import announced, load
+from npusim.scenario import Scenario
+from npusim.validation.figures import Evidence, Row, evidence_of
+from npusim.validation.suite import Suite
+from npusim.validation.unit_models import Machine
+from npusim.workloads import load_workload, workload_published_as
+from npusim.workloads.cnn.table import variants
+
+TokenTime = Callable[[str, str, str, str, int, tuple[str, ...], str], float | None]
+"""Seconds of a token of a language model by model, SoC, device, precision, prompt, settings of the SoC and
+source of the row; None: no such model."""
+_METRICS: Mapping[str, tuple[float, bool]] = {
+    "ms": (1e-3, True), "fps": (1.0, False), "ms/token": (1e-3, True), "tok/s": (1.0, False)
+}  # fmt: skip
+"""Factor to seconds or a rate per second, and whether it is a time."""
+_TOKENS = ("ms/token", "tok/s")
+_PROMPT = re.compile(r"input (\d+)")
+_PROMPT_TOKENS = 128
+"""Tokens of a prompt where a row names none."""
+
+
+class Harness(Section):
+    """A program that measured, and what it adds to an inference."""
+
+    name: str
+    where: str
+    """Part of a row's `source` or `notes`."""
+    settings: list[str] = Field(default_factory=list)
+    """Settings of the networks that it ran, such as workload.height=640."""
+    machine: dict[str, list[str]] = Field(default_factory=dict)
+    """Settings of the SoC while it ran, by SoC and device: clocks and cores that differ from the sheet's."""
+    per_call: dict[str, units.Duration] = Field(default_factory=dict)
+    """Time of a call outside the inference, by SoC and device ("core-ultra-7-258v npu"). Absent: the shortest
+    of the same device."""
+
+    def constant_s(self, soc: str, device: str) -> float:
+        """Return the time of a call outside the inference (s)."""
+        known = [float(t) for place, t in self.per_call.items() if place.endswith(device)]
+        own = self.per_call.get(f"{soc} {device}")
+        return float(own) if own is not None else min(known, default=0.0)
+
+
+class Anomaly(Section):
+    """Rows that inform only."""
+
+    where: str
+    """Part of a row's `source`."""
+    models: list[str]
+    reason: str
+
+
+class Definitions(Section):
+    """How measured rows are predicted: `validate/definitions/measured_networks.yaml`."""
+
+    machines: dict[str, str]
+    """SoC by a part of a row's `device`; the first that fits."""
+    precisions: dict[str, dict[str, str]]
+    """Format that a device computes in, by the row's `precision`."""
+    classes: dict[str, list[str]]
+    """Beginnings of the names of each class of network; the first that fits."""
+    harnesses: list[Harness]
+    anomalies: list[Anomaly] = Field(default_factory=list)
+
+
+@cache
+def definitions() -> Definitions:
+    """Return how measured rows are predicted."""
+    return load_model(resource("validate", "definitions", "measured_networks.yaml"), Definitions)
+
+
+@dataclass(frozen=True)
+class MeasuredRow:
+    """One measured number with its place on npusim's machines."""
+
+    line: int
+    machine: str
+    """Device as the file calls it."""
+    soc: str
+    device: str
+    """npu, cpu or gpu."""
+    workload: str
+    precision: str
+    """Format that the device computes in."""
+    stated: str
+    """Precision as the file calls it."""
+    is_time: bool
+    is_token: bool
+    hint: str
+    value: float
+    """Seconds, or a rate per second."""
+    source: str
+    notes: str
+    prompt: int
+    family: str
+    kind: str
+    """Class of network."""
+    reason: str
+    """Why the row informs only; empty: it is judged."""
+
+    @property
+    def harness(self) -> Harness | None:
+        """What measured it."""
+        text = f"{self.source} {self.notes}"
+        return next((h for h in definitions().harnesses if h.where in text), None)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What groups and plots know of the row."""
+        named = ("machine", "device", "soc", "workload", "precision", "kind", "family")
+        harness = self.harness
+        return dict[str, Any]({name: getattr(self, name) for name in named}) | {
+            "quantity": "token" if self.is_token else "latency" if self.hint == "latency" else "throughput",
+            "anomalous": "yes" if self.reason else "no",
+            "harness": harness.name if harness else "benchmark_app",
+        }
+
+
+def measured_rows(path: Path) -> tuple[list[MeasuredRow], list[str]]:
+    """Return the rows of a table that can be predicted, and a note for each that cannot.
+
+    Raises
+    ------
+    ConfigError, FileError
+        Where the table lacks a column, or a value does not fit its column.
+    """
+    columns = [Text(name) for name in ("source", "device", "model", "precision", "notes")]
+    hints = Choice("hint", ("latency", "throughput", "decode"))
+    table = read_table(path, [*columns, hints, Choice("metric", tuple(_METRICS)), Number("value")])
+    rows, notes = list[MeasuredRow](), list[str]()
+    for place, line in enumerate(table.lines):
+        values: dict[str, Any] = {name: column[place] for name, column in table.columns.items()}
+        row = _row(line, values)
+        if isinstance(row, MeasuredRow):
+            rows.append(row)
+        else:
+            notes.append(f"line {line}: left out {values['model']} on {values['device']}: {row}")
+    return rows, notes
+
+
+def _row(line: int, values: Mapping[str, Any]) -> MeasuredRow | str:
+    known, machine, model = definitions(), values["device"].strip(), values["model"].strip()
+    soc = next((soc for part, soc in known.machines.items() if part.lower() in machine.lower()), None)
+    device = next((d for d in ("npu", "gpu", "cpu") if machine.lower().split()[-1].startswith(d)), None)
+    if soc is None or device is None:
+        return "there is no data sheet of the machine"
+    precision = known.precisions.get(values["precision"], {}).get(device)
+    is_token = values["metric"] in _TOKENS
+    if precision is None and not is_token:
+        return f"precisions of the {device} are {', '.join(known.precisions)}"
+    workload = model if is_token else workload_published_as(model)
+    if workload is None:
+        return "npusim builds no such network"
+    factor, is_time = _METRICS[values["metric"]]
+    prompt = _PROMPT.search(values["notes"])
+    kind = next(
+        (name for name, parts in known.classes.items() if workload.startswith(tuple(parts))), "others"
+    )
+    of_it = (a for a in known.anomalies if a.where in values["source"] and model in a.models)
+    return MeasuredRow(
+        line, machine, soc, device, workload, precision or values["precision"], values["precision"],
+        is_time, is_token, "latency" if is_token else values["hint"], factor * values["value"],
+        values["source"], values["notes"], int(prompt[1]) if prompt else _PROMPT_TOKENS,
+        variants()[workload].stem if workload in variants() else workload,
+        "decoders" if is_token else kind, next((a.reason for a in of_it), ""),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MeasuredNetworks:
+    """Predicts each measured number on the data sheet of its machine, with the harness's own time."""
+
+    settings: tuple[str, ...] = ()
+    """Changes to the data sheets, as for `--set`."""
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Return the rows that can be predicted, and the differences between sizes of a family."""
+        assert path is not None, "measured networks are a table"
+        rows, notes = measured_rows(path)
+        results = list[tuple[MeasuredRow, Row]]()
+        for row in rows:
+            predicted = self.predicted(row)
+            if predicted is None:
+                notes.append(f"line {row.line}: left out {row.workload}: npusim builds no such decoder")
+                continue
+            if row.reason:
+                notes.append(f"{row.machine}, {row.workload}: {row.reason}")
+            results.append((row, Row(row.line, row.value, predicted, row.columns)))
+        if not results:
+            reasons = f" ({notes[0]})" if notes else ""
+            allowed = f"rows of known machines and networks{reasons}"
+            raise ConfigError("no row that can be predicted", file=str(path), allowed=allowed)
+        every = [result for _, result in results] + list(_slopes(results))
+        return evidence_of(suite, every, list(dict.fromkeys(notes)))
+
+    def predicted(self, row: MeasuredRow) -> float | None:
+        """Return the row's prediction, with its harness; None for a decoder that nobody builds."""
+        if row.is_token:
+            seconds = token_time(row, self.settings)
+            return None if seconds is None else seconds if row.is_time else 1.0 / seconds
+        harness = row.harness
+        settings = tuple(harness.settings) if harness else ()
+        machine = tuple(harness.machine.get(f"{row.soc} {row.device}", ())) if harness else ()
+        machine += self.settings
+        value = _inference(row.soc, row.device, row.workload, row.precision, row.hint, settings, machine)
+        return value + (harness.constant_s(row.soc, row.device) if harness and row.is_time else 0.0)
+
+
+def token_time(row: MeasuredRow, settings: tuple[str, ...]) -> float | None:
+    """Return the seconds of a token by the first package that builds the model; None: none does."""
+    for entry in announced("npusim.token_times").values():
+        function: TokenTime = load(entry, "token time")
+        seconds = function(row.workload, row.soc, row.device, row.precision, row.prompt, settings, row.source)
+        if seconds is not None:
+            return seconds
+    return None
+
+
+@cache
+def _inference(
+    soc: str, device: str, workload: str, precision: str, hint: str,
+    network: tuple[str, ...], machine: tuple[str, ...],
+) -> float:  # fmt: skip
+    """Return seconds of an inference, or inferences a second for the hint throughput."""
+    total = scenario(soc, device, workload, precision, hint, network, machine).mapped.total
+    return float(total["latency_s" if hint == "latency" else "throughput_per_s"])
+
+
+def scenario(
+    soc: str, device: str, workload: str, precision: str, hint: str,
+    network: tuple[str, ...], machine: tuple[str, ...],
+) -> Scenario:  # fmt: skip
+    """Return a row's network on its machine as the harness ran it."""
+    graph = load_workload(workload, [f"workload.precision={precision}", *network])
+    return Scenario(graph, load_soc(soc, list(machine)), hint=hint, device=device)
+
+
+def _slopes(results: list[tuple[MeasuredRow, Row]]) -> Iterator[Row]:
+    """Yield differences between sizes of a family that one harness measured: its own time cancels."""
+    for (a, one), (b, other) in combinations(results, 2):
+        keys = ("machine", "stated", "source", "family", "hint", "is_token", "kind")
+        alike = all(getattr(a, key) == getattr(b, key) for key in keys)
+        if not alike or not a.is_time or a.is_token or a.workload == b.workload or a.reason or b.reason:
+            continue
+        less, more = sorted((one, other), key=lambda row: row.measured)
+        if more.measured < 1.25 * less.measured:
+            continue  # closer than two runs of one network
+        columns = dict(one.columns, quantity="slope")
+        columns["workload"] = f"{less.columns['workload']} to {more.columns['workload']}"
+        difference = more.predicted - less.predicted
+        yield Row(f"{less.id} to {more.id}", more.measured - less.measured, difference, columns)
+
+
+MEASURED = MeasuredNetworks()
+"""Latency and throughput of whole networks on NPU, CPU and GPU, and time of a token."""
