@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shape_rules import misfits
 
 import npusim
+from npusim.decomposition import suite as decomposition
 from npusim.decomposition.technique import (
     DecompositionParameters,
     chunks_of,
@@ -171,6 +172,14 @@ def test_gat_with_hidden_64_needs_more_than_32_gb_whole_and_less_in_chunks_of_8(
 
 def test_the_papers_memory_and_misses_follow() -> None:
     assert run_suite("feature-decomposition").ok
+
+
+def test_aggregation_that_chunks_do_not_change_misses_every_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = decomposition.load_definitions()
+    whole = known.model_copy(update={"chunk_width": dict.fromkeys(known.chunk_width, 32)})
+    monkeypatch.setattr(decomposition, "load_definitions", lambda: whole)
+    judged = run_suite("feature-decomposition")
+    assert [group.group for group in judged.groups if group.limit is not None and group.ok] == []
 
 
 def test_it_runs_behind_the_rewrites_of_operators_and_before_those_of_storage() -> None:
