@@ -1,4 +1,4 @@
-"""Fit of the cache model to published miss rates and instructions per cycle; a model's figures are left out together."""
+"""Fit of the cache model to published miss rates and instructions per cycle; models are left out in turn."""
 
 from __future__ import annotations
 

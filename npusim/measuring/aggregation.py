@@ -299,7 +299,7 @@ _SORTED_COLUMNS = 16  # columns from which PyTorch sorts what it scatters (can_u
 
 
 class CacheHierarchy(Section):
-    """Caches and address translation of one core: entries of the second-level TLB, width of a load (B), latencies."""
+    """Caches of one core, entries of the second-level TLB, width of a load (B), latencies (cycles)."""
 
     l1_bytes: _Positive
     l2_bytes: _Positive
