@@ -366,4 +366,4 @@ def _published_rows(suite: Suite, path: Path | None) -> tuple[list[Row], list[st
     return rows, []
 
 
-FIGURES = RowPredictor(_published_rows)
+TABLE_4 = RowPredictor(_published_rows)
