@@ -35,6 +35,8 @@ def socs() -> list[Entry]:
             "devices": {name: device.kind for name, device in soc.devices.items()},
             "dram_bytes_per_s": float(soc.dram.bandwidth),
         }
+        if soc.dram.peak_bandwidth is not None:
+            entry["dram_peak_bytes_per_s"] = float(soc.dram.peak_bandwidth)
         if soc.has("npu"):
             npu = soc.npu
             # A multiply-accumulate counts as two operations, as in every data sheet.

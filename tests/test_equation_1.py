@@ -123,6 +123,17 @@ def test_full_pruning_keeps_raw_attributes_and_batched_keeps_the_own_branch() ->
     assert batched["layer1/combine/order0/weight"].shape == (32, 16)
 
 
+@given(st.floats(0.01, 0.99), st.floats(1.1, 16.0))
+def test_a_budget_keeps_as_many_channels_however_they_are_shared(share: float, budget: float) -> None:
+    def widths(**more: float) -> list[int]:
+        tensors = network(pruning={"budget": budget, **more}).tensors
+        return [tensors[f"layer0/combine/order{order}/weight"].shape[0] for order in (0, 1)]
+
+    even, shared = widths(), widths(own_share=share)
+    assert sum(shared) == sum(even) and min(shared) >= 1 and max(shared) <= 32
+    assert (shared[0] <= shared[1]) == (share <= 0.5) or abs(shared[0] - shared[1]) <= 1
+
+
 def test_channels_are_kept_in_sixteens_where_that_is_asked_for() -> None:
     graph = network(hidden=64, pruning={"budget": 5.0, "multiple": 16})
     assert graph.tensors["layer0/combine/order0/weight"].shape == (16, 64)
@@ -165,6 +176,27 @@ def test_more_stored_features_never_mean_more_work(first: float, second: float) 
     less, more = sorted((first, second))
     macs = [network(batch={"roots": 20, "stored": share}).macs for share in (less, more)]
     assert macs[1] <= macs[0]
+
+
+@given(st.integers(1, 100), st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([None, 2.0]))
+@settings(max_examples=10)
+def test_gathered_rows_and_normalised_branches_add_time_and_no_work(
+    roots: int, stored: float, budget: float | None
+) -> None:
+    keys = {"pruning": {"budget": budget, "scheme": "batched"}} if budget else {}
+    plain, fetched = (
+        network(batch={"roots": roots, "stored": stored, "fetched": is_fetched}, **keys)
+        for is_fetched in (False, True)
+    )
+    assert fetched.macs == plain.macs
+    assert fetched.tensors["x"].shape == (1000, 64)
+    normalised = network(batch={"roots": roots, "stored": stored, "fetched": True}, branch_norm=True, **keys)
+    assert normalised.macs == plain.macs
+    latency = [
+        npusim.estimate(graph, "threadripper-a6000", device="cpu").latency_s
+        for graph in (fetched, normalised)
+    ]
+    assert latency[0] < latency[1]
 
 
 def test_a_batch_of_static_shapes_is_padded_to_its_capacity() -> None:

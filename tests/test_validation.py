@@ -21,8 +21,8 @@ from npusim.mapping import Run, map_graph
 from npusim.techniques import apply
 from npusim.validation import Validation, load_suite, run_suite, suite_names
 from npusim.validation.figures import Evidence, key_of, read_csv, read_keyed
-from npusim.validation.running import errors_by_group, group_of_rows
-from npusim.validation.suite import Condition, Group, figures_path
+from npusim.validation.running import errors_by_group, group_of_rows, judge
+from npusim.validation.suite import Condition, Group, Suite, figures_path
 from npusim.validation.unit_figures import CHANNELWISE
 from npusim.workloads import load_workload
 
@@ -171,6 +171,11 @@ class TestKeyPaths:
             assert columns <= set(suite.words), name
 
 
+@pytest.mark.parametrize("name", suite_names())
+def test_every_suite_has_a_limit(name: str) -> None:
+    assert any(group.limit is not None for group in load_suite(name).groups)
+
+
 class TestGrouping:
     ROWS = Evidence(
         ids=[2, 3, 4],
@@ -202,6 +207,16 @@ class TestGrouping:
             entry = Group(group="g", limit=0.05, statistic=statistic)
             (group,) = errors_by_group(["g"] * 3, {"g": entry}, rows)
             assert group.ok is kept
+
+    @pytest.mark.parametrize(("fitted", "is_determined"), [({"g": 1}, False), ({"g": 1, "all": 1}, True)])
+    def test_as_many_fitted_numbers_as_figures_determine_and_do_not_test(self, fitted, is_determined):
+        suite = Suite.model_validate(
+            {"schema": "npusim.suite/1", "title": "t", "figures": None, "predictor": "p", "fitted": fitted}
+            | {"groups": [{"group": "g", "limit": "10 %"}]}
+        )
+        judged = judge("s", suite, rows_off_by(0.0, 0.0))
+        assert (judged.fitted, judged.is_determined) == (sum(fitted.values()), is_determined)
+        assert judged.groups[0].fitted == 1 and judged.result().determined == is_determined
 
     def test_one_row_beyond_the_limit_of_single_rows_suffices_to_fail(self):
         for largest, kept in ((0.1, True), (0.2, False)):
@@ -315,8 +330,8 @@ class TestDocument:
         assert list(document) == ["schema", "suites"]
         assert document["schema"] == "npusim.validate/1"
         suite = document["suites"][0]
-        assert list(suite) == ["name", "groups", "rows"]
-        statistics = ["mean_error", "median_error", "p90_error", "limit", "error", "ok"]
+        assert list(suite) == ["name", "groups", "rows", "fitted", "determined"]
+        statistics = ["mean_error", "median_error", "p90_error", "limit", "error", "fitted", "ok"]
         assert list(suite["groups"][0]) == ["group", "rows", *statistics]
         assert list(suite["rows"][0]) == ["id", "group", "measured", "predicted"]
 

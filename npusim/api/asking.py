@@ -324,7 +324,11 @@ def whatif(
     refuse_impossible_values(scenario, values)
     if values and scheduler:
         raise ConfigError("`--scheduler`", file="--over", allowed="one machine: leave out --over")
-    added, left_out = None, ""
+    added, left_out, bars = None, "", ""
+    if stacks == "paper":
+        from npusim.validation.granite import paper_bars
+
+        bars = paper_bars(str(network))
     if stacks == "default":
         fitting = fitting_stacks(scenario)
         stacks, left_out = fitting.stacks, fitting.left_out
@@ -335,7 +339,7 @@ def whatif(
         result = whatif_over(scenario, stacks, values, samples=samples, seed=seed)
     else:
         result = of_stacks(scenario, stacks, samples=samples, seed=seed, is_scheduled=scheduler)
-    notes = [added, *result.notes] if added else result.notes
+    notes = [*filter(None, (added, bars)), *result.notes]
     result = result.model_copy(update={"notes": notes, "left_out": left_out})
     return _with_accuracy(result, scenario, data, progress) if accuracy else result
 

@@ -412,6 +412,7 @@ def accuracy(
     mask: Any = None,
     seeds: str | Sequence[int] = "0",
     settings: Settings = (),
+    batch: int | None = None,
     retrain: bool = False,
     progress: Progress | None = None,
 ) -> AccuracyReport:
@@ -439,6 +440,8 @@ def accuracy(
         Trainings, such as 0-2 or 0,3,7.
     settings : settings
         Change a value of the workload (workload.hidden=128). Repeatable.
+    batch : int, optional
+        Training nodes of a step, such as GraNNite's 64; None: all in one step.
     retrain : bool
         Train even where the cache has the trained parameters.
     progress : callable, optional
@@ -468,7 +471,9 @@ def accuracy(
     from npusim.techniques.stack import listed
 
     of_module = changed({"inputs": (inputs, None), "mask": (mask, None)})
-    of_training = changed({"seeds": (parse_seeds(seeds), [0]), "retrain": (retrain, False)})
+    of_training = changed(
+        {"seeds": (parse_seeds(seeds), [0]), "retrain": (retrain, False), "batch": (batch, None)}
+    )
     own_settings = of_workload(settings, ": accuracy depends on no machine")
     texts = [techniques] if isinstance(techniques, str) else techniques
     stacks = [str(stack) for text in texts for stack in listed(str(text))]
@@ -483,7 +488,12 @@ def accuracy(
 
     names = [str(network)] if isinstance(network, str | Path) else [str(one) for one in network]
     folder = None if data is None else Path(data)
-    return judge(names, stacks, folder, parse_seeds(seeds), own_settings, retrain, tell=telling(progress))
+    if batch is not None and batch < 1:
+        raise ConfigError(f"`{batch}`", file="--batch", allowed="at least 1 training node a step")
+    from npusim.gnn_models.training import Recipe
+
+    recipe, chosen = Recipe(batch=batch), parse_seeds(seeds)
+    return judge(names, stacks, folder, chosen, own_settings, retrain, recipe, telling(progress))
 
 
 def parse_seeds(seeds: str | Sequence[int]) -> list[int]:

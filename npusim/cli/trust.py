@@ -248,6 +248,7 @@ ACCURACY = Command(
         "techniques": option("--techniques -t STACK", autocompletion=complete_stacks),
         **DATA,
         "seeds": option("LIST"),
+        "batch": option("N", int, min=1, max=10**9),
         "retrain": option(),
         **WRITTEN,
     },

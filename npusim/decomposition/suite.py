@@ -43,8 +43,8 @@ def load_definitions() -> Definitions:
     )
 
 
-def predict(key: Key) -> float:
-    """Return the prediction of a figure: a share of loads, or GB."""
+def predict(key: Key, caches: CacheHierarchy | None = None) -> float:
+    """Return the prediction of a figure: a share of loads, or GB; `caches` replace the shipped ones."""
     definitions, structure = load_definitions(), load_statistics(_DATASET)
     model, hidden = key["model"], int(key["hidden"])
     loops = structure.nodes if definitions.loops[model] else 0
@@ -54,7 +54,7 @@ def predict(key: Key) -> float:
     if key["quantity"] == "memory":
         memory = peak_memory_bytes(work, structure.features, structure.edges, definitions.heads[model])
         return memory / 1e9
-    rates = miss_rates(work, definitions.caches)
+    rates = miss_rates(work, caches or definitions.caches)
     return rates[key["quantity"]]
 
 

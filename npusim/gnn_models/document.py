@@ -20,6 +20,8 @@ class Training(Part):
     """Weight decay of Adam."""
     epochs: int
     """Epochs; the parameters are those after the last one."""
+    batch: int | None = None
+    """Training nodes of a step; None: all."""
     torch: str
     """Version of PyTorch."""
 

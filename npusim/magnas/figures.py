@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ from npusim.studies.map_front import (
     fitness,
     placed_units,
 )
-from npusim.validation.suite import suite_file
+from npusim.validation.figures import Row, RowPredictor
+from npusim.validation.suite import Suite, suite_file
 
 ARRAYS, PYRAMID = "three-arrays", "pyramid-vig-m"
 TRANSITIONS = (0, 1, 2, 4, 8)
@@ -347,3 +349,21 @@ def _evolved(
     if from_coarser and granularity != "block":
         start = coarser_start(scenario, units, granularity, budget)
     return units, searched(Genes(units.allowed, units.evaluate), method, budget, start).values
+
+
+def _published_rows(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
+    """Return each number that the paper prints in Table 4, by quantity."""
+    rows = [
+        Row(
+            f"{one.what}: {one.quantity}",
+            one.paper,
+            one.ours,
+            {"table": one.figure, "quantity": one.quantity},
+        )
+        for one in _table4().figures
+        if one.paper is not None
+    ]
+    return rows, []
+
+
+TABLE_4 = RowPredictor(_published_rows)

@@ -5,11 +5,12 @@ Measurements run in turns, each in its own process, on one thread.
 PyTorch Geometric writes a message for each edge, scales it, and adds it at its target. For each edge of a
 chunk of features it reads two indices, a row of the feature table, and its message twice. A row lies
 anywhere in the table, so it misses a level by the share of the table that the level does not hold. Messages
-and indices pass in order, and the L2 prefetchers fetch them within a page: they miss the L1 cache line by
-line, but the levels behind it once per page. A load is as wide as a vector register.
+and indices pass in order: they miss the L1 cache line by line, and the levels behind it where the prefetchers
+come too late. A load is as wide as a vector register; each pass over a row starts with a load of where it
+lies, the broadcast product with weights takes more of them.
 
 Rates are those of a processor's counters: L1 and address translation over all loads, the last level over the
-loads that reach it.
+loads that reach it. An instruction takes its own cycles and a share of the latencies of a load's misses.
 """
 
 from __future__ import annotations
@@ -293,20 +294,32 @@ def _peak_rss() -> int:
 
 
 _INDEX_BYTES, _VALUE_BYTES = float(DType.INT64.bytes), float(DType.FP32.bytes)
-_Bytes = Annotated[float, Field(gt=0.0, strict=False)]
+_Positive = Annotated[float, Field(gt=0.0, strict=False)]
 _SORTED_COLUMNS = 16  # columns from which PyTorch sorts what it scatters (can_use_expanded_index_path)
 
 
 class CacheHierarchy(Section):
-    """Caches and address translation of one core: entries of the second-level TLB, width of a load (B)."""
+    """Caches of one core, entries of the second-level TLB, width of a load (B), latencies (cycles)."""
 
-    l1_bytes: _Bytes
-    l2_bytes: _Bytes
-    llc_bytes: _Bytes
-    tlb_entries: _Bytes
-    page_bytes: _Bytes
-    line_bytes: _Bytes
-    vector_bytes: _Bytes
+    l1_bytes: _Positive
+    l2_bytes: _Positive
+    llc_bytes: _Positive
+    tlb_entries: _Positive
+    page_bytes: _Positive
+    line_bytes: _Positive
+    vector_bytes: _Positive
+    late_share: Annotated[float, Field(ge=0.0, le=1.0)]
+    """Share of the streamed lines that prefetchers bring too late."""
+    scaling_loads: Annotated[float, Field(ge=0.0)]
+    """Loads that start a row of the product with weights."""
+    l2_cycles: _Positive
+    llc_cycles: _Positive
+    dram_cycles: _Positive
+    walk_cycles: _Positive
+    busy_cycles: Annotated[float, Field(gt=0.0)]
+    """Cycles of an instruction without misses."""
+    wait_share: Annotated[float, Field(ge=0.0)]
+    """Cycles that an instruction waits, over the latencies of the misses of a load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,22 +389,26 @@ def aggregation_bytes(work: MessagePassing) -> float:
 
 
 def miss_rates(work: MessagePassing, caches: CacheHierarchy) -> dict[str, float]:
-    """Return the miss rates of an aggregation."""
+    """Return the miss rates of an aggregation and its instructions per cycle (`ipc`)."""
     row = work.chunk_width * _VALUE_BYTES
     table = work.nodes * row
     loads_of_a_row = max(1.0, row / caches.vector_bytes)
     passes = 3.0 if work.scaled else 2.0  # gathered, scaled, added up
+    starts = passes + (caches.scaling_loads if work.scaled else 0.0)
     # The sums are read, too.
-    loads = passes * loads_of_a_row + 2.0 + (1.0 if work.scaled else 0.0) + loads_of_a_row
+    loads = (passes + 1.0) * loads_of_a_row + 2.0 + (1.0 if work.scaled else 0.0) + starts
     lines = max(1.0, row / caches.line_bytes)
     streamed = 2.0 * _INDEX_BYTES + (passes - 1.0) * row + (_VALUE_BYTES if work.scaled else 0.0)
     l1 = lines * _missed(table, caches.l1_bytes) + streamed / caches.line_bytes
-    pages = streamed / caches.page_bytes
-    refs = lines * _missed(table, caches.l2_bytes) + pages
-    llc = lines * _missed(table, caches.llc_bytes) + pages
-    tlb = _missed(table / caches.page_bytes, caches.tlb_entries) + pages
+    late = caches.late_share * streamed / caches.line_bytes
+    refs = lines * _missed(table, caches.l2_bytes) + late
+    llc = lines * _missed(table, caches.llc_bytes) + late
+    tlb = _missed(table / caches.page_bytes, caches.tlb_entries) + streamed / caches.page_bytes
     level_1, translation = min(1.0, l1 / loads), min(1.0, tlb / loads)
-    return {"l1": level_1, "llc": llc / refs if refs else 0.0, "tlb": translation}
+    latencies = level_1 * caches.l2_cycles + translation * caches.walk_cycles
+    latencies += (refs * caches.llc_cycles + llc * caches.dram_cycles) / loads
+    cycles = caches.busy_cycles + caches.wait_share * latencies
+    return {"l1": level_1, "llc": llc / refs if refs else 0.0, "tlb": translation, "ipc": 1.0 / cycles}
 
 
 def _missed(reach: float, held: float) -> float:

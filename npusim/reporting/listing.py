@@ -43,7 +43,10 @@ def _described(lines_of: Callable[[Entry], Sequence[str]], entries: Sequence[Ent
 
 
 def _soc_lines(entry: Entry) -> Sequence[str]:
-    facts = [f"{engineering(entry['dram_bytes_per_s'], 'B/s')} DRAM"]
+    sustained = engineering(entry["dram_bytes_per_s"], "B/s")
+    facts = [f"{sustained} DRAM"]
+    if "dram_peak_bytes_per_s" in entry:
+        facts = [f"{engineering(entry['dram_peak_bytes_per_s'], 'B/s')} DRAM, {sustained} sustained"]
     if "npu_tiles" in entry:
         facts = [
             f"{entry['npu_tiles']} tiles",

@@ -36,6 +36,7 @@ _MOST_ROWS = 60
 _LEAST_FREE = 10
 _MOST_OPEN = 24
 """More groups without a limit than this are folded away in HTML."""
+_DETERMINED = ": determined, not tested"
 _STATISTICS = {"mean_error": "mean", "median_error": "median", "p90_error": "p90"}
 _REST = "all other groups"
 _COLUMNS = 3
@@ -99,12 +100,20 @@ def _suite_sections(number: int, judged: Judged, held_out: Judged | None) -> lis
         ]
 
     return [
-        Lines([judged.suite.title], judged.name, "dim", anchor=judged.name),
+        Lines([judged.suite.title, _counts(judged)], judged.name, "dim", anchor=judged.name),
         *_group_tables(judged, held_out),
         Lines(notes, style="dim"),
         Lines(["The plots show held-out predictions."] if held_out else [], style="dim", only="html"),
         Later(plots),
     ]
+
+
+def _counts(judged: Judged) -> str:
+    """Return how many figures a suite has and how many numbers are fitted to them."""
+    rows = len(judged.evidence.ids)
+    return (
+        f"{rows} figures, {judged.fitted} numbers fitted to them{_DETERMINED if judged.is_determined else ''}"
+    )
 
 
 def _group_tables(judged: Judged, held_out: Judged | None) -> list[Section]:
@@ -154,12 +163,15 @@ def _verdict(row: tuple[GroupErrors, bool]) -> Cell:
     group, _ = row
     if group.limit is None:
         return ""
+    if group.ok and group.fitted >= group.rows:
+        return Text("determined", style="yellow")
     return Text("kept", style="bold green") if group.ok else Text("missed", style="bold red")
 
 
 _GROUP_COLUMNS = (
     Column("", "group", lambda row: Text("  held out", "dim") if row[1] else Text(row[0].group, "cyan")),
     Column("", "rows", lambda row: "" if row[1] else Amount(row[0].rows)),
+    Column("", "fitted", lambda row: Amount(row[0].fitted) if row[0].fitted and not row[1] else ""),
     _error("mean_error", "mean"),
     _error("median_error", "median"),
     _error("p90_error", "p90"),

@@ -290,8 +290,8 @@ def _notes_of(
     if variants[0].techniques == BASE and devices:
         notes.append(
             f"{NONE}: as exported, what follows from the edges is derived in each inference (gather, "
-            f"scatter, select); {BASE}: it comes ready-made from the CPU, as in GraNNite's baselines "
-            "(suite granite)"
+            f"scatter, select); {BASE}: it comes ready-made from the CPU, one step beyond GraNNite's "
+            "baseline (--stack paper)"
         )
     notes += _single_numbers(variants, devices)
     notes += dict.fromkeys(note for e in estimates for note in [*e.warnings, *e.provenance["notes"]])

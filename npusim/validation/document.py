@@ -29,6 +29,8 @@ class GroupResult(Part):
     """Largest error allowed of the statistic that the suite's file names. None: the group informs only."""
     error: Literal["relative", "points"] = "relative"
     """`points`: figures are shares, and errors and limit their differences (0.1 is 10 percentage points)."""
+    fitted: int = Field(0, ge=0)
+    """Numbers fitted to its rows alone; with as many as rows it is determined, not tested."""
     ok: bool
     """Whether the limits of the group and of single rows are kept; true where there are none."""
 
@@ -55,6 +57,10 @@ class SuiteResult(Part):
     """Its groups, those with a limit first."""
     rows: list[RowResult]
     """Its rows, in the order of the file."""
+    fitted: int = Field(0, ge=0)
+    """Numbers fitted to its rows, of a group's and of several."""
+    determined: bool = False
+    """Whether as many numbers are fitted to its rows as it has: determined, not tested."""
 
 
 class Validation(Document):

@@ -58,7 +58,9 @@ def group_of_rows(entries: Sequence[Group], evidence: Evidence) -> tuple[list[st
     return [str(name) for name in names], rules
 
 
-def errors_by_group(names: list[str], rules: Mapping[str, Group], evidence: Evidence) -> list[GroupErrors]:
+def errors_by_group(
+    names: list[str], rules: Mapping[str, Group], evidence: Evidence, fitted: Mapping[str, int] | None = None
+) -> list[GroupErrors]:
     """Return the errors of each group; groups with a limit come first, in the order of the suite."""
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(names):
@@ -79,6 +81,7 @@ def errors_by_group(names: list[str], rules: Mapping[str, Group], evidence: Evid
         is_kept = is_kept and (rule.max_error is None or bool(errors.max() <= rule.max_error))
         limit = None if rule.limit is None else float(rule.limit)
         fields = {"group": name, "rows": len(errors), "limit": limit, "error": rule.error, "ok": is_kept}
+        fields["fitted"] = (fitted or {}).get(name, 0)
         groups.append(GroupErrors.model_validate({**fields, **statistics, "rule": rule}))
     return sorted(groups, key=lambda group: (group.limit is None, order.get(group.group, len(order))))
 
@@ -123,13 +126,24 @@ class Judged:
         """Whether every limit is kept."""
         return all(group.ok for group in self.groups)
 
+    @property
+    def fitted(self) -> int:
+        """Number of parameters that are fitted to the figures."""
+        return self.suite.fitted.get("all", 0) + sum(group.fitted for group in self.groups)
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether as many parameters are fitted as there are figures."""
+        return self.fitted >= len(self.evidence.ids)
+
     def result(self) -> SuiteResult:
         """Return the suite's part of the document."""
         evidence = self.evidence
         numbers = zip(evidence.ids, self.row_groups, evidence.measured, evidence.predicted, strict=True)
         groups = [group.model_dump(exclude={"rule"}) for group in self.groups]
         rows = [dict(zip(RowResult.model_fields, row, strict=True)) for row in numbers]
-        return SuiteResult.model_validate({"name": self.name, "groups": groups, "rows": rows})
+        counts = {"fitted": self.fitted, "determined": self.is_determined}
+        return SuiteResult.model_validate({"name": self.name, "groups": groups, "rows": rows, **counts})
 
 
 def run_suites(names: Sequence[str] = (), figures: str | Path | None = None) -> list[Judged]:
@@ -158,6 +172,8 @@ def run_suites(names: Sequence[str] = (), figures: str | Path | None = None) -> 
 def run_suite(name: str, figures: str | Path | None = None) -> Judged:
     """Run one suite with the shipped parameters; parameters and errors as for `run_suites`."""
     suite = load_suite(name)
+    if figures is not None:  # numbers are fitted to the shipped figures
+        suite = suite.model_copy(update={"fitted": {}})
     evidence = predictor_of(suite).evidence(suite, figures_path(suite, figures), machines_of(suite))
     return judge(name, suite, evidence)
 
@@ -165,7 +181,9 @@ def run_suite(name: str, figures: str | Path | None = None) -> Judged:
 def judge(name: str, suite: Suite, evidence: Evidence) -> Judged:
     """Return evidence sorted into the suite's groups, with each group's errors."""
     row_groups, rules = group_of_rows(suite.groups, evidence)
-    groups = errors_by_group(row_groups, rules, evidence)
+    for group in suite.fitted.keys() - {"all", *row_groups}:
+        raise ConfigError(f"the unknown group `{group}`", key="fitted", allowed=", ".join(["all", *rules]))
+    groups = errors_by_group(row_groups, rules, evidence, suite.fitted)
     parts, part_rules = group_of_rows(suite.breakdown, evidence)
     groups += [part for part in errors_by_group(parts, part_rules, evidence) if part.rule is not _FREE]
     return Judged(name, suite, evidence, row_groups, parts if suite.breakdown else row_groups, groups)

@@ -103,6 +103,8 @@ class Suite(Section):
     fit: str | None = None
     """Entry of the group `npusim.fits` that a cross-validation repeats in each fold; None: no number is
     fitted to these figures."""
+    fitted: dict[str, int] = Field(default_factory=dict)
+    """How many numbers are fitted to the figures of a group, by its name; `all`: to those of several."""
     machines: dict[str, MachineAt] = Field(default_factory=dict)
     """Machine of each name in the figures' column `npu`."""
     unmodelled: dict[str, str] = Field(default_factory=dict)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shape_rules import misfits
 
 import npusim
+from npusim.decomposition import suite as decomposition
 from npusim.decomposition.technique import (
     DecompositionParameters,
     chunks_of,
@@ -19,7 +20,6 @@ from npusim.decomposition.technique import (
 from npusim.errors import IllegalTechniqueError
 from npusim.graph import Graph, GraphStructure
 from npusim.measuring.aggregation import (
-    CacheHierarchy,
     MessagePassing,
     miss_rates,
     peak_memory_bytes,
@@ -36,15 +36,7 @@ from test_techniques_numerics import data, outputs  # noqa: E402, F401
 from npusim.gnn_models.judging import judge  # noqa: E402
 
 STRUCTURE = GraphStructure("g", 1000, 200_000, 32, 8)
-CACHES = CacheHierarchy(
-    l1_bytes=32768,
-    l2_bytes=262144,
-    llc_bytes=1 << 24,
-    tlb_entries=1536,
-    page_bytes=4096,
-    line_bytes=64,
-    vector_bytes=32,
-)
+CACHES = decomposition.load_definitions().caches
 FORMS = [
     ("gcn", "edges"), ("gcn", "csr"), ("gcn", "dense"), ("sage-mean", "edges"), ("sage-max", "edges"),
     ("gat", "edges"), ("sage-concat", "edges"), ("sage-concat", "csr"),
@@ -90,6 +82,7 @@ def test_memory_never_rises(nodes: int, edges: int, width: int, scaled: bool, ch
     few, many = (MessagePassing(nodes, edges, width, p, scaled) for p in (chunks, 2 * chunks))
     assert peak_memory_bytes(many, 100, edges) <= peak_memory_bytes(few, 100, edges)
     for rates in (miss_rates(few, CACHES), miss_rates(many, CACHES)):
+        assert 0.0 < rates.pop("ipc") <= 1.0 / CACHES.busy_cycles
         assert 0.0 <= min(rates.values()) <= max(rates.values()) <= 1.0
 
 
@@ -171,6 +164,14 @@ def test_gat_with_hidden_64_needs_more_than_32_gb_whole_and_less_in_chunks_of_8(
 
 def test_the_papers_memory_and_misses_follow() -> None:
     assert run_suite("feature-decomposition").ok
+
+
+def test_aggregation_that_chunks_do_not_change_misses_every_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = decomposition.load_definitions()
+    whole = known.model_copy(update={"chunk_width": dict.fromkeys(known.chunk_width, 32)})
+    monkeypatch.setattr(decomposition, "load_definitions", lambda: whole)
+    judged = run_suite("feature-decomposition")
+    assert [group.group for group in judged.groups if group.limit is not None and group.ok] == []
 
 
 def test_it_runs_behind_the_rewrites_of_operators_and_before_those_of_storage() -> None:

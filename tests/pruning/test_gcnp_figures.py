@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from npusim.pruning import suite
 from npusim.pruning.suite import budget_of
 from npusim.validation import load_suite, run_suite
 from npusim.validation.figures import key_of
@@ -13,6 +14,16 @@ def test_the_papers_counts_follow_from_the_networks() -> None:
     judged = run_suite("gcnp")
     assert judged.ok
     assert {"full", "batched", "simplified networks"} <= {g.group.split(",")[0] for g in judged.groups}
+
+
+def test_networks_without_normalised_branches_and_gathered_rows_miss_the_limits_of_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(suite, "timed_network", lambda *key: suite._network("sage-concat", *key, False))
+    suite._time_s.cache_clear()
+    missed = {group.group for group in run_suite("gcnp").groups if not group.ok}
+    suite._time_s.cache_clear()
+    assert missed == {"full, million nodes a second, GPU", "batched, ms, CPU", "batched at 4x, ms, GPU"}
 
 
 def test_a_file_of_figures_brings_values_only_for_any_data_set_beside_other_suites(tmp_path: Path) -> None:

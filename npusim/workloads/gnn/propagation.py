@@ -12,6 +12,7 @@ from npusim.ops import DType, Role
 from npusim.workloads.gnn.models import (
     Aggregate,
     activation,
+    add_bias,
     edge_list,
     finish_layer,
     linear,
@@ -56,8 +57,9 @@ def build_propagation(spec: GnnSpec, structure: GraphStructure) -> Graph:
                 table = editor.input("stored", (structure.nodes, editor.tensors[x].shape[1]), spec.dtype)
                 index = editor.input("stored_index", (support.stored,), DType.INT32)
                 x = editor.concat((x, editor.gather(table, index, "store/gather")), 0, "store/join")
-            x = _LayerBuilder(editor, spec, f"layer{i}", aggregates[i], rows[i]).add(layer, x)
-        if i + 1 < len(layers):
+            fetched = support.edges[0] if support and i == 0 and spec.batch and spec.batch.fetched else 0
+            x = _LayerBuilder(editor, spec, f"layer{i}", aggregates[i], rows[i], fetched).add(layer, x)
+        if i + 1 < len(layers) and not (spec.branch_norm and layer.propagates):
             x = activation(editor, "Relu", x, f"layer{i}/activation")
         results.append(x)
     finish_layer(editor, x, len(layers) - 1, len(layers), "Relu")
@@ -74,6 +76,8 @@ class _LayerBuilder:
     aggregate: Aggregate
     nodes: int
     """Rows of the result."""
+    fetched: int = 0
+    """Edges whose rows of attributes are gathered first; 0: the layer reads computed features."""
     powers: dict[tuple[int, int], str] = field(default_factory=dict)
     """Powers of the adjacency times features, by order and columns: branches share them."""
 
@@ -95,17 +99,45 @@ class _LayerBuilder:
     def _branch(self, x: str, order: int, inputs: int, outputs: int) -> str:
         """Return A^order x W; the result of one branch."""
         region, transform_first = f"{self.name}/combine", self.spec.order == "transform_first"
-        if self.spec.preprocessed:
+        if self.fetched:
+            h = self._fetched(order, inputs)
+        elif self.spec.preprocessed:
             h = self._ready(x, order) if order else x
         elif not order:
             h = self._first_rows(x, region)
         else:
             h = self._columns(x, inputs, region) if transform_first else self._power(x, order, inputs)
         h = linear(self.editor, h, outputs, region, f"order{order}", bias=False)
-        if transform_first and not self.spec.preprocessed:
+        if transform_first and not (self.spec.preprocessed or self.fetched):
             for step in range(order):
                 h = self.aggregate(h, f"{self.name}/aggregate{order}_{step}")
-        return h
+        return self._normalised(h, f"{region}/norm{order}") if self.spec.branch_norm else h
+
+    def _fetched(self, order: int, inputs: int) -> str:
+        """Return gathered attributes: one row per node, or the mean of one row per edge."""
+        editor, table = self.editor, self.editor.tensors["x"]
+        place = editor.region = f"{self.name}/{'aggregate' if order else 'combine'}"
+        source = "x" if inputs == table.shape[1] else "x_kept"
+        if source not in editor.tensors:
+            editor.input(source, (table.shape[0], inputs), self.spec.dtype)
+        count = self.fetched if order else self.nodes
+        index = editor.input(f"{place}/fetch/rows", (count,), DType.INT32)
+        rows = editor.gather(source, index, f"{place}/fetch")
+        return self.aggregate(rows, f"{self.name}/aggregate{order}") if order else rows
+
+    def _normalised(self, h: str, region: str) -> str:
+        """Return a branch after bias, activation and normalisation of its rows, an operator for each pass."""
+        editor = self.editor
+        h = activation(editor, "Relu", add_bias(editor, h, region), region)
+        mean = editor.reduce("ReduceMean", h, (1,), f"{region}/mean", keep_dims=True)
+        spread = editor.reduce("ReduceL2", h, (1,), f"{region}/spread", keep_dims=True)
+        centred = editor.eltwise("Subtract", h, mean, f"{region}/centred")
+        scaled = editor.eltwise("Divide", centred, spread, f"{region}/unit")
+        width, dtype = editor.tensors[h].shape[1], editor.tensors[h].dtype
+        for type_, name in (("Multiply", "scale"), ("Add", "offset")):
+            weight_name = editor.constant(f"{region}/{name}/weight", (1, width), dtype, role=Role.BIAS)
+            scaled = editor.eltwise(type_, scaled, weight_name, f"{region}/{name}")
+        return scaled
 
     def _power(self, x: str, order: int, inputs: int) -> str:
         """Return A^order x of the columns that a branch reads."""
@@ -158,12 +190,13 @@ def _batch_support(
 ) -> tuple[Support, list[Aggregate]]:
     """Return the nodes and edges of a batch, and how each layer aggregates; `x` gets the supporting nodes."""
     support = support_of(batch, structure, count)
-    shape, density = (support.nodes[0], structure.features), editor.tensors.pop("x").density
+    density = editor.tensors.pop("x").density
+    shape = (structure.nodes if batch.fetched else support.nodes[0], structure.features)
     editor.input("x", shape, spec.dtype, role=Role.FEATURES, density=density)
     aggregates = []
     for i, edges in enumerate(support.edges):
         stored = support.stored if i + 1 == count else 0
-        nodes = (support.nodes[i + 1], support.nodes[i] + stored)
+        nodes = (support.nodes[i + 1], edges if batch.fetched and i == 0 else support.nodes[i] + stored)
         aggregates.append(_aggregation(editor, spec, edges, nodes, f"layer{i}"))
     editor.meta = replace(editor.meta, notes=(*editor.meta.notes, *_notes(batch, support, structure, count)))
     return support, aggregates

@@ -40,6 +40,8 @@ class Pruning(Section):
     """How many times fewer channels: 4 keeps a quarter of them."""
     scheme: Literal["full", "batched"] = "full"
     """`full`: inputs of layers 2 and on; `batched`: of layer 2, and of layer 1's neighbours' branch."""
+    own_share: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    """Share of a layer's kept channels in its own-features branch, which weights decide; None: evenly."""
     multiple: Annotated[int, Field(ge=1, le=4096)] = 1
     """A branch keeps multiples of this many channels; 16 is the width of the MAC grid."""
 
@@ -97,8 +99,8 @@ def pruned(layers: Sequence[Layer], pruning: Pruning, jumping: bool = False) -> 
     kept = list(layers)
     for i in range(last if pruning.scheme == "full" else 1):
         branches = [
-            branch.model_copy(update={"outputs": kept_channels(branch.outputs, pruning)})
-            for branch in kept[i].branches
+            branch.model_copy(update={"outputs": outputs})
+            for branch, outputs in zip(kept[i].branches, _kept_outputs(kept[i], pruning), strict=True)
         ]
         kept[i] = replace(kept[i], branches=tuple(branches))
     for i in range(1, last + 1):
@@ -114,6 +116,17 @@ def pruned(layers: Sequence[Layer], pruning: Pruning, jumping: bool = False) -> 
         ]
         kept[0] = replace(kept[0], branches=tuple(branches))
     return tuple(kept)
+
+
+def _kept_outputs(layer: Layer, pruning: Pruning) -> list[int]:
+    """Return how many channels each branch of a layer keeps."""
+    even = [kept_channels(branch.outputs, pruning) for branch in layer.branches]
+    if pruning.own_share is None or len(even) != 2:
+        return even
+    widths = [branch.outputs for branch in layer.branches]
+    least, most = max(1, sum(even) - widths[1]), min(widths[0], sum(even) - 1)
+    own = min(max(round(sum(even) * pruning.own_share), least), most)
+    return [own, sum(even) - own]
 
 
 def given(layers: Sequence[Layer], channels: Sequence[Sequence[BranchChannels]]) -> tuple[Layer, ...]:
@@ -174,6 +187,8 @@ class Batch(Section):
     """Share of the roots' neighbours with stored hidden features, or whose share the data set states."""
     counted: Literal["each", "distinct"] = "each"
     """`each`: neighbourhoods one by one (GCNP, Eq. 3); `distinct`: shared nodes once, as NeighborLoader."""
+    fetched: bool = False
+    """Whether layer 1 gathers a row of attributes for each edge first, as PyTorch's loaders do."""
     capacity: Roots | None = None
     """Supporting nodes that the network is compiled for, roots included; None: as many as a batch has."""
 
@@ -344,6 +359,7 @@ _ORDERS: dict[str, tuple[Order, ...]] = {
 _OWNERS: dict[str, tuple[str, ...]] = {
     "power": _WITH_POWER,
     "normalise": ("sage-concat",),
+    "branch_norm": ("sage-concat",),
     "preprocessed": _ONE_LAYER,
     "pruning": ("gcn", "gat", *EQUATION_1),
     "channels": EQUATION_1,
@@ -379,6 +395,8 @@ class GnnSpec(WorkloadSpec):
     """Highest power K of the adjacency (mixhop, sign, sgc); default 2."""
     normalise: bool = False
     """Whether the classifier reads rows of length 1 (sage-concat)."""
+    branch_norm: bool = False
+    """Whether each branch adds a bias, is activated and then normalised by rows (sage-concat)."""
     preprocessed: bool = False
     """Whether features that do not depend on weights arrive aggregated (sign, sgc)."""
     heads: Annotated[int, Field(ge=1, le=1024)] = 1
