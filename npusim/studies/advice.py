@@ -28,6 +28,8 @@ from npusim.studies.uncertainty import SAMPLES, Draws
 from npusim.studies.whatif import compared
 from npusim.techniques import NONE, Stack, Technique, get, legal, parse, rewritings, technique_names
 
+_ADVISED = 1.05
+"""Least gain for which a change of the model is advised: less is within what a data sheet leaves open."""
 _VERDICTS = ("gains", "no gain", "instead", "refused")
 """Verdicts in the order of the table."""
 
@@ -144,11 +146,11 @@ def advise(
     usable = [
         variants[stack]
         for stack in dict.fromkeys((NONE, *today.stacks))
-        if stack == NONE or (stack in variants and _gain(variants[stack], plain) > 1.0 + LEAST_GAIN)
+        if stack == NONE or (stack in variants and _gain(variants[stack], plain) >= _ADVISED)
     ]
     best_today, agreement, unwritable = _keeping(sorted(usable, key=_time), judge)
     best = min((best_today, *(variants[s] for s in every.stacks if s in variants)), key=_time)
-    best = best if _gain(best, best_today) > 1.0 + LEAST_GAIN else best_today
+    best = best if _gain(best, best_today) >= _ADVISED else best_today
     techniques = [_advice(scenario, name, stack, variants, draws, best) for name, stack in tried.items()]
     return Advice(
         **head_of(comparison),

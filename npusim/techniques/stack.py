@@ -18,7 +18,9 @@ from npusim.graph import Editor, Graph
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.plugins import Registry
+from npusim.techniques.blocks import BLOCKS
 from npusim.techniques.masking import EFFOP, GRAX1, GRAX2, GRAX3
+from npusim.techniques.neighbourhoods import PADDED
 from npusim.techniques.nodepad import NODEPAD
 from npusim.techniques.precompute import GRAD, PREG, STAGR
 from npusim.techniques.quantgr import QUANTGR
@@ -29,7 +31,7 @@ TECHNIQUES = Registry("npusim.techniques", "technique", Technique)
 """Every technique by name, also those of other packages."""
 
 # SymG comes after GraSp: with both, the norm matrix is a triangle and all else is compressed.
-_PREPARING = (GRAPHSPLIT, PREG, STAGR, GRAD, NODEPAD)
+_PREPARING = (GRAPHSPLIT, PREG, BLOCKS, PADDED, STAGR, GRAD, NODEPAD)
 _REWRITING = (EFFOP, GRAX1, GRAX2, GRAX3, QUANTGR, GRASP, SYMG, CACHEG)
 for _technique in _PREPARING + _REWRITING:
     TECHNIQUES.register(_technique)
