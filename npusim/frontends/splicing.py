@@ -74,7 +74,9 @@ def with_known_values(graph: Graph, origin: Origin, inputs: Mapping[str, Array])
         if not independent.issuperset(op.outputs):
             for name in independent.intersection(op.inputs):
                 scales = op.type in ("Multiply", "Divide") and graph.tensors[name].shape[-1:] in ((), (1,))
-                is_blank = op.family is Family.SCATTER and name == op.inputs[0]
+                is_blank = (
+                    op.family is Family.SCATTER and name == op.inputs[0] and graph.tensors[name].density
+                )
                 if name in graph.structural or scales or is_blank:
                     wanted[graph.before_broadcast(name)] = name
     fed = {t.name for t in graph.tensors.values() if t.kind is TensorKind.INPUT and t.name not in inputs}

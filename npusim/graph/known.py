@@ -31,6 +31,11 @@ class KnownValues(Mapping[str, Array]):
             digest.update(repr((name, key)).encode())
         self.digest = digest.hexdigest()[:16]
 
+    @property
+    def elements(self) -> int:
+        """Numbers of all arrays, equal ones once."""
+        return sum({id(array): array.size for array in self._arrays.values()}.values())
+
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
 
