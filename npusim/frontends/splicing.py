@@ -164,16 +164,18 @@ class _Splice:
 
     def model(self, whole: bool) -> Any:
         """Write what changed, connect what stayed, and return the model."""
+        last = {self.node_of[op.name]: op.name for op in self.after if op.name in self.node_of}
         for op in self.after:
-            if op.name in self.node_of:
-                self.built |= {name: self.outputs[name] for name in op.outputs if name in self.outputs}
-            else:
+            if op.name not in self.node_of:
                 self._write(op)
-        used = {self.node_of[op.name] for op in self.after if op.name in self.node_of}
-        for name in used:
-            node, renamed = self.kept[name]
-            for port in node.inputs():
-                self._connect(port, renamed)
+                continue
+            self.built |= {name: self.outputs[name] for name in op.outputs if name in self.outputs}
+            name = self.node_of[op.name]
+            if last[name] == op.name:  # all that the node reads is there; sizes may be fixed now
+                node, renamed = self.kept[name]
+                for port in node.inputs():
+                    self._connect(port, renamed)
+                node.validate_and_infer_types()
         for node in self.copy.get_ops():
             if node.get_type_name() == "ShapeOf":  # of a size that depends on values
                 source = node.input_value(0)

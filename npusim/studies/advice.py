@@ -351,10 +351,13 @@ def _conclusion(plain: Variant, today: Variant, best: Variant, ways: Sequence[Wa
         text += f" (90 %: {factors(interval)})" if interval is not None else ""
     if best.techniques != today.techniques:
         text += f"; with a compiler's help {best.techniques} would give {_gain(best, today):.3g} times that"
-    elsewhere = [way for way in ways if not way.problem and way.throughput_per_s is not None]
-    fastest = max(elsewhere, key=lambda way: way.throughput_per_s or 0.0, default=None)
-    gain = (fastest.throughput_per_s or 0.0) / today.throughput_per_s if fastest is not None else 0.0
-    if fastest is not None and gain >= _ADVISED:
+    possible = [way for way in ways if not way.problem]
+    fastest = max(possible, key=lambda way: way.throughput_per_s or 0.0, default=None)
+    if fastest is not None:
+        ratio = (fastest.throughput_per_s or 0.0) / today.throughput_per_s
         stack = "as it is" if fastest.techniques == NONE else f"with {fastest.techniques}"
-        text += f". Run it on the {fastest.device.upper()} {stack}: {factor(gain)} the throughput of that"
+        if ratio >= _ADVISED:
+            text += (
+                f". Run it on the {fastest.device.upper()} {stack}: {factor(ratio)} the throughput of that"
+            )
     return f"{text}."

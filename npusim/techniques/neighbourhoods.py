@@ -295,7 +295,9 @@ def _multiply_by_reciprocals(graph: Graph) -> Graph:
         gather = graph.writer(op.inputs[1]) if op.type == "Divide" else None
         if gather is not None and gather.type == "Gather" and len(graph.readers(gather.outputs[0])) == 1:
             divisor, editor.region = graph.tensors[gather.inputs[0]], op.region
-            if divisor.elements < graph.tensors[op.outputs[0]].elements and gather.attrs.get("axes") == (0,):
+            result, known = graph.tensors[op.outputs[0]], graph.known(gather.inputs[1])
+            whole = known is not None and len(known) == result.shape[0]  # not fewer, as values decide
+            if whole and divisor.elements < result.elements and gather.attrs.get("axes") == (0,):
                 one = editor.constant("one", (1,) * len(divisor.shape), divisor.dtype, fill=1.0)
                 reciprocal = editor.eltwise("Divide", one, divisor.name, "reciprocal")
                 factor = editor.gather(reciprocal, gather.inputs[1], "reciprocals")
