@@ -178,11 +178,15 @@ def test_a_device_that_is_faster_is_named_and_what_cannot_be_compiled_is_not_adv
     layers = pyg.SAGEConv(32, 32), pyg.SAGEConv(32, 8)
     inputs = {"x": torch.rand(40000, 32), "ends": ends}
     advice = advise(from_pyg(forms.Layers(*layers).eval(), inputs), HOSTS, samples=0)
-    best = min((way for way in advice.ways if not way.problem), key=lambda way: way.latency_s)
+    best = min(
+        (layout for layout in advice.layouts if not layout.problem), key=lambda layout: layout.latency_s
+    )
     assert best.device == "gpu" and "Run it on the GPU with padded" in advice.conclusion
-    dense = next(way for way in advice.ways if (way.device, way.techniques) == ("npu", "stagr"))
+    dense = next(
+        layout for layout in advice.layouts if (layout.device, layout.techniques) == ("npu", "stagr")
+    )
     assert "GB" in dense.problem and "stagr" not in advice.today.techniques
-    assert advice.ways[-1].problem and advice.ways[0].latency_s == best.latency_s
+    assert advice.layouts[-1].problem and advice.layouts[0].latency_s == best.latency_s
 
 
 def test_without_values_the_reason_says_so():

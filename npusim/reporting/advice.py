@@ -26,7 +26,7 @@ def advice_page(result: Advice) -> Page:
         "Advice",
         (result.workload, result.soc, ""),
         conditions(result),
-        [_stacks(result), _techniques(result), _ways(result)],
+        [_stacks(result), _techniques(result), _layouts(result)],
         [
             Remark("Results", numerics, "cyan"),
             Remark("Answers", [_agreement(one) for one in result.agreement], "cyan"),
@@ -76,7 +76,7 @@ def _techniques(result: Advice) -> Table:
     return Table(columns, rows, name="gains", caption=_MEANING, style=lambda one: _STYLES[one.verdict])
 
 
-def _ways(result: Advice) -> Table:
+def _layouts(result: Advice) -> Table:
     columns = (
         Column("device"),
         Column("techniques", "stack"),
@@ -86,7 +86,7 @@ def _ways(result: Advice) -> Table:
         Column("compile_peak_bytes", "memory"),
         Column("problem", "not advised because", layout=FOLD),
     )
-    return Table(columns, result.ways, name="ways", caption="memory: most in use while compiling.")
+    return Table(columns, result.layouts, name="layouts", caption="memory: most in use while compiling.")
 
 
 def _rewritings(result: Advice) -> list[str]:

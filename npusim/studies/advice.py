@@ -82,7 +82,7 @@ class RewritingAdvice(Part):
     """Share of the latency without techniques that its block spends in this phase."""
 
 
-class Way(Part):
+class DeviceLayout(Part):
     """One stack on one device of the machine."""
 
     device: str
@@ -117,7 +117,7 @@ class Advice(RunConditions, OnMachine):
     """The stack to try: best of what a model file can hold."""
     with_compiler: Variant
     """Best of all stacks, also of those that need a compiler's help."""
-    ways: list[Way]
+    layouts: list[DeviceLayout]
     """Layouts of the edges on each device, fastest first."""
     agreement: list[Agreement]
     """Answers of the stacks that were compared, fastest first, up to the one to try; may be empty."""
@@ -181,8 +181,8 @@ def advise(
     best_today, agreement, unwritable = _keeping(sorted(usable, key=_time), judge)
     best = min((best_today, *(variants[s] for s in every.stacks if s in variants)), key=_time)
     best = best if _gain(best, best_today) >= _ADVISED else best_today
-    layouts = [name for name in technique_names() if get(name).edges in _LAYOUTS]
-    ways = _ways(scenario, [best_today.techniques, *layouts, NONE])
+    single = [name for name in technique_names() if get(name).edges in _LAYOUTS]
+    layouts = _layouts_on_devices(scenario, [best_today.techniques, *single, NONE])
     techniques = [_advice(scenario, name, stack, variants, draws, best) for name, stack in tried.items()]
     return Advice(
         **head_of(comparison),
@@ -191,10 +191,10 @@ def advise(
         as_it_is=plain,
         today=best_today,
         with_compiler=best,
-        ways=ways,
+        layouts=layouts,
         agreement=agreement,
         notes=[*comparison.notes, *unwritable, *rounding_notes(agreement)],
-        conclusion=_conclusion(plain, best_today, best, ways),
+        conclusion=_conclusion(plain, best_today, best, layouts),
     )
 
 
@@ -223,23 +223,25 @@ def _keeping(
 _LAYOUTS = (EdgeData.CONSTANT, EdgeData.LAID_OUT)
 
 
-def _ways(scenario: Scenario, stacks: Sequence[str]) -> list[Way]:
+def _layouts_on_devices(scenario: Scenario, stacks: Sequence[str]) -> list[DeviceLayout]:
     """Return the stacks that are legal, on each device, what cannot be advised last."""
-    ways = []
+    layouts = []
     for stack in [s for s in dict.fromkeys(stacks) if legal(scenario.baseline, s) is None]:
         rewritten = scenario.with_(techniques=stack)
         constants = [t for t in rewritten.graph.tensors.values() if t.kind is TensorKind.CONSTANT]
-        way = partial(Way, techniques=stack, constants_bytes=sum(t.stored_bytes for t in constants))
+        layout = partial(
+            DeviceLayout, techniques=stack, constants_bytes=sum(t.stored_bytes for t in constants)
+        )
         for device in (*scenario.machine.array_devices, *scenario.machine.hosts):
             try:
                 estimate = mapped_estimate(rewritten.with_(device=device).mapped)
             except InfeasibleError as error:
                 nothing = dict.fromkeys(("latency_s", "throughput_per_s", "compile_s", "compile_peak_bytes"))
-                ways.append(way(device=device, **nothing, problem=str(error)))
+                layouts.append(layout(device=device, **nothing, problem=str(error)))
                 continue
             compilation = estimate.compilation
-            ways.append(
-                way(
+            layouts.append(
+                layout(
                     device=device,
                     latency_s=estimate.latency_s,
                     throughput_per_s=estimate.throughput_per_s,
@@ -248,7 +250,7 @@ def _ways(scenario: Scenario, stacks: Sequence[str]) -> list[Way]:
                     problem=_too_much(scenario, compilation),
                 )
             )
-    return sorted(ways, key=lambda way: (bool(way.problem), way.latency_s or 0.0))
+    return sorted(layouts, key=lambda layout: (bool(layout.problem), layout.latency_s or 0.0))
 
 
 def _too_much(scenario: Scenario, compilation: Compilation | None) -> str:
@@ -340,7 +342,7 @@ def _rewritings(scenario: Scenario) -> list[RewritingAdvice]:
     return sorted(advice, key=lambda each: -each.region_share)
 
 
-def _conclusion(plain: Variant, today: Variant, best: Variant, ways: Sequence[Way]) -> str:
+def _conclusion(plain: Variant, today: Variant, best: Variant, layouts: Sequence[DeviceLayout]) -> str:
     text = "No technique that runs today makes it faster"
     if today.techniques != NONE:
         interval = today.speedup_interval
@@ -351,8 +353,8 @@ def _conclusion(plain: Variant, today: Variant, best: Variant, ways: Sequence[Wa
         text += f" (90 %: {factors(interval)})" if interval is not None else ""
     if best.techniques != today.techniques:
         text += f"; with a compiler's help {best.techniques} would give {_gain(best, today):.3g} times that"
-    possible = [way for way in ways if not way.problem]
-    fastest = max(possible, key=lambda way: way.throughput_per_s or 0.0, default=None)
+    possible = [layout for layout in layouts if not layout.problem]
+    fastest = max(possible, key=lambda layout: layout.throughput_per_s or 0.0, default=None)
     if fastest is not None:
         ratio = (fastest.throughput_per_s or 0.0) / today.throughput_per_s
         stack = "as it is" if fastest.techniques == NONE else f"with {fastest.techniques}"

@@ -1,4 +1,4 @@
-"""Blocks: a batch of small graphs as dense products [blocks, n, n], with layers between on padded rows."""
+"""Blocks: a batch of small graphs as dense products [blocks, n, n]."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Padded neighbourhoods: reductions along known edges by gathers to slots [N, K, F] in place of scatters."""
+"""Padded neighbourhoods: gathers to slots [N, K, F] in place of scatters."""
 
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
