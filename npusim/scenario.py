@@ -14,11 +14,11 @@ from npusim.arch.npu import MappingObjective
 from npusim.config import Override
 from npusim.config.overrides import Settings, as_overrides
 from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError, nearest
-from npusim.graph import Graph, GraphStructure
+from npusim.graph import Editor, Graph, GraphStructure
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import Mapped, Run, SwapOperands, map_graph
 from npusim.techniques import Stack, apply
-from npusim.workloads import build_gnn, import_precision, load_gnn, load_workload
+from npusim.workloads import build_gnn, import_settings, load_gnn, load_workload
 
 Network = Graph | str | Path | Callable[..., Any]
 """A graph, a workload or model file, a PyTorch module, or a factory of graphs (see `Scenario`)."""
@@ -137,6 +137,13 @@ class Scenario:
         """The network without techniques."""
         return load_network(self.network, split_settings(self.settings)[0], self.shapes, self.inputs)
 
+    def learn(self, same: Graph) -> None:
+        """Take over what an import of the same network with values knows of its edges."""
+        if not self.baseline.meta.known:
+            editor = Editor.of(self.baseline)
+            editor.meta = replace(self.baseline.meta, known=same.meta.known)
+            self.__dict__["baseline"] = editor.finish()
+
     @cached_property
     def graph(self) -> Graph:
         """The network with techniques applied; errors as for `npusim.apply`."""
@@ -212,7 +219,8 @@ def load_network(
             raise ConfigError(f"no inputs for the module {name_of(network)}", allowed=allowed)
         from npusim.frontends.pyg import from_pyg
 
-        return from_pyg(network, inputs, precision=import_precision(settings))
+        precision, roles = import_settings(settings)
+        return from_pyg(network, inputs, roles=roles, precision=precision)
     if inputs is not None:
         raise ConfigError(f"inputs for {name_of(network)}", allowed="only for a PyTorch module")
     if isinstance(network, str | Path):

@@ -55,6 +55,12 @@ def page() -> str:
 
 
 def _section(technique: Technique) -> str:
+    if technique.name not in EXAMPLES:
+        return (
+            f"## {technique.name}\n\n{technique.summary}\n\n{technique.rationale}\n\n"
+            f"**Results.** {technique.numerics}\n\nIt needs the values of edges, which a module "
+            f"brings along: `npusim show model.py:net --after {technique.name}` (docs/advice.md).\n"
+        )
     network, before, after = EXAMPLES[technique.name]
     difference = npusim.show(network, techniques=before, after=after)
     base = "" if before == "none" else f" --techniques {before}"

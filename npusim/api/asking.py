@@ -391,6 +391,10 @@ def telling(progress: Progress | None) -> Callable[[str, float], None] | None:
     return lambda step, share: progress(share, 1.0, step)
 
 
+_MOST_COMPARED = 10_000_000
+"""Numbers that follow from the edges up to which answers are compared without an export."""
+
+
 def advise(
     network: Network | Scenario,
     soc: Machine = None,
@@ -452,18 +456,24 @@ def advise(
     from npusim.studies.agreement import NumericalRewriting
 
     scenario = without_techniques(network, soc, how, "no techniques: this call finds those that pay")
-    numbers = NumericalRewriting.of(
-        scenario,
-        values,
-        required=export is not None,
-        calibration=calibration,
-        keep_answers=keep_answers,
-    )
+    is_large = export is None and scenario.baseline.meta.known.elements > _MOST_COMPARED
+    numbers = None
+    if not is_large:
+        numbers = NumericalRewriting.of(
+            scenario,
+            values,
+            required=export is not None,
+            calibration=calibration,
+            keep_answers=keep_answers,
+        )
     judge = None if numbers is None else numbers.judge
     file = None if export is None else Path(export)
     if file is not None:
         refuse_target(file)
     advice = advice_on(scenario, judge=judge, samples=samples, seed=seed)
+    if is_large:
+        note = "answers were not compared, which takes minutes for so many edges; an export compares them"
+        advice = advice.model_copy(update={"notes": [*advice.notes, note]})
     if data is not None:
         advice = advice.model_copy(update=_judged(scenario, advice, Path(data)))
     if numbers is None or file is None:

@@ -11,7 +11,6 @@ from pydantic import Field
 from npusim.arch import load_soc
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Tensor
-from npusim.techniques.aggregation import before_broadcast
 from npusim.techniques.preprocessing import MATRIX_ROLES, unique_name
 from npusim.techniques.technique import Parameters, Stage, Technique
 
@@ -242,7 +241,7 @@ def _sliced(editor: Editor, whole: Tensor, shape: tuple[int, ...], name: str) ->
 
 def _index(editor: Editor, graph: Graph, index: str, shape: tuple[int, ...]) -> str:
     """The targets repeated over the width of a chunk; equal ones once."""
-    whole, targets = graph.tensors[index], before_broadcast(graph, index)
+    whole, targets = graph.tensors[index], graph.before_broadcast(index)
     name = f"{index}/chunk{shape[-1]}"
     if name in editor.operators:
         return name

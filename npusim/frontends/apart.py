@@ -16,7 +16,7 @@ from npusim.confined import confined
 from npusim.errors import NpusimError, shown
 from npusim.frontends.openvino_ir import import_model, refuse_missing_openvino
 from npusim.graph import Graph
-from npusim.ops import DType
+from npusim.ops import DType, Role
 
 _LEAST_BYTES = 4 << 30
 """Memory for a file however small, and for a module."""
@@ -29,7 +29,10 @@ _MODULE_S = 900.0
 
 
 def graph_of_file(
-    path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None, precision: DType | None = DType.FP16
+    path: str | Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    precision: DType | None = DType.FP16,
+    roles: Mapping[str, Role] | None = None,
 ) -> Graph:
     """Read a model file in a child process.
 
@@ -43,6 +46,7 @@ def graph_of_file(
         str(file),
         {name: list(shape) for name, shape in (shapes or {}).items()},
         None if precision is None else precision.value,
+        dict(roles or {}),
         seconds=round(_LEAST_S + size / _BYTES_PER_S),
         most_bytes=_most_bytes(_COPIES * size),
         what=f"reading {shown(str(path))}",
@@ -50,7 +54,9 @@ def graph_of_file(
     )
 
 
-def graph_of_module(what: str, precision: DType | None = DType.FP16) -> Graph:
+def graph_of_module(
+    what: str, precision: DType | None = DType.FP16, roles: Mapping[str, Role] | None = None
+) -> Graph:
     """Run a user's Python file, such as `model.py:net`, and trace its module, both in a child process.
 
     Errors are those of `npusim.frontends.pyg.module_at` and `from_pyg`; an `NpusimError` also says that the
@@ -60,6 +66,7 @@ def graph_of_module(what: str, precision: DType | None = DType.FP16) -> Graph:
         "npusim.frontends.apart:write_graph_of_module",
         what,
         None if precision is None else precision.value,
+        dict(roles or {}),
         seconds=_MODULE_S,
         most_bytes=_most_bytes(_memory() // 2),
         what=f"tracing {shown(what)}",
@@ -68,25 +75,29 @@ def graph_of_module(what: str, precision: DType | None = DType.FP16) -> Graph:
 
 
 def write_graph_of_file(
-    stream: BinaryIO, path: str, shapes: dict[str, list[int]], precision: str | None
+    stream: BinaryIO, path: str, shapes: dict[str, list[int]], precision: str | None, roles: dict[str, str]
 ) -> None:
     """Write a model file's graph, or why there is none."""
-    _write(stream, lambda: import_model(path, shapes, precision=_format(precision)))
+    _write(stream, lambda: import_model(path, shapes, _roles(roles), _format(precision)))
 
 
-def write_graph_of_module(stream: BinaryIO, what: str, precision: str | None) -> None:
+def write_graph_of_module(stream: BinaryIO, what: str, precision: str | None, roles: dict[str, str]) -> None:
     """Write the graph of a module in a user's Python file, or why there is none."""
     from npusim.frontends.pyg import from_pyg, module_at
 
     def traced() -> Graph:
         named = module_at(what)
-        return from_pyg(named.module, named.inputs, named.name, precision=_format(precision))
+        return from_pyg(named.module, named.inputs, named.name, _roles(roles), _format(precision))
 
     _write(stream, traced)
 
 
 def _format(precision: str | None) -> DType | None:
     return None if precision is None else DType(precision)
+
+
+def _roles(roles: Mapping[str, str]) -> dict[str, Role]:
+    return {name: Role(role) for name, role in roles.items()}
 
 
 def _write(stream: BinaryIO, make: Callable[[], Graph]) -> None:

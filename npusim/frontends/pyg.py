@@ -16,6 +16,8 @@ import numpy.typing as npt
 from npusim.errors import FileError, NpusimError, ShapeError, UnfixedSizeError, UnknownNameError, shown
 from npusim.frontends.model_structure import user_line
 from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
+from npusim.frontends.splicing import with_known_values
+from npusim.frontends.translation import Origin
 from npusim.graph import Graph
 from npusim.ops import DType, Role
 
@@ -122,9 +124,10 @@ def from_pyg(
     160.0
     """
     named = named_inputs(module, inputs)
-    model = convert(module, named)
+    model, origin = convert(module, named), Origin()
     try:
-        return graph_of_model(model, name or type(module).__name__, roles=roles, precision=precision)
+        graph = graph_of_model(model, name or type(module).__name__, None, roles, precision, origin)
+        return with_known_values(graph, origin, {key: value.detach().numpy() for key, value in named.items()})
     except UnfixedSizeError as error:
         advice = advice_of_module(module, tuple(named.values()))
         raise ShapeError(f"{error}; made by {advice}" if advice else str(error)) from None

@@ -5,21 +5,21 @@ rewritten graph as they were; its inputs are connected again where their tensors
 are written by exact writers, and constants have the network's own numbers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import psutil
 
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.openvino_nodes import EXACT, Call, Exact, UnwritableError, refusal, write_node
-from npusim.frontends.openvino_write import element_type, meant_value, refuse_annotations
+from npusim.frontends.openvino_write import element_type, meant_value, refuse_annotations, run_model
 from npusim.frontends.translation import Origin
-from npusim.graph import Graph
-from npusim.ops import DType, Operator, Tensor, TensorKind
+from npusim.graph import Editor, Graph
+from npusim.graph.known import Array, KnownValues
+from npusim.ops import DType, Family, Operator, Tensor, TensorKind
 
-Array = npt.NDArray[Any]
 _COPIES = 3  # of a prepared constant: where it is computed, in the model, and in the compiled network
 _FP32_BYTES = 4
 _SHARE_OF_MEMORY = 0.8
@@ -61,6 +61,51 @@ def _refuse_too_large(graph: Graph) -> None:
             f"{list(largest.shape)}, need about {needed / 1e9:.3g} GB to be computed, and "
             f"{free / 1e9:.3g} GB are free; sample neighbours or cut the graph into parts"
         )
+
+
+def with_known_values(graph: Graph, origin: Origin, inputs: Mapping[str, Array]) -> Graph:
+    """Return a graph that knows the values of what features meet of the edges, for example inputs.
+
+    These are node numbers, weights and divisors, which rewrites with data-dependent sizes need. What depends
+    on an input without an example stays unknown.
+    """
+    independent, wanted = graph.feature_independent, dict[str, str]()
+    for op in graph:
+        if not independent.issuperset(op.outputs):
+            for name in independent.intersection(op.inputs):
+                scales = op.type in ("Multiply", "Divide") and graph.tensors[name].shape[-1:] in ((), (1,))
+                is_blank = (
+                    op.family is Family.SCATTER and name == op.inputs[0] and graph.tensors[name].density
+                )
+                if name in graph.structural or scales or is_blank:
+                    wanted[graph.before_broadcast(name)] = name
+    fed = {t.name for t in graph.tensors.values() if t.kind is TensorKind.INPUT and t.name not in inputs}
+    for op in graph:
+        if not fed.isdisjoint(op.inputs):
+            fed.update(op.outputs)
+    clone = origin.model.clone()
+    pairs = zip(origin.model.get_ordered_ops(), clone.get_ordered_ops(), strict=True)
+    nodes, ops = {ours.get_name(): theirs for ours, theirs in pairs}, openvino().opset15
+    outputs = {
+        tensor: nodes[node].output(port)
+        for (node, port), tensor in reversed(origin.tensors.items())
+        if tensor in wanted and tensor not in fed and node in nodes
+    }
+    if not outputs:
+        return graph
+    ports = {port.get_node().get_name(): port for port in clone.inputs}
+    needed, waiting = dict[str, Any](), [output.get_node() for output in outputs.values()]
+    while waiting:
+        node = waiting.pop()
+        if node.get_name() not in needed:
+            needed[node.get_name()] = node
+            waiting += [port.get_source_output().get_node() for port in node.inputs()]
+    parameters = [node for name, node in needed.items() if name in ports]
+    model = openvino().Model([ops.result(output) for output in outputs.values()], parameters, graph.name)
+    values = run_model(model, inputs)
+    editor = Editor.of(graph)
+    editor.meta = replace(graph.meta, known=KnownValues(dict(zip(outputs, values, strict=True))))
+    return editor.finish()
 
 
 def _place(output: Any) -> tuple[str, int]:
@@ -119,16 +164,18 @@ class _Splice:
 
     def model(self, whole: bool) -> Any:
         """Write what changed, connect what stayed, and return the model."""
+        last = {self.node_of[op.name]: op.name for op in self.after if op.name in self.node_of}
         for op in self.after:
-            if op.name in self.node_of:
-                self.built |= {name: self.outputs[name] for name in op.outputs if name in self.outputs}
-            else:
+            if op.name not in self.node_of:
                 self._write(op)
-        used = {self.node_of[op.name] for op in self.after if op.name in self.node_of}
-        for name in used:
-            node, renamed = self.kept[name]
-            for port in node.inputs():
-                self._connect(port, renamed)
+                continue
+            self.built |= {name: self.outputs[name] for name in op.outputs if name in self.outputs}
+            name = self.node_of[op.name]
+            if last[name] == op.name:  # all that the node reads is there; sizes may be fixed now
+                node, renamed = self.kept[name]
+                for port in node.inputs():
+                    self._connect(port, renamed)
+                node.validate_and_infer_types()
         for node in self.copy.get_ops():
             if node.get_type_name() == "ShapeOf":  # of a size that depends on values
                 source = node.input_value(0)

@@ -88,6 +88,32 @@ def assign_roles(editor: Editor) -> None:
                 editor.change_tensor(name, role=role)
 
 
+_SUMMING = frozenset({"sum", "mean", "max", "min"})
+
+
+def assign_edges(editor: Editor, roles: Mapping[str, Role]) -> None:
+    """Find the inputs of whole numbers that say which row a scatter adds to: edges, batches, relations.
+
+    Whole numbers may be selected, compared and joined before. Numbers that are only gathered by, such as
+    types of atoms and pairs of nodes to score, are features.
+    """
+    written: dict[str, Operator] = {t: op for op in editor.operators.values() for t in op.outputs}
+    inputs: set[str] = set()
+    for op in editor.operators.values():
+        if op.family is Family.SCATTER and op.attrs.get("reduction") in _SUMMING:
+            waiting, seen = [op.inputs[1]], set[str]()
+            while waiting:
+                name = waiting.pop()
+                if name not in seen and not editor.tensors[name].dtype.is_float:
+                    seen.add(name)
+                    waiting.extend(written[name].inputs if name in written else ())
+            inputs.update(name for name in seen if name not in written)
+    for name in inputs:
+        tensor = editor.tensors[name]
+        if tensor.kind is TensorKind.INPUT and tensor.role is Role.NONE and name not in roles:
+            editor.change_tensor(name, role=Role.EDGES, structural=True)
+
+
 def _role_by_use(shape: tuple[int, ...], readers: Iterable[tuple[Operator, int]]) -> Role:
     square = len(shape) == 2 and shape[0] == shape[1] > 1
     for op, port in readers:
@@ -202,6 +228,7 @@ def translate(
     if not editor.operators:
         raise EmptyGraphError(name)
     assign_roles(editor)
+    assign_edges(editor, roles)
     for op in [op for op in editor.operators.values() if not op.region]:
         editor.change_operator(op.name, region=module_path(op.name))
     if origin is not None:

@@ -16,7 +16,7 @@ from npusim.frontends.openvino_ir import graph_of_model, import_model, input_nam
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.frontends.openvino_write import run_model, run_saved
 from npusim.frontends.pyg import MODULE, all_results, convert, module_at
-from npusim.frontends.splicing import spliced
+from npusim.frontends.splicing import spliced, with_known_values
 from npusim.frontends.translation import Origin
 from npusim.graph import Graph
 from npusim.ops import Role, TensorKind
@@ -98,6 +98,8 @@ class ValuedNetwork:
         """Return the value of an input of a rewritten graph, or of a constant that is prepared."""
         if name in graph.prepared:
             part = graph.prepared[name]
+            if not isinstance(part, Graph):
+                return part
             if inputs is self.inputs and id(part) in self._prepared_values:
                 return self._prepared_values[id(part)][1]
             # Names are looked up in the part: its input may have the same name as its result.
@@ -116,7 +118,10 @@ class ValuedNetwork:
 
 
 def load_valued(
-    network: str | Path, values: str | Path | None = None, shapes: Mapping[str, Sequence[int]] | None = None
+    network: str | Path,
+    values: str | Path | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    roles: Mapping[str, Role] | None = None,
 ) -> ValuedNetwork:
     """Load a user's network with its numbers.
 
@@ -134,10 +139,10 @@ def load_valued(
     """
     if MODULE.fullmatch(str(network)):
         named = module_at(str(network))
-        return valued_module(named.module, named.inputs, named.name)
+        return valued_module(named.module, named.inputs, named.name, roles)
     graph_of_file(network, shapes, None)  # where the reader dies, it does so there
     origin = Origin()
-    graph = import_model(network, shapes, precision=None, origin=origin)
+    graph = import_model(network, shapes, roles, None, origin)
     original = openvino().Core().read_model(str(network))
     if shapes:
         original.reshape({name: list(shape) for name, shape in shapes.items()})
@@ -152,14 +157,17 @@ def load_valued(
             )
         return run_model(original, {input_name(port): values[input_name(port)] for port in original.inputs})
 
-    return ValuedNetwork(graph, origin, inputs, answers)
+    return ValuedNetwork(with_known_values(graph, origin, inputs), origin, inputs, answers)
 
 
-def valued_module(module: Any, inputs: Mapping[str, Any], name: str) -> ValuedNetwork:
+def valued_module(
+    module: Any, inputs: Mapping[str, Any], name: str, roles: Mapping[str, Role] | None = None
+) -> ValuedNetwork:
     """Return a `torch.nn.Module` with its numbers and example inputs."""
     origin = Origin()
-    graph = graph_of_model(convert(module, inputs), name, precision=None, origin=origin)
     examples = {key: value.detach().numpy() for key, value in inputs.items()}
+    graph = graph_of_model(convert(module, inputs), name, None, roles, None, origin)
+    graph = with_known_values(graph, origin, examples)
     return ValuedNetwork(graph, origin, examples, lambda values: all_results(module, values))
 
 

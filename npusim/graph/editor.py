@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from npusim.errors import GraphError, ShapeError
 from npusim.graph.graph import Graph, GraphMeta, GraphStructure
+from npusim.graph.known import Array
 from npusim.ops import DType, Family, Operator, Tensor, TensorKind, op_type
 
 
@@ -35,7 +36,7 @@ class Editor:
         """Region of the operators that are added next."""
         self.part_name = ""
         """Part of the operators that are added next."""
-        self.prepared: dict[str, Graph] = {}
+        self.prepared: dict[str, Graph | Array] = {}
 
     @classmethod
     def of(cls, graph: Graph) -> Self:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from npusim.errors import EmptyGraphError, GraphError
+from npusim.graph.known import Array, KnownValues
 from npusim.graph.regions import Region, regions
 from npusim.ops import OPERATORS, DType, Family, Operator, Role, Tensor, TensorKind, Work, WorkClass
 
@@ -93,6 +94,8 @@ class GraphMeta:
     """Nodes that it is compiled for, where that is more than the data graph has."""
     npu_forms: tuple[str, ...] = ()
     """Forms in which an NPU can run it, where it has a form that none can."""
+    known: KnownValues = field(default_factory=KnownValues)
+    """Values of tensors that follow from the edges of the example inputs; empty where none came along."""
 
 
 _Named = TypeVar("_Named", Tensor, Operator)
@@ -113,8 +116,9 @@ class Graph:
         Statistics of the data graph; None where the network runs on none.
     techniques : str
         The canonical technique stack that was applied.
-    prepared : mapping of str to Graph, optional
-        By tensor that a technique put in place of operators, a graph that computes its value (first output).
+    prepared : mapping of str to Graph or array, optional
+        By tensor that a technique put in place of operators, its value, or a graph that computes it (first
+        output).
 
     Raises
     ------
@@ -134,7 +138,7 @@ class Graph:
         structure: GraphStructure | None = None,
         techniques: str = "none",
         meta: GraphMeta | None = None,
-        prepared: Mapping[str, Graph] | None = None,
+        prepared: Mapping[str, Graph | Array] | None = None,
     ) -> None:
         self.name = name
         self.tensors: Mapping[str, Tensor] = MappingProxyType(_by_name("tensor", name, tensors))
@@ -145,7 +149,7 @@ class Graph:
         self.structure = structure
         self.techniques = techniques
         self.meta = meta if meta is not None else GraphMeta()
-        self.prepared: Mapping[str, Graph] = MappingProxyType(dict(prepared or {}))
+        self.prepared: Mapping[str, Graph | Array] = MappingProxyType(dict(prepared or {}))
         self._writer = _writers(name, by_name.values(), self.tensors)
         self._check(by_name.values())
         self.operators: Mapping[str, Operator] = MappingProxyType(self._sorted(by_name))
@@ -361,6 +365,20 @@ class Graph:
                 names.update(op.outputs)
         return frozenset(names)
 
+    def before_broadcast(self, name: str) -> str:
+        """Return node numbers or weights before they were repeated over the width of the features."""
+        repeating = (Family.VIEW, Family.CONVERT)
+        while (writer := self.writer(name)) is not None and (
+            writer.family in repeating or writer.type in ("Broadcast", "Tile")
+        ):
+            name = writer.inputs[0]
+        return name
+
+    def known(self, name: str) -> Array | None:
+        """Return the values of a tensor that follows from the example's edges, flat; None if not known."""
+        values = self.meta.known.get(self.before_broadcast(name))
+        return None if values is None else values.reshape(-1)
+
     @cached_property
     def structural(self) -> frozenset[str]:
         """Names of the tensors that follow from the data graph's edges and constants alone: preprocessing.
@@ -371,8 +389,8 @@ class Graph:
         constant = {t.name for t in self.tensors.values() if t.kind is TensorKind.CONSTANT} - structural
         for op in self:
             producers = set(op.inputs) - constant
-            if producers and producers <= structural:
-                structural.update(op.outputs)
+            if producers <= structural:
+                (structural if producers else constant).update(op.outputs)
         return frozenset(structural)
 
 

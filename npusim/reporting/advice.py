@@ -26,7 +26,7 @@ def advice_page(result: Advice) -> Page:
         "Advice",
         (result.workload, result.soc, ""),
         conditions(result),
-        [_stacks(result), _techniques(result)],
+        [_stacks(result), _techniques(result), _layouts(result)],
         [
             Remark("Results", numerics, "cyan"),
             Remark("Answers", [_agreement(one) for one in result.agreement], "cyan"),
@@ -74,6 +74,19 @@ def _techniques(result: Advice) -> Table:
     )
     rows = [one for one in result.techniques if one.gain is not None]
     return Table(columns, rows, name="gains", caption=_MEANING, style=lambda one: _STYLES[one.verdict])
+
+
+def _layouts(result: Advice) -> Table:
+    columns = (
+        Column("device"),
+        Column("techniques", "stack"),
+        Column("latency_s"),
+        Column("constants_bytes", "constants"),
+        Column("compile_s", "compile time"),
+        Column("compile_peak_bytes", "memory"),
+        Column("problem", "not advised because", layout=FOLD),
+    )
+    return Table(columns, result.layouts, name="layouts", caption="memory: most in use while compiling.")
 
 
 def _rewritings(result: Advice) -> list[str]:

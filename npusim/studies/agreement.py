@@ -19,8 +19,9 @@ from npusim.frontends.openvino_write import results_of, save_model
 from npusim.frontends.pyg import MODULE, named_inputs
 from npusim.frontends.valued import Inputs, ValuedNetwork, load_valued, read_samples, valued_module
 from npusim.graph import Graph
-from npusim.scenario import Scenario, is_module, name_of
+from npusim.scenario import Scenario, is_module, name_of, split_settings
 from npusim.techniques import Stack, apply, parse
+from npusim.workloads import import_settings
 
 KEEP_ANSWERS = 0.95
 """Least share of answers that the stack to try keeps by default."""
@@ -111,16 +112,18 @@ class NumericalRewriting:
         ConfigError
             Where it is refused.
         """
-        network = scenario.network
+        network, settings = scenario.network, split_settings(scenario.settings)[0]
+        roles = import_settings(settings)[1] if is_module(network) or _comes_from_a_file(network) else {}
         path = str(network) if isinstance(network, str | Path) else ""
         known = values is not None or calibration is not None or required
         if values is not None and (is_module(network) or MODULE.fullmatch(path)):
             allowed = "only for a model file: a module brings its own example inputs"
             raise ConfigError(f"`{values}`", file="--values", allowed=allowed)
         if is_module(network) and scenario.inputs is not None:
-            valued = valued_module(network, named_inputs(network, scenario.inputs), name_of(network))
+            named = named_inputs(network, scenario.inputs)
+            valued = valued_module(network, named, name_of(network), roles)
         elif MODULE.fullmatch(path) or (path.endswith(MODEL_ENDINGS) and known):
-            valued = load_valued(path, values, scenario.shapes)
+            valued = load_valued(path, values, scenario.shapes, roles)
         elif known:
             raise ConfigError(
                 f"the numbers of {name_of(network)}",
@@ -129,6 +132,7 @@ class NumericalRewriting:
             )
         else:
             return None
+        scenario.learn(valued.graph)
         samples = () if calibration is None else read_samples(valued.graph, calibration)
         return cls(valued, keep_answers, [{**valued.inputs, **sample} for sample in samples])
 
@@ -239,6 +243,11 @@ class NumericalRewriting:
             return line
         files = ",".join(f"{name}:{name}.npy" for name in whole)
         return f"{line} -i {files} (numpy.save the example's {', '.join(whole)}: random ones are 0 to 255)"
+
+
+def _comes_from_a_file(network: object) -> bool:
+    is_named = isinstance(network, str | Path)
+    return is_named and bool(MODULE.fullmatch(str(network)) or str(network).endswith(MODEL_ENDINGS))
 
 
 def rounding_notes(agreement: Sequence[Agreement]) -> list[str]:

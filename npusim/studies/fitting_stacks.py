@@ -104,6 +104,10 @@ class _Search:
             elif candidate is not None:
                 illegal.append(option)
         for option in illegal:
+            # It may leave nothing for the baseline to prepare.
+            alone = _with(_without(stack, BASE), option)
+            if alone is not None and len(alone) == len(stack) and self._time(alone) < inf:
+                candidates.append((option, alone))
             # It may need another one first: a rewritten operator, a ready-made mask.
             for helper in [helper for helper, _ in candidates if _rewrites(helper)]:
                 both = _with(stack, helper, option) if _name(helper) != _name(option) else None
@@ -146,6 +150,10 @@ def _with(stack: Stack, *options: str) -> Stack | None:
     if names & set(stack.names) or any(present & set(get(name).excludes) for name in present):
         return None
     return parse([*stack.to_data(), *options])
+
+
+def _without(stack: Stack, name: str) -> Stack:
+    return Stack(tuple(entry for entry in stack if entry.technique.name != name))
 
 
 def _rewrites(option: str) -> bool:

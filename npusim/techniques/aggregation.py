@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from npusim.graph import Editor, Graph
-from npusim.ops import DType, Family, Operator, Role
+from npusim.ops import DType, Family, Operator, Role, TensorKind
 from npusim.ops.operator import GRANULE
 from npusim.techniques.preprocessing import Rewriter, nodes_of, value_numbers
 
@@ -42,11 +44,12 @@ class Aggregation:
 def find_aggregations(graph: Graph) -> tuple[Aggregation, ...]:
     """Return every linear aggregation over gathered rows."""
     reducing = [op for op in graph if op.family in (Family.SCATTER, Family.REDUCE)]
-    return tuple(a for op in reducing if (a := _aggregation(graph, op)) is not None)
+    return tuple(a for op in reducing if (a := aggregation_of(graph, op)) is not None)
 
 
-def _aggregation(graph: Graph, op: Operator) -> Aggregation | None:
-    start = _scattered(graph, op) if op.family is Family.SCATTER else _reduced(graph, op)
+def aggregation_of(graph: Graph, op: Operator) -> Aggregation | None:
+    """Return the linear aggregation that an operator ends; None where it is none."""
+    start = scattered(graph, op) if op.family is Family.SCATTER else _reduced(graph, op)
     if start is None:
         return None
     summed, targets, mean = start
@@ -62,6 +65,8 @@ def _aggregation(graph: Graph, op: Operator) -> Aggregation | None:
         return None
     features, sources = (graph.tensors[name] for name in writer.inputs[:2])
     constant = graph.feature_independent
+    if sources.name in graph.prepared:  # slots that a technique laid out
+        return None
     if features.name in constant or sources.name not in constant or len(features.shape) != 2:
         return None
     if len(sources.shape) != 2 if targets is None else graph.tensors[targets].elements != sources.elements:
@@ -69,10 +74,10 @@ def _aggregation(graph: Graph, op: Operator) -> Aggregation | None:
     aggregation = Aggregation(
         features.name, op.outputs[0], sources.name, targets, tuple(weights), mean=mean, region=op.region
     )
-    return _with_counts(graph, aggregation)
+    return with_counts(graph, aggregation)
 
 
-def _scattered(graph: Graph, op: Operator) -> tuple[str, str, bool] | None:
+def scattered(graph: Graph, op: Operator) -> tuple[str, str, bool] | None:
     """Return (rows, targets, is a mean) of a scatter of rows to nodes."""
     reduction, constant = op.attrs.get("reduction"), graph.feature_independent
     if reduction not in ("sum", "mean") or len(op.inputs) < 3:
@@ -80,17 +85,7 @@ def _scattered(graph: Graph, op: Operator) -> tuple[str, str, bool] | None:
     blank, targets, updates = op.inputs[:3]
     if updates in constant or targets not in constant or blank not in constant:
         return None
-    return updates, before_broadcast(graph, targets), reduction == "mean"
-
-
-def before_broadcast(graph: Graph, index: str) -> str:
-    """Return node numbers before they were repeated over the width of the features."""
-    repeating = (Family.VIEW, Family.CONVERT)
-    while (writer := graph.writer(index)) is not None and (
-        writer.family in repeating or writer.type in ("Broadcast", "Tile")
-    ):
-        index = writer.inputs[0]
-    return index
+    return updates, graph.before_broadcast(targets), reduction == "mean"
 
 
 def _reduced(graph: Graph, op: Operator) -> tuple[str, None, bool] | None:
@@ -101,7 +96,7 @@ def _reduced(graph: Graph, op: Operator) -> tuple[str, None, bool] | None:
     return op.inputs[0], None, op.type == "ReduceMean"
 
 
-def _with_counts(graph: Graph, aggregation: Aggregation) -> Aggregation:
+def with_counts(graph: Graph, aggregation: Aggregation) -> Aggregation:
     """Add operators that scale the sums by the edges alone, such as the division of a mean."""
     while aggregation.result not in graph.outputs:
         readers = graph.readers(aggregation.result)
@@ -153,22 +148,22 @@ REGION = "preprocess"
 
 
 def build_matrix(editor: Rewriter, graph: Graph, aggregation: Aggregation) -> str:
-    """Add the operators that compute the matrix [N, N] of an aggregation from the edges; return its name.
+    """Add the operators that compute the matrix [N, M] of an aggregation from the edges; return its name.
 
     They prefer the device of the other preprocessing.
     """
     producers = [graph.writer(t) for t in aggregation.key if t in graph.tensors]
     device = next((op.device for op in producers if op is not None and op.device), None)
-    nodes, sources = graph.tensors[aggregation.result].shape[0], graph.tensors[aggregation.sources]
+    shape, sources = _matrix_shape(graph, aggregation), graph.tensors[aggregation.sources]
     dtype = graph.tensors[aggregation.features].dtype
     fields = matrix_fields(graph, aggregation.role, aggregation_density(editor, aggregation))
     more: dict[str, Any] = {"device": device, "tensor": fields}
     editor.region = REGION
-    matrix = editor.constant("blank", (nodes, nodes), dtype, density=0.0)
+    matrix = editor.constant("blank", shape, dtype, density=0.0)
     suffix, index, axes = _positions(editor, graph, aggregation, device)
     inputs = (matrix, index, _weights(editor, aggregation, sources.shape, dtype))
     axes |= {"reduction": "sum"}
-    matrix = editor.op(f"Scatter{suffix}Update", inputs, (nodes, nodes), dtype, "matrix", **axes, **more)
+    matrix = editor.op(f"Scatter{suffix}Update", inputs, shape, dtype, "matrix", **axes, **more)
     if aggregation.mean:
         count = editor.reduce("ReduceSum", matrix, (1,), "count", keep_dims=True, device=device)
         matrix = editor.eltwise("Divide", matrix, count, "mean", **more)
@@ -216,9 +211,14 @@ def _weights(editor: Rewriter, aggregation: Aggregation, shape: tuple[int, ...],
 
 def aggregation_density(graph: Graph | Editor, aggregation: Aggregation) -> float:
     """Return the density of the matrix of an aggregation: gathered rows without masked ones."""
-    nodes, edges = graph.tensors[aggregation.result].shape[0], graph.tensors[aggregation.sources].elements
+    rows, columns = _matrix_shape(graph, aggregation)
     present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
-    return min(1.0, present * edges / (nodes * nodes))
+    return min(1.0, present * graph.tensors[aggregation.sources].elements / (rows * columns))
+
+
+def _matrix_shape(graph: Graph | Editor, aggregation: Aggregation) -> tuple[int, int]:
+    """Return the numbers of targets and sources, which differ between types of nodes."""
+    return graph.tensors[aggregation.result].shape[0], graph.tensors[aggregation.features].shape[0]
 
 
 def matrix_fields(
@@ -245,12 +245,15 @@ def matrix_fields(
 
 @dataclass(frozen=True, slots=True)
 class EdgeAttention:
-    """One attention layer along the edges, of H heads."""
+    """One attention layer along the edges, of H heads.
+
+    A score is the sum of a number of each end, or the inner product of a key and a query.
+    """
 
     features: str  # tensor [N, H, F] whose rows are gathered and weighted
-    source_scores: str  # tensor [N, H]
-    target_scores: str  # tensor [N, H]
-    activations: tuple[Operator, ...]  # activations of the sum of the scores, in order
+    source_scores: str  # tensor [N, H] of numbers, or [N, H, D] of keys
+    target_scores: str  # tensor [N, H] of numbers, or [N, H, D] of queries
+    activations: tuple[Operator, ...]  # what is done to the scores, in order: activations, scalings
     result: str  # tensor [N, H, F] of weighted sums
     sources: str
     targets: str
@@ -261,7 +264,20 @@ class EdgeAttention:
 def find_edge_attentions(graph: Graph) -> tuple[EdgeAttention, ...]:
     """Return sums over edges whose weights are a softmax of gathered scores."""
     scatters = [op for op in graph if op.family is Family.SCATTER]
-    return tuple(a for op in scatters if (a := _attention(graph, op)) is not None)
+    attentions = (_attention(graph, op) for op in scatters)
+    return tuple(a for a in attentions if a is not None and _fits_all_pairs(graph, a))
+
+
+def _fits_all_pairs(graph: Graph, attention: EdgeAttention) -> bool:
+    """Whether sources are targets, and no pair of nodes has two edges, which a mask would count once."""
+    nodes = graph.tensors[attention.result].shape[0]
+    ends = [graph.known(name) for name in (attention.sources, attention.targets)]
+    if nodes != graph.tensors[attention.features].shape[0]:
+        return False
+    if ends[0] is None or ends[1] is None:
+        return True
+    pairs = ends[1].astype(np.int64) * nodes + ends[0]
+    return len(np.unique(pairs)) == len(pairs)
 
 
 def _attention(graph: Graph, scatter: Operator) -> EdgeAttention | None:
@@ -298,18 +314,23 @@ def _scored(graph: Graph, exponential: Operator, gather: Operator, scatter: Oper
     if op is not None and op.type == "Subtract":
         op = graph.writer(op.inputs[0])
     activations: list[Operator] = []
-    while op is not None and op.family is Family.ACTIVATION:
+    while op is not None and (op.family is Family.ACTIVATION or _scales(graph, op)):
         activations.insert(0, op)
         op = graph.writer(op.inputs[0])
-    if op is None or op.type != "Add":
+    if op is not None and op.type == "ReduceSum" and op.attrs.get("axes") == (2,):
+        products = graph.writer(op.inputs[0])
+        op = products if products is not None and products.type == "Multiply" else None
+    elif op is not None and op.type != "Add":
+        return None
+    if op is None:
         return None
     scores = {}
     for name in op.inputs:
         end = graph.writer(name)
         if end is None or end.family is not Family.GATHER:
             return None
-        scores[before_broadcast(graph, end.inputs[1])] = end.inputs[0]
-    sources, targets = (before_broadcast(graph, end.inputs[1]) for end in (gather, scatter))
+        scores[graph.before_broadcast(end.inputs[1])] = end.inputs[0]
+    sources, targets = (graph.before_broadcast(end.inputs[1]) for end in (gather, scatter))
     if set(scores) != {sources, targets}:
         return None
     return EdgeAttention(
@@ -325,17 +346,39 @@ def _scored(graph: Graph, exponential: Operator, gather: Operator, scatter: Oper
     )
 
 
-def write_dense(editor: Rewriter, attention: EdgeAttention, present: str) -> None:
-    """Replace an attention by scores of all pairs, [N, N] or [H, N, N], masked by `present` (boolean)."""
+def _scales(graph: Graph, op: Operator) -> bool:
+    """Whether an operator multiplies by a single constant."""
+    tensors = graph.inputs_of(op)
+    is_constant = len(tensors) == 2 and tensors[1].kind is TensorKind.CONSTANT and tensors[1].elements == 1
+    return op.type == "Multiply" and is_constant
+
+
+def write_dense(editor: Rewriter, attention: EdgeAttention, present: str, reached: str | None) -> None:
+    """Replace an attention by scores of all pairs, [N, N] or [H, N, N], masked by `present` (boolean).
+
+    `reached` [N, 1, 1] is 0 for nodes without an edge, whose rows are zeros; None where all have one.
+    """
     nodes, heads, width = editor.tensors[attention.features].shape
     stack = (heads,) if heads > 1 else ()
     dtype = editor.tensors[attention.features].dtype
     editor.region = attention.score_region
-    column = _heads_first(editor, attention.target_scores, (*stack, nodes, 1))
-    row = _heads_first(editor, attention.source_scores, (*stack, 1, nodes))
-    scores = editor.eltwise("Add", column, row, "add_scores")
+    depth = editor.tensors[attention.source_scores].shape[2:]
+    activations = list(attention.activations)
+    if depth:
+        queries = attention.target_scores
+        if activations and activations[0].type == "Multiply":  # of N vectors, not of N x N scores
+            factor = editor.reshape(activations.pop(0).inputs[1], (1, 1, 1), "scale")
+            queries = editor.eltwise("Multiply", queries, factor, "queries")
+        queries, keys = (
+            _heads_first(editor, name, (*stack, nodes, *depth)) for name in (queries, attention.source_scores)
+        )
+        scores = editor.matmul(queries, keys, "scores", transpose_b=True)
+    else:
+        column = _heads_first(editor, attention.target_scores, (*stack, nodes, 1))
+        row = _heads_first(editor, attention.source_scores, (*stack, 1, nodes))
+        scores = editor.eltwise("Add", column, row, "add_scores")
     shape = editor.tensors[scores].shape
-    for op in attention.activations:
+    for op in activations:
         inputs, name = (scores, *op.inputs[1:]), f"{op.type.lower()}_scores"
         scores = editor.op(op.type, inputs, shape, dtype, name, **op.attrs)
     low = editor.constant("minus_infinity", (), dtype)
@@ -349,13 +392,16 @@ def write_dense(editor: Rewriter, attention: EdgeAttention, present: str) -> Non
     else:
         rows = editor.reshape(attention.features, (nodes, width), "features")
         summed = editor.reshape(editor.matmul(weights, rows, "matmul"), (nodes, 1, width), "rows")
+    if reached is not None:
+        summed = editor.eltwise("Multiply", summed, reached, "kept")
     editor.rewire(attention.result, summed)
 
 
 def _heads_first(editor: Rewriter, scores: str, shape: tuple[int, ...]) -> str:
-    """Return scores [N, H] in a shape whose first axis is the heads."""
+    """Return scores [N, H] or vectors [N, H, D] in a shape whose first axis is the heads."""
     if editor.tensors[scores].shape[1] > 1:
-        scores = editor.transpose(scores, (1, 0), "heads_first")
+        order = (1, 0, 2)[: len(editor.tensors[scores].shape)]
+        scores = editor.transpose(scores, order, "heads_first")
     return scores if editor.tensors[scores].shape == shape else editor.reshape(scores, shape, "laid_out")
 
 
@@ -407,7 +453,8 @@ def _scattered_maximum(graph: Graph, op: Operator) -> str:
     readers = [reader for name in op.outputs for reader in graph.readers(name)]
     later = [second for first in readers for name in first.outputs for second in graph.readers(name)]
     in_softmax = any(reader.type == "Subtract" for reader in (*readers, *later))
-    if in_softmax or graph.feature_independent.issuperset(op.outputs):
+    known = graph.known(op.inputs[1]) is not None  # and laid out in slots as they are
+    if in_softmax or known or graph.feature_independent.issuperset(op.outputs):
         return ""
     return (
         "a maximum over the edges is scattered; over K sampled neighbours a node, gathered to [N, K, F] and "
@@ -420,6 +467,16 @@ def _edges_of_features(graph: Graph, op: Operator) -> str:
     indices = op.inputs[1] if op.family is Family.GATHER and len(op.inputs) > 1 else ""
     if not indices or indices in graph.feature_independent or graph.tensors[op.inputs[0]].shape[0] <= 1:
         return ""
+    waiting, seen = [indices], set[str]()
+    while waiting:
+        name = waiting.pop()
+        writer = graph.writer(name)
+        if name not in seen and writer is not None:
+            waiting.extend(writer.inputs)
+        seen.add(name)
+    tensors = [graph.tensors[name] for name in seen]
+    if not any(t.kind is TensorKind.INPUT and t.dtype.is_float for t in tensors):
+        return ""  # an input of whole numbers, such as kinds of atoms
     return (
         "neighbours follow from the features, so that no matrix can be ready before; edges as an input or a "
         "constant of the model can be"

@@ -4,13 +4,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from npusim.graph import Graph
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import (
     Aggregation,
     EdgeAttention,
     aggregation_density,
-    before_broadcast,
     build_matrix,
     edge_values,
     find_aggregations,
@@ -61,7 +62,8 @@ def _precompute_attentions(graph: Graph, kind: TensorKind) -> Graph:
         key = (same[attention.sources], same[attention.targets])
         if key not in masks:
             masks[key] = _mask_of(editor, graph, attention, kind)
-        write_dense(editor, attention, masks[key])
+        reached = _reached(editor, graph, attention, masks[key], kind)
+        write_dense(editor, attention, masks[key], reached)
     return editor.finish()
 
 
@@ -112,6 +114,23 @@ def _mask_of(editor: Rewriter, graph: Graph, attention: EdgeAttention, kind: Ten
     return _positive(editor, mask, dtype, attention.score_region)
 
 
+def _reached(
+    editor: Rewriter, graph: Graph, attention: EdgeAttention, present: str, kind: TensorKind
+) -> str | None:
+    """Return 0 for nodes without an edge and 1 for others [N, 1, 1]; None where the example has none."""
+    targets, nodes = graph.known(attention.targets), graph.tensors[attention.result].shape[0]
+    if targets is None or len(np.unique(targets)) == nodes:
+        return None
+    dtype, editor.region = graph.tensors[attention.features].dtype, attention.score_region
+    if kind is TensorKind.CONSTANT:
+        reached = editor.constant("reached", (nodes, 1, 1), dtype)
+        values = (np.bincount(targets, minlength=nodes) > 0).astype(np.float32)
+        editor.prepared[reached] = values.reshape(nodes, 1, 1)
+        return reached
+    ones = editor.op("Convert", (present,), (nodes, nodes), dtype, "present")
+    return editor.reshape(editor.reduce("ReduceMax", ones, (1,), "reached"), (nodes, 1, 1), "reached_rows")
+
+
 def _positive(editor: Rewriter, matrix: str, dtype: DType, region: str) -> str:
     editor.region = region
     zero = editor.constant("zero", (1, 1), dtype, density=0.0)
@@ -132,7 +151,7 @@ def _precomputed(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
         fields["symmetric"] = bool(fields["symmetric"]) or counted.symmetric
     name = tensor.name
     if tensor.kind is TensorKind.ACTIVATION:
-        name = role.value or before_broadcast(graph, name).rsplit("/", 1)[-1]
+        name = role.value or graph.before_broadcast(name).rsplit("/", 1)[-1]
     fields |= {"role": role, "name": name, "kind": kind, "structural": kind is TensorKind.INPUT}
     return tensor.with_(**fields)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 
@@ -18,7 +19,9 @@ from npusim.graph import Editor, Graph
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.plugins import Registry
+from npusim.techniques.blocks import BLOCKS
 from npusim.techniques.masking import EFFOP, GRAX1, GRAX2, GRAX3
+from npusim.techniques.neighbourhoods import PADDED
 from npusim.techniques.nodepad import NODEPAD
 from npusim.techniques.precompute import GRAD, PREG, STAGR
 from npusim.techniques.quantgr import QUANTGR
@@ -29,7 +32,7 @@ TECHNIQUES = Registry("npusim.techniques", "technique", Technique)
 """Every technique by name, also those of other packages."""
 
 # SymG comes after GraSp: with both, the norm matrix is a triangle and all else is compressed.
-_PREPARING = (GRAPHSPLIT, PREG, STAGR, GRAD, NODEPAD)
+_PREPARING = (GRAPHSPLIT, PREG, BLOCKS, PADDED, STAGR, GRAD, NODEPAD)
 _REWRITING = (EFFOP, GRAX1, GRAX2, GRAX3, QUANTGR, GRASP, SYMG, CACHEG)
 for _technique in _PREPARING + _REWRITING:
     TECHNIQUES.register(_technique)
@@ -231,11 +234,30 @@ def _apply_legal(graph: Graph, entries: Stack) -> tuple[Graph, str | None]:
         reason = _illegal_because(graph, entry, entries)
         if reason is not None:
             return graph, reason
-        name, applied = entry.technique.name, Stack((*parse(graph.techniques).entries, entry))
-        with TECHNIQUES.blamed(name, f"technique `{name}` cannot rewrite {graph.name}"):
-            rewritten = entry.technique.rewrite(graph, entry.parameters)
-            graph = Editor.of(rewritten).finish(techniques=str(applied))
+        rewritten = _rewritten(graph, entry)
+        if isinstance(rewritten, str):
+            return graph, rewritten
+        graph = rewritten
     return graph, None
+
+
+_REWRITTEN: WeakKeyDictionary[Graph, dict[str, Graph | str]] = WeakKeyDictionary()
+"""What each technique made of a graph that is still in use: large graphs take seconds."""
+
+
+def _rewritten(graph: Graph, entry: StackEntry) -> Graph | str:
+    """Return the graph after one technique, or the technique's objection."""
+    ready, name = _REWRITTEN.setdefault(graph, {}), entry.technique.name
+    if str(entry) not in ready:
+        applied = Stack((*parse(graph.techniques).entries, entry))
+        objection = entry.technique.objection(graph, entry.parameters)
+        if objection is None:
+            with TECHNIQUES.blamed(name, f"technique `{name}` cannot rewrite {graph.name}"):
+                result = entry.technique.rewrite(graph, entry.parameters)
+                ready[str(entry)] = Editor.of(result).finish(techniques=str(applied))
+        else:
+            ready[str(entry)] = objection
+    return ready[str(entry)]
 
 
 def _illegal_because(graph: Graph, entry: StackEntry, entries: Stack) -> str | None:
@@ -251,7 +273,7 @@ def _illegal_because(graph: Graph, entry: StackEntry, entries: Stack) -> str | N
             f"{name} comes before {late[0]}, which {graph.name} already went through: apply the whole stack "
             "to the original graph"
         )
-    return entry.technique.objection(graph, entry.parameters)
+    return None
 
 
 class NamedStacks(Section):

@@ -42,6 +42,7 @@ class EdgeData(StrEnum):
     IN_GRAPH = "in_graph"  # as a matrix that the graph computes (EffOp)
     WEIGHTS = "weights"  # as an input of normalised edge weights (PreG)
     CONSTANT = "constant"  # as a constant: another data graph is another model (StaGr)
+    LAID_OUT = "laid_out"  # as constants in slots or blocks, whose sizes follow from the edges
     INPUT = "input"  # as an input that the host updates (GrAd)
     CAPACITY = "capacity"  # with `capacity` for more nodes (NodePad)
 
@@ -101,7 +102,7 @@ class Technique:
     @property
     def gives_matrix(self) -> bool:
         """Whether the aggregation receives a matrix, or its weights, from outside the graph."""
-        return self.edges in (EdgeData.WEIGHTS, EdgeData.CONSTANT, EdgeData.INPUT)
+        return self.edges in (EdgeData.WEIGHTS, EdgeData.CONSTANT, EdgeData.LAID_OUT, EdgeData.INPUT)
 
     @property
     def compiler_only(self) -> bool:

@@ -7,7 +7,7 @@ from npusim.workloads.gnn.statistics import dataset_names as dataset_names
 from npusim.workloads.gnn.statistics import load_statistics as load_statistics
 from npusim.workloads.gnn.statistics import sampled_edges as sampled_edges
 from npusim.workloads.loading import KINDS as KINDS
-from npusim.workloads.loading import import_precision as import_precision
+from npusim.workloads.loading import import_settings as import_settings
 from npusim.workloads.loading import is_workload as is_workload
 from npusim.workloads.loading import load_gnn as load_gnn
 from npusim.workloads.loading import load_spec as load_spec

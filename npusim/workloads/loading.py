@@ -16,7 +16,7 @@ from npusim.errors import ConfigError, UnknownNameError, nearest
 from npusim.frontends.apart import graph_of_file, graph_of_module
 from npusim.graph import Graph
 from npusim.locate import resource, resource_names
-from npusim.ops import DType
+from npusim.ops import DType, Role
 from npusim.plugins import PluginError, Registry
 from npusim.workloads.cnn import CNN
 from npusim.workloads.cnn.table import BLOCKS, published_variants, variant_file, variants
@@ -76,11 +76,26 @@ class ImportSettings(WorkloadSettings):
 
     precision: Literal["fp16", "bf16", "fp32"] = "fp16"
     """Format in which wider floating-point tensors are held: NPU and GPU run an fp32 file in fp16."""
+    roles: str = ""
+    """What inputs mean where it is not what is done with them: `links:edges,kind:features`."""
 
 
-def import_precision(settings: Settings) -> DType:
-    """Return the format that an imported model's wider floating-point tensors are held in."""
-    return DType(validate_data({}, ImportSettings, settings).precision)
+def import_settings(settings: Settings) -> tuple[DType, Mapping[str, Role]]:
+    """Return the format that an imported model's wider tensors are held in, and the roles of its inputs.
+
+    Raises
+    ------
+    ConfigError
+        Where a role is none of `Role`.
+    """
+    read, roles = validate_data({}, ImportSettings, settings), dict[str, Role]()
+    for pair in filter(None, read.roles.split(",")):
+        name, _, role = (part.strip() for part in pair.partition(":"))
+        if not name or role not in [each for each in Role if each]:
+            allowed = "NAME:ROLE with a role of " + ", ".join(each for each in Role if each)
+            raise ConfigError(f"`{pair}`", file="--set workload.roles", allowed=allowed)
+        roles[name] = Role(role)
+    return DType(read.precision), roles
 
 
 def workload_names(kind: str | None = None) -> list[str]:
@@ -153,7 +168,8 @@ def load_workload(
     name : str or Path
         A shipped name (`workload_names`), a workload YAML, an OpenVINO IR (`.xml`) or an ONNX file.
     settings : settings, optional
-        Settings of the specification, such as "workload.hidden=128"; of an imported model, its precision.
+        Settings of the specification, such as "workload.hidden=128"; of an imported model, its precision
+        and the roles of its inputs (workload.roles=kind:edges).
     shapes : mapping of str to sequence of int, optional
         Fixed shapes for the inputs of an imported model that leaves them open.
 
@@ -174,9 +190,9 @@ def load_workload(
     text = str(name)
     settings = as_overrides(settings)
     if text.endswith(_MODELS):
-        return graph_of_file(text, shapes, import_precision(settings))
+        return graph_of_file(text, shapes, *import_settings(settings))
     if _MODULE.fullmatch(text):
-        return graph_of_module(text, import_precision(settings))
+        return graph_of_module(text, *import_settings(settings))
     if shapes:
         allowed = "only for a model file (.xml, .onnx)"
         raise ConfigError(f"shapes for {', '.join(shapes)}", file="--shape", allowed=allowed)
