@@ -314,6 +314,7 @@ def validate(
     *,
     figures: str | Path | None = None,
     cross_validate: bool = False,
+    leave_class_out: bool = False,
     parameters: bool = False,
     data: str | Path | None = None,
     progress: Progress | None = None,
@@ -331,6 +332,9 @@ def validate(
         Run the one named suite on another file of the same form.
     cross_validate : bool
         Also predict each row with parameters fitted to four fifths of the others.
+    leave_class_out : bool
+        Instead predict published networks by fits without their class (small CNNs, transformers), their
+        machine or their NPU generation.
     parameters : bool
         Instead list the numbers of the equations that rest on no measured row.
     data : str or Path, optional
@@ -357,6 +361,7 @@ def validate(
         npusim validate dsp --figures my_kernels.csv --format json
         npusim validate accuracy --data planetoid
         npusim validate silicon-dma --cross-validate
+        npusim validate --leave-class-out
         npusim validate --parameters
     """
     from npusim.validation.document import unmeasured
@@ -365,7 +370,7 @@ def validate(
         chosen = changed({"suites": (as_list(suites), []), "figures": (figures, None)})
         refuse_ignored(chosen, "no such argument with `parameters`, which lists the numbers of all suites")
         return unmeasured()
-    return validation_of(*judged(suites, figures, cross_validate, data, progress))
+    return validation_of(*judged(suites, figures, cross_validate, leave_class_out, data, progress))
 
 
 def validation_of(suites: Sequence[Judged], held_out: Mapping[str, Judged]) -> Validation:
@@ -379,12 +384,20 @@ def judged(
     suites: str | Sequence[str],
     figures: str | Path | None,
     cross_validate: bool,
+    leave_class_out: bool,
     data: str | Path | None,
     progress: Progress | None = None,
 ) -> tuple[list[Judged], dict[str, Judged]]:
     """Return the suites as they were judged, and those that a fit stands behind cross-validated."""
     from npusim.validation.running import run_suites
 
+    if leave_class_out:
+        chosen = {"suites": (as_list(suites), []), "figures": (figures, None)}
+        chosen["cross_validate"] = (cross_validate, False)
+        refuse_ignored(changed(chosen), "no such argument with `leave_class_out`, which has rows of its own")
+        from npusim.calibration.class_out import left_out
+
+        return [left_out(progress)], {}
     if data is not None:  # the suite `accuracy` alone looks for it
         os.environ[DATA_VARIABLE] = str(data)
     results = run_suites(as_list(suites), figures)

@@ -17,7 +17,7 @@ from npusim.locate import resource
 from npusim.mapping import Mapped
 from npusim.studies.perturbation import evaluated, moved
 from npusim.validation.figures import Evidence
-from npusim.validation.measured_networks import MeasuredNetworks, MeasuredRow, measured_rows
+from npusim.validation.measured_networks import MeasuredNetworks, MeasuredRow, class_of, measured_rows
 from npusim.validation.network_figures import (
     HOST_FIGURES,
     PublishedNetworks,
@@ -45,6 +45,7 @@ class HostFit(FiguresFit):
         measured = np.array([row.measured for row in rows])
         super().__init__(title, free, labels, measured, [row.network for row in rows], units)
         self.rows, self.machine = rows, load_soc(SOC)
+        self.classes = {"network": [class_of(str(workload_of(row)[0])) for row in rows]}
 
     @cached_property
     def mapped(self) -> list[Mapped]:
@@ -106,6 +107,9 @@ class NetworksFit(FiguresFit):
             return self._inverted(np.append(published, [others.predicted(row) for row in self.others]))
 
         units = ["s" if is_latency else "" for is_latency in self.is_latency]
+        networks = [*columns["workload"][kept], *(row.workload for row in self.others)]
+        machines = [*columns["platform"][kept], *(row.machine for row in self.others)]
+        self.classes = {"network": [class_of(name) for name in networks], "machine": machines}
         groups = [*columns["workload"][kept], *(row.family for row in self.others)]
         measured = np.append(rows.measured[kept], [row.value for row in self.others])
         super().__init__(unit, free, labels, measured, groups, units)

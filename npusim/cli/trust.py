@@ -219,7 +219,8 @@ def _validate(values: dict[str, Any]) -> None:
         return
     page_file = file_target(values["html"], "--html", HTML_ENDINGS)
     with Progress("fits", lines=False) as progress:
-        suites, held_out = judged(names, figures, values["cross_validate"], values["data"], progress)
+        folds, classes = values["cross_validate"], values["leave_class_out"]
+        suites, held_out = judged(names, figures, folds, classes, values["data"], progress)
     document, page = validation_of(suites, held_out), validation_page(suites, held_out)
     destination.write(document, lambda: page)
     write_page(page_file, document, page)
@@ -234,6 +235,7 @@ VALIDATE = Command(
         "figures": option("FILE", Path),
         "html": file_option("Also write scatter plots and residuals as one HTML file.", panel=None),
         "cross_validate": option(),
+        "leave_class_out": option(),
         "parameters": option(),
         **DATA,
         **WRITTEN,

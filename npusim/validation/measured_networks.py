@@ -157,6 +157,12 @@ def measured_rows(path: Path) -> tuple[list[MeasuredRow], list[str]]:
     return rows, notes
 
 
+def class_of(workload: str) -> str:
+    """Return the class of a network, such as `small CNNs`."""
+    classes = definitions().classes.items()
+    return next((name for name, parts in classes if workload.startswith(tuple(parts))), "others")
+
+
 def _row(line: int, values: Mapping[str, Any]) -> MeasuredRow | str:
     known, machine, model = definitions(), values["device"].strip(), values["model"].strip()
     soc = next((soc for part, soc in known.machines.items() if part.lower() in machine.lower()), None)
@@ -172,16 +178,13 @@ def _row(line: int, values: Mapping[str, Any]) -> MeasuredRow | str:
         return "npusim builds no such network"
     factor, is_time = _METRICS[values["metric"]]
     prompt = _PROMPT.search(values["notes"])
-    kind = next(
-        (name for name, parts in known.classes.items() if workload.startswith(tuple(parts))), "others"
-    )
     of_it = (a for a in known.anomalies if a.where in values["source"] and model in a.models)
     return MeasuredRow(
         line, machine, soc, device, workload, precision or values["precision"], values["precision"],
         is_time, is_token, "latency" if is_token else values["hint"], factor * values["value"],
         values["source"], values["notes"], int(prompt[1]) if prompt else _PROMPT_TOKENS,
         variants()[workload].stem if workload in variants() else workload,
-        "decoders" if is_token else kind, next((a.reason for a in of_it), ""),
+        "decoders" if is_token else class_of(workload), next((a.reason for a in of_it), ""),
     )  # fmt: skip
 
 
