@@ -36,17 +36,6 @@ def test_depthwise_convolutions_cost_their_taps(channels: int, size: int, kernel
     assert some - none == pytest.approx(taps * 0.1e-9, rel=1e-6)
 
 
-@pytest.mark.parametrize("width", [256, 1000])
-def test_a_weight_that_one_row_uses_costs_its_bytes(width: int) -> None:
-    for rows, bytes_ in ((1, 512 * width * 2), (2, 0)):
-        editor = Editor("product")
-        a, b = editor.input("a", (rows, 512)), editor.constant("b", (512, width))
-        editor.outputs.append(editor.matmul(a, b, "product"))
-        graph = editor.finish()
-        none, some = (latency_s(graph, machine(streamed_byte=time)) for time in ("0 ns", "1 ns"))
-        assert some - none == pytest.approx(bytes_ * 1e-9, abs=1e-15)
-
-
 @pytest.mark.parametrize(("elements", "is_small"), [(64, True), (100_000, False)])
 def test_a_call_on_few_elements_costs_a_task(elements: int, is_small: bool) -> None:
     editor = Editor("call")

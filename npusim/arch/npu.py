@@ -175,8 +175,6 @@ class ExposedTimes(Section):
     """An element of a separate requantisation, which then is a `task`. None: it costs `dispatch_overhead`."""
     depthwise_tap: units.Duration = _NO_TIME
     """A tap of a result of a depthwise convolution in a floating-point format."""
-    streamed_byte: units.Duration = _NO_TIME
-    """A byte of a weight that is used for one row of a product."""
 
 
 class Npu(Section):

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.arch import Npu, Soc
-from npusim.arch.npu import ExposedTimes
 from npusim.cost.bands import in_bands
 from npusim.cost.execution import execution_of, fill_dsp
 from npusim.cost.host_lowering import fill_host_work, host_transfers, shared_tensors, uncached_tensors
@@ -183,22 +182,14 @@ class _Lowering:
             if exposed.requantised_element is not None:
                 call_s = task_s + result.elements * float(exposed.requantised_element)
         elif group.unit is Unit.DPU:
-            call_s = task_s + self._exposed_s(op, inputs, result, exposed)
+            call_s = task_s
+            if op.family is Family.DEPTHWISE and inputs[0].dtype.is_float:
+                call_s += result.elements * math.prod(inputs[1].shape[3:]) * float(exposed.depthwise_tap)
         elif _pools(op, inputs) or (
             op.family is not Family.MOVE and result.elements < float(exposed.small_call or 0.0)
         ):
             call_s = task_s or dispatch_s
         return call_s / dispatch_s
-
-    def _exposed_s(
-        self, op: Operator, inputs: tuple[Tensor, ...], result: Tensor, exposed: ExposedTimes
-    ) -> float:
-        """Return what the taps of a depthwise convolution and weights that are used once expose (s)."""
-        if op.family is Family.DEPTHWISE and inputs[0].dtype.is_float:
-            return result.elements * math.prod(inputs[1].shape[3:]) * float(exposed.depthwise_tap)
-        is_weighted = op.traits.work_class is WorkClass.CONTRACTION and inputs[1].kind is TensorKind.CONSTANT
-        is_once = is_weighted and self.graph.work(op).macs < 1.5 * inputs[1].elements
-        return inputs[1].bytes * float(exposed.streamed_byte) if is_once else 0.0
 
     def _fill(self, row: Any, index: int, group: Group, first: bool) -> None:
         op = self.graph.operators[group.main]
