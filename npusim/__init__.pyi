@@ -12,6 +12,7 @@ from npusim.api.exploring import list as list
 from npusim.api.exploring import report as report
 from npusim.api.exploring import schema as schema
 from npusim.api.planning import map as map
+from npusim.api.planning import mix as mix
 from npusim.api.planning import stream as stream
 from npusim.api.trusting import accuracy as accuracy
 from npusim.api.trusting import calibrate as calibrate

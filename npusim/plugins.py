@@ -37,6 +37,7 @@ GROUPS = {
     "npusim.documents": "a `DocumentKind`: a JSON document and its pages",
     "npusim.commands": "a `Command`, several below one name, or a typer application: `npusim NAME`",
     "npusim.calls": "a function: `npusim.NAME(...)`",
+    "npusim.schedulers": "a `Scheduler` of `npusim mix`",
     "npusim.suites": "a `Predictor`; the suite is `validate/NAME.yaml` in the package",
     "npusim.token_times": "a function: seconds of a token of a language model that a suite's row names",
     "npusim.fits": "a `Fit` of numbers of data sheets: `python -m npusim.calibration NAME`",

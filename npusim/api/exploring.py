@@ -28,6 +28,7 @@ READ_FILES = {
     "toolchain": "npusim.arch.loading:Toolchain",
     "suite": "npusim.validation:Suite",
     "space": "npusim.explore.spaces:Space",
+    "mix": "npusim.system.mix:Mix",
     "measurement-suite": "npusim.measuring.suites:MeasurementSuite",
 }
 """Module and model, or function that returns the model, of each kind of file that npusim reads."""

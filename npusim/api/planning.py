@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from npusim.studies.map_front import Limits
     from npusim.studies.placement_document import MapFront, Placement
     from npusim.studies.stream import Followed, StorePlan, Update
+    from npusim.system.document import MixResult
+    from npusim.system.mix import Mix
 
 _BOTH = "latency,energy"
 _MOST_NODES = 10**9 - 1
@@ -332,6 +334,74 @@ def stream(
         seed=seed if generated else None,
     )
     return result.model_copy(update={"stored_features": features})
+
+
+def mix(
+    *streams: str | Path | Mix,
+    soc: str | Path | None = None,
+    settings: Sequence[str] = (),
+    scheduler: str | None = None,
+    duration: str | None = None,
+    requests: int | None = None,
+    seed: int | None = None,
+    find_rate: str | None = None,
+) -> MixResult:
+    """Simulate many networks that share a SoC: response times, tails, deadlines, queues and energy.
+
+    Each stream has arrivals, a deadline, a priority and a batch policy. Service times, DRAM traffic and
+    energy come from estimates; DRAM is shared by max-min fairness, as in the event engine.
+
+    Parameters
+    ----------
+    *streams : str, Path or Mix
+        A scenario file (docs/mix.md), or streams NETWORK:ARRIVALS[,KEY=VALUE...]: 30/s, poisson=5/s,
+        bursts=8@2/s, closed, trace=FILE.csv; then name, deadline, priority, share, batch=4@5ms, jitter,
+        clients, think, inferences, spread, device, hint, techniques.
+    soc : str or Path, optional
+        Machine: a name from `npusim list socs` or a SoC YAML. None: that of the file, or the default SoC
+    settings : sequence of str
+        Change a value of the SoC (npu.sram.per_tile=2MiB). Repeatable.
+    scheduler : str, optional
+        Order of the queues: fifo, priority, edf, fair, or one of a package. None: that of the file, or fifo
+    duration : str, optional
+        Simulated time, such as 60s. None: until mean and 99th percentile are known within 5 %
+    requests : int, optional
+        Requests to simulate, about. None: as many as the intervals need, at most 200,000
+    seed : int, optional
+        Of all random numbers. None: that of the file, or 0
+    find_rate : str, optional
+        Also find the largest rate of this stream at which its 99th percentile keeps the deadline.
+
+    Returns
+    -------
+    MixResult
+        The streams and the resources.
+
+    Raises
+    ------
+    ConfigError
+        Where a load is above capacity, a deadline shorter than the service, or a trace empty or unsorted.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> camera = npusim.mix("yolov8n:10/s,deadline=33ms", duration="20s").streams[0]
+    >>> camera.mean_s == npusim.estimate("yolov8n").latency_s
+    True
+
+    Command lines
+    -------------
+        npusim mix yolov8n:30/s,deadline=33ms llama3.2-1b:closed gcn-cora:poisson=5/s
+        npusim mix yolov8n:30/s,deadline=33ms llama3.2-1b:closed --scheduler priority --find-rate yolov8n
+        npusim mix laptop.yaml --soc core-ultra-series2 -o mix.html
+    """
+    from npusim.system.answering import answer
+    from npusim.system.mix import load_mix
+
+    changes = {"soc": None if soc is None else str(soc), "scheduler": scheduler, "duration": duration}
+    overrides = {".".join(one.path): one.value for one in as_overrides(settings or ())}
+    given = load_mix(streams, **changes, requests=requests, seed=seed, set=overrides)
+    return answer(given, find_rate)
 
 
 def _stream_updates(

@@ -15,10 +15,12 @@ from npusim.cli.options import (
     HOW,
     OUTPUT,
     SEED,
+    SETTINGS,
     WORKLOAD,
     WRITTEN,
     Command,
     argument,
+    complete_soc,
     complete_stack,
     complete_stacks,
     file_option,
@@ -235,6 +237,40 @@ STREAM = Command(
     fields=("soc", "techniques", "settings", "hint", "requests", "tiles"),
     network=GNN,
     adapt=_events,
+)
+
+
+def _mix(values: dict[str, Any]) -> None:
+    destination = Destination(values.pop("output"), values.pop("form"))
+    trace = file_target(values.pop("trace"), "--trace", (".json",))
+    result = npusim.mix(*values.pop("streams"), **values)
+    if trace is not None:
+        from npusim.engines.chrome_trace import spans_trace
+
+        tracks = [(s.device, f"{s.stream} {s.number}", s.stream, s.begin_s, s.end_s) for s in result.spans]
+        write_whole(trace, spans_trace(tracks).encode())
+    destination.write(result)
+
+
+MIX = Command(
+    "npusim.api.planning:mix",
+    {
+        "streams": argument(
+            "STREAM...|FILE.yaml",
+            list[str],
+            help="A scenario file, or streams such as yolov8n:30/s,deadline=33ms (docs/mix.md).",
+        ),
+        "soc": option("NAME|FILE", autocompletion=complete_soc),
+        "settings": SETTINGS,
+        "scheduler": option("NAME"),
+        "duration": option("TIME"),
+        "requests": option("N", int, min=100, max=100_000_000),
+        "seed": option("N", int, min=0),
+        "find_rate": option("STREAM"),
+        "trace": file_option("Write the times of service as a trace for Perfetto.", "FILE.json"),
+        **WRITTEN,
+    },
+    run=_mix,
 )
 
 

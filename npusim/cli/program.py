@@ -46,7 +46,7 @@ from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest, s
 from npusim.plugins import NO_PLUGINS, PluginError, PluginWarning, announced, load, named
 
 _PANELS = {
-    "Ask": ("ask", "estimate compare whatif advise map stream show"),
+    "Ask": ("ask", "estimate compare whatif advise map mix stream show"),
     "Explore": ("explore", "sweep pareto query search"),
     "Measure and trust": ("trust", "measure calibrate validate accuracy trace export"),
     "Papers": ("", ""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -57,6 +57,22 @@ def chrome_trace(line: Timeline) -> str:
         "otherData": {**names, "simulated": "npusim"},
     }
     return json.dumps(document, separators=(",", ":"))
+
+
+def spans_trace(spans: Sequence[tuple[str, str, str, float, float]]) -> str:
+    """Return spans (device, name, category, begin and end in s) as a JSON document, a process a device.
+
+    Spans of a device that overlap stand on tracks of their own.
+    """
+    devices = list(dict.fromkeys(span[0] for span in spans))
+    free_from: dict[str, list[float]] = {device: [] for device in devices}
+    events = [_named("process_name", pid, 0, device) for pid, device in enumerate(devices, 1)]
+    for device, name, category, begin_s, end_s in sorted(spans, key=lambda span: span[3:]):
+        lanes = free_from[device]
+        lane = next((i for i, time in enumerate(lanes) if time <= begin_s), len(lanes))
+        lanes[lane : lane + 1] = [end_s]
+        events.append(_slice(name, category, (devices.index(device) + 1, lane), begin_s, end_s))
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}, separators=(",", ":"))
 
 
 def _events(line: Timeline) -> list[Event]:

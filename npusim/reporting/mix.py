@@ -1,0 +1,103 @@
+"""The page of a mix: response times of streams, resources, and the time line of the devices."""
+
+from __future__ import annotations
+
+from npusim.reporting.charts import Figure, add_spans, bar_figure, blank_figure
+from npusim.reporting.engineering import engineering
+from npusim.reporting.html import COLOURS, amount_axis
+from npusim.reporting.page import Amount, Column, Page, Plot, Remark, Table
+from npusim.system.document import MixResult, StreamAnswer
+
+_FIGURES = ("mean_s", "p50_s", "p90_s", "p99_s", "p999_s")
+_SURE = ("mean_s", "p99_s")
+"""Figures that are shown with their intervals."""
+_SHOWN = 400
+"""Spans of the time line in HTML."""
+
+
+def mix_page(result: MixResult) -> Page:
+    """Return the page of a simulated mix."""
+    spans = min(_SHOWN, len(result.spans))
+    seconds = engineering(result.simulated_s, "s")
+    found = result.found_rate
+    lines = []
+    if found is not None:
+        rate, p99 = engineering(found.rate_per_s, "/s"), engineering(found.p99_s, "s")
+        lines = [f"{found.stream}: at most {rate}, with a 99th percentile of {p99}"]
+    return Page(
+        "Mix",
+        (result.title or ", ".join(stream.name for stream in result.streams), result.soc, ""),
+        f"{seconds} simulated, scheduler {result.scheduler}, seed {result.seed}; "
+        f"{engineering(result.energy_j, 'J')}, {engineering(result.power_w, 'W')}",
+        [
+            _times(result),
+            _loads(result),
+            Table(
+                (
+                    Column("name"),
+                    Column("utilisation", text="{:.1%}"),
+                    Column("contexts", text="{}"),
+                    Column("preemption"),
+                ),
+                result.resources,
+                "Resources",
+                "resources",
+            ),
+            Plot("Response times", lambda: _time_bars(result)),
+            Plot(f"Time line: the first {spans} times of service", lambda: _time_line(result)),
+        ],
+        [Remark("Largest rate", lines, "cyan"), Remark("Note", result.notes)],
+        result.conclusion,
+        document=result,
+    )
+
+
+def _times(result: MixResult) -> Table:
+    def within(name: str) -> Column:
+        def show(stream: StreamAnswer) -> Amount:
+            value, interval = getattr(stream, name), stream.intervals_s[name]
+            half = "" if interval is None or name not in _SURE else f" ±{(interval[1] - value) / value:.1%}"
+            return Amount(value, "s", f"{engineering(value, 's')}{half}")
+
+        return Column(name, name.removesuffix("_s").replace("p999", "p99.9"), show)
+
+    columns = (Column("name", "stream"), *(within(name) for name in _FIGURES), Column("alone_s", "idle SoC"))
+    return Table(columns, result.streams, "Response times", "times", "± half of the 95 % interval")
+
+
+def _loads(result: MixResult) -> Table:
+    columns = (
+        Column("name", "stream"),
+        Column("throughput_per_s", "throughput"),
+        Column("highest_rate_per_s", "below"),
+        Column("missed_share", "missed", text="{:.2%}"),
+        Column("slowdown", "slowed by others", text="{:.2f}x"),
+        Column("mean_waiting", "waiting", text="{:.3g}"),
+        Column("energy_j", "energy"),
+        Column("answers", text="{:,}", only="html"),
+    )
+    return Table(columns, result.streams, "Streams", "streams")
+
+
+def _time_bars(result: MixResult) -> Figure:
+    series = {
+        name.removesuffix("_s"): {stream.name: getattr(stream, name) for stream in result.streams}
+        for name in _FIGURES
+    }
+    return bar_figure(series, amount_axis("response time", "s"), "s")
+
+
+def _time_line(result: MixResult) -> Figure:
+    spans = result.spans[:_SHOWN]
+    devices = list(dict.fromkeys(span.device for span in spans))
+    axis = amount_axis("time", "s")
+    figure = blank_figure(barmode="overlay", xaxis=axis, height=160 + 60 * len(devices))
+    for number, stream in enumerate(result.streams):
+        own = [
+            (one.begin_s, one.end_s - one.begin_s, one.device, f"{one.stream} {one.number}")
+            for one in spans
+            if one.stream == stream.name
+        ]
+        if own:
+            add_spans(figure, stream.name, COLOURS[number % len(COLOURS)], own)
+    return figure

@@ -1,0 +1,335 @@
+"""Answers about a mix: capacity, simulation until intervals are narrow, slowdown, and the largest rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from npusim.arch import load_soc
+from npusim.config.overrides import as_overrides
+from npusim.errors import ConfigError, UnknownNameError
+from npusim.system.demands import Demands, refuse_short_deadline
+from npusim.system.document import FoundRate, MixResult, ResourceUse, ServiceSpan, StreamAnswer
+from npusim.system.mix import Bursts, Closed, DeviceSpec, Mix, Trace
+from npusim.system.schedulers import SCHEDULERS, Scheduler
+from npusim.system.simulation import MOST_SPANS, Flow, Simulation
+from npusim.system.statistics import figures, steady
+
+_WITHIN = 0.05
+_FEWEST, _MOST = 2_000, 200_000
+"""Answers of each stream in the first round, and of all streams at most."""
+_SEARCHED, _MOST_SEARCHED = 5_000, 50_000
+"""Answers of the stream whose rate is searched, in each run, and of all streams."""
+_STEPS = 10
+_DEVICE, _DRAM = DeviceSpec(), "dram"
+
+
+@dataclass(frozen=True)
+class System:
+    """A mix with its demands: all that a simulation needs."""
+
+    flows: Sequence[Flow]
+    devices: Mapping[str, tuple[DeviceSpec, int]]
+    dram_bytes_per_s: float
+    scheduler: Scheduler
+    seed: int
+
+    def simulation(self, flows: Sequence[Flow] | None = None) -> Simulation:
+        """Return a fresh run, of all streams or of some."""
+        streams = self.flows if flows is None else flows
+        return Simulation(streams, self.devices, self.dram_bytes_per_s, self.scheduler, self.seed)
+
+    def highest_rate(self, stream: int) -> float:
+        """Return the rate of a stream from which on queues grow, with the rates of the others, in 1/s.
+
+        A linear program divides each stream over its devices; it leaves out closed loops and traces. 0: the
+        others alone are too much.
+        """
+        from scipy.optimize import linprog
+
+        open_flows = [i for i, flow in enumerate(self.flows) if _rate(flow) is not None or i == stream]
+        places = [(i, name) for i in open_flows for name in self.flows[i].demands]
+        names = [*self.devices, _DRAM]
+        use, sums = np.zeros((len(names), len(places))), np.zeros((len(open_flows) - 1, len(places)))
+        others = [i for i in open_flows if i != stream]
+        for column, (i, name) in enumerate(places):
+            flow = self.flows[i]
+            demand, most = flow.demands[name], flow.batch.most if flow.batch else 1
+            saved_s = demand.launch_s * (1.0 - 1.0 / most)
+            busy_s = flow.inferences * demand.occupancy_s - saved_s
+            use[names.index(name), column] = busy_s / self.devices[name][1]
+            use[-1, column] = flow.inferences * demand.dram_bytes / self.dram_bytes_per_s
+            if i != stream:
+                sums[others.index(i), column] = 1.0
+        solved = linprog(
+            [-1.0 if i == stream else 0.0 for i, _ in places],
+            A_ub=use,
+            b_ub=np.ones(len(names)),
+            A_eq=sums if others else None,
+            b_eq=[_rate(self.flows[i]) for i in others] if others else None,
+        )
+        return float(-solved.fun) if solved.status == 0 else 0.0
+
+
+def _rate(flow: Flow) -> float | None:
+    """Return the requests a second of a stream; None of a closed loop or a trace."""
+    arrivals = flow.arrivals
+    if isinstance(arrivals, Closed | Trace):
+        return None
+    return float(arrivals.rate) * (arrivals.size if isinstance(arrivals, Bursts) else 1)
+
+
+def system_of(mix: Mix) -> tuple[System, Demands]:
+    """Return the system of a mix; errors as for `npusim.mix`."""
+    scheduler = SCHEDULERS.find(mix.scheduler)
+    soc = load_soc(mix.soc, as_overrides(mix.settings))
+    demands = Demands(mix, soc)
+    flows = []
+    for stream in mix.streams:
+        on_devices = demands.of(stream)
+        refuse_short_deadline(stream, on_devices)
+        if isinstance(stream.arrivals, Trace):
+            stream.arrivals.times_s()
+        flows.append(
+            Flow(
+                stream.title,
+                stream.arrivals,
+                on_devices,
+                stream.inferences,
+                stream.spread,
+                inf if stream.deadline is None else float(stream.deadline),
+                stream.priority,
+                stream.share,
+                stream.batch,
+            )
+        )
+    devices = {}
+    for name in dict.fromkeys(name for flow in flows for name in flow.demands):
+        spec = mix.devices.get(name, _DEVICE)
+        here = [flow.demands[name] for flow in flows if name in flow.demands]
+        contexts = spec.contexts or min(demand.contexts for demand in here)
+        tiles = contexts * max(demand.tiles for demand in here)
+        if name in soc.array_devices and tiles > int(soc.array_devices[name].tiles):
+            allowed = f"contexts for which the {int(soc.array_devices[name].tiles)} tiles suffice"
+            raise ConfigError(f"{contexts} contexts on {tiles} tiles", key=f"devices.{name}", allowed=allowed)
+        devices[name] = (spec, contexts)
+    unused = next((name for name in mix.devices if name not in devices), None)
+    if unused is not None:
+        raise UnknownNameError("device of the mix", unused, devices)
+    return System(flows, devices, demands.dram_bytes_per_s, scheduler, mix.seed), demands
+
+
+def _refuse_overload(system: System) -> dict[str, float]:
+    """Return the highest rate of each open stream; refuse rates that no queue survives."""
+    rates = {number: rate for number, flow in enumerate(system.flows) if (rate := _rate(flow)) is not None}
+    highest = {number: system.highest_rate(number) for number in rates}
+    # The stream that has room beside the others, if any, says most about what to change.
+    worst = max((n for n in rates if rates[n] >= highest[n]), key=lambda n: highest[n], default=None)
+    if worst is not None:
+        name = system.flows[worst].name
+        found = f"{rates[worst]:g} requests a second of `{name}`: its queue would grow without end"
+        most = f"less than {highest[worst]:.4g}/s with the other streams as they are"
+        raise ConfigError(found, file="mix", key="arrivals", allowed=most)
+    return {system.flows[number].name: rate for number, rate in highest.items()}
+
+
+def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
+    """Simulate a mix and return its answers; parameters and errors as for `npusim.mix`."""
+    system, demands = system_of(mix)
+    highest = _refuse_overload(system)
+    simulation = system.simulation()
+    converged = _run(simulation, mix)
+    silent = [f.name for f, a in zip(system.flows, simulation.answers, strict=True) if not a.response_s]
+    if silent:
+        allowed = "a longer duration, or more requests"
+        raise ConfigError(f"no answer to `{silent[0]}` in {simulation.now_s:.4g} s", allowed=allowed)
+    alone: list[float | None] = [None] * len(system.flows)
+    for number, flow in enumerate(system.flows if len(system.flows) > 1 else ()):
+        single = replace(system, flows=[flow]).simulation()
+        while not single.answered or single.now_s < simulation.now_s:
+            single.run(single.now_s + simulation.now_s)
+        alone[number] = figures(steady(np.array(single.answers[0].response_s)))["mean_s"][0]
+    return _document(mix, system, demands, simulation, converged, highest, alone, find_rate)
+
+
+def _run(simulation: Simulation, mix: Mix) -> bool:
+    """Run until the end that the mix says, or the intervals are narrow; return whether they are."""
+    if all(isinstance(flow.arrivals, Trace) for flow in simulation.flows):
+        simulation.run(None)
+        return _is_narrow(simulation)
+    if mix.duration is not None:
+        simulation.run(float(mix.duration))
+        return _is_narrow(simulation)
+    most = mix.requests or _MOST
+    rates = _expected_rates(simulation.flows)
+    simulation.run(min(_FEWEST / min(rates), most / sum(rates)))
+    while simulation.answered < most and (mix.requests is not None or not _is_narrow(simulation)):
+        left = most / max(1, simulation.answered)
+        simulation.run(simulation.now_s * min(2.0, left * 1.001))
+    return _is_narrow(simulation)
+
+
+def _expected_rates(flows: Sequence[Flow]) -> list[float]:
+    """Return the requests a second of each stream; of closed loops at most, traces left out."""
+    rates = []
+    for flow in flows:
+        arrivals, rate = flow.arrivals, _rate(flow)
+        if isinstance(arrivals, Closed):
+            least_s = min(demand.latency_s for demand in flow.demands.values()) * flow.inferences
+            rate = arrivals.clients / (least_s + float(arrivals.think or 0.0))
+        if rate is not None:
+            rates.append(rate)
+    return rates
+
+
+def _is_narrow(simulation: Simulation) -> bool:
+    """Tell whether mean and 99th percentile of every stream are within 5 %."""
+    for answers in simulation.answers:
+        if not answers.response_s:
+            return False
+        times = figures(steady(np.array(answers.response_s)))
+        for name in ("mean_s", "p99_s"):
+            value, interval = times[name]
+            if interval is None or interval[1] - value > _WITHIN * value:
+                return False
+    return True
+
+
+def largest_rate(system: System, name: str) -> FoundRate:
+    """Return the largest rate of a stream at which its 99th percentile keeps the deadline, by bisection.
+
+    All rates see the same random numbers.
+    """
+    names = [flow.name for flow in system.flows]
+    if name not in names:
+        raise UnknownNameError("stream", name, names)
+    number = names.index(name)
+    flow = system.flows[number]
+    arrivals = flow.arrivals
+    if isinstance(arrivals, Closed | Trace) or flow.deadline_s == inf:
+        allowed = "a stream with a deadline and a rate: periodic, poisson or bursts"
+        raise ConfigError(f"`{name}`", file="--find-rate", allowed=allowed)
+    size = arrivals.size if isinstance(arrivals, Bursts) else 1
+
+    def p99_s(rate: float) -> float:
+        other = replace(flow, arrivals=arrivals.model_copy(update={"rate": rate / size}))
+        flows = [other if i == number else one for i, one in enumerate(system.flows)]
+        simulation = system.simulation(flows)
+        simulation.run(min(_SEARCHED / rate, _MOST_SEARCHED / sum(_expected_rates(flows))))
+        times = np.array(simulation.answers[number].response_s)
+        return float(np.quantile(steady(times), 0.99)) if len(times) else inf
+
+    low, high = 0.0, system.highest_rate(number)
+    kept_s = p99_s(high / 2.0**_STEPS)
+    if kept_s > flow.deadline_s:
+        return FoundRate(stream=name, rate_per_s=0.0, p99_s=kept_s)
+    low = high / 2.0**_STEPS
+    for _ in range(_STEPS):
+        middle = (low + high) / 2.0
+        reached_s = p99_s(middle)
+        if reached_s <= flow.deadline_s:
+            low, kept_s = middle, reached_s
+        else:
+            high = middle
+    return FoundRate(stream=name, rate_per_s=low, p99_s=kept_s)
+
+
+def _document(
+    mix: Mix,
+    system: System,
+    demands: Demands,
+    simulation: Simulation,
+    converged: bool,
+    highest: Mapping[str, float],
+    alone: Sequence[float | None],
+    find_rate: str | None,
+) -> MixResult:
+    span_s, streams = simulation.now_s, []
+    for number, (flow, spec) in enumerate(zip(system.flows, mix.streams, strict=True)):
+        answers, alone_s = simulation.answers[number], alone[number]
+        times, answered = figures(steady(np.array(answers.response_s))), len(answers.response_s)
+        work_j = sum(flow.demands[name].work_j * n for name, n in simulation.inferences[number].items())
+        static_j = sum(flow.demands[name].static_w * t for name, t in simulation.served_s[number].items())
+        values = {name: value for name, (value, _) in times.items()}
+        streams.append(
+            StreamAnswer(
+                name=flow.name,
+                network=spec.network,
+                devices=list(flow.demands),
+                answers=answered,
+                throughput_per_s=answered / span_s,
+                **values,
+                intervals_s={name: interval for name, (_, interval) in times.items()},
+                alone_s=min(
+                    demand.latency_s + (flow.inferences - 1.0) * demand.occupancy_s
+                    for demand in flow.demands.values()
+                ),
+                mean_of_stream_alone_s=alone_s,
+                slowdown=None if alone_s is None else values["mean_s"] / alone_s,
+                deadline_s=None if flow.deadline_s == inf else flow.deadline_s,
+                missed_share=None if flow.deadline_s == inf else answers.missed / answered,
+                mean_waiting=sum(answers.wait_s) / span_s,
+                mean_in_system=sum(answers.response_s) / span_s,
+                energy_j=(work_j + static_j) / answered,
+                highest_rate_per_s=highest.get(flow.name),
+            )
+        )
+    resources = [
+        ResourceUse(
+            name=device.name,
+            utilisation=device.busy_s / device.contexts / span_s,
+            contexts=device.contexts,
+            preemption=device.spec.preemption,
+        )
+        for device in simulation.devices.values()
+    ]
+    moved = simulation.dram_bytes / system.dram_bytes_per_s / span_s
+    resources.append(ResourceUse(name=_DRAM, utilisation=moved, contexts=1, preemption="none"))
+    contended = max(resources, key=lambda resource: resource.utilisation)
+    energy_j = sum(one.energy_j * one.answers for one in streams) + demands.idle_w * span_s
+    misses = [one for one in streams if one.missed_share]
+    kept = "every deadline is kept" if any(one.deadline_s for one in streams) else "no stream has a deadline"
+    late = ", ".join(f"{one.name} misses {one.missed_share:.2%} of its deadlines" for one in misses)
+    return MixResult(
+        title=mix.title,
+        soc=demands.soc.name,
+        scheduler=mix.scheduler,
+        seed=mix.seed,
+        simulated_s=span_s,
+        streams=streams,
+        resources=resources,
+        contended=contended.name,
+        energy_j=energy_j,
+        power_w=energy_j / span_s,
+        converged=converged,
+        found_rate=None if find_rate is None else largest_rate(system, find_rate),
+        spans=[
+            ServiceSpan(
+                device=span.device,
+                stream=system.flows[span.stream].name,
+                number=span.number,
+                begin_s=span.begin_s,
+                end_s=span.end_s,
+            )
+            for span in simulation.spans
+        ],
+        notes=_notes(simulation, converged),
+        conclusion=f"{late or kept}; {contended.name} is contended, {contended.utilisation:.0%} busy",
+    )
+
+
+def _notes(simulation: Simulation, converged: bool) -> list[str]:
+    """Return what the simulation assumes, and where its answers are not sure."""
+    notes = ["the bytes of an inference are spread evenly over its time on the device"]
+    if not converged:
+        notes.append("some mean or 99th percentile has an interval wider than 5 %: simulate longer")
+    for flow, answers in zip(simulation.flows, simulation.answers, strict=True):
+        waiting = answers.arrived - len(answers.response_s)
+        if waiting > max(20.0, 0.05 * answers.arrived):
+            notes.append(f"{waiting} requests of {flow.name} have no answer at the end: its queue grows")
+    if len(simulation.spans) == MOST_SPANS:
+        notes.append(f"the time line shows the first {MOST_SPANS:,} times of service only")
+    return notes

@@ -1,0 +1,111 @@
+"""Service demands of networks on devices, from estimates: one for each network, device and setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from npusim.arch import Soc
+from npusim.engines import Estimate, estimate
+from npusim.engines.event.machine import transfer_rates
+from npusim.errors import ConfigError, InfeasibleError
+from npusim.scenario import Scenario
+from npusim.system.mix import Mix, StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one inference asks of a device."""
+
+    latency_s: float
+    """Time of an inference alone, in s."""
+    occupancy_s: float
+    """Part of it in which the device serves no other request in this context, in s."""
+    dram_bytes: float = 0.0
+    """Bytes that it moves to and from DRAM, evenly over its occupancy."""
+    launch_s: float = 0.0
+    """Part of the occupancy that a batch pays once, in s."""
+    boundaries: tuple[float, ...] = (1.0,)
+    """Ends of its layers, as shares of the occupancy."""
+    work_j: float = 0.0
+    """Energy of its work, in J."""
+    static_w: float = 0.0
+    """Power of the device while it serves, beyond idle power and work, in W."""
+    tiles: int = 0
+    """NPU tiles that it occupies."""
+    contexts: int = 1
+    """Requests that the device serves at a time, as it is compiled."""
+
+
+@dataclass
+class Demands:
+    """Demands of the streams of a mix; a network, device and setting is estimated once."""
+
+    mix: Mix
+    soc: Soc
+    dram_bytes_per_s: float = inf
+    """What DRAM sustains for all devices together, by the law of the event engine."""
+    idle_w: float = 0.0
+    """Power of the idle package, in W."""
+    _kept: dict[tuple[str, ...], tuple[str, Demand]] = field(default_factory=dict)
+
+    def of(self, stream: StreamSpec) -> Mapping[str, Demand]:
+        """Return the demand of a stream on each device that may serve it."""
+        if stream.device != "any":
+            return dict([self._on(stream, stream.device)])
+        demands = {}
+        for device in (*self.soc.array_devices, *self.soc.hosts):
+            try:
+                name, demand = self._on(stream, device)
+            except InfeasibleError:
+                continue
+            demands[name] = demand
+        return demands or dict([self._on(stream, "auto")])
+
+    def _on(self, stream: StreamSpec, device: str) -> tuple[str, Demand]:
+        key = (stream.network, stream.techniques, stream.hint, device)
+        if key not in self._kept:
+            scenario = Scenario(
+                stream.network, self.soc, stream.techniques, hint=stream.hint, requests=1, device=device
+            )
+            alone = estimate(scenario)
+            home = self.soc.main_device if device == "auto" else self.soc.named(device)
+            rates = transfer_rates(scenario.mapped.arch)
+            self.dram_bytes_per_s = rates.dram_bytes_per_s
+            self.idle_w = max(self.idle_w, alone.energy.idle_j * alone.throughput_per_s)
+            full = estimate(scenario.with_(requests=None)) if stream.hint == "throughput" else alone
+            self._kept[key] = (str(home), _demand(alone, full))
+        return self._kept[key]
+
+
+def _demand(alone: Estimate, full: Estimate) -> Demand:
+    """Return the demand of an inference from its estimates, alone and with all requests in flight."""
+    critical = np.cumsum([op.critical_s or 0.0 for op in alone.operators]) + alone.launch_s
+    energy = alone.energy
+    work_j = energy.mac_j + energy.sram_j + energy.dram_j + energy.dsp_j + energy.cpu_j + energy.gpu_j
+    # Calls of the runtime overlap with the work of other requests in flight.
+    occupancy_s = alone.latency_s
+    if full.requests > 1:
+        occupancy_s = min(alone.latency_s, full.contexts / full.throughput_per_s)
+    return Demand(
+        alone.latency_s,
+        occupancy_s,
+        full.dram_bytes,
+        min(alone.launch_s, occupancy_s) if occupancy_s == alone.latency_s else 0.0,
+        tuple(sorted({*(critical / alone.latency_s).clip(0.0, 1.0).tolist(), 1.0})),
+        work_j,
+        energy.static_j / alone.latency_s,
+        alone.tiles,
+        full.contexts,
+    )
+
+
+def refuse_short_deadline(stream: StreamSpec, demands: Mapping[str, Demand]) -> None:
+    """Refuse a deadline that no request can keep."""
+    least_s = min(d.latency_s + (stream.inferences - 1.0) * d.occupancy_s for d in demands.values())
+    if stream.deadline is not None and stream.deadline < least_s and stream.spread == "none":
+        found = f"a deadline of {stream.deadline.text} for `{stream.title}`"
+        raise ConfigError(found, file="mix", key="deadline", allowed=f"at least {least_s:.4g} s, its service")

@@ -1,0 +1,431 @@
+"""Discrete-event simulation of a mix, on SimPy: requests are processes, contexts of devices are resources."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import floor, inf, ulp
+from typing import Any
+
+import numpy as np
+import simpy
+from simpy.resources.resource import PriorityRequest
+
+from npusim.system.demands import Demand
+from npusim.system.mix import Batch, Bursts, Closed, DeviceSpec, Periodic, Poisson, Trace
+from npusim.system.schedulers import Order, Request, Scheduler
+
+Steps = Generator[simpy.Event, Any, None]
+_BLOCK = 4096
+"""Random numbers that are drawn at once."""
+MOST_SPANS = 2000
+"""Spans of service that are kept for the time line."""
+_EPSILON = 1e-9
+"""Part of an inference below which a boundary is reached."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A stream as the simulation sees it."""
+
+    name: str
+    arrivals: Periodic | Poisson | Bursts | Closed | Trace
+    demands: Mapping[str, Demand]
+    """Demand of an inference on each device that may serve it."""
+    inferences: float = 1.0
+    """Mean inferences of a request."""
+    spread: str = "none"
+    deadline_s: float = inf
+    priority: int = 0
+    share: float = 1.0
+    batch: Batch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time in which a device serves a request or a batch."""
+
+    device: str
+    stream: int
+    number: int
+    begin_s: float
+    end_s: float
+
+
+@dataclass
+class Answers:
+    """What the simulation observes of a stream, a value for each answered request."""
+
+    response_s: array[float] = field(default_factory=lambda: array("d"))
+    """Time from arrival to answer."""
+    wait_s: array[float] = field(default_factory=lambda: array("d"))
+    """Time before service begins."""
+    arrived: int = 0
+    missed: int = 0
+    """Answers after the deadline."""
+
+
+class Transfer:
+    """A service that moves bytes over DRAM: `left_s` seconds at full speed."""
+
+    __slots__ = ("bytes_per_s", "done", "end_s", "left_s", "speed")
+
+    def __init__(self, left_s: float, bytes_per_s: float, done: simpy.Event) -> None:
+        self.left_s, self.bytes_per_s, self.done = left_s, bytes_per_s, done
+        self.speed, self.end_s = 1.0, inf
+
+
+class Dram:
+    """Main memory as a processor-sharing server: max-min fair bandwidth, as in the event engine."""
+
+    def __init__(self, env: simpy.Environment, bytes_per_s: float) -> None:
+        self.env, self.bytes_per_s = env, bytes_per_s
+        self.active: dict[Transfer, None] = {}
+        self._since_s, self._timer = 0.0, 0
+
+    def begin(self, seconds: float, bytes_per_s: float) -> Transfer:
+        """Start a service that draws so many bytes a second at full speed; its `done` occurs at the end."""
+        self._advance()
+        transfer = Transfer(seconds, bytes_per_s, self.env.event())
+        self.active[transfer] = None
+        self._divide()
+        return transfer
+
+    def leave(self, transfer: Transfer) -> float:
+        """Stop a service and return the seconds at full speed that are left of it."""
+        self._advance()
+        self.active.pop(transfer, None)
+        self._divide()
+        return transfer.left_s
+
+    def _advance(self) -> None:
+        elapsed_s = self.env.now - self._since_s
+        self._since_s = self.env.now
+        for transfer in self.active:
+            transfer.left_s = max(0.0, transfer.left_s - elapsed_s * transfer.speed)
+
+    def _divide(self) -> None:
+        """Divide the bandwidth by max-min fairness, and wait for the next end."""
+        free, waiting = self.bytes_per_s, len(self.active)
+        for transfer in sorted(self.active, key=lambda one: one.bytes_per_s):
+            granted = min(transfer.bytes_per_s, free / waiting)
+            transfer.speed = granted / transfer.bytes_per_s if transfer.bytes_per_s else 1.0
+            free, waiting = free - granted, waiting - 1
+            transfer.end_s = transfer.left_s / transfer.speed
+        self._timer += 1
+        if self.active:
+            soonest_s, number = min(transfer.end_s for transfer in self.active), self._timer
+            self.env.timeout(soonest_s, soonest_s).callbacks.append(
+                lambda event: self._end(number, event.value)
+            )
+
+    def _end(self, number: int, soonest_s: float) -> None:
+        if number != self._timer:
+            return
+        ended = [transfer for transfer in self.active if transfer.end_s <= soonest_s]
+        self._advance()
+        for transfer in ended:
+            del self.active[transfer]
+            transfer.left_s = 0.0
+            transfer.done.succeed()
+        self._divide()
+
+
+class Device:
+    """A device: contexts that serve a request each, in the order of a scheduler."""
+
+    def __init__(
+        self, env: simpy.Environment, name: str, spec: DeviceSpec, contexts: int, scheduler: Scheduler
+    ) -> None:
+        self.name, self.spec, self.contexts = name, spec, contexts
+        self.order: Order = scheduler.order()
+        self.preempts = scheduler.preempts and spec.preemption != "none"
+        kind = simpy.PreemptiveResource if self.preempts else simpy.PriorityResource
+        self.queue = kind(env, capacity=contexts)
+        self.draining: list[simpy.Event] = []
+        """Interrupted requests that work up to their next boundary, in contexts that are granted already."""
+        self.switch_s = float(spec.switch_cost or 0.0)
+        self.busy_s = self.backlog_s = 0.0
+
+    def request(self, rank: tuple[float, float, int]) -> PriorityRequest:
+        """Ask for a context; SimPy sorts by any value that can be compared, not only by whole numbers."""
+        return self.queue.request(priority=rank)  # type: ignore[arg-type]
+
+    def boundary(self, position: float, demand: Demand) -> float:
+        """Return the next position, in inferences, at which a request can be interrupted."""
+        unit = self.spec.preemption
+        if unit == "instruction":
+            return position
+        whole = floor(position + _EPSILON)
+        if position - whole < _EPSILON:
+            return float(whole)
+        if unit == "inference":
+            return whole + 1.0
+        part = position - whole - _EPSILON
+        return whole + next((end for end in demand.boundaries if end >= part), 1.0)
+
+
+class Simulation:
+    """A run of a mix; it can be continued."""
+
+    def __init__(
+        self,
+        flows: Sequence[Flow],
+        devices: Mapping[str, tuple[DeviceSpec, int]],
+        dram_bytes_per_s: float,
+        scheduler: Scheduler,
+        seed: int = 0,
+    ) -> None:
+        """Prepare a run: devices by name with their contexts, and the bandwidth of DRAM in bytes/s."""
+        self.env = simpy.Environment()
+        self.flows = list(flows)
+        self.devices = {
+            name: Device(self.env, name, spec, contexts, scheduler)
+            for name, (spec, contexts) in devices.items()
+        }
+        self.dram_bytes_per_s, self.dram_bytes = dram_bytes_per_s, 0.0
+        self._dram = Dram(self.env, dram_bytes_per_s) if self._may_contend() else None
+        self.answers = [Answers() for _ in flows]
+        self.spans: list[Span] = []
+        self.served_s: list[dict[str, float]] = [dict.fromkeys(flow.demands, 0.0) for flow in flows]
+        """Time that each device serves each stream."""
+        self.inferences: list[dict[str, float]] = [dict.fromkeys(flow.demands, 0.0) for flow in flows]
+        """Inferences of each stream that each device has served."""
+        self._numbers = 0
+        # Each stream draws from its own generators, so that another mix gives it the same numbers.
+        for number, flow in enumerate(flows):
+            name = [*flow.name.encode()]
+            arrivals, sizes = (np.random.default_rng([seed, part, *name]) for part in (0, 1))
+            drawn = _sizes(sizes, flow)
+            if isinstance(flow.arrivals, Closed):
+                think_s = float(flow.arrivals.think or 0.0)
+                thoughts = _exponential(arrivals, think_s)
+                for _ in range(flow.arrivals.clients):
+                    self.env.process(self._client(number, thoughts, drawn))
+            else:
+                self.env.process(self._source(number, _times(flow.arrivals, arrivals), drawn))
+
+    @property
+    def now_s(self) -> float:
+        """Simulated time."""
+        return float(self.env.now)
+
+    @property
+    def answered(self) -> int:
+        """Answered requests of all streams."""
+        return sum(len(one.response_s) for one in self.answers)
+
+    def run(self, until_s: float | None) -> None:
+        """Continue to a time; None: to the last answer, where all arrivals are recorded."""
+        self.env.run(until=until_s)
+
+    def _may_contend(self) -> bool:
+        """Tell whether devices can draw more from DRAM than it sustains."""
+        draws = 0.0
+        for device in self.devices.values():
+            demands = [flow.demands[device.name] for flow in self.flows if device.name in flow.demands]
+            rates = (demand.dram_bytes / demand.occupancy_s for demand in demands)
+            draws += device.contexts * max(rates, default=0.0)
+        return draws > self.dram_bytes_per_s * (1.0 + _EPSILON)
+
+    def _source(self, stream: int, times: Iterator[float], sizes: Iterator[float]) -> Steps:
+        env, flow, answers = self.env, self.flows[stream], self.answers[stream]
+        batches = None
+        if flow.batch is not None:
+            batches = simpy.Store(env)
+            env.process(self._gather(stream, batches, flow.batch))
+        for time in times:
+            if time > env.now:
+                yield env.timeout(time - env.now)
+            answers.arrived += 1
+            request = (env.now, next(sizes))
+            if batches is None:
+                env.process(self._serve(stream, [request]))
+            else:
+                batches.put(request)
+
+    def _client(self, stream: int, thoughts: Iterator[float], sizes: Iterator[float]) -> Steps:
+        env, answers = self.env, self.answers[stream]
+        while True:
+            thought_s = next(thoughts)
+            if thought_s > 0.0:
+                yield env.timeout(thought_s)
+            answers.arrived += 1
+            yield env.process(self._serve(stream, [(env.now, next(sizes))]))
+
+    def _gather(self, stream: int, requests: simpy.Store, batch: Batch) -> Steps:
+        """Collect requests into batches."""
+        while True:
+            members = [(yield requests.get())]
+            timer = self.env.timeout(float(batch.within))
+            while len(members) < batch.most:
+                further = requests.get()
+                yield further | timer
+                if not further.triggered:
+                    further.cancel()
+                    break
+                members.append(further.value)
+            self.env.process(self._serve(stream, members))
+
+    def _serve(self, stream: int, members: list[tuple[float, float]]) -> Steps:
+        """Serve a request, or a batch as one."""
+        env, flow, arrival_s = self.env, self.flows[stream], members[0][0]
+        self._numbers += 1
+        number, size = self._numbers, sum(member[1] for member in members)
+        device = self._place(flow, size)
+        demand = flow.demands[device.name]
+        service_s = size * demand.occupancy_s - (len(members) - 1) * demand.launch_s
+        request = Request(
+            stream, arrival_s, arrival_s + flow.deadline_s, flow.priority, flow.share, service_s
+        )
+        device.backlog_s += service_s
+        overlapped_s = demand.latency_s - demand.occupancy_s
+        if overlapped_s > 0.0:
+            yield env.timeout(overlapped_s)
+        key = device.order.key(request)
+        rank = (key, arrival_s, number)
+        ready_s = env.now
+        if device.preempts:
+            begin_s = yield from self._occupy_by_parts(device, demand, rank, stream, size, service_s)
+        else:
+            with device.request(rank) as grant:
+                yield grant
+                begin_s = env.now
+                device.order.begins(key)
+                yield self._work(demand, service_s)[0]
+                self._note(device, stream, number, begin_s)
+        device.backlog_s -= service_s
+        self.inferences[stream][device.name] += size
+        self.dram_bytes += size * demand.dram_bytes
+        self._answer(stream, members, begin_s - ready_s, service_s + overlapped_s)
+
+    def _occupy_by_parts(
+        self,
+        device: Device,
+        demand: Demand,
+        rank: tuple[float, float, int],
+        stream: int,
+        size: float,
+        service_s: float,
+    ) -> Generator[simpy.Event, Any, float]:
+        """Hold a context, and yield it at boundaries to more urgent requests; return when service began."""
+        env, left_s, begin_s, cost_s = self.env, service_s, -1.0, 0.0
+        per_inference_s = service_s / size
+        while True:
+            with device.request(rank) as grant:
+                drain: simpy.Event | None = None
+                transfer: Transfer | None = None
+                worked_s = None
+                try:
+                    yield grant
+                    if device.draining:
+                        drain = device.draining.pop()
+                        yield drain
+                        drain = None
+                    worked_s = env.now
+                    begin_s = env.now if begin_s < 0.0 else begin_s
+                    device.order.begins(rank[0])
+                    if cost_s:
+                        yield env.timeout(cost_s)
+                    cost_s, from_s = 0.0, env.now
+                    done, transfer = self._work(demand, left_s)
+                    yield done
+                    self._note(device, stream, rank[2], worked_s)
+                    return begin_s
+                except simpy.Interrupt:
+                    if drain is not None:
+                        device.draining.append(drain)
+                    if worked_s is None:
+                        continue
+                    if cost_s:  # interrupted while it resumes: it begins to resume again later
+                        self._note(device, stream, rank[2], worked_s)
+                        continue
+                    left_s = left_s - (env.now - from_s) if transfer is None else self._leave(transfer)
+                    position = (service_s - max(left_s, 0.0)) / per_inference_s
+                    rest_s = min((device.boundary(position, demand) - position) * per_inference_s, left_s)
+                    if rest_s > _EPSILON * per_inference_s:
+                        finished = env.event()
+                        device.draining.append(finished)
+                        yield self._work(demand, rest_s)[0]
+                        left_s -= rest_s
+                        finished.succeed()
+                    self._note(device, stream, rank[2], worked_s)
+                    if left_s <= _EPSILON * per_inference_s:
+                        return begin_s
+                    cost_s = device.switch_s
+
+    def _work(self, demand: Demand, seconds: float) -> tuple[simpy.Event, Transfer | None]:
+        """Start a service; return the event of its end."""
+        if self._dram is None or not demand.dram_bytes:
+            return self.env.timeout(seconds), None
+        transfer = self._dram.begin(seconds, demand.dram_bytes / demand.occupancy_s)
+        return transfer.done, transfer
+
+    def _leave(self, transfer: Transfer) -> float:
+        return 0.0 if self._dram is None else self._dram.leave(transfer)
+
+    def _place(self, flow: Flow, size: float) -> Device:
+        """Return the device that is expected to be done first."""
+        if len(flow.demands) == 1:
+            return self.devices[next(iter(flow.demands))]
+        return min(
+            (self.devices[name] for name in flow.demands),
+            key=lambda device: (
+                device.backlog_s / device.contexts + size * flow.demands[device.name].occupancy_s
+            ),
+        )
+
+    def _note(self, device: Device, stream: int, number: int, begin_s: float) -> None:
+        """Note that a device served a request until now."""
+        now_s = self.env.now
+        device.busy_s += now_s - begin_s
+        self.served_s[stream][device.name] += now_s - begin_s
+        if len(self.spans) < MOST_SPANS:
+            self.spans.append(Span(device.name, stream, number, begin_s, now_s))
+
+    def _answer(
+        self, stream: int, members: list[tuple[float, float]], wait_s: float, nominal_s: float
+    ) -> None:
+        answers, now_s = self.answers[stream], self.env.now
+        for arrival_s, _ in members:
+            response_s = now_s - arrival_s
+            # Differences of large times lose digits; an undisturbed request took its own time.
+            if abs(response_s - nominal_s) <= 8.0 * ulp(now_s):
+                response_s = nominal_s
+            answers.response_s.append(response_s)
+            answers.wait_s.append(wait_s)
+            if response_s > self.flows[stream].deadline_s:
+                answers.missed += 1
+
+
+def _exponential(generator: np.random.Generator, mean: float) -> Iterator[float]:
+    while True:
+        yield from (generator.exponential(mean, _BLOCK) if mean else np.zeros(_BLOCK)).tolist()
+
+
+def _sizes(generator: np.random.Generator, flow: Flow) -> Iterator[float]:
+    """Yield the number of inferences of each request."""
+    if flow.spread == "exponential":
+        return _exponential(generator, flow.inferences)
+    return iter(lambda: flow.inferences, None)
+
+
+def _times(arrivals: Periodic | Poisson | Bursts | Trace, generator: np.random.Generator) -> Iterator[float]:
+    """Yield the times of arrival, which do not fall."""
+    if isinstance(arrivals, Trace):
+        yield from arrivals.times_s()
+        return
+    rate, number, time_s = float(arrivals.rate), 0, 0.0
+    if isinstance(arrivals, Periodic):
+        jitter_s = float(arrivals.jitter or 0.0)
+        while True:
+            delays = generator.uniform(0.0, jitter_s, _BLOCK) if jitter_s else np.zeros(_BLOCK)
+            for delay_s in delays.tolist():
+                yield number / rate + delay_s
+                number += 1
+    size = arrivals.size if isinstance(arrivals, Bursts) else 1
+    for gap_s in _exponential(generator, 1.0 / rate):
+        time_s += gap_s
+        for _ in range(size):
+            yield time_s

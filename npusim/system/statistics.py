@@ -1,0 +1,52 @@
+"""Means and percentiles of simulated times, with confidence intervals by batch means."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+BATCHES = 20
+"""Batches of successive answers, which are taken as independent (Law, Simulation Modeling, 9.5.3)."""
+WARM_UP = 0.05
+"""Share of the first answers that is left out, as the system begins empty."""
+_T = 2.0930
+"""97.5 % quantile of Student's t with `BATCHES` - 1 degrees of freedom."""
+PERCENTILES = {"p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99, "p999_s": 0.999}
+
+Interval = tuple[float, float]
+
+
+def steady(times_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the times without those of the warm-up."""
+    return times_s[int(WARM_UP * len(times_s)) :]
+
+
+def mean_of(values: NDArray[np.float64]) -> float:
+    """Return the mean; of equal values exactly that value."""
+    least = float(values.min())
+    return least + float((values - least).mean())
+
+
+def figures(times_s: NDArray[np.float64]) -> dict[str, tuple[float, Interval | None]]:
+    """Return mean and percentiles with their 95 % intervals; None where there are too few values.
+
+    Parameters
+    ----------
+    times_s : array of shape (answers,)
+        In the order of the answers, without warm-up; at least one.
+    """
+    batches = np.array_split(times_s, BATCHES) if len(times_s) >= 2 * BATCHES else []
+    values = {"mean_s": (mean_of(times_s), [mean_of(batch) for batch in batches])}
+    for name, share in PERCENTILES.items():
+        # A percentile of a batch needs values above it.
+        enough = len(times_s) * (1.0 - share) >= BATCHES
+        of_batches = [float(np.quantile(batch, share)) for batch in batches] if enough else []
+        values[name] = (float(np.quantile(times_s, share)), of_batches)
+    return {name: (value, _interval(value, by_batch)) for name, (value, by_batch) in values.items()}
+
+
+def _interval(value: float, by_batch: list[float]) -> Interval | None:
+    if not by_batch:
+        return None
+    half = _T * float(np.std(by_batch, ddof=1)) / BATCHES**0.5
+    return max(0.0, value - half), value + half

@@ -1,0 +1,273 @@
+"""Mixes of networks: closed forms of queueing theory, agreement with estimates, schedulers, refusals."""
+
+import json
+import re
+from math import inf
+
+import numpy as np
+import pytest
+
+import npusim
+from npusim.cli.program import run
+from npusim.system.demands import Demand
+from npusim.system.mix import Closed, DeviceSpec, Mix, Periodic, Poisson, load_mix, parse_stream
+from npusim.system.schedulers import SCHEDULERS
+from npusim.system.simulation import Flow, Simulation
+from npusim.system.statistics import figures, steady
+
+SERVICE_S = 1.0
+ANSWERS = 40_000
+
+
+def poisson(rate):
+    return Poisson(kind="poisson", rate=f"{rate} Hz")
+
+
+def flow(load, name="one", spread="exponential", service_s=SERVICE_S, bytes_=0.0, **further):
+    demand = Demand(service_s, service_s, bytes_)
+    return Flow(name, poisson(load / service_s), {"npu": demand}, spread=spread, **further)
+
+
+def simulated(flows, contexts=1, preemption="none", scheduler="fifo", dram=inf, seed=0, answers=ANSWERS):
+    devices = {"npu": (DeviceSpec(preemption=preemption), contexts)}
+    simulation = Simulation(flows, devices, dram, SCHEDULERS[scheduler], seed)
+    simulation.run(answers * SERVICE_S / 0.5)
+    return simulation
+
+
+def mean(simulation, number=0, waiting=False):
+    answers = simulation.answers[number]
+    return figures(steady(np.array(answers.wait_s if waiting else answers.response_s)))["mean_s"]
+
+
+def deterministic(load):
+    """M/D/1, as M/G/1 by Pollaczek and Khinchine without variance."""
+    return SERVICE_S * (1.0 + load / (2.0 * (1.0 - load)))
+
+
+LAWS = {
+    "M/M/1": (lambda load: ([flow(load)], {}), lambda load: SERVICE_S / (1.0 - load)),
+    "M/D/1": (lambda load: ([flow(load, spread="none")], {}), deterministic),
+    # Two deterministic services, mixed: second moment (0.5^2 + 1.5^2) / 2 of a mean of 1.
+    "M/G/1": (
+        lambda load: ([flow(load / 4, "a", "none", 0.5), flow(3 * load / 4, "b", "none", 1.5)], {}),
+        lambda load: 0.5 + load * 1.25 / (2.0 * (1.0 - load)),
+    ),
+    # Many contexts, each of which could draw all of DRAM's bandwidth, share it equally.
+    "processor sharing": (
+        lambda load: ([flow(load, bytes_=1.0)], {"contexts": 1000, "dram": 1.0}),
+        lambda load: SERVICE_S / (1.0 - load),
+    ),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_95_percent_intervals_hold_the_mean_of_the_closed_form(law):
+    """Of 24 independent intervals at least 19 must hold it: fewer have a probability of 0.1 %."""
+    build, expected_s = LAWS[law]
+    held = 0
+    for load in (0.3, 0.6, 0.8, 0.9):
+        for seed in range(6):
+            flows, how = build(load)
+            simulation = simulated(flows, **how, seed=seed, answers=2000 / (1.0 - load))
+            _, interval = mean(simulation)
+            held += interval[0] <= expected_s(load) <= interval[1]
+    assert held >= 19
+
+
+@pytest.mark.parametrize("preemption", ["none", "instruction"])
+def test_priorities_have_the_waiting_times_of_cobham(preemption):
+    """M/M/1 with two classes (Cobham 1954), preemptive resume (Kleinrock, Queueing Systems II, 3.4)."""
+    held, high, low = 0, 0.3, 0.4
+    for seed in range(8):
+        flows = [flow(low, "low", priority=2), flow(high, "high", priority=1)]
+        simulation = simulated(flows, preemption=preemption, scheduler="priority", seed=seed)
+        residual_s = (high + low) * SERVICE_S
+        if preemption == "none":
+            expected = [
+                SERVICE_S + residual_s / ((1 - high) * (1 - high - low)),
+                SERVICE_S + residual_s / (1 - high),
+            ]
+        else:
+            expected = [
+                (SERVICE_S * (1 - high - low) + residual_s) / ((1 - high) * (1 - high - low)),
+                (SERVICE_S * (1 - high) + high * SERVICE_S) / (1 - high),
+            ]
+        for number, expected_s in enumerate(expected):
+            _, interval = mean(simulation, number)
+            held += interval[0] <= expected_s <= interval[1]
+    assert held >= 12
+
+
+def test_a_closed_network_has_the_throughput_of_mean_value_analysis():
+    """Clients that think and one exponential server (Reiser and Lavenberg 1980)."""
+    clients, think_s = 6, 4.0
+    queue = 0.0
+    for number in range(1, clients + 1):
+        response_s = SERVICE_S * (1.0 + queue)
+        queue = number / (think_s + response_s) * response_s
+    held = 0
+    for seed in range(8):
+        arrivals = Closed(kind="closed", clients=clients, think=f"{think_s} s")
+        loop = Flow("loop", arrivals, {"npu": Demand(SERVICE_S, SERVICE_S)}, spread="exponential")
+        _, interval = mean(simulated([loop], seed=seed, answers=10_000))
+        held += interval[0] <= response_s <= interval[1]
+    assert held >= 6
+
+
+@pytest.mark.parametrize(("contexts", "bytes_", "dram"), [(2, 0.8, 1.0), (4, 0.4, 1.0)])
+def test_contexts_that_draw_more_than_dram_sustains_slow_each_other(contexts, bytes_, dram):
+    """A closed loop that keeps all contexts busy is bound by the bytes."""
+    arrivals = Closed(kind="closed", clients=contexts)
+    loop = Flow("loop", arrivals, {"npu": Demand(1.0, 1.0, bytes_)})
+    simulation = simulated([loop], contexts=contexts, dram=dram, answers=500)
+    assert simulation.answered / simulation.now_s == pytest.approx(dram / bytes_, rel=0.01)
+
+
+def test_layers_are_ends_of_preemption_and_resuming_costs():
+    """The urgent request comes at 0.3, the layer ends at 0.5; the other resumes at 0.6 and pays 0.1."""
+    urgent = Flow("urgent", Periodic(kind="periodic", rate="0.01 Hz"), {"npu": Demand(0.1, 0.1)}, priority=1)
+    other = Demand(1.0, 1.0, boundaries=(0.5, 1.0))
+    spec = DeviceSpec(preemption="layer", switch_cost="0.1 s")
+    slow = Flow("slow", Periodic(kind="periodic", rate="0.01 Hz"), {"npu": other}, priority=2)
+    simulation = Simulation([slow], {"npu": (spec, 1)}, inf, SCHEDULERS["priority"])
+    simulation.flows.append(urgent)
+    simulation.answers.append(type(simulation.answers[0])())
+    simulation.served_s.append({"npu": 0.0})
+    simulation.inferences.append({"npu": 0.0})
+    simulation.env.process(simulation._source(1, iter([0.3]), iter([1.0])))
+    simulation.run(50.0)
+    assert simulation.answers[1].response_s[0] == pytest.approx(0.3)
+    assert simulation.answers[0].response_s[0] == pytest.approx(1.2)
+
+
+def test_fair_queueing_gives_backlogged_streams_their_shares():
+    def loop(name, share):
+        demands = {"npu": Demand(1.0, 1.0)}
+        return Flow(name, Closed(kind="closed", clients=8), demands, share=share)
+
+    simulation = simulated([loop("a", 1.0), loop("b", 3.0)], scheduler="fair", answers=2000)
+    a, b = (len(one.response_s) for one in simulation.answers)
+    assert b / a == pytest.approx(3.0, rel=0.02)
+
+
+def test_earliest_deadline_first_keeps_deadlines_that_fixed_priorities_miss():
+    """Two periodic streams at a load of 0.97: EDF keeps all below 1 (Liu and Layland 1973)."""
+
+    def periodic(name, rate, service_s, priority):
+        demands = {"npu": Demand(service_s, service_s)}
+        arrivals = Periodic(kind="periodic", rate=f"{rate} Hz")
+        return Flow(name, arrivals, demands, deadline_s=1.0 / rate, priority=priority)
+
+    def missed(scheduler):
+        flows = [periodic("a", 0.2, 2.0, 1), periodic("b", 1.0 / 7.0, 4.0, 2)]
+        run_ = simulated(flows, preemption="instruction", scheduler=scheduler, answers=5000)
+        return sum(one.missed for one in run_.answers)
+
+    assert missed("edf") == 0 < missed("priority")
+
+
+def test_a_batch_waits_for_others_no_longer_than_it_may():
+    answer = npusim.mix(load_mix(["mobilenet-v2:10/s,batch=4@5ms"], duration="5 s")).streams[0]
+    alone_s = npusim.estimate("mobilenet-v2").latency_s
+    assert answer.p50_s == pytest.approx(alone_s + 5e-3, rel=1e-9)
+
+
+@pytest.mark.parametrize("network", ["gcn-cora", "yolov8n"])
+def test_a_single_stream_at_low_load_takes_the_estimate_to_the_last_digit(network):
+    answer = npusim.mix(f"{network}:poisson=0.01/s", requests=400).streams[0]
+    assert answer.p50_s == npusim.estimate(network).latency_s
+    periodic = npusim.mix(f"{network}:5/s", requests=400).streams[0]
+    assert periodic.mean_s == periodic.p999_s == npusim.estimate(network).latency_s
+
+
+@pytest.mark.parametrize(("hint", "clients"), [("latency", 1), ("throughput", 8)])
+def test_a_closed_loop_has_the_throughput_of_the_estimate(hint, clients):
+    answer = npusim.mix(f"yolov8n:closed,hint={hint},clients={clients}", requests=4000).streams[0]
+    expected = npusim.estimate("yolov8n", hint=hint).throughput_per_s
+    assert answer.throughput_per_s == pytest.approx(expected, rel=0.02)
+
+
+def test_a_mix_is_the_same_from_a_file_and_inline(tmp_path, capsys):
+    (tmp_path / "times.csv").write_text("time_s\n0\n0.1\n0.1\n0.4\n")
+    file = tmp_path / "mix.yaml"
+    file.write_text(
+        "schema: npusim.mix/1\nduration: 2 s\nstreams:\n"
+        "- {network: mobilenet-v2, arrivals: {kind: periodic, rate: 30/s, jitter: 2 ms}, deadline: 33 ms}\n"
+        "- {network: gcn-cora, arrivals: {kind: trace, file: times.csv}}\n"
+    )
+    inline = ["mobilenet-v2:30/s,jitter=2ms,deadline=33ms", f"gcn-cora:trace={tmp_path / 'times.csv'}"]
+    assert npusim.mix(str(file)) == npusim.mix(*inline, duration="2s")
+    trace = tmp_path / "trace.json"
+    assert run(["mix", str(file), "--trace", str(trace), "-o", str(tmp_path / "mix.html")]) == 0
+    slices = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert len(slices) == 64 and (tmp_path / "mix.html").read_text().count("mobilenet-v2")
+
+
+def test_the_largest_rate_under_a_deadline_keeps_it():
+    streams = ["mobilenet-v2:poisson=30/s,deadline=20ms", "yolov8n:poisson=30/s"]
+    found = npusim.mix(*streams, requests=2000, find_rate="mobilenet-v2").found_rate
+    assert 500.0 < found.rate_per_s < 2000.0 and found.p99_s <= 20e-3
+
+
+SCHEDULER = """
+from npusim.system.schedulers import Order, Scheduler
+class Longest(Order):
+    def key(self, request):
+        return -request.service_s
+member = Scheduler("longest", "the longest service first", Longest)
+"""
+
+
+def test_a_package_adds_a_scheduler(tmp_path, monkeypatch):
+    (tmp_path / "stranger_module.py").write_text(SCHEDULER)
+    info = tmp_path / "stranger-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[npusim.schedulers]\nlongest = stranger_module:member\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(SCHEDULERS, "_complete", False)
+    flows = [flow(0.4, "short", "none", 0.5), flow(0.4, "long", "none", 2.0)]
+    short_s, long_s = (mean(simulated(flows, scheduler="longest"), number, True)[0] for number in (0, 1))
+    assert long_s < short_s
+    SCHEDULERS.remove("longest")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("yolov8n:1000/s", "without end; allowed: less than 416.7/s"),
+        ("yolov8n:30/s gcn-cora:poisson=40/s", "gcn-cora.*without end"),
+        ("yolov8n:30/s,deadline=1ms", "deadline of 1ms.*at least 0.0024 s"),
+        ("yolov9n:30/s", "unknown workload.*yolov8n"),
+        ("yolov8n", "NETWORK:ARRIVALS"),
+        ("yolov8n:30/s,deadlin=33ms", "deadline"),
+        ("yolov8n:poisson=-1/s", "rate"),
+        ("yolov8n:30/s,jitter=1s", "longer than the period"),
+        ("yolov8n:30/s yolov8n:2/s", "two streams named"),
+        ("yolov8n:closed,batch=4@5ms", "only 1 requests at a time"),
+        ("yolov8n:trace={empty}", "no rows"),
+        ("yolov8n:trace={back}", "back.csv:3: time_s.*backwards"),
+        ("yolov8n:30/s --scheduler lifo", "unknown scheduler"),
+        ("yolov8n:closed --find-rate yolov8n", "--find-rate"),
+        ("yolov8n:30/s --find-rate camera", "unknown stream"),
+        ("yolov8n:poisson=0.001/s --duration 1ms", "no answer"),
+    ],
+)
+def test_bad_input_is_one_message(words, says, tmp_path, capsys):
+    (tmp_path / "empty.csv").write_text("time_s\n")
+    (tmp_path / "back.csv").write_text("time_s\n2\n1\n")
+    text = words.format(empty=tmp_path / "empty.csv", back=tmp_path / "back.csv")
+    assert run(["mix", *text.split()]) == 2
+    error = capsys.readouterr().err
+    assert re.search(says, error), error
+    assert "Traceback" not in error
+
+
+def test_an_error_in_a_file_names_its_line(tmp_path):
+    file = tmp_path / "mix.yaml"
+    file.write_text("schema: npusim.mix/1\nstreams:\n- network: vit\n  arrivals: {kind: poisson, rate: 5}\n")
+    with pytest.raises(npusim.NpusimError, match=r"mix.yaml:4: streams.0.arrivals.*rate"):
+        load_mix([file])
+    assert parse_stream("vit:bursts=8@2/s")["arrivals"] == {"kind": "bursts", "size": 8, "rate": "2/s"}
+    assert isinstance(load_mix(["vit:closed"]), Mix)
