@@ -152,7 +152,30 @@ def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
         while not single.answered or single.now_s < simulation.now_s:
             single.run(single.now_s + simulation.now_s)
         alone[number] = figures(steady(np.array(single.answers[0].response_s)))["mean_s"][0]
-    return _document(mix, system, demands, simulation, converged, highest, alone, find_rate)
+    streams = [
+        _stream_answer(system, simulation, number, spec.network, highest.get(spec.title), alone[number])
+        for number, spec in enumerate(mix.streams)
+    ]
+    resources = _resources(system, simulation)
+    contended = max(resources, key=lambda resource: resource.utilisation)
+    energy_j = sum(one.energy_j * one.answers for one in streams) + demands.idle_w * simulation.now_s
+    return MixResult(
+        title=mix.title,
+        soc=demands.soc.name,
+        scheduler=mix.scheduler,
+        seed=mix.seed,
+        simulated_s=simulation.now_s,
+        streams=streams,
+        resources=resources,
+        contended=contended.name,
+        energy_j=energy_j,
+        power_w=energy_j / simulation.now_s,
+        converged=converged,
+        found_rate=None if find_rate is None else largest_rate(system, find_rate),
+        spans=_spans(simulation),
+        notes=_notes(simulation, converged),
+        conclusion=_conclusion(streams, contended),
+    )
 
 
 def _run(simulation: Simulation, mix: Mix) -> bool:
@@ -237,88 +260,76 @@ def largest_rate(system: System, name: str) -> FoundRate:
     return FoundRate(stream=name, rate_per_s=low, p99_s=kept_s)
 
 
-def _document(
-    mix: Mix,
+def _stream_answer(
     system: System,
-    demands: Demands,
     simulation: Simulation,
-    converged: bool,
-    highest: Mapping[str, float],
-    alone: Sequence[float | None],
-    find_rate: str | None,
-) -> MixResult:
-    span_s, streams = simulation.now_s, []
-    for number, (flow, spec) in enumerate(zip(system.flows, mix.streams, strict=True)):
-        answers, alone_s = simulation.answers[number], alone[number]
-        times, answered = figures(steady(np.array(answers.response_s))), len(answers.response_s)
-        work_j = sum(flow.demands[name].work_j * n for name, n in simulation.inferences[number].items())
-        static_j = sum(flow.demands[name].static_w * t for name, t in simulation.served_s[number].items())
-        values = {name: value for name, (value, _) in times.items()}
-        streams.append(
-            StreamAnswer(
-                name=flow.name,
-                network=spec.network,
-                devices=list(flow.demands),
-                answers=answered,
-                throughput_per_s=answered / span_s,
-                **values,
-                intervals_s={name: interval for name, (_, interval) in times.items()},
-                alone_s=min(
-                    demand.latency_s + (flow.inferences - 1.0) * demand.occupancy_s
-                    for demand in flow.demands.values()
-                ),
-                mean_of_stream_alone_s=alone_s,
-                slowdown=None if alone_s is None else values["mean_s"] / alone_s,
-                deadline_s=None if flow.deadline_s == inf else flow.deadline_s,
-                missed_share=None if flow.deadline_s == inf else answers.missed / answered,
-                mean_waiting=sum(answers.wait_s) / span_s,
-                mean_in_system=sum(answers.response_s) / span_s,
-                energy_j=(work_j + static_j) / answered,
-                highest_rate_per_s=highest.get(flow.name),
-            )
-        )
+    number: int,
+    network: str,
+    highest: float | None,
+    alone: float | None,
+) -> StreamAnswer:
+    """Return the answers to a stream: `highest` rate, and mean response time where it is `alone`."""
+    flow, answers, span_s = system.flows[number], simulation.answers[number], simulation.now_s
+    times, answered = figures(steady(np.array(answers.response_s))), len(answers.response_s)
+    work_j = sum(flow.demands[name].work_j * n for name, n in simulation.inferences[number].items())
+    static_j = sum(flow.demands[name].static_w * t for name, t in simulation.served_s[number].items())
+    values = {name: value for name, (value, _) in times.items()}
+    has_deadline = flow.deadline_s < inf
+    return StreamAnswer(
+        name=flow.name,
+        network=network,
+        devices=list(flow.demands),
+        answers=answered,
+        throughput_per_s=answered / span_s,
+        **values,
+        intervals_s={name: interval for name, (_, interval) in times.items()},
+        alone_s=min(d.latency_s + (flow.inferences - 1.0) * d.occupancy_s for d in flow.demands.values()),
+        mean_of_stream_alone_s=alone,
+        slowdown=None if alone is None else values["mean_s"] / alone,
+        deadline_s=flow.deadline_s if has_deadline else None,
+        missed_share=answers.missed / answered if has_deadline else None,
+        mean_waiting=sum(answers.wait_s) / span_s,
+        mean_in_system=sum(answers.response_s) / span_s,
+        energy_j=(work_j + static_j) / answered,
+        highest_rate_per_s=highest,
+    )
+
+
+def _resources(system: System, simulation: Simulation) -> list[ResourceUse]:
+    """Return the use of each device, and of DRAM."""
     resources = [
         ResourceUse(
             name=device.name,
-            utilisation=device.busy_s / device.contexts / span_s,
+            utilisation=device.busy_s / device.contexts / simulation.now_s,
             contexts=device.contexts,
-            preemption=device.spec.preemption,
+            preemption=device.spec.preemption if device.preempts else "none",
         )
         for device in simulation.devices.values()
     ]
-    moved = simulation.dram_bytes / system.dram_bytes_per_s / span_s
-    resources.append(ResourceUse(name=_DRAM, utilisation=moved, contexts=1, preemption="none"))
-    contended = max(resources, key=lambda resource: resource.utilisation)
-    energy_j = sum(one.energy_j * one.answers for one in streams) + demands.idle_w * span_s
+    moved = simulation.dram_bytes / system.dram_bytes_per_s / simulation.now_s
+    return [*resources, ResourceUse(name=_DRAM, utilisation=moved, contexts=1, preemption="none")]
+
+
+def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse) -> str:
+    """Return which deadlines are missed, and which resource is contended."""
     misses = [one for one in streams if one.missed_share]
     kept = "every deadline is kept" if any(one.deadline_s for one in streams) else "no stream has a deadline"
     late = ", ".join(f"{one.name} misses {one.missed_share:.2%} of its deadlines" for one in misses)
-    return MixResult(
-        title=mix.title,
-        soc=demands.soc.name,
-        scheduler=mix.scheduler,
-        seed=mix.seed,
-        simulated_s=span_s,
-        streams=streams,
-        resources=resources,
-        contended=contended.name,
-        energy_j=energy_j,
-        power_w=energy_j / span_s,
-        converged=converged,
-        found_rate=None if find_rate is None else largest_rate(system, find_rate),
-        spans=[
-            ServiceSpan(
-                device=span.device,
-                stream=system.flows[span.stream].name,
-                number=span.number,
-                begin_s=span.begin_s,
-                end_s=span.end_s,
-            )
-            for span in simulation.spans
-        ],
-        notes=_notes(simulation, converged),
-        conclusion=f"{late or kept}; {contended.name} is contended, {contended.utilisation:.0%} busy",
-    )
+    return f"{late or kept}; {contended.name} is contended, {contended.utilisation:.0%} busy"
+
+
+def _spans(simulation: Simulation) -> list[ServiceSpan]:
+    names = [flow.name for flow in simulation.flows]
+    return [
+        ServiceSpan(
+            device=span.device,
+            stream=names[span.stream],
+            number=span.number,
+            begin_s=span.begin_s,
+            end_s=span.end_s,
+        )
+        for span in simulation.spans
+    ]
 
 
 def _notes(simulation: Simulation, converged: bool) -> list[str]:

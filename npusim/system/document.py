@@ -46,7 +46,7 @@ class StreamAnswer(Part):
     missed_share: float | None
     """Share of the answers after the deadline; null without one."""
     mean_waiting: float
-    """Mean number of requests that wait."""
+    """Mean number of requests that wait for service to begin."""
     mean_in_system: float
     """Mean number of requests that wait or are served."""
     energy_j: float
@@ -65,7 +65,7 @@ class ResourceUse(Part):
     contexts: int
     """Requests that it serves at a time."""
     preemption: str
-    """Where a request on it can be interrupted."""
+    """Where its scheduler can interrupt a request."""
 
 
 class FoundRate(Part):
