@@ -27,6 +27,8 @@ def _per_second(raw: Any) -> Any:
 Rate = Annotated[Frequency, BeforeValidator(_per_second)]
 """Requests a second: `30/s` or `30 Hz`."""
 Whole = Annotated[int, Field(ge=1, le=1_000_000)]
+Crowd = Annotated[int, Field(ge=1, le=1_000)]
+"""Requests at one time."""
 
 
 class Periodic(Section):
@@ -59,7 +61,7 @@ class Bursts(Section):
     kind: Literal["bursts"]
     rate: Rate
     """Bursts a second."""
-    size: Whole
+    size: Crowd
     """Requests of a burst."""
 
 
@@ -67,7 +69,7 @@ class Closed(Section):
     """Clients that each wait for the answer, think, and ask again."""
 
     kind: Literal["closed"]
-    clients: Whole = 1
+    clients: Crowd = 1
     """Requests in the system, or being thought of, at any time."""
     think: Duration | None = None
     """Mean of the time from an answer to the next request, exponentially distributed. None: no time."""
@@ -181,7 +183,9 @@ class Mix(Section):
     """The streams."""
 
     @model_validator(mode="after")
-    def _names_differ(self) -> Mix:
+    def _is_possible(self) -> Mix:
+        if self.duration is not None and self.duration <= 0.0:
+            raise ValueError(f"duration {self.duration.text}; give a time above 0, such as 60 s")
         titles = [stream.title for stream in self.streams]
         twice = next((title for title in titles if titles.count(title) > 1), None)
         if twice is not None:
