@@ -12,7 +12,7 @@ from npusim.arch import load_soc
 from npusim.config.overrides import as_overrides
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.system.demands import Demands, refuse_short_deadline
-from npusim.system.document import FoundRate, MixResult, ResourceUse, ServiceSpan, StreamAnswer
+from npusim.system.document import FoundRate, MixResult, ResourceUse, StreamAnswer
 from npusim.system.mix import Bursts, Closed, DeviceSpec, Mix, Trace
 from npusim.system.schedulers import SCHEDULERS, Scheduler
 from npusim.system.simulation import MOST_SPANS, Flow, Simulation
@@ -172,7 +172,7 @@ def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
         power_w=energy_j / simulation.now_s,
         converged=converged,
         found_rate=None if find_rate is None else largest_rate(system, find_rate),
-        spans=_spans(simulation),
+        spans=simulation.spans,
         notes=_notes(simulation, converged),
         conclusion=_conclusion(streams, contended),
     )
@@ -316,20 +316,6 @@ def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse) -> str:
     kept = "every deadline is kept" if any(one.deadline_s for one in streams) else "no stream has a deadline"
     late = ", ".join(f"{one.name} misses {one.missed_share:.2%} of its deadlines" for one in misses)
     return f"{late or kept}; {contended.name} is contended, {contended.utilisation:.0%} busy"
-
-
-def _spans(simulation: Simulation) -> list[ServiceSpan]:
-    names = [flow.name for flow in simulation.flows]
-    return [
-        ServiceSpan(
-            device=span.device,
-            stream=names[span.stream],
-            number=span.number,
-            begin_s=span.begin_s,
-            end_s=span.end_s,
-        )
-        for span in simulation.spans
-    ]
 
 
 def _notes(simulation: Simulation, converged: bool) -> list[str]:

@@ -13,10 +13,13 @@ import simpy
 from simpy.resources.resource import PriorityRequest
 
 from npusim.system.demands import Demand
+from npusim.system.document import ServiceSpan
 from npusim.system.mix import Batch, Bursts, Closed, DeviceSpec, Periodic, Poisson, Trace
 from npusim.system.schedulers import Order, Request, Scheduler
 
 Steps = Generator[simpy.Event, Any, None]
+Rank = tuple[float, float, int]
+"""Place in a queue: key of the scheduler, time of arrival, number."""
 _BLOCK = 4096
 """Random numbers that are drawn at once."""
 MOST_SPANS = 2000
@@ -40,17 +43,6 @@ class Flow:
     priority: int = 0
     share: float = 1.0
     batch: Batch | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A time in which a device serves a request or a batch."""
-
-    device: str
-    stream: int
-    number: int
-    begin_s: float
-    end_s: float
 
 
 @dataclass
@@ -148,7 +140,7 @@ class Device:
         self.switch_s = float(spec.switch_cost or 0.0)
         self.busy_s = self.backlog_s = 0.0
 
-    def request(self, rank: tuple[float, float, int]) -> PriorityRequest:
+    def request(self, rank: Rank) -> PriorityRequest:
         """Ask for a context; SimPy sorts by any value that can be compared, not only by whole numbers."""
         return self.queue.request(priority=rank)  # type: ignore[arg-type]
 
@@ -185,9 +177,9 @@ class Simulation:
             for name, (spec, contexts) in devices.items()
         }
         self.dram_bytes_per_s, self.dram_bytes = dram_bytes_per_s, 0.0
-        self._dram = Dram(self.env, dram_bytes_per_s) if self._may_contend() else None
+        self._dram, self._contends = Dram(self.env, dram_bytes_per_s), self._may_contend()
         self.answers = [Answers() for _ in flows]
-        self.spans: list[Span] = []
+        self.spans: list[ServiceSpan] = []
         self.served_s: list[dict[str, float]] = [dict.fromkeys(flow.demands, 0.0) for flow in flows]
         """Time that each device serves each stream."""
         self.inferences: list[dict[str, float]] = [dict.fromkeys(flow.demands, 0.0) for flow in flows]
@@ -301,13 +293,7 @@ class Simulation:
         self._answer(stream, members, begin_s - ready_s, service_s + overlapped_s)
 
     def _occupy_by_parts(
-        self,
-        device: Device,
-        demand: Demand,
-        rank: tuple[float, float, int],
-        stream: int,
-        size: float,
-        service_s: float,
+        self, device: Device, demand: Demand, rank: Rank, stream: int, size: float, service_s: float
     ) -> Generator[simpy.Event, Any, float]:
         """Hold a context, and yield it at boundaries to more urgent requests; return when service began."""
         env, left_s, begin_s, cost_s = self.env, service_s, -1.0, 0.0
@@ -341,7 +327,7 @@ class Simulation:
                     if cost_s:  # interrupted while it resumes: it begins to resume again later
                         self._note(device, stream, rank[2], worked_s)
                         continue
-                    left_s = left_s - (env.now - from_s) if transfer is None else self._leave(transfer)
+                    left_s = left_s - (env.now - from_s) if transfer is None else self._dram.leave(transfer)
                     position = (service_s - max(left_s, 0.0)) / per_inference_s
                     rest_s = min((device.boundary(position, demand) - position) * per_inference_s, left_s)
                     if rest_s > _EPSILON * per_inference_s:
@@ -357,13 +343,10 @@ class Simulation:
 
     def _work(self, demand: Demand, seconds: float) -> tuple[simpy.Event, Transfer | None]:
         """Start a service; return the event of its end."""
-        if self._dram is None or not demand.dram_bytes:
+        if not self._contends or not demand.dram_bytes:
             return self.env.timeout(seconds), None
         transfer = self._dram.begin(seconds, demand.dram_bytes / demand.occupancy_s)
         return transfer.done, transfer
-
-    def _leave(self, transfer: Transfer) -> float:
-        return 0.0 if self._dram is None else self._dram.leave(transfer)
 
     def _place(self, flow: Flow, size: float) -> Device:
         """Return the device that is expected to be done first."""
@@ -382,7 +365,9 @@ class Simulation:
         device.busy_s += now_s - begin_s
         self.served_s[stream][device.name] += now_s - begin_s
         if len(self.spans) < MOST_SPANS:
-            self.spans.append(Span(device.name, stream, number, begin_s, now_s))
+            name = self.flows[stream].name
+            times = {"begin_s": begin_s, "end_s": now_s}
+            self.spans.append(ServiceSpan(device=device.name, stream=name, number=number, **times))
 
     def _answer(
         self, stream: int, members: list[tuple[float, float]], wait_s: float, nominal_s: float
