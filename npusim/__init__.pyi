@@ -19,7 +19,7 @@ from npusim.api.trusting import calibrate as calibrate
 from npusim.api.trusting import export as export
 from npusim.api.trusting import measure as measure
 from npusim.api.trusting import trace as trace
-from npusim.api.trusting import validate as validate
+from npusim.api.validating import validate as validate
 from npusim.arch import Soc as Soc
 from npusim.arch import load_soc as load_soc
 from npusim.arch import soc_names as soc_names

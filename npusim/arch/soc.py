@@ -277,16 +277,24 @@ class Soc(Section):
             numbers[name] = {path: float(attrgetter(path)(array)) for path in SHEET_PATHS}
         return numbers
 
+    def highest_clocks(self, name: str) -> dict[str, float]:
+        """Return the clocks (Hz) of an array device at the highest voltage of the process, by path."""
+        if self.technology is None:
+            return {}
+        sheet = self.sheet_numbers(name)
+        most = process_named(self.technology.node).highest_clock_ratio(sheet["voltage"])
+        return {path: sheet[path] * most for path in ("dpu.clock", "vpu_clock")}
+
     def _check_clocks(self, technology: Technology) -> None:
         """Refuse a setting of a clock that the highest voltage of the process does not support."""
+        process = process_named(technology.node)
         for name, array in self.array_devices.items() if self.sheet else ():
-            sheet, process = self.sheet[name], process_named(technology.node)
-            most = process.highest_clock_ratio(sheet["voltage"])
-            for path, clock in (("dpu.clock", array.dpu.clock), ("vpu_clock", array.vpu_clock)):
-                if clock > sheet[path] * most:
-                    highest = format_quantity(sheet[path] * most // 1e6 * 1e6, "Hz")
+            clocks = {"dpu.clock": array.dpu.clock, "vpu_clock": array.vpu_clock}
+            for path, highest_hz in self.highest_clocks(name).items():
+                if clocks[path] > highest_hz:
+                    highest = format_quantity(highest_hz // 1e6 * 1e6, "Hz")
                     allowed = f"at most {highest}, at {process.highest_voltage.text} in {process.name}"
-                    refuse(clock.text, allowed, at=f"devices.{name}.{path}")
+                    refuse(clocks[path].text, allowed, at=f"devices.{name}.{path}")
 
     @property
     def array_devices(self) -> dict[str, Npu]:

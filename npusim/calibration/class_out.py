@@ -1,4 +1,4 @@
-"""Published networks as predicted by fits that have seen none of their class, machine or NPU generation."""
+"""Published networks, predicted by fits without their class, machine or NPU generation."""
 
 from __future__ import annotations
 

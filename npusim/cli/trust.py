@@ -208,7 +208,7 @@ CALIBRATE = Command(
 
 
 def _validate(values: dict[str, Any]) -> None:
-    from npusim.api.trusting import judged, validation_of
+    from npusim.api.validating import judged, validation_of
     from npusim.reporting.validation import unmeasured_page, validation_page
 
     destination = Destination(values["output"], values["form"])
@@ -229,7 +229,7 @@ def _validate(values: dict[str, Any]) -> None:
 
 
 VALIDATE = Command(
-    "npusim.api.trusting:validate",
+    "npusim.api.validating:validate",
     {
         "suites": argument("[SUITE]...", many=True, autocompletion=_SUITE_NAMES),
         "figures": option("FILE", Path),

@@ -70,6 +70,9 @@ class Knob:
         values = [float(f"{own * share:.3g}") for share in _SHARES]
         if self.path == "dram.bandwidth":
             values = dram_gb_s(*values, name=soc)
+        if self.path == "npu.dpu.clock":
+            highest_hz = machine(soc).highest_clocks("npu").get("dpu.clock", float("inf"))
+            values = [value for value in values if value * self.scale <= highest_hz]
         return sorted({own, *(value for value in values if value.is_integer() or not self.is_count)})
 
 

@@ -1,4 +1,4 @@
-"""Fit of the cache model to published miss rates and instructions per cycle; models are left out in turn."""
+"""Fit of the cache model to published miss rates and instructions per cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decoder as today's runtimes run it: OpenVINO GenAI with NPUW on an NPU, its CPU and GPU plugins on hosts.
+"""A decoder as OpenVINO GenAI runs it: NPUW on an NPU, OpenVINO's own plugins on CPU and GPU.
 
 The cache is updated in place. Keys and values are read where they lie, once for all heads that share them
 (grouped-query attention; PagedAttention and SDPA of the CPU and GPU plugins). Normalisation and rotary

@@ -1,1 +1,1 @@
-"""The system level: streams of inferences of many networks that share the devices and the DRAM of a SoC."""
+"""The system level: streams of inferences that share the devices and the DRAM of a SoC."""

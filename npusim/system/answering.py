@@ -1,4 +1,4 @@
-"""Answers about a mix: capacity, simulation until intervals are narrow, slowdown, and the largest rate."""
+"""Answers about a mix: its capacity, simulated response times, slowdown, and largest rate."""
 
 from __future__ import annotations
 

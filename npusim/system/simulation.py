@@ -1,4 +1,4 @@
-"""Discrete-event simulation of a mix, on SimPy: requests are processes, contexts of devices are resources."""
+"""Simulation of a mix on SimPy: requests are processes, contexts of devices are resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Areas, energies and leakage of memories against CACTI, and areas of published chips from their parts."""
+"""Suites of silicon: memories against CACTI, and areas of published chips from their parts."""
 
 from __future__ import annotations
 

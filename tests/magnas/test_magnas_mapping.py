@@ -68,7 +68,7 @@ def test_of_all_that_the_paper_says_one_thing_does_not_hold():
 
 # --------------------------------------------------------------------------------------------------- clocks
 @settings(max_examples=8)
-@given(st.sampled_from(["dla.dpu.clock", "dla.vpu_clock", "cpu.clock"]), st.floats(0.2, 3.0))
+@given(st.sampled_from(["dla.dpu.clock", "dla.vpu_clock", "cpu.clock"]), st.floats(0.2, 1.7))
 def test_a_clock_that_nobody_waits_for_changes_no_latency_and_saves_no_less_when_it_falls(clock, ratio):
     usual = estimate(ON_GPU)
     hertz = {"cpu.clock": 2265e6}.get(clock, 1395e6) * ratio

@@ -211,9 +211,6 @@ def _shuffled(net: Network, x: str, b: Row, name: str) -> str:
     return net.reshape(x, shape, f"{name}/joined")
 
 
-# ---- blocks of YOLO, by the names of Ultralytics
-
-
 def conv(
     net: Network, x: str, width: int, name: str, kernel: int = 1, stride: int = 1, groups: int = 1
 ) -> str:
