@@ -74,7 +74,8 @@ def test_each_technique_changes_accuracy_as_measured(cora: AccuracyReport) -> No
     for result in cora.results:
         assert result.change == pytest.approx(expected_change(result.techniques), abs=TOLERANCE), result
     judged = {name for result in cora.results for name in result.techniques.replace(":", "+").split("+")}
-    assert judged >= set(technique_names()) - set(announced("npusim.techniques"))
+    of_values = {"blocks", "padded"}  # of modules, whose edges have values: tests/test_neighbourhoods.py
+    assert judged >= set(technique_names()) - set(announced("npusim.techniques")) - of_values
 
 
 def test_exact_techniques_keep_every_answer_in_fp32(cora: AccuracyReport) -> None:

@@ -5,9 +5,7 @@ The docstrings are the help of the command line too: what stands under a paramet
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,7 +13,6 @@ from npusim.api import as_list
 from npusim.api.asking import Progress, What, changed, of_workload, refuse_ignored, scenario_of, telling
 from npusim.config.overrides import Settings
 from npusim.errors import ConfigError, shown
-from npusim.locate import DATA_VARIABLE
 from npusim.scenario import Network, Scenario, is_module
 
 if TYPE_CHECKING:
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
     from npusim.measuring.document import Measurement
     from npusim.measuring.suites import Item
     from npusim.measuring.traces import TraceDiff
-    from npusim.validation import Judged
-    from npusim.validation.document import Unmeasured, Validation
 
 _MOST_SEEDS = 1000
 

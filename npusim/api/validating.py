@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npusim.api import as_list
 from npusim.api.asking import Progress, changed, refuse_ignored
@@ -100,9 +100,12 @@ def judged(
     from npusim.validation.running import run_suites
 
     if leave_class_out:
-        chosen = {"suites": (as_list(suites), []), "figures": (figures, None)}
-        chosen["cross_validate"] = (cross_validate, False)
-        refuse_ignored(changed(chosen), "no such argument with `leave_class_out`, which has rows of its own")
+        others: dict[str, tuple[Any, Any]] = {
+            "suites": (as_list(suites), []),
+            "figures": (figures, None),
+            "cross_validate": (cross_validate, False),
+        }
+        refuse_ignored(changed(others), "no such argument with `leave_class_out`, which has rows of its own")
         from npusim.calibration.class_out import left_out
 
         return [left_out(progress)], {}

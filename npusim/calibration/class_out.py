@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from npusim.calibration.fits import FiguresFit
-from npusim.calibration.network_fits import HOSTS, NETWORKS, HostFit, NetworksFit
+from npusim.calibration.network_fits import HOSTS, NETWORKS, NetworksFit
 from npusim.config import load_model
 from npusim.locate import resource
 from npusim.validation.figures import Row, evidence_of
@@ -48,7 +48,7 @@ def _begun(fit: NetworksFit, tick: Callable[[], None]) -> NetworksFit:
     return fit
 
 
-def _without_classes(fit: NetworksFit | HostFit) -> list[Row]:
+def _without_classes(fit: FiguresFit) -> list[Row]:
     """Return the figures of a fit, each as predicted by fits without its class."""
     best, rows = fit.solve(), list[Row]()
     for way, words in fit.classes.items():

@@ -251,6 +251,8 @@ class FiguresFit(ABC):
     softness, precision = np.inf, 1.0
     """Error from which a figure counts less; standard deviation of a published figure's logarithm."""
     left_out = "figures"
+    classes: Mapping[str, list[str]] = {}
+    """Class of each figure, by what may be left out as a whole."""
     slopes_by_logs = False
     """Whether slopes are taken by steps of the logarithms, not by scipy's own."""
     step: float | None = None

@@ -13,7 +13,6 @@ from npusim.config import validate_data
 from npusim.config.overrides import Settings, as_overrides
 from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError, nearest
-from npusim.frontends.apart import graph_of_file, graph_of_module
 from npusim.graph import Graph
 from npusim.locate import resource, resource_names
 from npusim.ops import DType, Role
@@ -189,9 +188,11 @@ def load_workload(
     """
     text = str(name)
     settings = as_overrides(settings)
-    if text.endswith(_MODELS):
-        return graph_of_file(text, shapes, *import_settings(settings))
-    if _MODULE.fullmatch(text):
+    if text.endswith(_MODELS) or _MODULE.fullmatch(text):
+        from npusim.frontends.apart import graph_of_file, graph_of_module  # most networks need no reader
+
+        if text.endswith(_MODELS):
+            return graph_of_file(text, shapes, *import_settings(settings))
         return graph_of_module(text, *import_settings(settings))
     if shapes:
         allowed = "only for a model file (.xml, .onnx)"
