@@ -14,6 +14,8 @@ from typing import Any
 _SHOWN_CHARACTERS = 80  # most characters of an offending value that a message repeats
 _LONGEST_NAME, _MOST_CHOICES = 200, 20_000
 """A longer name is no misspelling; more choices would take long to compare."""
+_MOST_SHOWN, _MOST_ALIKE = 60, 12
+"""Names that a message lists in full; of more names so many that resemble the unknown one."""
 _LONGEST_WORD = 240
 """A longer name is data that somebody made; paths are shorter."""
 _ENDLESS = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
@@ -141,13 +143,22 @@ class UnknownNameError(NpusimError):
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
-        self.kind, self.name, self.known = kind, name, tuple(sorted(known))
+        self.kind, self.name, self.known = kind, name, tuple(sorted(set(known)))
         self.suggestion = nearest(name, self.known)
         text = f"unknown {kind} {shown(name)}"
         if self.suggestion:
             text += f"; did you mean `{self.suggestion}`?"
-        text += f" Known: {', '.join(self.known)}" if self.known else " None are known"
+        text += f" Known: {self._shown()}" if self.known else " None are known"
         super().__init__(text + (f"; {hint}" if hint else ""))
+
+    def _shown(self) -> str:
+        """Return all names; of very many those that resemble the unknown one."""
+        if len(self.known) <= _MOST_SHOWN:
+            return ", ".join(self.known)
+        import difflib
+
+        alike = difflib.get_close_matches(self.name[:_LONGEST_NAME], self.known, _MOST_ALIKE, 0.0)
+        return f"{len(self.known)} names, such as {', '.join(sorted(alike))}"
 
 
 class FileError(NpusimError):

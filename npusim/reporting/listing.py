@@ -13,6 +13,7 @@ from npusim.catalogues import Entry, Listing
 from npusim.reporting.engineering import engineering
 from npusim.reporting.page import FOLD, Amount, Column, Table
 from npusim.reporting.terminal import drawn_table, grid
+from npusim.workloads.cnn.table import variants
 
 _UNIT_WORDS = {"npu.dpu": "DPU", "npu.dsp": "DSP", "cpu": "CPU", "gpu": "GPU"}
 _NAME = {"style": "bold cyan"}
@@ -78,7 +79,8 @@ def _workloads(entries: Sequence[Entry]) -> RenderableType:
         Column("operators"),
         Column("", "MACs", lambda entry: Amount(entry["macs"])),
     )
-    return drawn_table(Table(columns, entries))
+    families = f"Also by the names of timm, torchvision and Ultralytics: {', '.join(sorted(variants()))}"
+    return Group(drawn_table(Table(columns, entries)), Text(), Text(families, style="dim"))
 
 
 def _ops(entries: Sequence[Entry]) -> RenderableType:
