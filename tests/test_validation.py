@@ -425,3 +425,16 @@ def test_accuracies_of_gcn_and_gat_are_the_published_ones_and_sage_looks_exchang
     published = dict(zip(evidence.columns["model"], evidence.measured, strict=True))
     assert ours["sage_mean"] == pytest.approx(published["sage_max"], abs=2.0)
     assert ours["sage_max"] == pytest.approx(published["sage_mean"], abs=2.0)
+
+
+def test_leaving_classes_out_takes_no_suite():
+    with pytest.raises(ConfigError, match="leave_class_out"):
+        npusim.validate("networks", leave_class_out=True)
+
+
+@pytest.mark.slow
+def test_fits_without_a_class_predict_its_networks():
+    suite = npusim.validate(leave_class_out=True).suites[0]
+    errors = {group.group: group.mean_error for group in suite.groups}
+    assert errors["npu4000, without its class of networks"] < 0.12
+    assert errors["npu3720, without its machine"] < 0.2

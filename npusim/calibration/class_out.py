@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from npusim.calibration.fits import FiguresFit
-from npusim.calibration.network_fits import HOSTS, NETWORKS, NetworksFit
+from npusim.calibration.network_fits import HOSTS, NETWORKS
 from npusim.config import load_model
 from npusim.locate import resource
 from npusim.validation.figures import Row, evidence_of
@@ -32,8 +32,10 @@ def left_out(progress: Callable[[int, int], None] | None = None) -> Judged:
         if progress is not None:
             progress(done, steps)
 
-    rows: list[Row] = []
-    npus = [_begun(NetworksFit(*case), tick) for case in NETWORKS.cases]
+    rows, npus = list[Row](), list[FiguresFit]()
+    for case in NETWORKS.cases:
+        npus.append(NETWORKS.fit(*case))
+        tick()
     for fit in (*npus, *(HOSTS.fit(*case) for case in HOSTS.cases)):
         rows += _without_classes(fit)
         tick()
@@ -41,11 +43,6 @@ def left_out(progress: Callable[[int, int], None] | None = None) -> Judged:
         rows += _by_another(fit, other)
     suite = load_model(resource("validate", "definitions", "leave_class_out.yaml"), Suite)
     return judge(NAME, suite, evidence_of(suite, rows))
-
-
-def _begun(fit: NetworksFit, tick: Callable[[], None]) -> NetworksFit:
-    tick()
-    return fit
 
 
 def _without_classes(fit: FiguresFit) -> list[Row]:

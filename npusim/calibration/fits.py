@@ -339,9 +339,6 @@ class FiguresFit(ABC):
         if not self.free:
             yield "nothing is fitted"
             return
-        if not self.free:
-            yield "nothing is fitted"
-            return
         without = f"as {self.left_out} are left out | figures affected"
         yield f"| number | value | one sigma | prior, its width, pull | {without} | tied to |"
         yield "| --- | --- | --- | --- | --- | --- | --- |"
