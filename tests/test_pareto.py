@@ -9,6 +9,10 @@ from hypothesis.extra.numpy import arrays
 from npusim.explore import pareto
 from npusim.explore.fronts import knee
 from npusim.explore.pareto import front, hypervolume
+from npusim.explore.robustness import share_on_front
+from npusim.explore.spaces import load_space
+from npusim.metrics import METRICS
+from npusim.studies.uncertainty import SAMPLES
 
 SMALL = st.integers(1, 5).flatmap(
     lambda count: st.integers(0, 60).flatmap(
@@ -80,3 +84,18 @@ def test_hypervolume_of_two_objectives_is_an_area(values):
 def test_the_knee_is_the_corner_of_an_l():
     values = np.array([[1.0, 1.1, 1.2, 5.0, 9.0], [9.0, 5.0, 1.3, 1.2, 1.0]])
     assert knee(values) == 2
+
+
+@given(st.integers(1, 12), st.integers(1, 3), st.integers(0, 2**32 - 1))
+@settings(max_examples=30)
+def test_share_on_front_counts_the_samples_in_which_nobody_dominates_a_point(points, count, seed):
+    names = ["latency_s", "energy_j", "throughput_per_s"][:count]
+    values = np.random.default_rng(seed).integers(1, 4, (count, points, SAMPLES)).astype(float)
+    signs = np.array([METRICS[name].sign for name in names])[:, None]
+    expected = np.zeros(points)
+    for s in range(SAMPLES):
+        expected[naive_front(signs * values[:, :, s])] += 1 / SAMPLES
+    more = {"maximise": names[2:]} if count > 2 else {}
+    space = load_space({"workload": "gcn-cora", "minimise": names[:2], **more, "axes": {"npu.tiles": [1, 2]}})
+    shares = share_on_front(dict(zip(names, values, strict=True)), space)
+    assert shares == pytest.approx(expected)

@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from npusim import load_soc, load_workload, whatif
+from npusim import estimate, load_soc, load_workload, whatif
 from npusim.cli.program import run
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.mapping import Run, map_graph
+from npusim.metrics import METRICS
 from npusim.reporting.whatif import whatif_page
 from npusim.scenario import Scenario
 from npusim.studies import WhatIf
 from npusim.studies.perturbation import sampled, uncertain_numbers
-from npusim.studies.uncertainty import draw
+from npusim.studies.uncertainty import DRAWN_METRICS, draw
 from npusim.studies.whatif import step_from
 from npusim.techniques import apply, completed, parse
 
@@ -115,6 +116,8 @@ def test_a_machine_drawn_in_the_middle_is_the_machine_itself(name, hint):
     for i, one in enumerate(mapped):
         assert still.latency_s[i, 0] == pytest.approx(float(one.total["latency_s"]))
         assert still.interval_s[i, 0] == pytest.approx(1.0 / float(one.total["throughput_per_s"]))
+        for metric in METRICS.values():
+            assert metric.values(still.totals[i])[0] == pytest.approx(float(metric.values(one.total)))
 
 
 @given(st.integers(0, 2**31), st.floats(-3, 3))
@@ -134,6 +137,43 @@ def test_a_more_uncertain_number_widens_the_interval():
     wide = load_soc("core-ultra-series2", ["npu.symg.transposed_read_rate={value: 0.5, uncertainty: 200 %}"])
     sure, unsure = (whatif(GCN, soc, STACKS).variants[1].step_interval for soc in (SERIES2, wide))
     assert unsure[1] - unsure[0] > sure[1] - sure[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "value", "metric"),
+    [
+        ("technology.energy.dram", "50 pJ/B", "energy_j"),
+        ("technology.area.sram", "0.25 um^2/B", "area_mm2"),
+        ("npu.power.active", "1 W", "power_w"),
+    ],
+)
+def test_a_less_certain_energy_or_area_widens_its_own_interval_and_no_time(number, value, metric):
+    settings_ = (f"{number}={{value: {value}, uncertainty: {share}}}" for share in ("1 %", "200 %"))
+    sure, unsure = (
+        estimate(GCN, load_soc("core-ultra-series2", [one]), techniques="stagr", interval=True)
+        for one in settings_
+    )
+    assert sure.latency_interval_s == unsure.latency_interval_s
+    assert sure.intervals["throughput_per_s"] == unsure.intervals["throughput_per_s"]
+    widths = [np.subtract(*e.intervals[metric][::-1]) for e in (sure, unsure)]
+    assert widths[1] > 1.2 * widths[0]
+
+
+def test_intervals_hold_the_figures_and_agree_with_each_other():
+    e = estimate(GCN, SERIES2, interval=True)
+    assert {*e.all_intervals} == {"latency_s", *DRAWN_METRICS}
+    for name, (low, high) in e.all_intervals.items():
+        assert 0.0 < low < getattr(e, name) < high
+    slow, fast = e.latency_interval_s[1], e.latency_interval_s[0]
+    assert e.intervals["throughput_per_s"] == pytest.approx((1.0 / slow, 1.0 / fast), rel=0.02)
+
+
+def test_a_number_is_drawn_alike_for_networks_that_rest_on_other_numbers():
+    draws = [draw([Scenario(name, SERIES2).mapped], samples=8) for name in ("gcn-cora", "resnet-50")]
+    by_name = [dict(zip((n.name for n in d.numbers), d.normals.T, strict=True)) for d in draws]
+    shared = by_name[0].keys() & by_name[1].keys()
+    assert by_name[0].keys() != by_name[1].keys() and len(shared) > 20
+    assert all((by_name[0][name] == by_name[1][name]).all() for name in shared)
 
 
 # Settings that are varied

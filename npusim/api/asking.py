@@ -137,8 +137,8 @@ def estimate(
     engine : {"analytical", "event"}
         Closed-form sum, or simulation of every tile and transfer and what each waits for.
     interval : bool, optional
-        Find the 90 % interval of the latency from the data sheet's uncertainties. A SoC that was fitted to
-        measurements always gets one.
+        Find 90 % intervals of latency, energy, power and area from the data sheet's uncertainties. A SoC that
+        was fitted to measurements always gets them.
     every_tile : bool
         Event engine: simulate every loop iteration. By default some are simulated and the steady state is
         extrapolated, which moves no figure by more than 0.1 %; --trace simulates all.
@@ -202,7 +202,10 @@ def _rare_garbage_collection() -> Iterator[None]:
 
 
 def compare(
-    *what: Network | Soc | Stack | Scenario | Estimate, engine: str = "analytical", **how: Unpack[Common]
+    *what: Network | Soc | Stack | Scenario | Estimate,
+    engine: str = "analytical",
+    interval: bool | None = None,
+    **how: Unpack[Common],
 ) -> Comparison:
     """Compare networks, SoCs or technique stacks side by side, operator by operator.
 
@@ -215,6 +218,9 @@ def compare(
         holds for all. Or files that `npusim estimate -o FILE.json` wrote.
     engine : {"analytical", "event"}
         Closed-form sum, or simulation of every tile and transfer and what each waits for.
+    interval : bool, optional
+        Find 90 % intervals from the data sheet's uncertainties. A SoC that was fitted to measurements has
+        them unless False
     **how
         Fields of `npusim.Scenario` that hold for all: soc, techniques, hint, requests, tiles, device,
         swap_operands, first, mapping_objective, settings, shapes, inputs.
@@ -243,7 +249,7 @@ def compare(
 
     if any(kind_of(one) == "estimate" for one in what):
         refuse_ignored(how, "no option with scenarios or estimates, which say how they run")
-    return side_by_side(what, how, lambda scenario: estimate(scenario, engine=engine))
+    return side_by_side(what, how, lambda scenario: estimate(scenario, engine=engine, interval=interval))
 
 
 def whatif(

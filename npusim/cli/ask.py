@@ -99,7 +99,12 @@ ESTIMATE = Command(
 
 COMPARE = Command(
     "npusim.api.asking:compare",
-    {"what": argument("A B ...", many=True, default=...), **ENGINE, **WRITTEN},
+    {
+        "what": argument("A B ...", many=True, default=...),
+        **ENGINE,
+        "interval": option("--interval/--no-interval", bool, show_default=False, panel=OUTPUT),
+        **WRITTEN,
+    },
     fields=HOW,
     positional="what",
 )

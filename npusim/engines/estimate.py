@@ -324,6 +324,8 @@ class Estimate(Document):
     """Time of calls of the NPU's management processor, in s, as part of operators' times."""
     latency_interval_s: tuple[float, float] | None
     """90 % interval of the latency; null unless requested or the SoC was fitted to measurements."""
+    intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    """90 % intervals of other metrics by name, in the metric's unit; empty where the latency has none."""
     throughput_per_s: float
     """Inferences per second in steady state."""
     energy_j: float
@@ -384,6 +386,12 @@ class Estimate(Document):
     """Deviations from what one would expect."""
     provenance: dict[str, Any]
     """What the estimate rests on."""
+
+    @property
+    def all_intervals(self) -> dict[str, tuple[float, float]]:
+        """90 % intervals of metrics by name, the latency's first."""
+        own = {} if self.latency_interval_s is None else {"latency_s": self.latency_interval_s}
+        return own | self.intervals
 
     @property
     def bound(self) -> str:

@@ -25,6 +25,7 @@ from npusim.explore.axes import axes_without_cost, resolve_axes
 from npusim.explore.campaign import base_soc
 from npusim.explore.pareto import WORST, corner_of, finite_front, front, scaled, stand_ins
 from npusim.explore.query import folder_of, query
+from npusim.explore.robustness import ON_FRONT
 from npusim.explore.spaces import Space, parse_keep, wrong_sense
 from npusim.explore.sql import TABLE
 from npusim.explore.store import POINT, Manifest, Store, read_manifest
@@ -42,6 +43,8 @@ _COLUMNS = list(TOTAL_DTYPE.names or ())
 _LATENCY = _COLUMNS.index("latency_s")
 _ROWS = 1 << 18
 """Rows that are read at a time."""
+_LASTING = 0.9
+"""Share of drawn machines on which a point must be on the front to be counted as lasting."""
 _MOST_DOMINATED = 2000
 _MOST_WAITING = 1 << 18
 """Points of unmerged fronts of batches that start a merge, in addition to the merged front."""
@@ -300,6 +303,8 @@ def pareto(
     listed, stands_in = rows.take(order).to_pylist(), stand_ins(ordered, tolerance)
     swept = Store(folder).swept(manifest)
     notes = [*_notes(manifest, swept, names, where), *_ties(listed, ordered, manifest), *_free(manifest)]
+    if ON_FRONT in listed[0]:
+        notes.append(_robust(listed, manifest.space))
     return Front(
         title=manifest.space.title or str(folder),
         workload=name_of(manifest.space.workload),
@@ -401,6 +406,16 @@ def _ties(rows: Sequence[Mapping[str, Any]], values: Matrix, manifest: Manifest)
     axes = [axis for axis in manifest.space.axes if any(row[axis] != other[axis] for row, other in tied)]
     if tied:
         yield f"{len(tied):,} points equal another one in every metric: {', '.join(axes)} has no effect there"
+
+
+def _robust(rows: Sequence[Mapping[str, Any]], space: Space) -> str:
+    """Return how many points of a front stay on it when the data sheet's uncertain numbers are drawn."""
+    lasting = sum(row[ON_FRONT] >= _LASTING for row in rows)
+    return (
+        f"{lasting:,} of {len(rows):,} points are on the front of {', '.join(space.objectives)} on at least "
+        f"{_LASTING:.0%} of the machines that the data sheet's uncertainties allow (column {ON_FRONT}): "
+        "errors that two points share do not change which is better"
+    )
 
 
 def _free(manifest: Manifest) -> Iterator[str]:

@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from npusim.arch import load_soc
 from npusim.cost import TOTAL_DTYPE
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, shown
-from npusim.explore.axes import run_on
-from npusim.explore.campaign import Campaign, base_soc, campaign_of, graph_at, overrides_of
+from npusim.explore.campaign import Campaign, base_soc, campaign_of
 from npusim.explore.fronts import best_of, keep_points
 from npusim.explore.query import points_table
+from npusim.explore.robustness import with_intervals
 from npusim.explore.spaces import Space, load_space, parse_keep
 from npusim.explore.store import (
     MANIFEST,
@@ -39,14 +38,11 @@ from npusim.explore.store import (
     to_bytes,
     write_whole,
 )
-from npusim.mapping import map_graph
-from npusim.studies.uncertainty import SAMPLES, draw
 
 CHUNK = {"all": 1 << 18, "pareto": 1 << 19, "top": 1 << 19}
 """Points of a chunk by what is kept: enough for all cores to have work, few enough for memory."""
 _MOST_POINTS, _MOST_CHUNKS = 10**10, 10**6
 """Points of a sweep, days of work, and its files."""
-_INTERVAL_COLUMNS = ("latency_s_low", "latency_s_high")
 _MOST_INTERVALS = 1000
 """More kept points than these get no intervals: each takes some 128 evaluations."""
 _ANSWER_S = 5.0
@@ -124,8 +120,9 @@ def sweep(
     chunk : int, optional
         Points of a chunk, the unit of work on disk and of resuming.
     intervals : bool, optional
-        Give kept points the 90 % interval of their latency, where at most 1000 are kept. None: where the SoC
-        was fitted to measurements
+        Give kept points the 90 % intervals of their metrics, and points of a front the share of drawn
+        machines on which they stay on it, where at most 1000 are kept. None: where the SoC was fitted to
+        measurements
     progress : callable, optional
         Called after each chunk with the points done and the points in all.
     stop : callable, optional
@@ -178,6 +175,15 @@ def sweep(
     runner = _runner(scheduler)
     temporary = None if directory is not None else tempfile.mkdtemp(prefix="npusim-sweep-")
     target = Path(directory) if directory is not None else Path(str(temporary)) / "points"
+
+    def tick(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done, total)
+        if stop is not None and done < total and stop():
+            raise Interrupted(
+                f"stopped after {done:,} of {total:,} points; the same command with --resume goes on"
+            )
+
     try:
         with _opened(target, design, resume, chunk) as (store, manifest):
             done, size = store.done(manifest.chunks), manifest.chunk
@@ -187,15 +193,9 @@ def sweep(
             for index, content in runner(design, (span for span in spans if not done[span[0]])):
                 store.write_chunk(index, content)
                 finished += spans[index][2] - spans[index][1]
-                if progress is not None:
-                    progress(finished, manifest.points)
-                if stop is not None and finished < manifest.points and stop():
-                    raise Interrupted(
-                        f"stopped after {finished:,} of {manifest.points:,} points; "
-                        "the same command with --resume goes on"
-                    )
+                tick(finished, manifest.points)
             wanted = base_soc(design).calibration is not None if intervals is None else intervals
-            kept = _merge(store, manifest, design, wanted)
+            kept = _merge(store, manifest, design, tick if wanted else None)
     except BaseException:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -288,10 +288,10 @@ def _opened(
         yield store, manifest
 
 
-def _merge(store: Store, manifest: Manifest, space: Space, intervals: bool) -> int:
+def _merge(store: Store, manifest: Manifest, space: Space, tick: Progress | None) -> int:
     """Write the kept points of all chunks as one file, unless all points are kept; return their number.
 
-    If `intervals` is set and the points are few, they get the intervals of their latencies.
+    If the points are few, they get the intervals of their metrics; `tick` is called after each, None: none.
     """
     paths = [store.directory / MANIFEST]
     if parse_keep(space.keep)[0] == "all":
@@ -303,22 +303,8 @@ def _merge(store: Store, manifest: Manifest, space: Space, intervals: bool) -> i
     numbers = scores[POINT][best_of(space, scores)]
     rows = [t.filter(pa.array(np.isin(numbers_in(t, POINT), numbers))) for t in store.tables(manifest.chunks)]
     merged = pa.concat_tables(rows).replace_schema_metadata(None)
-    if intervals and merged.num_rows <= _MOST_INTERVALS:
-        merged = _with_intervals(merged, space)
+    if tick is not None and merged.num_rows <= _MOST_INTERVALS:
+        merged = with_intervals(merged, space, tick)
     write_whole(store.result, to_bytes(merged))
     store.finish(*paths, store.result)
     return int(merged.num_rows)
-
-
-def _with_intervals(table: Any, space: Space) -> Any:
-    """Return a table of points with the 90 % interval of each latency (s) in two more columns."""
-    campaign = campaign_of(space)
-    bounds: list[tuple[float, float]] = []
-    for number in table[POINT].to_numpy():
-        chosen = campaign.settings_at(campaign.points.coordinates([int(number)])[0])
-        soc = load_soc(str(chosen.get("soc", space.soc)), overrides_of(space, chosen, of_workload=False))
-        mapped = map_graph(graph_at(space, chosen), soc, run_on(soc, space.run))
-        bounds.append(draw([mapped], SAMPLES, 0).latency_interval(0))
-    for side, name in enumerate(_INTERVAL_COLUMNS):
-        table = table.append_column(name, pa.array([pair[side] for pair in bounds], pa.float64()))
-    return table

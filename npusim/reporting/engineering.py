@@ -54,6 +54,19 @@ def engineering(value: float, unit: str, last: int | None = None) -> str:
     return f"{rounded / 10.0**exponent:.{decimals}f} {_PREFIXES[exponent]}{unit}".strip()
 
 
+def with_bounds(value: float, unit: str, interval: tuple[float, float] | None) -> str:
+    """Return a quantity to its last significant digit, with its interval where it has one.
+
+    Examples
+    --------
+    >>> with_bounds(0.0736, "J", (0.031, 0.223)), with_bounds(2.0, "W", None)
+    ('70 mJ [30 mJ to 220 mJ]', '2 W')
+    """
+    bounds = (value, *(interval or ()))
+    shown, *ends = (engineering(bound, unit, last_digit(interval)) for bound in bounds)
+    return f"{shown} [{ends[0]} to {ends[1]}]" if len({*ends}) == 2 else shown
+
+
 def percent(part: float) -> str:
     """Return a share as whole percent, but tenths where it is small: ``48 %``, ``0.3 %``.
 

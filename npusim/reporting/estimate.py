@@ -17,7 +17,7 @@ from npusim.graph import Phase
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, amount_bars, bar_figure
-from npusim.reporting.engineering import engineering, last_digit, last_digit_of_rate, percent
+from npusim.reporting.engineering import engineering, last_digit, percent, with_bounds
 from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, amount_axis
 from npusim.reporting.machine import block_diagram, forms_section, roofline_figure
 from npusim.reporting.memory import memory_sections, traffic_sections
@@ -62,6 +62,7 @@ CAUSE_COLOURS = UNIT_COLOURS | {
 """Colour of what the latency goes to: work of a unit, and what work waits for."""
 _ROUNDING = 1e-6
 _FIRST = ("latency_s", "throughput_per_s", "energy_j", "power_w", "dram_bytes", "ops_per_j")
+_WITH_BOUNDS = ("latency_s", "energy_j", "power_w", "area_mm2")
 _OF_NPU = ("sram_peak_bytes", "sram_traffic_bytes", "area_mm2")
 _BOUND_STYLES = {"compute": "green", "dma": "yellow", "dsp": "magenta", "launch": "red", "level": "blue"}
 _PHASE_COLOURS = dict(zip((phase.value for phase in Phase), COLOURS, strict=False)) | {
@@ -171,19 +172,16 @@ def circumstances(estimate: Estimate) -> str:
 
 
 def _figures(estimate: Estimate) -> Figures:
-    def figure(name: str) -> tuple[str, str]:
-        return METRICS[name].title, engineering(getattr(estimate, name), unit_of(name))
+    intervals = estimate.all_intervals
 
-    pairs = dict(map(figure, _FIRST))
-    interval, language = estimate.latency_interval_s, estimate.language
-    if interval is not None:
-        last = last_digit(interval)
-        value, low, high = (engineering(s, "s", last) for s in (estimate.latency_s, *interval))
-        pairs[METRICS["latency_s"].title] = f"{value} [{low} to {high}]"
-        if estimate.requests == 1:
-            rate = engineering(estimate.throughput_per_s, "/s", last_digit_of_rate(interval))
-            pairs[METRICS["throughput_per_s"].title] = rate
-    pairs[METRICS["power_w"].title] += f", peak {engineering(estimate.peak_power_w, 'W')}"
+    def figure(name: str) -> tuple[str, str]:
+        value, unit, interval = getattr(estimate, name), unit_of(name), intervals.get(name)
+        if name in _WITH_BOUNDS:
+            return METRICS[name].title, with_bounds(value, unit, interval)
+        return METRICS[name].title, engineering(value, unit, last_digit(interval))
+
+    pairs, language = dict(map(figure, _FIRST)), estimate.language
+    pairs["peak power"] = engineering(estimate.peak_power_w, "W", last_digit(intervals.get("power_w")))
     pairs["DRAM peak"] = engineering(estimate.memory.dram_peak_bytes, "B")
     pairs["work"] = engineering(estimate.macs, "MAC")
     if estimate.tiles:  # without work for the NPU its own figures say nothing

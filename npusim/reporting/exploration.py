@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,12 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.measure import Measurement
 from rich.text import Text
 
+from npusim.explore.robustness import ON_FRONT
 from npusim.explore.sensitivity import Influence
 from npusim.explore.sweep import SweepResult
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
-from npusim.reporting.engineering import engineering
+from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import COLOURS, GREY, log_axis
 from npusim.reporting.page import FOLD, Amount, Cell, Column, Lines, Page, Plot, Remark, Table, remarks_of
 from npusim.reporting.terminal import drawn_table, grid
@@ -34,8 +36,8 @@ _LONG = 12
 """Characters from which an exact value is rounded."""
 _OF_ONE = re.compile(r'(?:any_value|avg|first|last|max|mean|median|min|sum)\("?([^"()]+)"?\)')
 """Column of a query that is a sum or a choice of values: it has their unit."""
-_BOUNDS = ("latency_s_low", "latency_s_high")
-"""Columns of intervals, where a sweep wrote them."""
+_BOUND = re.compile(r"_(low|high)$")
+"""End of the columns of intervals."""
 
 
 def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -> str:
@@ -62,14 +64,17 @@ def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -
         return str(value)
     of_one = _OF_ONE.fullmatch(name)
     name = of_one[1] if of_one else name
+    if name == ON_FRONT:
+        return percent(value)
     if name.endswith("_mm2"):
         return f"{value:.2f} mm²"
     knob = (units or {}).get(name)
     if knob is not None:
         exact = format_quantity(float(value), knob)
         return exact if len(exact) <= _LONG else engineering(float(value), knob)
-    unit = unit_of(name.removesuffix("_low").removesuffix("_high"))
-    return f"{value:,}" if isinstance(value, int) and not unit else engineering(float(value), unit)
+    unit = unit_of(_BOUND.sub("", name))
+    last = math.floor(math.log10(abs(value))) - 1 if value and _BOUND.search(name) else None
+    return f"{value:,}" if isinstance(value, int) and not unit else engineering(float(value), unit, last)
 
 
 def rows_page(table: Any, units: Mapping[str, str] | None = None) -> RenderableType:
@@ -153,8 +158,12 @@ def _best_points(front: Front) -> Table:
         Column("", "", lambda name: Text(name, style="bold" if name in front.minimise else "")),
         *(Column("", name, shown(row), words=False, layout=FOLD) for name, row in chosen.items()),
     ]
-    bounds = [name for name in _BOUNDS if name in front.knee]
-    return Table(columns, [_POINT, *front.minimise, *bounds, *front.axes], "Best points")
+    return Table(columns, [_POINT, *front.minimise, *_uncertain(front), *front.axes], "Best points")
+
+
+def _uncertain(front: Front) -> list[str]:
+    """Return the columns that the data sheet's uncertainties give, where the sweep wrote them."""
+    return [name for name in front.knee if _BOUND.search(name) or name == ON_FRONT]
 
 
 def _best(front: Front, name: str) -> dict[str, Any]:
@@ -187,7 +196,7 @@ def _points(front: Front) -> Table:
     others = [name for name in front.knee if name in METRICS and name not in front.minimise]
     columns = [
         Column(name, _titled(name), lambda row, name=name: _cell(front, name, row[name]))
-        for name in (_POINT, *front.minimise, *front.axes, *others)
+        for name in (_POINT, *front.minimise, *_uncertain(front), *front.axes, *others)
     ]
     return Table(columns, _distinct(front), "Points", "rows", only="html")
 

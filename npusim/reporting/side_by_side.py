@@ -7,7 +7,7 @@ from typing import Any
 
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, amount_bars, bar_figure
-from npusim.reporting.engineering import engineering
+from npusim.reporting.engineering import engineering, with_bounds
 from npusim.reporting.html import COLOURS, amount_axis
 from npusim.reporting.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, records_table, times
 from npusim.reporting.terminal import LongName, conditions, counted
@@ -90,7 +90,10 @@ def _totals(runs: Sequence[ComparedRun]) -> Table:
         run = runs[i]
         if name not in run.figures:
             return str(getattr(run, name) or "-")
-        return Amount(run.figures[name] if run.tiles or name not in _OF_NPU else None, unit_of(name))
+        if name in _OF_NPU and not run.tiles:
+            return "-"
+        value, unit = run.figures[name], unit_of(name)
+        return Amount(value, unit, with_bounds(value, unit, run.intervals.get(name)))
 
     def ratio(name: str, i: int) -> float | None:
         return runs[i].ratios.get(name) if runs[i].tiles or name not in _OF_NPU else None

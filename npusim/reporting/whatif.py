@@ -120,7 +120,7 @@ def _figure_columns(rows: Sequence[_Row], single: bool = True) -> list[Column]:
         Column("latency_s", "latency", digits="latency_interval_s"),
         Column("latency_interval_s", "90 %", only="" if single else "html"),
         Column("throughput_per_s", "rate", _rate, only="html" if single else ""),
-        Column("energy_j", "energy"),
+        Column("energy_j", "energy", digits="energy_interval_j"),
         Column("dram_bytes", "DRAM"),
         *([Column("speedup_latency", "speed-up\nlatency")] if both else []),
         Column("speedup_throughput", rate, digits="speedup_interval"),

@@ -10,6 +10,7 @@ from npusim.studies.document_head import (
     Bound,
     DramBytes,
     Energy,
+    EnergyInterval,
     Interval,
     Latency,
     LatencyInterval,
@@ -35,6 +36,7 @@ class Variant(Part):
     latency_s: Latency
     throughput_per_s: Throughput
     energy_j: Energy
+    energy_interval_j: EnergyInterval = None
     dram_bytes: DramBytes
     dram: DramByKind = Field(default_factory=DramByKind)
     """Bytes of DRAM by kind."""
@@ -81,6 +83,7 @@ class Untouched(Part):
     latency_interval_s: LatencyInterval
     throughput_per_s: Throughput
     energy_j: Energy
+    energy_interval_j: EnergyInterval = None
     dram_bytes: DramBytes
     speedup_throughput: float
     """Its throughput over that of the baseline."""

@@ -17,8 +17,10 @@ from npusim.cost import RESULT_DTYPE, TOTAL_DTYPE, Unit, evaluate, fill_dsp, hos
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity
 
-_NO_TIME = frozenset({"power", "energy_factors", "voltage"})
-"""Parts of a data sheet that say nothing about time."""
+_ENERGY = frozenset({"power", "energy_factors", "technology"})
+"""Parts of a data sheet that say nothing about time but about energy and area."""
+_VOLTAGES = frozenset({"voltage", "nominal_voltage", "rated_at"})
+"""Energies hold at the voltages of the sheet: an error of a voltage is part of the energy's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,15 @@ class Uncertain:
         return max(1.0, round(drawn)) if self.whole else drawn
 
 
+def uncertain_energies(soc: Soc) -> list[Uncertain]:
+    """Return the numbers of a SoC that affect energy, power or area alone and state an uncertainty."""
+    return [
+        number
+        for number, stated in (*_in_section(("technology",), soc.technology), *numbers_of(soc))
+        if stated and number.value > 0.0 and _ENERGY & {*number.path} and not _VOLTAGES & {*number.path}
+    ]
+
+
 def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str, str]] = frozenset()) -> list[Uncertain]:
     """Return the numbers of a SoC that affect time and state an uncertainty.
 
@@ -55,7 +66,7 @@ def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str, str]] = froze
     """
     numbers = []
     for number, stated in numbers_of(soc):
-        if not stated or number.value <= 0.0 or _NO_TIME.intersection(number.path):
+        if not stated or number.value <= 0.0 or (_ENERGY | _VOLTAGES).intersection(number.path):
             continue
         home, leaf = number.path[1], number.path[2:]
         if leaf[:2] == ("dsp", "kernels") and len(leaf) > 5 and (home, leaf[2], leaf[4]) not in kernels:
@@ -66,14 +77,17 @@ def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str, str]] = froze
 
 def numbers_of(soc: Soc) -> Iterator[tuple[Uncertain, bool]]:
     """Yield every number of the DRAM and the devices, and whether it states an uncertainty."""
-    parts: list[tuple[tuple[str, ...], Any]] = [(("dram",), soc.dram)]
-    parts += [(("devices", name), device) for name, device in (soc.array_devices | soc.hosts).items()]
-    for path, section in parts:
-        for leaf, number, kind in _numbers(section):
-            upper = kind.upper if isinstance(kind, Kind) and kind.upper is not None else float("inf")
-            sigma = float(np.sqrt(np.log1p((number.uncertainty or 0.0) ** 2)))
-            whole = isinstance(number, Count)
-            yield Uncertain((*path, *leaf), float(number), sigma, upper, whole), bool(number.uncertainty)
+    yield from _in_section(("dram",), soc.dram)
+    for name, device in (soc.array_devices | soc.hosts).items():
+        yield from _in_section(("devices", name), device)
+
+
+def _in_section(path: tuple[str, ...], section: Any) -> Iterator[tuple[Uncertain, bool]]:
+    for leaf, number, kind in _numbers(section):
+        upper = kind.upper if isinstance(kind, Kind) and kind.upper is not None else float("inf")
+        sigma = float(np.sqrt(np.log1p((number.uncertainty or 0.0) ** 2)))
+        whole = isinstance(number, Count)
+        yield Uncertain((*path, *leaf), float(number), sigma, upper, whole), bool(number.uncertainty)
 
 
 def _numbers(

@@ -16,7 +16,7 @@ from npusim.errors import ConfigError, UnknownNameError
 from npusim.files import read_text
 from npusim.metrics import METRICS
 from npusim.scenario import Scenario, name_of
-from npusim.studies.document_head import DramBytes, Techniques
+from npusim.studies.document_head import DramBytes, Interval, Techniques
 from npusim.techniques import NONE, Stack, technique_names
 from npusim.workloads import is_workload, workload_names
 
@@ -87,6 +87,8 @@ class ComparedRun(Part):
     """The unit that is busy the largest share of the time."""
     figures: dict[str, float]
     """Metrics by name, in SI units, as the estimate has them."""
+    intervals: dict[str, Interval] = Field(default_factory=dict)
+    """90 % intervals of metrics by name, where the estimate has them."""
     energy: EnergyByPart
     """Energy by part."""
     ratios: dict[str, float | None]
@@ -242,10 +244,11 @@ def _compared(kind: Kind, runs: Sequence[tuple[str, Estimate]]) -> Comparison:
 
 def _run(name: str, e: Estimate, first: Estimate, alone: Sequence[OperatorCost]) -> ComparedRun:
     metrics = [metric for metric in METRICS if metric in Estimate.model_fields]
-    shared = [field for field in ComparedRun.model_fields if field in {*Estimate.model_fields, "bound"}]
+    shared = {*ComparedRun.model_fields} & {*Estimate.model_fields, "bound"}
     return ComparedRun(
         name=name,
-        **{field: getattr(e, field) for field in shared},
+        **{field: getattr(e, field) for field in shared - {"intervals"}},
+        intervals=e.all_intervals,
         figures={metric: getattr(e, metric) for metric in metrics},
         ratios={metric: _ratio(getattr(e, metric), getattr(first, metric)) for metric in metrics},
         alone=[o.name for o in alone],

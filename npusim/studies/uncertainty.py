@@ -5,14 +5,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from npusim.arch import Calibration, Soc
 from npusim.arch.soc import OTHER_OPERATORS
 from npusim.config import SET_BY_YOU, valid_paths
+from npusim.cost import TOTAL_DTYPE
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
+from npusim.metrics import METRICS
 from npusim.studies.document_head import RestsOn
 from npusim.studies.perturbation import (
     Uncertain,
@@ -20,6 +23,7 @@ from npusim.studies.perturbation import (
     moved,
     number_at,
     sampled,
+    uncertain_energies,
     uncertain_numbers,
     with_library,
 )
@@ -32,25 +36,41 @@ _LOW, _HIGH = 5.0, 95.0
 _SAME = 1e-9
 _RAISED, _HALF, _WELL_KNOWN = 0.05, 0.5, 0.09
 """By how much a number is raised, the share of the time that makes it worth naming, and the uncertainty."""
+DRAWN_METRICS = ("throughput_per_s", "energy_j", "power_w", "edp_js", "ops_per_j", "area_mm2")
+"""Metrics of an estimate with an interval, besides the latency."""
 EQUATIONS = "equations"
 """First word of the names of model errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """The figures of several mapped graphs on the machines that were drawn."""
+    """The totals of several mapped graphs on the machines that were drawn."""
 
-    latency_s: Any
-    """Latencies, array of shape (graphs, samples)."""
-    interval_s: Any
-    """Times between two inferences; the same shape."""
+    totals: Any
+    """Array of TOTAL_DTYPE, shape (graphs, samples)."""
     numbers: Sequence[Uncertain]
     normals: Any
     """The deviates behind the samples, shape (samples, numbers)."""
+    timed: int
+    """How many of the numbers may change a time; the further ones change energy, power and area alone."""
+
+    @property
+    def latency_s(self) -> Any:
+        """Latencies, array of shape (graphs, samples)."""
+        return self.totals["latency_s"]
+
+    @property
+    def interval_s(self) -> Any:
+        """Times between two inferences, array of shape (graphs, samples)."""
+        return 1.0 / self.totals["throughput_per_s"]
+
+    def metric_interval(self, name: str, i: int) -> tuple[float, float]:
+        """Return the 90 % interval of a metric (`METRICS`) of a graph."""
+        return _quantiles(METRICS[name].values(self.totals[i]))
 
     def latency_interval(self, i: int) -> tuple[float, float]:
         """Return the 90 % interval of a graph's latency (s)."""
-        return _quantiles(self.latency_s[i])
+        return self.metric_interval("latency_s", i)
 
     def speedup_interval(self, i: int, over: int) -> tuple[float, float]:
         """Return the 90 % interval of the throughput ratio to another graph."""
@@ -68,11 +88,11 @@ class Draws:
         return self._shares(np.log(self.latency_s[i]))
 
     def _shares(self, values: Any) -> dict[str, float]:
-        if not len(self.numbers) or np.ptp(values) < _SAME:
+        if not self.timed or np.ptp(values) < _SAME:
             return {}
-        centred = values - values.mean()
-        scale = np.sqrt((self.normals**2).sum(axis=0) * (centred**2).sum())
-        shares = (self.normals.T @ centred / scale) ** 2
+        centred, normals = values - values.mean(), self.normals[:, : self.timed]
+        scale = np.sqrt((normals**2).sum(axis=0) * (centred**2).sum())
+        shares = (normals.T @ centred / scale) ** 2
         order = np.argsort(-shares)[:3]
         return {self.numbers[j].name: round(float(shares[j]), 3) for j in order if shares[j] >= _TELLING}
 
@@ -95,20 +115,27 @@ def method_of(soc: Soc, samples: int, seed: int) -> str:
 
 
 def with_interval(estimate: Estimate, mapped: Mapped) -> Estimate:
-    """Return an estimate with the 90 % interval of its latency, as `draw` finds it."""
-    bounds = draw([mapped]).latency_interval(0)
+    """Return an estimate with the 90 % intervals of its metrics, as `draw` finds them."""
+    draws = draw([mapped])
+    intervals = {name: draws.metric_interval(name, 0) for name in DRAWN_METRICS}
     notes = [*estimate.provenance["notes"], method_of(mapped.soc, SAMPLES, seed=0)]
     provenance = {**estimate.provenance, "notes": notes}
-    return estimate.model_copy(update={"latency_interval_s": bounds, "provenance": provenance})
+    update = {
+        "latency_interval_s": draws.latency_interval(0),
+        "intervals": intervals,
+        "provenance": provenance,
+    }
+    return estimate.model_copy(update=update)
 
 
 def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Draws:
     """Evaluate mapped graphs on machines that the uncertainties of the data sheet allow.
 
     Each number with an uncertainty (a relative standard deviation) is drawn log-normally around its value,
-    clipped to what its kind allows. The draws are a Latin hypercube, the same for all graphs, so that shared
-    errors of two stacks cancel in their ratio. Decisions (fusion, residency, placement) stay as mapped; the
-    tiling is searched again.
+    clipped to what its kind allows. The draws are a Latin hypercube. A number has the same draws wherever it
+    is used, so shared errors of two stacks cancel in their ratio. Decisions (fusion, residency, placement)
+    stay as mapped; the tiling is searched again. The error of the equations of energy is unknown: energies
+    rest on the numbers of the sheet alone.
 
     If the data sheet was fitted to measurements (`Soc.calibration`), fitted numbers are drawn with the
     correlations of the fit. Each type of operator then errs by a factor of its own, as wide as the errors on
@@ -121,25 +148,36 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     if soc.calibration is not None:
         errors, shares = _model_errors(soc.calibration, mapped)
         numbers += errors
-    ranks = (latin_hypercube(samples, len(numbers), seed) * samples).astype(np.int64)
-    quantiles = np.array([NormalDist().inv_cdf((i + 0.5) / samples) for i in range(samples)])
-    normals = quantiles[ranks]  # standard normal deviates [samples, numbers]
+    timed = len(numbers)
+    numbers += uncertain_energies(soc)
+    normals = _deviates([number.name for number in numbers], samples, seed)
     if soc.calibration is not None:
         _correlate(normals, numbers, soc.calibration)
-    latency, interval = (np.empty((len(mapped), samples)) for _ in range(2))
-    sigma = np.array([number.sigma for number in numbers[known:]])
+    totals = np.zeros((len(mapped), samples), TOTAL_DTYPE)
+    sigma = np.array([number.sigma for number in numbers[known:timed]])
+    of_machine = [*range(known), *range(timed, len(numbers))]
     for s in range(samples):
-        machine = sampled(soc, numbers[:known], normals[s, :known])
-        factors = np.exp(shares @ (sigma * normals[s, known:]))
+        machine = sampled(soc, [numbers[j] for j in of_machine], normals[s, of_machine])
+        factors = np.exp(shares @ (sigma * normals[s, known:timed]))
         archs: dict[tuple[int, int], Any] = {}
         for i, graph in enumerate(mapped):
             key = (graph.run.tiles, graph.run.requests)
             if key not in archs:
                 archs[key] = graph.run.row(machine)
-            total = evaluated(graph, machine, archs[key])
-            latency[i, s] = total["latency_s"] * factors[i]
-            interval[i, s] = factors[i] / total["throughput_per_s"]
-    return Draws(latency, interval, numbers, normals)
+            totals[i, s] = evaluated(graph, machine, archs[key])
+            _stretch(totals[i, s], factors[i])
+    return Draws(totals, numbers, normals, timed)
+
+
+def _stretch(total: Any, factor: float) -> None:
+    """Multiply in place the times of a record of totals, and the energy of idling and leaking."""
+    standing_j = ("idle_j", "static_j")
+    energy_j = float(total["energy_j"])
+    total["energy_j"] += (factor - 1.0) * sum(float(total[name]) for name in standing_j)
+    total["ops_per_j"] *= energy_j / float(total["energy_j"]) if energy_j > 0.0 else 1.0
+    for name in ("latency_s", *standing_j):
+        total[name] *= factor
+    total["throughput_per_s"] /= factor
 
 
 def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
@@ -203,6 +241,16 @@ def _correlate(normals: Any, numbers: Sequence[Uncertain], calibration: Calibrat
     root = directions @ np.diag(np.sqrt(np.maximum(strengths, 0.0))) @ directions.T
     columns = [place[calibration.parameters[k]] for k in there]
     normals[:, columns] = normals[:, columns] @ root
+
+
+def _deviates(names: Sequence[str], samples: int, seed: int) -> Any:
+    """Return a Latin hypercube of standard normal deviates, shape (samples, names).
+
+    The deviates of a number depend on its name alone: networks that rest on other numbers share them.
+    """
+    quantiles = np.array([NormalDist().inv_cdf((i + 0.5) / samples) for i in range(samples)])
+    orders = [np.random.default_rng([seed, crc32(name.encode())]).permutation(samples) for name in names]
+    return quantiles[np.stack(orders, axis=1)] if orders else np.empty((samples, 0))
 
 
 @lru_cache(maxsize=4)

@@ -170,6 +170,7 @@ def _figures(
     return {
         **{name: getattr(e, name) for name in METRICS if name in row.model_fields},
         "latency_interval_s": None if draws is None else draws.latency_interval(i),
+        "energy_interval_j": None if draws is None else draws.metric_interval("energy_j", i),
         "speedup_throughput": e.throughput_per_s / estimates[0].throughput_per_s,
         "speedup_interval": None if draws is None else draws.speedup_interval(i, 0),
         "bound": e.bound,
