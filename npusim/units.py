@@ -46,6 +46,7 @@ _USUAL = {
     "J": ("", "m", "u", "µ", "n", "p", "f"),
     "W": ("", "k", "m", "u", "µ"),
     "V": ("", "m"),
+    "K": ("",),
     "m^2": ("", "m", "u", "µ", "n"),
 }
 _ATOMS = {
@@ -469,10 +470,15 @@ Frequency = Annotated[Quantity, Kind("a frequency", "Hz", "1.85 GHz", upper=1e11
 Bytes = Annotated[Quantity, _BYTES]
 BytesOrZero = Annotated[Quantity, replace(_BYTES, above=False)]
 Bandwidth = Annotated[Quantity, Kind("a bandwidth", "B/s", "58.7 GB/s", upper=1e14, above=True)]
-Duration = Annotated[Quantity, Kind("a duration", "s", "0.25 ms", upper=1e6)]
+_DURATION = Kind("a duration", "s", "0.25 ms", upper=1e6)
+Duration = Annotated[Quantity, _DURATION]
+PositiveDuration = Annotated[Quantity, replace(_DURATION, above=True)]
 Energy = Annotated[Quantity, Kind("an energy", "J", "5 mJ", upper=1e9)]
 Power = Annotated[Quantity, Kind("a power", "W", "1.5 W", upper=1e6)]
 Voltage = Annotated[Quantity, Kind("a voltage", "V", "0.75 V", upper=10.0, above=True)]
+TemperatureRise = Annotated[Quantity, Kind("a rise of temperature", "K", "75 K", upper=1e4, above=True)]
+HeatResistance = Annotated[Quantity, Kind("a thermal resistance", "K/W", "1.4 K/W", upper=1e6, above=True)]
+HeatCapacity = Annotated[Quantity, Kind("a heat capacity", "J/K", "40 J/K", upper=1e9, above=True)]
 Area = Annotated[Quantity, Kind("an area", "m^2", "2.5 mm^2", upper=0.1)]
 EnergyPerByte = Annotated[Quantity, Kind("an energy per byte", "J/B", "1.6 pJ/B", upper=1e-6)]
 EnergyPerMac = Annotated[

@@ -23,6 +23,7 @@ from npusim.graph import Graph, GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import SwapOperands
 from npusim.scenario import Network, Scenario, split_settings
+from npusim.studies.sustained import with_sustained
 from npusim.studies.uncertainty import SAMPLES, with_interval
 from npusim.techniques import Stack, apply, completed
 
@@ -122,6 +123,7 @@ def estimate(
     *,
     engine: str = "analytical",
     interval: bool | None = None,
+    sustained: bool = False,
     every_tile: bool = False,
     **how: Unpack[How],
 ) -> Estimate:
@@ -139,6 +141,9 @@ def estimate(
     interval : bool, optional
         Find 90 % intervals of latency, energy, power and area from the data sheet's uncertainties. A SoC that
         was fitted to measurements always gets them.
+    sustained : bool
+        Also say what a package sustains when inferences follow each other without end: how long a burst
+        lasts until power or heat limits it, and the throughput after it.
     every_tile : bool
         Event engine: simulate every loop iteration. By default some are simulated and the steady state is
         extrapolated, which moves no figure by more than 0.1 %; --trace simulates all.
@@ -184,10 +189,12 @@ def estimate(
         if engine == "event":
             from npusim.engines.event import event_estimate
 
-            return event_estimate(scenario, every_tile)
-        result = mapped_estimate(scenario.mapped)
-        with_one = scenario.machine.calibration is not None if interval is None else interval
-        return with_interval(result, scenario.mapped) if with_one else result
+            result = event_estimate(scenario, every_tile)
+        else:
+            result = mapped_estimate(scenario.mapped)
+            with_one = scenario.machine.calibration is not None if interval is None else interval
+            result = with_interval(result, scenario.mapped) if with_one else result
+    return with_sustained(result, scenario.machine) if sustained else result
 
 
 @contextmanager

@@ -70,11 +70,37 @@ class NpuPower(Section):
     """Clock and voltage of `active`. Absent: those of the data sheet."""
 
 
+class HeatPart(Section):
+    """A part of a machine that takes up heat and passes it on."""
+
+    resistance: units.HeatResistance
+    """Resistance to what it passes its heat to."""
+    capacity: units.HeatCapacity
+    """Heat that warms it by a kelvin."""
+    most_rise: units.TemperatureRise
+    """Highest temperature, above that of the room."""
+
+
+class Thermal(Section):
+    """Heat of a package: from the die, with its heat sink, to the skin, and from the skin to the room."""
+
+    die: HeatPart
+    """Die with its heat sink."""
+    skin: HeatPart
+    """What hands touch."""
+
+
 class Package(Section):
-    """Power limit of the whole package, as HWINFO and RAPL read it."""
+    """Limits of the whole package, in power as HWINFO and RAPL read it, and in heat."""
 
     power_limit: units.Power
-    """Mean power that the package sustains."""
+    """Mean power that the package sustains (Intel's PL1)."""
+    burst_limit: units.Power = units.Quantity(1e6, "W", source="absent")
+    """Highest power of a burst (Intel's PL2)."""
+    averaging_time: units.PositiveDuration = units.Quantity(28.0, "s", source="Intel's usual tau")
+    """Time constant of the running mean that `power_limit` holds for (Intel's tau)."""
+    thermal: Thermal | None = None
+    """Heat. None: it limits nothing."""
     throttle: bool = False
     """Whether an inference is stretched until its mean power is within `power_limit`."""
 

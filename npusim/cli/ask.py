@@ -48,7 +48,9 @@ def _estimate(values: dict[str, Any]) -> None:
             raise ConfigError(f"the {engine} engine", file=f"--{name}", allowed=f"--engine event{reason}")
     trace = file_target(values["trace"], "--trace", (".json", ".html"))
     every_tile, interval = values["every_tile"] or trace is not None, values["interval"] or None
-    result = npusim.estimate(scenario, engine=engine, interval=interval, every_tile=every_tile)
+    result = npusim.estimate(
+        scenario, engine=engine, interval=interval, sustained=values["sustained"], every_tile=every_tile
+    )
     if trace is not None and trace.suffix == ".html":
         from npusim.reporting.timeline import timeline_page
 
@@ -75,6 +77,7 @@ ESTIMATE = Command(
         **ENGINE,
         "every_tile": option(),
         "interval": option(default=False, panel=OUTPUT),
+        "sustained": option(default=False, panel=OUTPUT),
         "details": option(
             help="Also show the latency by cause, phase, unit and block, control flow, energy by part, DRAM "
             "traffic by kind and what would remove it, SRAM over time and, for each operator, tiling, split "

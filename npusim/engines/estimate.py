@@ -293,6 +293,44 @@ class Roofline(Part):
     """Operators that compute, in order of execution."""
 
 
+RUNNING_MEAN = "power limit"
+"""Name of the limit of the running mean of the power."""
+
+
+class Moment(Part):
+    """Power and heat at a time after the start from idle."""
+
+    time_s: float
+    """Time, in s."""
+    power_w: float
+    """Mean power of the package from then on, in W."""
+    figures: dict[str, float]
+    """What is limited: the running mean of the power in W, temperatures above that of the room in K."""
+
+
+class Sustained(Part):
+    """A network that runs again and again from idle: the burst, and what follows."""
+
+    burst_per_s: float
+    """Inferences per second during the burst."""
+    burst_w: float
+    """Mean power of the package during the burst, in W."""
+    burst_s: float | None
+    """Length of the burst, in s; null where it never ends."""
+    ends_by: str
+    """What ends it: power limit, die or skin; empty where it never ends."""
+    held_by: str
+    """What limits the power in the end; empty where nothing does."""
+    throughput_per_s: float
+    """Inferences per second after it."""
+    power_w: float
+    """Mean power of the package after it, in W."""
+    energy_j: float
+    """Energy of the package for one inference after it, pauses included, in J."""
+    course: list[Moment] = Field(default_factory=list)
+    """Power and heat from the start until all is steady."""
+
+
 class Estimate(Document):
     """The cost of one inference of a workload on a SoC; SI units throughout."""
 
@@ -380,6 +418,8 @@ class Estimate(Document):
     """Figures per token of a language model; else null."""
     roofline: Roofline
     """Rates of the operators and their bounds."""
+    sustained: Sustained | None = None
+    """Burst and sustained throughput under the limits of the package; null unless requested."""
     folded_tasks: float = 0.0
     """Tasks that the event engine did not simulate, as they repeat others (`--every-tile`)."""
     warnings: list[str]

@@ -37,6 +37,7 @@ from npusim.reporting.page import (
     sections_of,
     summed,
 )
+from npusim.reporting.sustained import sustained_sections
 from npusim.reporting.terminal import LongName, conditions, counted, share_bar
 from npusim.studies.elasticity import Elasticity
 
@@ -145,6 +146,7 @@ def estimate_page(
             *_operators(estimate),
             *(timeline_sections(estimate.timeline, helpful) if "timeline" in vars(estimate) else ()),
             _energy(estimate),
+            *sustained_sections(estimate),
             *traffic_sections(estimate),
             *_memory(mapped, details),
             *_details(estimate),

@@ -1,0 +1,38 @@
+"""The section of an estimate on what a package sustains."""
+
+from __future__ import annotations
+
+from npusim.engines.estimate import RUNNING_MEAN, Estimate
+from npusim.reporting.charts import line_figure
+from npusim.reporting.engineering import engineering
+from npusim.reporting.html import log_axis
+from npusim.reporting.page import Amount, Column, Plot, Section, Table
+
+
+def sustained_sections(estimate: Estimate) -> list[Section]:
+    """Return burst and sustained throughput, where they were asked for, and power and heat over time."""
+    figures = estimate.sustained
+    if figures is None:
+        return []
+    rows = [("without limits", estimate.throughput_per_s, estimate.power_w, "")]
+    lasts = "for ever" if figures.burst_s is None else engineering(figures.burst_s, "s")
+    rows.append((f"burst, {lasts}", figures.burst_per_s, figures.burst_w, figures.ends_by))
+    rows.append(("sustained", figures.throughput_per_s, figures.power_w, figures.held_by))
+    columns = (
+        Column("", "again and again", lambda row: row[0]),
+        Column("", "throughput", lambda row: Amount(row[1], "/s")),
+        Column("", "power", lambda row: Amount(row[2], "W")),
+        Column("", "limited by", lambda row: row[3]),
+    )
+    times = [moment.time_s for moment in figures.course]
+    lines = {"power (W)": (times, [moment.power_w for moment in figures.course])}
+    for name in figures.course[0].figures:
+        title = f"{name} (K)" if name != RUNNING_MEAN else "running mean of the power (W)"
+        lines[title] = (times, [moment.figures[name] for moment in figures.course])
+    return [
+        Plot(
+            "Power, and temperatures above the room, from idle",
+            lambda: line_figure(lines, log_axis("time", "s", times[0], times[-1]), {"title": "W, K"}),
+            Table(columns, rows, name="sustained", titled=False),
+        )
+    ]

@@ -1,0 +1,156 @@
+"""What a package sustains under its limits of power and heat, when inferences follow each other.
+
+A burst ends where the running mean of the power reaches the power limit (Intel's PL1, with PL2 and tau), or
+die or skin reach their highest temperature. Heat flows from the die through the skin to the room; both have a
+heat capacity. From then on the package pauses between inferences, as with `package.throttle`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import expm
+from scipy.optimize import brentq
+
+from npusim.arch import Soc
+from npusim.arch.power import Package
+from npusim.engines.estimate import RUNNING_MEAN, Estimate, Moment, Sustained
+from npusim.errors import ConfigError
+
+_STEPS, _MOMENTS = 4800, 160
+"""Steps of the course, over five times its longest time constant, and moments, closer at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Quantities that follow the power of the package with delay, and their limits: x' = A x + b power."""
+
+    names: list[str]
+    matrix: Any
+    """A, shape (quantities, quantities), 1/s."""
+    inflow: Any
+    """b, shape (quantities,)."""
+    most: Any
+    """Highest values, shape (quantities,): W for the running mean, K above the room for temperatures."""
+
+    @property
+    def per_watt(self) -> Any:
+        """Steady values per watt, shape (quantities,)."""
+        return -np.linalg.solve(self.matrix, self.inflow)
+
+    @property
+    def most_w(self) -> Any:
+        """Power at which each quantity stays at its limit (W), shape (quantities,)."""
+        return self.most / self.per_watt
+
+    def reached_s(self, i: int, idle_w: float, power_w: float) -> float:
+        """Return when a step from idle power brings a quantity to its limit (s); infinite: never."""
+        if power_w <= self.most_w[i]:
+            return float("inf")
+
+        def excess(t: float) -> float:
+            state = self.per_watt * power_w + expm(self.matrix * t) @ self.per_watt * (idle_w - power_w)
+            return float(state[i] - self.most[i])
+
+        end = 1.0
+        while excess(end) < 0.0:
+            end *= 2.0
+        return float(brentq(excess, 0.0, end))
+
+    def course(self, idle_w: float, burst_w: float) -> list[Moment]:
+        """Return power and quantities over time, at the highest power that keeps each limit."""
+        step_s = 5.0 * float(-1.0 / np.linalg.eigvals(self.matrix).real.max()) / _STEPS
+        decay = expm(self.matrix * step_s)
+        gain = (np.eye(len(decay)) - decay) @ self.per_watt
+        state, moments, kept = self.per_watt * idle_w, [], {*np.geomspace(1, _STEPS, _MOMENTS).astype(int)}
+        for i in range(_STEPS + 1):
+            power_w = max(idle_w, min(burst_w, float(((self.most - decay @ state) / gain).min())))
+            if i in kept:
+                figures = dict(zip(self.names, state.tolist(), strict=True))
+                moments.append(Moment(time_s=i * step_s, power_w=power_w, figures=figures))
+            state = decay @ state + gain * power_w
+        return moments
+
+
+def with_sustained(estimate: Estimate, soc: Soc) -> Estimate:
+    """Return an estimate with what the machine reaches in a burst without pause, and what it sustains.
+
+    Parameters
+    ----------
+    estimate : Estimate
+        Its throughput and energy, without a pause.
+
+    Raises
+    ------
+    ConfigError
+        Where the sheet has no `package`, or a limit is below the power of the idle package.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> soc = npusim.load_soc("core-ultra-series2")
+    >>> s = with_sustained(npusim.estimate("gcn-cora", soc), soc).sustained
+    >>> s.throughput_per_s == s.burst_per_s, s.ends_by
+    (True, '')
+    """
+    package = soc.package
+    if package is None:
+        raise ConfigError("no package", file=soc.name, allowed="a sheet with a power limit", key="package")
+    limits = _limits_of(package)
+    idle_w = estimate.energy.idle_j * estimate.throughput_per_s
+    steady_w = float(limits.most_w.min())
+    held_by = limits.names[int(limits.most_w.argmin())]
+    if steady_w <= idle_w:
+        allowed = f"above {idle_w:.3g} W, which the idle package draws"
+        raise ConfigError(f"{steady_w:.3g} W at the limit of {held_by}", key="package", allowed=allowed)
+    burst_w = min(estimate.power_w, float(package.burst_limit))
+    ends_s = {name: limits.reached_s(i, idle_w, burst_w) for i, name in enumerate(limits.names)}
+    ends_by = min(ends_s, key=lambda name: ends_s[name])
+    work_j = estimate.energy_j - estimate.energy.idle_j
+
+    def rate(power_w: float) -> float:
+        return estimate.throughput_per_s if power_w >= estimate.power_w else (power_w - idle_w) / work_j
+
+    is_held, final_w = np.isfinite(ends_s[ends_by]), min(burst_w, steady_w)
+    figures = Sustained(
+        burst_per_s=rate(burst_w),
+        burst_w=burst_w,
+        burst_s=ends_s[ends_by] if is_held else None,
+        ends_by=ends_by if is_held else "",
+        held_by=held_by if is_held else "",
+        throughput_per_s=rate(final_w),
+        power_w=final_w,
+        energy_j=final_w / rate(final_w),
+        course=limits.course(idle_w, burst_w),
+    )
+    return estimate.model_copy(update={"sustained": figures})
+
+
+def energy_in_period(estimate: Estimate, period_s: float) -> float:
+    """Return the energy of a package that runs an inference once a period and idles else (J).
+
+    A fast clock races to idle; a slow one has less energy in the work. Infinite where the inference takes
+    longer than the period.
+    """
+    if estimate.latency_s > period_s:
+        return float("inf")
+    idle_w = estimate.energy.idle_j * estimate.throughput_per_s
+    return estimate.energy_j - estimate.energy.idle_j + idle_w * period_s
+
+
+def _limits_of(package: Package) -> _Limits:
+    """Return the limits of a package: the running mean of its power, and temperatures if it has them."""
+    tau_s, heat = float(package.averaging_time), package.thermal
+    if heat is None:
+        one = np.array([1.0 / tau_s])
+        return _Limits([RUNNING_MEAN], -np.diag(one), one, np.array([float(package.power_limit)]))
+    to_skin, to_room = 1.0 / heat.die.resistance, 1.0 / heat.skin.resistance
+    flows = np.array([[-to_skin, to_skin], [to_skin, -to_skin - to_room]])
+    matrix = np.zeros((3, 3))
+    matrix[0, 0] = -1.0 / tau_s
+    matrix[1:, 1:] = flows / np.array([[heat.die.capacity], [heat.skin.capacity]])
+    inflow = np.array([1.0 / tau_s, 1.0 / heat.die.capacity, 0.0])
+    most = np.array([package.power_limit, heat.die.most_rise, heat.skin.most_rise], float)
+    return _Limits([RUNNING_MEAN, "die", "skin"], matrix, inflow, most)
