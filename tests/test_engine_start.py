@@ -32,4 +32,4 @@ def test_an_estimate_in_a_fresh_process_takes_little_memory_and_time(most_cpu_s)
     assert json.loads(done.stdout)["schema"] == "npusim.estimate/1"
     cpu_s, megabytes = done.stderr.split()[-2:]
     assert float(cpu_s) < most_cpu_s
-    assert float(megabytes) < 260
+    assert float(megabytes) < 250

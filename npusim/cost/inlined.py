@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite.binding import Linkage
+from llvmlite.binding import Linkage, parse_assembly
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
@@ -31,6 +31,36 @@ class _InlinedCode(JITCodeLibrary):
                 function.linkage = "linkonce_odr"  # several callers of one caller bring the same code
         self._shared_module = self._final_module
         self._finalized = True
+
+
+class _StandaloneCode(JITCodeLibrary):
+    """Code of a kernel that Python calls.
+
+    No caller links it, so its file needs no LLVM IR, which takes six times the memory of the machine code.
+    """
+
+    def serialize_using_object_code(self) -> Any:
+        """Return the machine code with a module that defines the same symbols and holds nothing."""
+        name, kind, (code, _) = super().serialize_using_object_code()
+        module = self._get_module_for_linking()
+        symbols = (
+            symbol.name
+            for symbol in (*module.functions, *module.global_variables)
+            if not symbol.is_declaration and symbol.linkage not in (Linkage.internal, Linkage.private)
+        )
+        text = "".join(f'@"{symbol}" = global i8 0\n' for symbol in symbols)
+        return name, kind, (code, parse_assembly(text).as_bitcode())
+
+
+class Standalone(Compiler):
+    """numba's compiler, for kernels that no other kernel links."""
+
+    def __init__(
+        self, typing: Any, target: Any, library: Any, args: Any, result: Any, flags: Any, names: Any
+    ):
+        code = _StandaloneCode(target.codegen(), "standalone")
+        code.enable_object_caching()
+        super().__init__(typing, target, code, args, result, flags, names)
 
 
 class _Lowering(Compiler):

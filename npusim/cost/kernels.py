@@ -162,6 +162,8 @@ class Kernel:
         if self._source is None:
             return numba.njit(**self._options)(self.py_func)
         code = self.py_func.__code__.replace(co_filename=str(self._source))
+        from npusim.cost.inlined import Standalone
+
         function = FunctionType(
             code, self.py_func.__globals__, self.py_func.__name__, self.py_func.__defaults__
         )
@@ -169,7 +171,7 @@ class Kernel:
         # numba fixes the folder of a function's code here; other users of numba keep theirs.
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(self._source.parent)
         try:
-            return numba.njit(cache=True, **self._options)(function)
+            return numba.njit(cache=True, pipeline_class=Standalone, **self._options)(function)
         finally:
             numba.config.CACHE_DIR = before
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 
 from npusim.graph import Graph
 from npusim.graph.known import Array
@@ -51,11 +50,13 @@ def _aggregates_nodes(graph: Graph, reduction: Reduction) -> bool:
 
 def _blocks_of(squares: dict[str, Reduction]) -> _Blocks | None:
     """Return blocks, filled with connected graphs, the largest first; None where one graph has most nodes."""
+    from scipy.sparse.csgraph import connected_components  # slow to import
+
     nodes = {r.matrix.shape[0] for r in squares.values()}
     if len(nodes) != 1:
         return None
     edges = sum(abs(r.matrix) for r in squares.values())
-    count, graph_of = sparse.csgraph.connected_components(edges, directed=False)
+    count, graph_of = connected_components(edges, directed=False)
     sizes = np.bincount(graph_of, minlength=count)
     size = max(_LEAST_BLOCK, -(-int(sizes.max()) // GRANULE) * GRANULE)
     if 2 * size > len(graph_of):

@@ -1,11 +1,12 @@
 """Padded neighbourhoods: gathers to slots [N, K, F] in place of scatters."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from npusim.graph import Graph
 from npusim.graph.known import Array
@@ -14,10 +15,19 @@ from npusim.techniques.aggregation import Aggregation, aggregation_of, scattered
 from npusim.techniques.preprocessing import Rewriter
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
 
-Matrix: TypeAlias = sparse.csr_matrix
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+Matrix: TypeAlias = "csr_matrix"
 _EXTREMES = {"max": "ReduceMax", "min": "ReduceMin"}
 _BUCKET_ROWS = 2000
 """Rows that a further bucket has to save, since it adds operators; fitted: TransformerConv and power laws."""
+
+
+def _matrix(values: Array, rows: Array, columns: Array, shape: tuple[int, ...]) -> Matrix:
+    from scipy.sparse import csr_matrix  # slow to import
+
+    return csr_matrix((values, (rows, columns)), shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ def _extreme(graph: Graph, op: Operator, operation: str) -> Reduction | None:
     shape = (graph.tensors[op.outputs[0]].shape[0], graph.tensors[rows].shape[0])
     if starts or targets is None or len(targets) != shape[1] or rows in graph.feature_independent:
         return None
-    matrix = Matrix((np.ones(shape[1], np.float32), (targets, np.arange(shape[1]))), shape)
+    matrix = _matrix(np.ones(shape[1], np.float32), targets, np.arange(shape[1]), shape)
     return Reduction(rows, op.outputs[0], matrix, operation, op.region)
 
 
@@ -101,7 +111,7 @@ def matrix_of(graph: Graph, aggregation: Aggregation) -> Matrix | None:
         if count is None or len(count) not in (1, shape[0]):
             return None
         scale = scale / count if kind == "Divide" else scale * count
-    return Matrix((values * scale[rows], (rows, columns)), shape)
+    return _matrix(values * scale[rows], rows, columns, shape)
 
 
 def _buckets(degrees: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray[np.int64]]]:
@@ -258,7 +268,7 @@ def _write_terms(writer: Writer, terms: _Terms, rows: str) -> str:
     parts = [reduction.matrix.tocoo() for reduction in terms.reductions]
     columns = np.concatenate([part.col * count + i for i, part in enumerate(parts)])
     values, targets = (np.concatenate([getattr(p, key) for p in parts]) for key in ("data", "row"))
-    matrix = Matrix((values, (targets, columns)), (parts[0].shape[0], nodes * count))
+    matrix = _matrix(values, targets, columns, (parts[0].shape[0], nodes * count))
     total = writer.reduce(replace(terms.reductions[0], matrix=matrix), product)
     for other in terms.others:
         total = editor.eltwise("Add", total, other, "term")
