@@ -72,12 +72,12 @@ def _measure(values: dict[str, Any]) -> None:
     values |= scenario_changes(values, ("techniques", "shapes", "settings"))
     stop = Stopper("finishing this repetition")
     progress = Progress("rows", values.pop("quiet"))
-    is_kept = file.path is not None and file.is_json and values["tool"] is None
+    kept = file.path if file.is_json and values["tool"] is None else None
     if values.pop("resume"):
-        if not is_kept:
+        if kept is None:
             raise ConfigError("no file", file="--resume", allowed="with -o FILE.json, which is continued")
-        values["earlier"] = read_measurement(file.path) if file.path.exists() else None
-    if is_kept:
+        values["earlier"] = read_measurement(kept) if kept.exists() else None
+    if kept is not None:
         values["save"] = lambda measurement: file.write_json(measurement.to_json())
     try:
         with progress, stop.listening():
