@@ -11,7 +11,7 @@ from test_killed import ran
 
 pytest.importorskip("torch_geometric")
 
-PRUNE = ["prune", "gcn-cora", "--budget", "2,4", "-q", "-o"]
+PRUNE = ["prune", "gcn-cora", "--budget", "2,4", "-o"]
 
 
 def figures(value: Any) -> Any:
