@@ -24,6 +24,7 @@ import npusim
 # How long `npusim --help` may take: 0.4 s on a quiet machine. A shared CI machine is given twice that:
 # what this guards against, an import of numba or torch, costs from half a second up to several.
 HELP_LIMIT_S = 0.8 if os.environ.get("CI") else 0.4
+AUDIT = "pip-audit==2.9.0"
 HEAVY = {"torch", "torch_geometric", "openvino", "nncf", "dask", "distributed", "marimo", "numba", "scipy"}
 
 # Folders whose modules may import what only an extra installs; everything else must do with the core.
@@ -147,6 +148,27 @@ def test_the_lock_file_pins_what_is_tested(repository: Path) -> None:
     assert listed == locked
     for file in ("requirements.lock", "sbom.cdx.json"):
         assert "://" not in (repository / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_no_locked_package_has_a_known_vulnerability(repository: Path, tmp_path: Path) -> None:
+    """pip-audit runs in an environment of its own; the test is skipped where no registry answers."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path)], check=True)
+    programs = tmp_path / ("Scripts" if os.name == "nt" else "bin")
+    quiet = {"capture_output": True, "text": True, "check": False}
+    install = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--retries=0", AUDIT]
+    installed = subprocess.run(install, **quiet)
+    if installed.returncode:
+        pytest.skip(f"no registry has {AUDIT}: {installed.stderr.strip()[-200:]}")
+    words = ["--disable-pip", "--require-hashes", "--progress-spinner=off", "--format=json", "-r"]
+    done = subprocess.run(
+        [str(programs / "pip-audit"), *words, str(repository / "requirements.lock")], **quiet
+    )
+    if not done.stdout.strip():
+        pytest.skip(f"no registry answers: {done.stderr.strip()[-200:]}")
+    packages = json.loads(done.stdout)["dependencies"]
+    assert len(packages) > 50
+    assert not {one["name"]: [v["id"] for v in one["vulns"]] for one in packages if one.get("vulns")}
 
 
 @pytest.mark.slow

@@ -45,6 +45,8 @@ def measure(
     model: str | Path | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    earlier: Measurement | None = None,
+    save: Callable[[Measurement], None] | None = None,
     **what: Unpack[What],
 ) -> Measurement:
     """Measure networks on a device of this machine with OpenVINO, or take in what Intel's tools measured.
@@ -85,6 +87,10 @@ def measure(
         Model that ran, where the file does not tell (npu-profiling).
     progress, stop : callable, optional
         Called with the rows done, their number and the present one; says whether to stop.
+    earlier : Measurement, optional
+        An interrupted measurement of the same rows on the same device: its rows are kept.
+    save : callable, optional
+        Called with the rows so far after each group of networks (not with `hwinfo`).
     **what
         techniques, settings, shapes, inputs: as for `npusim.Scenario`. A module runs as it is, with the
         values of `inputs`.
@@ -119,6 +125,7 @@ def measure(
     running = {"precision": precision, "seconds": seconds, "tiles": tiles, "hwinfo": hwinfo}
     if tool is not None:
         others: dict[str, Any] = {"suite": suite, "processor-time": processor_time, "soc": soc}
+        others["resume"] = earlier and "resume"
         _refuse(of_network | running | others, f"no option of running: --from {tool} runs nothing")
         return _imported(tool, network, device, platform, None if model is None else str(model))
     _refuse({"platform": platform, "model": model}, "only with --from, which takes in a file")
@@ -142,6 +149,7 @@ def measure(
     machine = _machine(soc, "CPU" if of_pytorch else device or "NPU")
     if of_pytorch:
         _refuse({"processor-time": processor_time}, "not with this suite, which reads it always")
+        _refuse({"resume": earlier and "resume"}, "not with this suite, which is written at its end")
         running.pop("seconds")
         _refuse(running, "no such option: PyTorch Geometric runs this suite in fp32 on the CPU")
         _refuse({"device": device if device not in (None, "CPU") else None}, "CPU for this suite")
@@ -162,6 +170,8 @@ def measure(
             progress=progress,
             stop=stop,
             hwinfo=None if hwinfo is None else Path(hwinfo),
+            earlier=earlier,
+            save=save,
         )
     if machine is None:
         return result

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from npusim.api import as_list
 from npusim.api.asking import Progress, changed, refuse_ignored
+from npusim.errors import ConfigError, shown
 from npusim.locate import DATA_VARIABLE
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ def judged(
 
         return [left_out(progress)], {}
     if data is not None:  # the suite `accuracy` alone looks for it
+        if not Path(data).expanduser().is_dir():
+            raise ConfigError(shown(str(data)), file="--data", allowed="a folder")
         os.environ[DATA_VARIABLE] = str(data)
     results = run_suites(as_list(suites), figures)
     if not cross_validate:

@@ -63,6 +63,7 @@ def _device(value: str | None) -> str | None:
 
 def _measure(values: dict[str, Any]) -> None:
     """Measure; write the file, if there is one, and show the table. JSON goes to one place only."""
+    from npusim.measuring.document import read_measurement
     from npusim.measuring.running import NothingMeasuredError
 
     output = values.pop("output")
@@ -71,6 +72,13 @@ def _measure(values: dict[str, Any]) -> None:
     values |= scenario_changes(values, ("techniques", "shapes", "settings"))
     stop = Stopper("finishing this repetition")
     progress = Progress("rows", values.pop("quiet"))
+    kept = file.path if file.is_json and values["tool"] is None else None
+    if values.pop("resume"):
+        if kept is None:
+            raise ConfigError("no file", file="--resume", allowed="with -o FILE.json, which is continued")
+        values["earlier"] = read_measurement(kept) if kept.exists() else None
+    if kept is not None:
+        values["save"] = lambda measurement: file.write_json(measurement.to_json())
     try:
         with progress, stop.listening():
             result = npusim.measure(**values, progress=progress, stop=stop)
@@ -119,6 +127,13 @@ MEASURE = Command(
             "Write the measurement as JSON (`npusim schema measurement`), or as a page where it ends in "
             ".html; the table is shown as well.",
             "--output -o FILE",
+        ),
+        "resume": option(
+            "--resume",
+            bool,
+            help="Continue an interrupted measurement in -o FILE.json, which is written after every 32 rows.",
+            default=False,
+            panel=OUTPUT,
         ),
         **QUIET,
         "form": option(

@@ -14,7 +14,13 @@ from typing import Any, BinaryIO
 
 from npusim.confined import confined
 from npusim.errors import NpusimError, shown
-from npusim.frontends.openvino_ir import import_model, refuse_missing_openvino
+from npusim.frontends.openvino_ir import (
+    fix_shapes,
+    import_model,
+    openvino,
+    optimise,
+    refuse_missing_openvino,
+)
 from npusim.graph import Graph
 from npusim.ops import DType, Role
 
@@ -39,19 +45,52 @@ def graph_of_file(
     Parameters and errors are those of `npusim.frontends.openvino_ir.import_model`; an `NpusimError` also
     says that the reader died or exceeded its limits.
     """
-    file = Path(path).expanduser()
-    size = _bytes_of(file)
     return _graph(
         "npusim.frontends.apart:write_graph_of_file",
-        str(file),
+        str(Path(path).expanduser()),
         {name: list(shape) for name, shape in (shapes or {}).items()},
         None if precision is None else precision.value,
         dict(roles or {}),
-        seconds=round(_LEAST_S + size / _BYTES_PER_S),
-        most_bytes=_most_bytes(_COPIES * size),
-        what=f"reading {shown(str(path))}",
-        remedy="export it again, or a part of it",
+        **_limits_of_file(path),
     )
+
+
+def try_model_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Read a model file and fold its constants in a child process, and drop the result.
+
+    A process that then reads the file itself is not the first to find out what it holds.
+
+    Raises
+    ------
+    NpusimError
+        Where the reader refuses the file, dies, or exceeds its limits.
+    RuntimeError
+        As OpenVINO raises it.
+    """
+    shapes = {name: list(shape) for name, shape in shapes.items()}
+    confined("npusim.frontends.apart:fold_model_file", str(path), shapes, **_limits_of_file(path))
+
+
+def fold_model_file(_: BinaryIO, path: str, shapes: dict[str, list[int]]) -> None:
+    """Read a model file as an application does, fix its shapes and fold its constants."""
+    try:
+        model = openvino().Core().read_model(path)
+        fix_shapes(model, Path(path).name, shapes, {})
+        optimise(model)
+    except RuntimeError as error:
+        if "bad_alloc" in str(error):  # as readers report it
+            raise MemoryError from None
+        raise
+
+
+def _limits_of_file(path: str | Path) -> dict[str, Any]:
+    size = _bytes_of(Path(path).expanduser())
+    return {
+        "seconds": round(_LEAST_S + size / _BYTES_PER_S),
+        "most_bytes": _most_bytes(_COPIES * size),
+        "what": f"reading {shown(str(path))}",
+        "remedy": "export it again, or a part of it",
+    }
 
 
 def graph_of_module(

@@ -18,7 +18,7 @@ import numpy as np
 
 from npusim.arch import Soc, load_soc
 from npusim.errors import ConfigError, ModelFileError, NpusimError, shown
-from npusim.frontends.apart import graph_of_file
+from npusim.frontends.apart import graph_of_file, try_model_file
 from npusim.frontends.openvino_write import example_value
 from npusim.graph import Graph
 from npusim.mapping import Mapped
@@ -183,6 +183,7 @@ def _from_file(core: Any, ref: ModelFile, files: Sources) -> Any:
     if not isinstance(path, Path):
         raise ModelFileError(ref.name, "is not at hand", "name the file itself")
     try:
+        try_model_file(path, ref.shapes)  # where the reader dies, it does so there
         model = core.read_model(str(path))
     except RuntimeError as error:
         raise ModelFileError(ref.name, f"cannot be read as a model: {short_reason(error, [path])}") from None

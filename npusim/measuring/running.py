@@ -21,8 +21,16 @@ from typing import Any
 import psutil
 
 from npusim import __version__
-from npusim.errors import ConfigError, FileError, NpusimError
-from npusim.measuring.devices import Setting, describe, devices_found, find_device, load_openvino, written
+from npusim.errors import ConfigError, FileError, NpusimError, shown
+from npusim.measuring.devices import (
+    Setting,
+    describe,
+    devices_found,
+    find_device,
+    load_openvino,
+    properties_of,
+    written,
+)
 from npusim.measuring.document import UNSTEADY_SPREAD, Counter, Device, Measurement, Row
 from npusim.measuring.energy import EnergyReading, Meter, find_meter, with_logged_energy
 from npusim.measuring.models import (
@@ -81,6 +89,8 @@ def measure(
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
     hwinfo: Path | None = None,
+    earlier: Measurement | None = None,
+    save: Callable[[Measurement], None] | None = None,
     root: Path = Path("/"),
 ) -> Measurement:
     """Measure networks on a device of this machine with OpenVINO.
@@ -108,6 +118,10 @@ def measure(
         Called between repetitions; True ends the measurement with the rows so far.
     hwinfo : Path, optional
         Log that HWiNFO writes meanwhile: power of the device over time.
+    earlier : Measurement, optional
+        An interrupted measurement of the same rows on the same device: its rows are kept.
+    save : callable, optional
+        Called with the rows so far after each group of networks; not with `hwinfo`, whose log ends later.
     root : Path, optional
         Folder of ``sys`` and ``proc``.
 
@@ -119,22 +133,47 @@ def measure(
     Raises
     ------
     NpusimError
-        Where openvino, the device or the log of HWiNFO is missing, or no item could be measured.
+        Where openvino, the device or the log of HWiNFO is missing, no item could be measured, or `earlier` is
+        of other rows or another device.
     """
     core = load_openvino().Core()
     setting = Setting.of(core, find_device(core, device), precision, tiles, processor_time)
     left_out = _without_processor_time(items) if processor_time else []
     items = [item for item in items if item.id not in left_out]
+    kept = _kept_rows(items, earlier, core, setting) if earlier else []
+    missing = [item for item in items if item.id not in {row.id for row in kept}]
+    if earlier and not missing:
+        return earlier.model_copy(update={"complete": True})
     if hwinfo is not None and not hwinfo.is_file():
         raise FileError(str(hwinfo), "no such file", "start logging in HWiNFO before you measure")
     meter, obstacle = find_meter(setting.kind, root) if hwinfo is None else (None, "")
     energy_s = _LOGGED_S if hwinfo is not None else _COUNTED_S if meter else 0.0
     most = math.inf if processor_time else _background_allowed(setting.kind)
     budget = TimeBudget(budget_s, energy_s=energy_s, max_background_cores=most, processor_time=processor_time)
-    entries, sources = with_file_names(items, files or {})
+    entries, sources = with_file_names(missing, files or {})
     stop, progress = stop or (lambda: False), progress or (lambda done, total, what: None)
     runner = DeviceRunner(core, setting, budget, sources, meter, stop, progress, root, len(entries))
-    measured = runner.run(entries)
+
+    busy = [text for text in earlier.warnings if text.startswith("other programs")] if earlier else []
+
+    def document(new: Sequence[Row], complete: bool, warnings: Sequence[str]) -> Measurement:
+        assert runner.device is not None
+        order = {item.id: number for number, item in enumerate(with_file_names(items, files or {})[0])}
+        rows = sorted([*kept, *new], key=lambda row: order[row.id])
+        return Measurement(
+            npusim=__version__,
+            date=datetime.date.today().isoformat(),
+            complete=complete,
+            device=runner.device,
+            rows=tuple(rows),
+            warnings=(*busy, *runner.warnings(), *noise_warnings(rows), *warnings),
+        )
+
+    def save_group(measured: Sequence[tuple[Row, EnergyReading | None]]) -> None:
+        if save is not None and hwinfo is None and measured:
+            save(document([row for row, _ in measured], False, ()))
+
+    measured = runner.run(entries, save_group)
     if hwinfo is not None:
         time.sleep(_LOG_LAG_S)
         measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
@@ -144,14 +183,19 @@ def measure(
         available = devices_found(core) if runner.failures and runner.device is None else ()
         raise NothingMeasuredError(setting.device, runner.failures, available)
     without_energy = [f"energy is not available: {without_folders(obstacle)}"] if obstacle else []
-    return Measurement(
-        npusim=__version__,
-        date=datetime.date.today().isoformat(),
-        complete=not stop(),
-        device=runner.device,
-        rows=tuple(rows),
-        warnings=(*runner.warnings(), *noise_warnings(rows), *without_energy),
-    )
+    return document(rows, not stop(), without_energy)
+
+
+def _kept_rows(items: Sequence[Item], earlier: Measurement, core: Any, setting: Setting) -> list[Row]:
+    """Return the rows of an interrupted measurement; refuse those of another device or of other networks."""
+    models = {item.id: item.model for item in with_file_names(items, {})[0]}
+    device = str(properties_of(core, setting.device).get("FULL_DEVICE_NAME", earlier.device.name)).strip()
+    if earlier.device.name != device:
+        raise ConfigError(f"a measurement of {shown(earlier.device.name)}", file="--resume", allowed=device)
+    for row in earlier.rows:
+        if models.get(row.id) != row.model:
+            raise ConfigError(f"another row {shown(row.id)}", file="--resume", allowed="rows of this command")
+    return list(earlier.rows)
 
 
 def _without_processor_time(items: Sequence[Item]) -> list[str]:
@@ -266,8 +310,15 @@ class DeviceRunner:
     disturbed: list[str] = field(default_factory=list)  # rows with too few undisturbed turns
     _computed_in: dict[str, list[str]] = field(default_factory=dict)
 
-    def run(self, items: Sequence[Item]) -> list[tuple[Row, EnergyReading | None]]:
-        """Measure group after group, releasing each group's networks; return rows in order."""
+    def run(
+        self,
+        items: Sequence[Item],
+        save: Callable[[Sequence[tuple[Row, EnergyReading | None]]], None] = lambda _: None,
+    ) -> list[tuple[Row, EnergyReading | None]]:
+        """Measure group after group, releasing each group's networks; return rows in order.
+
+        `save` is called after each group with the rows so far.
+        """
         measured: list[tuple[Row, EnergyReading | None]] = []
         remaining = interleaved(items)
         while remaining and not self.stop():
@@ -281,6 +332,7 @@ class DeviceRunner:
                 measured += [(row, run.energy)] if row is not None else []
             group.clear()
             gc.collect()
+            save(measured)
         order = {item.id: at for at, item in enumerate(items)}
         return sorted(measured, key=lambda pair: order[pair[0].id])
 
@@ -337,9 +389,9 @@ class DeviceRunner:
             self._show(f"energy of {row}")
             with self._attempt(row):
                 before = self.meter.read() if self.meter else 0
-                began_s = time.time()
+                began_s, monotonic_s = time.time(), time.monotonic()
                 inferences = run.timed.run_for(self.budget.energy_s)
-                ended_s = time.time()
+                ended_s = began_s + time.monotonic() - monotonic_s  # the system clock may jump
                 joules = self.meter.joules(before, self.meter.read()) if self.meter else None
                 source = self.meter.source if self.meter else None
                 run.energy = EnergyReading(began_s, ended_s, inferences, joules, source)

@@ -197,7 +197,7 @@ def _one_by_one(network: TimedNetwork) -> Callable[[int], Batch]:
             request.infer(share_outputs=True)  # results are not copied
             own_s = time.process_time() - began_s
             latencies.append(own_s if network.processor_time else request.latency * 1e-3)
-        return Batch(latencies, time.perf_counter() - begun)
+        return _batch(latencies, time.perf_counter() - begun, 1)
 
     return run
 
@@ -217,9 +217,15 @@ def _in_flight(network: TimedNetwork) -> Callable[[int], Batch]:
         for _ in range(count):
             queue.start_async()
         queue.wait_all()
-        return Batch(list(latencies), time.perf_counter() - begun)
+        return _batch(latencies, time.perf_counter() - begun, network.requests)
 
     return run
+
+
+def _batch(latencies_s: Sequence[float], seconds: float, requests: int) -> Batch:
+    """Return a batch, with the mean for readings longer than it or negative: OpenVINO's clock may jump."""
+    mean_s = seconds * requests / max(1, len(latencies_s))
+    return Batch([one if 0.0 <= one <= seconds else mean_s for one in latencies_s], seconds)
 
 
 _NOT_RUN = "NOT_RUN"

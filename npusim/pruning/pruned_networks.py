@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from npusim.gnn_models.judging import training_of
 from npusim.gnn_models.models import model_instance, module_of
 from npusim.gnn_models.networks import GAT, Propagation
 from npusim.gnn_models.planetoid import GraphData, read_planetoid
-from npusim.gnn_models.training import Recipe, accuracy, cached_training, one_thread, train
+from npusim.gnn_models.training import Recipe, accuracy, cached_retraining, cached_training, one_thread
 from npusim.gnn_models.views import EdgeView
 from npusim.graph import Graph
 from npusim.pruning import channel_pruning
@@ -208,9 +207,9 @@ class _Work:
 
     def retrained(self, pruned: channel_pruning.Pruned, seed: int, baseline: float) -> PrunedSeed:
         """Train a pruned network again and judge it."""
-        before, began = self.accuracy(pruned.module), time.perf_counter()
-        torch.manual_seed(seed)
-        train(pruned.module, self.data, replace(self.plan.recipe, seed=seed), keep_best=True)
+        before, recipe = self.accuracy(pruned.module), replace(self.plan.recipe, seed=seed)
+        label = f"{self.spec!r} {pruned.module.plan!r}"
+        retraining_s = cached_retraining(pruned.module, self.data, recipe, label)
         return PrunedSeed(
             seed=seed,
             baseline_accuracy=baseline,
@@ -218,7 +217,7 @@ class _Work:
             refitted_accuracy=before,
             accuracy=self.accuracy(pruned.module),
             pruning_s=pruned.seconds,
-            retraining_s=time.perf_counter() - began,
+            retraining_s=retraining_s,
         )
 
     def keys(self, layers: Sequence[Layer]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ tools' own assumptions are used here too, so that models are compared, not machi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,10 +56,14 @@ def _rows(
         yield table.file, line, row
 
 
-def _require(row: Values, names: Sequence[str], file: str, line: int) -> None:
+def _require(
+    row: Values, names: Iterable[str], file: str, line: int, least: float = 0.0, most: float = np.inf
+) -> None:
     for name in names:
-        if np.isnan(row[name]):
-            raise ConfigError("nothing", file=file, line=line, key=name, allowed="a number")
+        if not least <= row[name] <= most:  # nothing is nan
+            value = "nothing" if np.isnan(row[name]) else f"`{row[name]:g}`"
+            allowed = "a number" if most == np.inf else f"a number from {least:g} to {most:g}"
+            raise ConfigError(value, file=file, line=line, key=name, allowed=allowed)
 
 
 _SOCS = {"eyeriss": ("eyeriss", "eyeriss"), "nvdla": ("nvdla-large", "dla")}
@@ -119,7 +123,14 @@ def _chip_rows(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
     words = {"chip": tuple(_SOCS), "name": (), "quantity": tuple(_NEEDED)}
     rows = []
     for file, line, row in _rows(path, words, ("measured", *_NEEDED["power"], *_CONFIGURATION)):
-        _require(row, ("measured", *_NEEDED[row["quantity"]]), file, line)
+        needed = _NEEDED[row["quantity"]]
+        _require(row, ("measured", *needed), file, line)
+        counts = set(needed) - {"pad", "pe_energy_share", "buffer_kib", "dram_gb_s"}
+        _require(row, sorted(counts), file, line, 1.0, _LARGEST_AXIS)
+        if row["kernel"] > row["size"] + 2 * row["pad"]:
+            raise ConfigError(
+                f"`{row['kernel']:g}`", file=file, line=line, key="kernel", allowed="up to size + 2 pad"
+            )
         predicted = _chip_network(row) if row["quantity"] == "rate" else _chip_layer(row)
         id_ = f"{line} {row['name']}: {row['quantity']}"
         rows.append(Row(id_, row["measured"], predicted, {name: row[name] for name in words}))
@@ -146,7 +157,10 @@ _FLOWS = ("rd_to_low", "wr_from_low", "rd_to_high", "wr_from_high")
 """Flows of an operand's level: down, from below, up, and from above."""
 _SYSTOLIC_COLUMNS = ("rows", "cols", "m", "n", "k", "compute_cycles")
 _ACCESSES = {"ifmap_sram_reads": _INPUTS, "filter_sram_reads": _WEIGHTS, "ofmap_sram_writes": _OUTPUTS}
-_SHAPE_COLUMNS = (*_LOOPS_OF_CONV, "gemm_M", "gemm_N", "gemm_K", "in_h", "in_w", "stride")
+_PRODUCT = ("gemm_M", "gemm_N", "gemm_K")
+_LARGEST_SIZE, _LARGEST_AXIS = 1e9, 65536.0
+"""Of a layer in a table; of an array's axis, a kernel or a number of channels."""
+_SHAPE_COLUMNS = (*_LOOPS_OF_CONV, *_PRODUCT, "in_h", "in_w", "stride")
 _RESULT_COLUMNS = (*_BITS, "latency_total_cycles", "energy_total_pj", *_DRAM)
 
 
@@ -249,11 +263,15 @@ def _peer_rows(path: Path, levels: _Levels) -> Iterator[Row]:
         numbers = (*_SYSTOLIC_COLUMNS, *_ACCESSES)
         for file, line, row in _rows(path, {"dataflow": tuple(_DATAFLOWS)}, numbers):
             _require(row, numbers, file, line)
+            _require(row, ("m", "n", "k"), file, line, 1.0, _LARGEST_SIZE)
+            _require(row, ("rows", "cols"), file, line, 1.0, _LARGEST_AXIS)
             yield from _systolic_rows(row, line)
         return
     words = {"opt": ("latency", "energy"), "machine": tuple(peer_machines()), "layer": ()}
     for file, line, row in _rows(path, words, (*_SHAPE_COLUMNS, *_RESULT_COLUMNS)):
         _require(row, _RESULT_COLUMNS, file, line)
+        shape = (*_LOOPS_OF_CONV, "in_h", "in_w", "stride") if np.isnan(row["gemm_M"]) else _PRODUCT
+        _require(row, (*shape, *_BITS), file, line, 1.0, _LARGEST_SIZE)
         yield from _layer_rows(row, line, levels)
 
 

@@ -70,6 +70,9 @@ def errors_by_group(
     for name, members in rows.items():
         rule = rules.get(name, _FREE)
         errors = (evidence.differences if rule.error == "points" else evidence.errors)[members]
+        for row in np.array(members)[~np.isfinite(errors)]:
+            figures = f"{evidence.measured[row]:g} beside a prediction of {evidence.predicted[row]:g}"
+            raise ConfigError(figures, key=f"figure {evidence.ids[row]}", allowed="finite numbers above 0")
         statistics: dict[str, float] = {
             "mean_error": float(errors.mean()),
             "median_error": float(np.median(errors)),
