@@ -262,7 +262,8 @@ def _lab(action: str, lab: str | Path | None, tell: Callable[[str], None]) -> bo
         raise ConfigError("nothing", file="LAB", allowed=f"a {'folder' if action == 'labs' else 'file'}")
     path = Path(lab).expanduser()
     if action == "labs":
-        tell(f"{len(write_labs(path))} labs in {path}; `npusim learn check {path / 'lab01.py'}` checks one")
+        first, *_ = write_labs(path)
+        tell(f"The labs are in {path}; `npusim learn check {first}` checks one")
         return True
     properties = check_lab(path)
     for each in properties:

@@ -60,31 +60,18 @@ def check_lab(path: Path, seconds: float = SECONDS) -> list[Property]:
         raise FileError(str(path), "no such file", "`npusim learn labs` writes the labs into a folder")
     check = _check_of(path)
     _compile()
-    limits: dict[str, Any] = {"seconds": seconds, "most_bytes": MOST_BYTES}
-    remedy = "look for a loop that does not end or a very large array"
-    written = confined(
-        "npusim.course.labs:answers", str(path), str(check), what=str(path), remedy=remedy, **limits
-    )
-    try:
-        values = json.loads(written)
-    except ValueError:
-        raise NpusimError(f"{path}: it ended its process before its answers were read") from None
-    what = f"the check of {path}"
-    judged = confined(
-        "npusim.course.labs:judge",
-        str(check),
-        values,
-        what=what,
-        remedy="answers of an ordinary size take seconds",
-        **limits,
-    )
+    limits: dict[str, Any] = {"seconds": seconds, "most_bytes": MOST_BYTES, "what": str(path)}
+    limits["remedy"] = "look for an endless loop or a very large number"
+    written = confined("npusim.course.labs:answers", str(path), str(check), **limits)
+    if not written:
+        raise NpusimError(f"{path}: it ended its process before its answers were read")
+    judged = confined("npusim.course.labs:judge", str(check), json.loads(written), **limits)
     return [Property(*entry) for entry in json.loads(judged)]
 
 
 def _compile() -> None:
     """Compile the model, once on this machine: it takes more time and memory than a lab may have."""
-    wanted = os.environ.get("NPUSIM_KERNELS")
-    if wanted is None:
+    if "NPUSIM_KERNELS" not in os.environ:
         os.environ["NPUSIM_KERNELS"] = "compiled"
         npusim.estimate("gcn-cora", interval=False)
         del os.environ["NPUSIM_KERNELS"]
@@ -115,17 +102,10 @@ def answers(answer: BinaryIO, path: str, check: str) -> None:
     asked = {name for parameters in _parts(Path(check)).values() for name in parameters}
     values = {name: namespace[name] for name in asked & namespace.keys()}
     try:
-        answer.write(json.dumps(values, allow_nan=False, default=_plain).encode())
-    except (TypeError, ValueError) as error:
+        answer.write(json.dumps(values, allow_nan=False, default=lambda value: value.tolist()).encode())
+    except (AttributeError, TypeError, ValueError) as error:
         allowed = "finite numbers, text, lists and mappings can be checked"
         raise NpusimError(f"{path}: an answer cannot be checked ({error}); {allowed}") from None
-
-
-def _plain(value: Any) -> Any:
-    """Return an array or a number of NumPy as Python's own values."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"of type {type(value).__name__}")
 
 
 def _source(path: Path) -> str:
@@ -150,10 +130,9 @@ def _place(path: str, error: BaseException) -> str:
 def _parts(check: Path) -> dict[str, list[str]]:
     """Return the names of the variables that each function of a check asks for."""
     body = ast.parse(check.read_text(encoding="utf-8")).body
-    functions = [
-        each for each in body if isinstance(each, ast.FunctionDef) and each.name.startswith("check_")
-    ]
-    return {each.name: [argument.arg for argument in each.args.args] for each in functions}
+    functions = (each for each in body if isinstance(each, ast.FunctionDef))
+    parts = {each.name: [argument.arg for argument in each.args.args] for each in functions}
+    return {name: asked for name, asked in parts.items() if name.startswith("check_")}
 
 
 def judge(answer: BinaryIO, check: str, values: dict[str, Any]) -> None:
@@ -188,9 +167,8 @@ def write_labs(folder: Path) -> list[Path]:
     """Copy the labs into a folder, and return their paths; a `FileError` says that one exists."""
     labs = sorted(resource(*LABS).glob("*.py"))
     targets = [folder / lab.name for lab in labs]
-    for target in targets:
-        if target.exists():
-            raise FileError(str(target), "exists, perhaps with answers", "name another folder")
+    for target in filter(Path.exists, targets):
+        raise FileError(str(target), "exists, perhaps with answers", "name another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for lab, target in zip(labs, targets, strict=True):
         target.write_text(lab.read_text(encoding="utf-8"), encoding="utf-8")

@@ -34,7 +34,7 @@ def run(layer, dataflow):
 print(run(convolution(*LAYERS["last"]), "row_stationary").sram_traffic_bytes)
 
 # %%
-least_traffic = {"last": None, "pointwise": None, "wide": None}
+last, pointwise, wide = None, None, None
 
 # %% [markdown]
 # ## 2. A dataflow of your own
@@ -50,7 +50,9 @@ least_traffic = {"last": None, "pointwise": None, "wide": None}
 
 # %%
 depthwise = convolution(112, 64, 64, kernel=3, groups=64)
-weight_stationary = "{unroll: [[input_channels, kernel_height, kernel_width], [output_channels]], stationary: weights}"
+weight_stationary = (
+    "{unroll: [[input_channels, kernel_height, kernel_width], [output_channels]], stationary: weights}"
+)
 print(1e6 * run(depthwise, weight_stationary).operators[0].latency_s, "us")
 
 # %%

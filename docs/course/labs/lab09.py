@@ -25,7 +25,9 @@ def design(tiles, sram_mb, clock_ghz):
 
 
 _first = design(6, 1.5, 1.95)
-print(f"{_first.area_mm2:.2f} mm2, {1 / _first.latency_s:.0f} frames/s, {1e3 * _first.energy_j:.1f} mJ a frame")
+print(
+    f"{_first.area_mm2:.2f} mm2, {1 / _first.latency_s:.0f} frames/s, {1e3 * _first.energy_j:.1f} mJ a frame"
+)
 
 # %% [markdown]
 # ## 1. Under 10 mm2

@@ -1,2 +1,2 @@
-least_traffic = {"last": "output_stationary", "pointwise": "weight_stationary", "wide": "input_stationary"}
+last, pointwise, wide = "output_stationary", "weight_stationary", "input_stationary"
 unroll = [["output_width", "output_height"], ["groups"]]

@@ -23,15 +23,12 @@ def _cost(layer: Graph, dataflow: str) -> Estimate:
     return estimate(layer, machine("core-ultra-series2", f"npu.dpu.dataflow={dataflow}"))
 
 
-def check_layers(least_traffic: dict[str, Flow]) -> Iterator[tuple[bool, str, str]]:
-    for name, shape in LAYERS.items():
-        chosen = least_traffic.get(name)
-        yield chosen is not None, f"`{name}` has an answer", f'set least_traffic["{name}"]'
-        layer = convolution(*shape)
+def check_layers(last: Flow, pointwise: Flow, wide: Flow) -> Iterator[tuple[bool, str, str]]:
+    for name, chosen in {"last": last, "pointwise": pointwise, "wide": wide}.items():
+        layer = convolution(*LAYERS[name])
         traffic = {flow: _cost(layer, flow).sram_traffic_bytes for flow in FLOWS}
-        own = traffic[chosen or FLOWS[0]]
-        claim = f"`{name}`: {chosen} moves {own / 1e6:.2f} MB, the least of the four"
-        yield own <= min(traffic.values()) * (1 + 1e-9), claim, HINTS[name]
+        claim = f"`{name}`: {chosen} moves {traffic[chosen] / 1e6:.2f} MB, the least of the four"
+        yield traffic[chosen] <= min(traffic.values()) * (1 + 1e-9), claim, HINTS[name]
 
 
 def check_depthwise(unroll: list[list[str]]) -> Iterator[tuple[bool, str, str]]:

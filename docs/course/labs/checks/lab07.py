@@ -12,7 +12,11 @@ WHAT_IFS = ("symg", "cacheg")
 
 def check_stack(stack: str) -> Iterator[tuple[bool, str, str]]:
     fiction = [name for name in WHAT_IFS if name in stack.lower()]
-    yield not fiction, f"`{stack}` runs on hardware of today", f"{', '.join(fiction)}: no hardware does that yet"
+    yield (
+        not fiction,
+        f"`{stack}` runs on hardware of today",
+        f"{', '.join(fiction)}: no hardware does that yet",
+    )
     exported, rewritten = (estimate("gcn-cora", techniques=each) for each in ("none", stack))
     gain = exported.latency_s / rewritten.latency_s
     hint = "first make the sums a product, then make its bytes fewer"

@@ -39,7 +39,11 @@ def check_model(
 ) -> Iterator[tuple[bool, str, str]]:
     row = _row(model, weights)
     claim = f"{model} in {weights} writes {row.tokens_per_s:.1f} tokens/s, at least 20"
-    yield row.tokens_per_s >= LEAST_CHOSEN, claim, "fewer bytes per token: fewer weights, or fewer bits of each"
+    yield (
+        row.tokens_per_s >= LEAST_CHOSEN,
+        claim,
+        "fewer bytes per token: fewer weights, or fewer bits of each",
+    )
     claim = f"it takes {row.memory_bytes / 1e9:.2f} GB, at most 3"
     yield row.memory_bytes <= 1e9 * MOST_GB, claim, "fewer bits per weight"
     for larger in MODELS[MODELS.index(model) + 1 :]:

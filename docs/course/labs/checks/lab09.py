@@ -42,7 +42,10 @@ def check_small(
     small_tiles: Tiles, small_sram_mb: Sram, small_clock_ghz: Clock
 ) -> Iterator[tuple[bool, str, str]]:
     yield from _limits(_cost(small_tiles, small_sram_mb, small_clock_ghz), 5, 25)
-    neighbours = {"one tile less": (small_tiles - 1, small_sram_mb), "0.25 MB less": (small_tiles, small_sram_mb - 0.25)}
+    neighbours = {
+        "one tile less": (small_tiles - 1, small_sram_mb),
+        "0.25 MB less": (small_tiles, small_sram_mb - 0.25),
+    }
     for name, (tiles, sram_mb) in neighbours.items():
         is_design = tiles >= 1 and sram_mb >= 0.1
         fits = is_design and all(

@@ -30,7 +30,11 @@ def check_fit(
         ratio = _modelled_s(shape, clock_ghz, macs_per_cycle, bandwidth_gb_s) / measured_s
         number = "bandwidth_gb_s" if shape[2] == 1 else "clock_ghz x macs_per_cycle"
         hint = f"the model is too {'slow' if ratio > 1 else 'fast'}: {'raise' if ratio > 1 else 'lower'} {number}"
-        yield abs(ratio - 1) <= NEAR, f"{_named(shape)}: the model takes {ratio:.2f} of the measured time", hint
+        yield (
+            abs(ratio - 1) <= NEAR,
+            f"{_named(shape)}: the model takes {ratio:.2f} of the measured time",
+            hint,
+        )
 
 
 def check_prediction(
@@ -44,7 +48,9 @@ def check_prediction(
         yield 1 / FACTOR <= ratio <= FACTOR, claim, hint
 
 
-def _plausible(seconds: list[float], shapes: tuple[tuple[int, int, int], ...]) -> Iterator[tuple[bool, str, str]]:
+def _plausible(
+    seconds: list[float], shapes: tuple[tuple[int, int, int], ...]
+) -> Iterator[tuple[bool, str, str]]:
     hint = f"one time per shape: {', '.join(map(_named, shapes))}"
     yield len(seconds) == len(shapes), f"{len(seconds)} times for {len(shapes)} shapes", hint
     for (m, k, n), time_s in zip(shapes, seconds, strict=True):
