@@ -50,7 +50,6 @@ LESSON = Lesson(
                 "kernel": Slider("edge of the kernel $k$", [1, 3, 5, 7], 3),
             },
             _layer,
-            height=240,
         )
     ],
     Exercise(

@@ -6,6 +6,8 @@ Switching a capacitance $C$ at voltage $V$ takes $C\,V^2$, however slow the cloc
 and the rest of the package is awake (*idle*): both pay for every microsecond. So one clock needs the least energy. The network is ResNet-50 in int8.
 """
 
+from functools import cache
+
 from npusim.course.drawings import stacked
 from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
 from npusim.course.machine import estimate, machine
@@ -18,6 +20,7 @@ CLOCKS = [0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.95, 2.2, 2.6]
 SHEET_GHZ = 1.95
 
 
+@cache
 def cost(clock: float, dram: float) -> Estimate:
     """Return what an inference costs with a clock of the grid in GHz and DRAM in GB/s."""
     soc = machine(DEFAULT_SOC, f"npu.dpu.clock={clock}GHz", f"dram.bandwidth={dram}GB/s")
@@ -58,7 +61,6 @@ LESSON = Lesson(
                 "dram": Slider("DRAM (GB/s)", [20, 40, 80, 120], 80),
             },
             _energy,
-            height=240,
         )
     ],
     Exercise(
