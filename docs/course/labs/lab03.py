@@ -8,7 +8,7 @@
 #
 # The simulator searches over which matrix is held, and in how many blocks. Predict what it finds.
 #
-# Before: lesson 19 (`npusim learn tiling`). Time: 50 minutes. An fp16 number has 2 bytes; 1 MB is 10^6 B.
+# Before: lesson 17 (`npusim learn sram`). Time: 50 minutes. An fp16 number has 2 bytes; 1 MB is 10^6 B.
 
 # %%
 from npusim.course.machine import estimate, machine, product
@@ -48,7 +48,8 @@ def searched(sram_mb):
 # ## 3. More SRAM
 #
 # *Answer*: the least SRAM of the tile, in steps of 0.25 MB, with which the search streams the other matrix only
-# **twice**. Predict it from the size of half of the held matrix before you try.
+# **twice**. Predict it from the size of half of the held matrix, then try. The search looks for the quickest tiling, not
+# for the fewest bytes: where work hides the bytes it may prefer smaller blocks in two buffers (`buffers=2`).
 
 # %%
 least_sram_mb = None
