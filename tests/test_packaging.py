@@ -104,7 +104,7 @@ def imported_libraries(source: Path) -> set[str]:
 @pytest.mark.slow
 def test_the_wheel_carries_every_shipped_file(wheel: Path, repository: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    folders = [repository / name for name in ("configs", "workloads", "validate")]
+    folders = [repository / name for name in ("configs", "workloads", "validate", "docs/course/labs")]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     shipped = {path.relative_to(repository).as_posix() for path in files if "__pycache__" not in path.parts}
     assert {f"npusim/_data/{name}" for name in shipped} <= names

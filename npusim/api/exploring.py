@@ -183,19 +183,23 @@ def _read(path: Path) -> Document:
 
 def learn(
     lesson: str | None = None,
+    lab: str | Path | None = None,
     port: int = 0,
     data: str | Path | None = None,
     no_browser: bool = False,
     tell: Callable[[str], None] = print,
-) -> None:
+) -> bool:
     """Open lessons: the MAC grid, rooflines, GNNs on NPUs, sparsity, fronts, language models and more.
 
     Pages come from this machine alone and are shown to this machine alone. Ctrl-C ends the server.
+    `labs` writes notebooks with problems into a folder, and `check` tells whether a student has solved one.
 
     Parameters
     ----------
     lesson : str, optional
-        Name or number of a lesson to open, or `explorer`; none: the list.
+        Name or number of a lesson to open, `explorer`, `labs` or `check`; none: the list.
+    lab : str or Path, optional
+        After `check` the student's file, such as lab03.py; after `labs` the folder to write.
     port : int
         Port on 127.0.0.1; 0 takes a free one.
     data : str or Path, optional
@@ -203,7 +207,12 @@ def learn(
     no_browser : bool
         Print the address and open nothing.
     tell : callable
-        Called with a line that names the address.
+        Called with a line that names the address, or what a check says.
+
+    Returns
+    -------
+    bool
+        False where a checked lab is not solved yet.
 
     Command lines
     -------------
@@ -211,14 +220,20 @@ def learn(
         npusim learn roofline
         npusim learn explorer
         npusim learn --port 8080 --no-browser
+        npusim learn labs mylabs
+        npusim learn check mylabs/lab01.py
     """
+    if lesson in ("labs", "check"):
+        return _lab(lesson, lab, tell)
+    if lab is not None:
+        raise ConfigError(shown(str(lab)), file="LAB", allowed="a file or folder after `check` or `labs`")
     from npusim.course.catalogue import lessons
 
     known = {one.name: one for one in lessons()}
     by_number = {str(one.number): one.name for one in lessons()}
     name = by_number.get(lesson or "", lesson)
     if name not in (None, "explorer", *known):
-        raise UnknownNameError("lesson", str(name), ["explorer", *known])
+        raise UnknownNameError("lesson", str(name), ["explorer", "labs", "check", *known])
     if data is not None:
         from npusim.gnn_models.planetoid import read_planetoid
         from npusim.locate import DATA_VARIABLE
@@ -236,3 +251,21 @@ def learn(
             webbrowser.open(address + path + query)
 
     serve(port, ready)
+    return True
+
+
+def _lab(action: str, lab: str | Path | None, tell: Callable[[str], None]) -> bool:
+    """Write the labs into a folder, or check a student's file."""
+    from npusim.course.labs import check_lab, write_labs
+
+    if lab is None:
+        raise ConfigError("nothing", file="LAB", allowed=f"a {'folder' if action == 'labs' else 'file'}")
+    path = Path(lab).expanduser()
+    if action == "labs":
+        first, *_ = write_labs(path)
+        tell(f"The labs are in {path}; `npusim learn check {first}` checks one")
+        return True
+    properties = check_lab(path)
+    for each in properties:
+        tell(f"yes      {each.claim}" if each.holds else f"not yet  {each.claim}\n         {each.hint}")
+    return all(each.holds for each in properties)

@@ -8,6 +8,8 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
+import typer
+
 import npusim
 from npusim.api.exploring import READ_FILES, REPORTED, document_names, result_of
 from npusim.cli.options import CORES, FORM, QUIET, WRITTEN, Command, argument, completion, file_option, option
@@ -194,13 +196,19 @@ REPORT = Command(
 )
 
 
+def _learn(values: dict[str, Any]) -> None:
+    if not npusim.learn(**values, tell=say):
+        raise typer.Exit(1)
+
+
 LEARN = Command(
     "npusim.api.exploring:learn",
     {
         "lesson": argument("[LESSON]"),
+        "lab": argument("[LAB]", Path),
         "port": option("N", min=0, max=65535),
         "data": option("DIR", Path),
         "no_browser": option(),
     },
-    run=lambda values: npusim.learn(**values, tell=say),
+    run=_learn,
 )

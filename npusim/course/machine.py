@@ -10,6 +10,7 @@ from npusim.arch import Soc
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
 from npusim.workloads import GnnSpec, build_gnn
+from npusim.workloads.network import Network
 
 
 @cache
@@ -57,3 +58,12 @@ def layers(rows: int, width: int) -> npusim.Graph:
         value = editor.unary("Relu", editor.matmul(value, weights, f"layer{number}"), f"relu{number}")
     editor.outputs.append(value)
     return editor.finish()
+
+
+def convolution(
+    size: int, channels: int, width: int, kernel: int = 3, stride: int = 1, groups: int = 1
+) -> npusim.Graph:
+    """Return one int8 convolution from [channels, size, size] to [width, size / stride, size / stride]."""
+    layer = Network(f"convolution {channels} to {width}", "convolution", "int8")
+    x = layer.editor.input("image", (1, channels, size, size), npusim.DType.INT8)
+    return layer.finish(layer.convolution(x, width, "layer", kernel, stride, groups=groups, bias=False))

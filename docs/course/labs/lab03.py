@@ -1,0 +1,55 @@
+# %% [markdown]
+# # Lab 3. The tiling that the search found
+#
+# Two matrices of a product do not fit into SRAM. So one is *held*: a block of it is loaded, the whole other
+# matrix streams past, then comes the next block. With B blocks the other matrix is read B times:
+#
+#     bytes = held + B * streamed + result
+#
+# The simulator searches over which matrix is held, and in how many blocks. Predict what it finds.
+#
+# Before: lesson 17 (`npusim learn sram`). Time: 50 minutes. An fp16 number has 2 bytes; 1 MB is 10^6 B.
+
+# %%
+from npusim.course.machine import estimate, machine, product
+
+# %% [markdown]
+# ## 1. By hand
+#
+# Activations of 4096 x 1024 times weights of 1024 x 1024, in fp16, on one tile with 1 MB of SRAM. Room is
+# needed for the block that is held, and also for the piece of the stream and of the result in work: at most
+# some 60 % of SRAM is left for the block. Columns of the weights, and rows of the activations, come in multiples
+# of 16.
+#
+# *Answer*: which matrix is held (`"weights"` or `"activations"`), in how many blocks, and how many MB cross DRAM?
+# Compute the bytes of both choices and take the smaller.
+
+# %%
+held = None
+blocks = None
+dram_mb = None
+
+# %% [markdown]
+# ## 2. What the search found
+#
+# When you have predicted, uncomment the last line. If the search found something else: which of your bytes
+# were wrong?
+
+
+# %%
+def searched(sram_mb):
+    one_tile = machine("core-ultra-series2", "npu.tiles=1", f"npu.sram.per_tile={sram_mb} MB")
+    return estimate(product(4096, 1024, 1024), one_tile).operators[0]
+
+
+# print(searched(1).mapping, searched(1).dram_bytes)
+
+# %% [markdown]
+# ## 3. More SRAM
+#
+# *Answer*: the least SRAM of the tile, in steps of 0.25 MB, with which the search streams the other matrix only
+# **twice**. Predict it from the size of half of the held matrix, then try. The search looks for the quickest tiling, not
+# for the fewest bytes: where work hides the bytes it may prefer smaller blocks in two buffers (`buffers=2`).
+
+# %%
+least_sram_mb = None

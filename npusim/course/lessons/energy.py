@@ -1,0 +1,73 @@
+r"""19. Where the joules go.
+
+An inference should last a battery long. Does a slower clock save energy, and what costs more: computing or moving?
+
+Switching a capacitance $C$ at voltage $V$ takes $C\,V^2$, however slow the clock is. A slower clock allows a lower voltage, down to a floor. Meanwhile the NPU leaks (*static*)
+and the rest of the package is awake (*idle*): both pay for every microsecond. So one clock needs the least energy. The network is ResNet-50 in int8.
+"""
+
+from functools import cache
+
+from npusim.course.drawings import stacked
+from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.machine import estimate, machine
+from npusim.engines import Estimate
+from npusim.locate import DEFAULT_SOC
+from npusim.reporting.engineering import engineering, percent
+from npusim.reporting.html import amount_axis
+
+CLOCKS = [0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.95, 2.2, 2.6]
+SHEET_GHZ = 1.95
+
+
+@cache
+def cost(clock: float, dram: float) -> Estimate:
+    """Return what an inference costs with a clock of the grid in GHz and DRAM in GB/s."""
+    soc = machine(DEFAULT_SOC, f"npu.dpu.clock={clock}GHz", f"dram.bandwidth={dram}GB/s")
+    return estimate("resnet-50", soc)
+
+
+def _energy(clock: float, dram: float) -> Shown:
+    costs = {"this clock": cost(clock, dram), "the sheet's clock": cost(SHEET_GHZ, dram)}
+    bars = {f"{name}: {engineering(each.latency_s, 's')}": each.energy for name, each in costs.items()}
+    names = ("mac", "sram", "dram", "static", "idle")
+    parts = {name: {bar: getattr(energy, f"{name}_j") for bar, energy in bars.items()} for name in names}
+    now, sheet = costs.values()
+    least = min(CLOCKS, key=lambda each: cost(each, dram).energy_j)
+    waiting = now.energy.static_j + now.energy.idle_j
+    saved = 1 - now.energy_j / sheet.energy_j
+    text = rf"""
+        $$E = \underbrace{{E_{{\text{{switching}}}}}}_{{{1e3 * (now.energy_j - waiting):.2f}\,\text{{mJ}}}} + \underbrace{{P_{{\text{{static, idle}}}} \cdot t}}_{{{1e3 * waiting:.2f}\,\text{{mJ}}}}
+        = \mathbf{{{1e3 * now.energy_j:.2f}\,\text{{mJ}}}}$$
+
+        {percent(waiting / now.energy_j)} of the energy is paid for time. Compared with {SHEET_GHZ} GHz this clock **{"saves" if saved >= 0 else "costs"} {percent(abs(saved))}**.
+        Of the slider's clocks **{least:g} GHz** needs the least. A byte from DRAM takes {1e12 * now.energy.dram_j / now.dram_bytes:.0f} pJ,
+        a multiply-accumulate {1e12 * now.energy.mac_j / now.macs:.2f} pJ.
+        """
+    return stacked(parts, amount_axis("energy of an inference", "J"), {}), text
+
+
+LESSON = Lesson(
+    Question(
+        "Half the clock, at a lower voltage: what does an inference take on this machine?",
+        ["half of the energy or less", "a little less energy", "as much: the work is the same"],
+        "a little less energy",
+        "Switching takes much less, but DRAM takes as much as before, and what is paid for time grows with the time.",
+    ),
+    [
+        Picture(
+            {
+                "clock": Slider("clock of the grid (GHz)", CLOCKS, 1.0),
+                "dram": Slider("DRAM (GB/s)", [20, 40, 80, 120], 80),
+            },
+            _energy,
+        )
+    ],
+    Exercise(
+        "The voltage falls from 1.0 to 0.8 V. What share of the switching energy is left?",
+        64.0,
+        "It goes with the square of the voltage. 0.8 x 0.8 is 64 %.",
+        unit="%",
+        hints={"the square of the voltage counts.": 80.0, "that is what is saved.": 36.0},
+    ),
+)
