@@ -186,6 +186,7 @@ def learn(
     port: int = 0,
     data: str | Path | None = None,
     no_browser: bool = False,
+    export: str | Path | None = None,
     tell: Callable[[str], None] = print,
 ) -> None:
     """Open lessons: the MAC grid, rooflines, GNNs on NPUs, sparsity, fronts, language models and more.
@@ -202,8 +203,10 @@ def learn(
         Folder of real data sets (cora/raw/ind.cora.x ...), shown in lesson 6.
     no_browser : bool
         Print the address and open nothing.
+    export : str or Path, optional
+        Folder to write the lessons into as static pages, which need no server and no network; opens nothing.
     tell : callable
-        Called with a line that names the address.
+        Called with a line that names the address, or a file.
 
     Command lines
     -------------
@@ -211,6 +214,7 @@ def learn(
         npusim learn roofline
         npusim learn explorer
         npusim learn --port 8080 --no-browser
+        npusim learn --export site
     """
     from npusim.course.catalogue import lessons
 
@@ -225,6 +229,13 @@ def learn(
 
         read_planetoid("cora", Path(data))
         os.environ[DATA_VARIABLE] = str(data)
+    if export is not None:
+        from npusim.course.export import export_lessons
+
+        if name == "explorer":
+            raise ConfigError("`explorer`", file="--export", allowed="lessons: the explorer needs a server")
+        export_lessons(Path(export), [name] if name else [], tell)
+        return
     from npusim.course.server import serve
 
     def ready(address: str, query: str) -> None:

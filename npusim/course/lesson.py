@@ -27,6 +27,7 @@ Drawing = go.Figure | MachineSteps
 Shown = tuple[Drawing, str]
 """A drawing, and the Markdown below it."""
 STYLE = Path(__file__).with_name("lesson.css")
+INVITATION = "*Choose, and the slider below wakes up.*"
 _EMPTY = json.dumps({"data": [], "layout": {"height": 1}, "config": {}})
 _CONFIG = {"displayModeBar": False, "responsive": True}
 
@@ -120,13 +121,18 @@ class Question:
         """Return an element whose value is one of the options, or None at first."""
         return mo.ui.radio(list(self.options), label=f"**First a guess.** {self.words}")
 
-    def reply(self, guess: str | None) -> Any:
-        """Return whether a guess is right and why; before the guess, an invitation."""
-        if guess is None:
-            return mo.md("*Choose, and the slider below wakes up.*")
+    def verdict(self, guess: str) -> tuple[str, str]:
+        """Return whether a guess is right and why, in Markdown, and the kind of callout."""
         is_right = guess == self.right
         verdict = "Yes." if is_right else f"Not quite: **{self.right}**."
-        return mo.callout(mo.md(f"{verdict} {self.because}"), kind="success" if is_right else "info")
+        return f"{verdict} {self.because}", "success" if is_right else "info"
+
+    def reply(self, guess: str | None) -> Any:
+        """Return the verdict on a guess; before the guess, an invitation."""
+        if guess is None:
+            return mo.md(INVITATION)
+        text, kind = self.verdict(guess)
+        return mo.callout(mo.md(text), kind=kind)
 
 
 @dataclass(frozen=True)
@@ -203,20 +209,28 @@ class Exercise:
         label = f"**Exercise.** {self.words}{unit}"
         return mo.ui.text(label=label, placeholder="a number", full_width=True)
 
-    def check(self, typed: str | None) -> Any:
-        """Return whether what was typed is the right number; it is read as a number and as nothing else."""
-        if not typed:
-            return mo.md("")
+    def verdict(self, typed: str) -> tuple[str, str]:
+        """Return whether what was typed is the right number, in Markdown, and the kind of callout.
+
+        It is read as a number and as nothing else.
+        """
         try:
             value = float(typed.replace(",", ".").rstrip("%x× "))
         except ValueError:
-            return mo.callout(mo.md("That is not a number; `0.25`, `12` and `3e6` are."), kind="warn")
+            return "That is not a number; `0.25`, `12` and `3e6` are.", "warn"
         if isclose(value, self.right, rel_tol=self.within):
-            return mo.callout(mo.md(f"Right. {self.because}"), kind="success")
+            return f"Right. {self.because}", "success"
         hints = (hint for hint, wrong in self.hints.items() if isclose(value, wrong, rel_tol=self.within))
         side = "large" if value > self.right else "small"
         default = f"too {side}. {self.because.partition('. ')[0]}."
-        return mo.callout(mo.md(f"Not yet: {next(hints, default)}"), kind="warn")
+        return f"Not yet: {next(hints, default)}", "warn"
+
+    def check(self, typed: str | None) -> Any:
+        """Return the verdict on what was typed."""
+        if not typed:
+            return mo.md("")
+        text, kind = self.verdict(typed)
+        return mo.callout(mo.md(text), kind=kind)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from npusim.course.machine_view import LANES, MachineSteps, machine_steps
 from npusim.reporting.engineering import percent
 
 FLOWS = ["output_stationary", "weight_stationary", "input_stationary", "row_stationary"]
-SIZES = [8, 12, 20, 32, 48, 64]
+SIZES = [8, 12, 20, 64]
 steps = cache(machine_steps)
 
 
@@ -44,7 +44,7 @@ LESSON = Lesson(
         Picture(
             {
                 "m": Slider("rows $M$", SIZES, 20),
-                "k": Slider("sum $K$", SIZES, 32),
+                "k": Slider("sum $K$", SIZES, 12),
                 "n": Slider("columns $N$", SIZES, 20),
                 "dataflow": Slider("dataflow", FLOWS, "output_stationary"),
             },
