@@ -71,7 +71,7 @@ def export_lessons(folder: Path, names: Sequence[str], tell: Callable[[str], Non
 def thumbs(slider: Slider) -> list[int]:
     """Return the place of each thumb of a slider at first."""
     ends = slider.value if isinstance(slider.value, tuple) else (slider.value,)
-    return [list(slider.values).index(end) for end in ends]  # type: ignore[arg-type]
+    return [list(slider.values).index(end) for end in ends]
 
 
 def grid_of(picture: Picture) -> list[list[int]] | None:
@@ -98,7 +98,7 @@ def positions(picture: Picture) -> Iterator[Places]:
     """Yield the positions that a static page has; the first of two ends is not beyond the second."""
     sizes = [len(slider.values) for slider in picture.sliders.values() for _ in thumbs(slider)]
     grid = grid_of(picture)
-    lines = [list(map(range, sizes))]
+    lines: list[list[Sequence[int]]] = [[range(size) for size in sizes]]
     if grid is not None:
         lines = [
             [range(sizes[i]) if i == j else grid[j] for j in range(len(sizes))] for i in range(len(sizes))
@@ -286,5 +286,5 @@ def _seven_bits(content: bytes) -> str:
     bits = np.unpackbits(np.frombuffer(content, np.uint8))
     rows = np.pad(bits, (0, -len(bits) % 7)).reshape(-1, 7)
     text = (np.packbits(rows, axis=1)[:, 0] >> 1).tobytes().decode("ascii")
-    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\0": "\\x00"}
+    escapes: dict[str, str | int | None] = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
     return text.translate(str.maketrans(escapes))

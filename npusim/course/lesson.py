@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from math import isclose
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anywidget
 import marimo as mo
@@ -22,7 +22,7 @@ from npusim.course.machine_view import MachineSteps
 from npusim.errors import NpusimError
 from npusim.reporting.html import FONT
 
-Drawing = go.Figure | MachineSteps
+Drawing: TypeAlias = "go.Figure | MachineSteps"
 """What a picture shows."""
 Shown = tuple[Drawing, str]
 """A drawing, and the Markdown below it."""

@@ -30,6 +30,7 @@ from npusim.engines.event import run_events
 from npusim.engines.event.build import fused_chains, resident_tensors
 from npusim.engines.event.jobs import NpuUnits, TilingStep, job_of
 from npusim.engines.timeline import TaskKind
+from npusim.errors import ConfigError
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 
@@ -37,6 +38,8 @@ MOST = 64
 """Largest size of a product."""
 LANES = 8
 """Lanes on a side of the array of the lesson's machine."""
+FLOWS = ["output_stationary", "weight_stationary", "input_stationary", "row_stationary"]
+"""Dataflows that unroll two of the three loops of a product."""
 _SETTINGS = (
     "npu.tiles=1",
     "npu.dma.engines=1",
@@ -153,9 +156,17 @@ def machine_steps(m: int, k: int, n: int, dataflow: str) -> MachineSteps:
     m, k, n : int
         Rows, length of the sums and columns, 1 to `MOST`.
     dataflow : str
-        Name of a shipped dataflow that unrolls two of the loops of a product.
+        One of `FLOWS`.
+
+    Raises
+    ------
+    ConfigError
+        A size is out of range.
     """
     sizes = {"m": m, "k": k, "n": n}
+    for name, size in sizes.items():
+        if not 1 <= size <= MOST:
+            raise ConfigError(f"{size}", file=name.upper(), allowed=f"a whole number from 1 to {MOST}")
     with plain_kernels(), _compiling_nothing():
         mapped = mapped_product(m, k, n, dataflow)
         order, lanes = _array_loops(mapped.arch["npu"]["array"], sizes)

@@ -10,10 +10,9 @@ one DMA engine and a DRAM of 4 GB/s, so that each unit can be seen. Operands are
 from functools import cache
 
 from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
-from npusim.course.machine_view import LANES, MachineSteps, machine_steps
+from npusim.course.machine_view import FLOWS, LANES, MachineSteps, machine_steps
 from npusim.reporting.engineering import percent
 
-FLOWS = ["output_stationary", "weight_stationary", "input_stationary", "row_stationary"]
 SIZES = [8, 12, 20, 64]
 steps = cache(machine_steps)
 
