@@ -10,14 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_arrays import Walk, moved
 
-from npusim.cost.kernels import VARIABLE
-from npusim.course.machine_view import COUNTERS, MOST, MachineSteps, machine_steps, mapped_product
+from npusim.course.machine_view import COUNTERS, FLOWS, MOST, MachineSteps, machine_steps, mapped_product
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.event import run_events
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import transfer_rates
 
-FLOWS = ("output_stationary", "weight_stationary", "input_stationary", "row_stationary")
 SIZES = st.integers(1, MOST)
 pytestmark = pytest.mark.usefixtures("_plain")
 
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("_plain")
 @pytest.fixture(autouse=True, scope="module")
 def _plain() -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, "plain")
+        patch.setenv("NPUSIM_KERNELS", "plain")
         yield
 
 

@@ -53,18 +53,14 @@ def lessons() -> tuple[LessonPage, ...]:
 
 
 def _read(name: str, path: Path, module: str) -> LessonPage:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    parts = _DOCSTRING.fullmatch(ast.get_docstring(tree) or "")
+    source = path.read_text(encoding="utf-8")
+    parts = _DOCSTRING.fullmatch(ast.get_docstring(ast.parse(source)) or "")
     if parts is None:
         raise ValueError(
             f"{path}: the docstring must be a line `number. title`, a blank line, and what it answers"
         )
     number, title, about, introduction = parts.groups()
-    calls = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    ]
-    pictures = sum(call.func.id == "Picture" for call in calls)  # type: ignore[attr-defined]
-    has_closing = any(keyword.arg == "closing" for call in calls for keyword in call.keywords)
+    pictures, has_closing = len(re.findall(r"\bPicture\(", source)), "closing=" in source
     about = " ".join(about.split())
     return LessonPage(
         int(number), name, title, about, introduction or "", path, module, pictures, has_closing

@@ -23,25 +23,16 @@ import numpy as np
 
 from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.drawings import alternative
-from npusim.course.lesson import (
-    INVITATION,
-    Exercise,
-    Lesson,
-    Picture,
-    Slider,
-    drawing_spec,
-    heading,
-    links,
-)
+from npusim.course.lesson import INVITATION, Exercise, Lesson, Picture, Slider, drawing_spec, heading, links
 from npusim.errors import FileError, NpusimError
 from npusim.files import write_whole
 from npusim.reporting.html import plotting_library
 
-MOST_POSITIONS = 600
-"""Positions of a picture up to which a page has all; beyond, lines of each slider through a grid."""
+MOST_POSITIONS = 1000
+"""Positions of a picture up to which a page has all; beyond, each slider moves with the others at first."""
 _HERE = Path(__file__).parent
 Places = tuple[int, ...]
-"""Place of each thumb among its slider's values; a slider with two ends has two."""
+"""Place of each thumb among its slider's values; a slider with two ends has two thumbs."""
 
 
 def export_lessons(folder: Path, names: Sequence[str], tell: Callable[[str], None]) -> None:
@@ -56,16 +47,19 @@ def export_lessons(folder: Path, names: Sequence[str], tell: Callable[[str], Non
     tell : callable
         Called with a line for each file: its name and size.
     """
+
+    def write(name: str, content: str) -> None:
+        write_whole(folder / name, content.encode())
+        tell(f"{folder / name}: {len(content.encode()) / 1e6:.2f} MB")
+
     folder.mkdir(parents=True, exist_ok=True)
-    pages = [page for page in lessons() if not names or page.name in names]
-    listed = [page for page in lessons() if page in pages or (folder / f"{page.name}.html").is_file()]
-    files: dict[str, Callable[[], str]] = {"library.js": _library, "index.html": lambda: _index(listed)}
-    for page in pages:
-        files[f"{page.name}.html"] = lambda page=page: _page(page)  # type: ignore[misc]
-    for name, content in files.items():
-        size = content().encode()
-        write_whole(folder / name, size)
-        tell(f"{folder / name}: {len(size) / 1e6:.2f} MB")
+    write("library.js", _library())
+    for page in lessons():
+        if not names or page.name in names:
+            write(f"{page.name}.html", _page(page))
+    listed = [page for page in lessons() if (folder / f"{page.name}.html").is_file()]
+    entries = [[page.number, page.name, page.title, page.about] for page in listed]
+    write("index.html", _document("Lessons", {"lessons": entries}))
 
 
 def thumbs(slider: Slider) -> list[int]:
@@ -74,35 +68,13 @@ def thumbs(slider: Slider) -> list[int]:
     return [list(slider.values).index(end) for end in ends]
 
 
-def grid_of(picture: Picture) -> list[list[int]] | None:
-    """Return the places of each thumb on the grid of a picture with too many positions; None: it has all."""
-    sizes = [len(slider.values) for slider in picture.sliders.values() for _ in thumbs(slider)]
-    starts = [place for slider in picture.sliders.values() for place in thumbs(slider)]
-    if prod(sizes) <= MOST_POSITIONS:
-        return None
-
-    def grid(stops: int) -> list[list[int]]:
-        even = (np.linspace(size - 1, 0, max(2, stops))[: stops - 1] for size in sizes)
-        return [
-            sorted({start, *(round(each) for each in places)})
-            for start, places in zip(starts, even, strict=True)
-        ]
-
-    most = 1
-    while sum(size * (most + 1) ** (len(sizes) - 1) for size in sizes) <= MOST_POSITIONS:
-        most += 1
-    return grid(most)
-
-
 def positions(picture: Picture) -> Iterator[Places]:
     """Yield the positions that a static page has; the first of two ends is not beyond the second."""
-    sizes = [len(slider.values) for slider in picture.sliders.values() for _ in thumbs(slider)]
-    grid = grid_of(picture)
-    lines: list[list[Sequence[int]]] = [[range(size) for size in sizes]]
-    if grid is not None:
-        lines = [
-            [range(sizes[i]) if i == j else grid[j] for j in range(len(sizes))] for i in range(len(sizes))
-        ]
+    thumbs_of = [(slider, place) for slider in picture.sliders.values() for place in thumbs(slider)]
+    lines: list[list[Sequence[int]]] = [[range(len(slider.values)) for slider, _ in thumbs_of]]
+    if prod(map(len, lines[0])) > MOST_POSITIONS:
+        start = [[place] for _, place in thumbs_of]
+        lines = [[*start[:i], stops, *start[i + 1 :]] for i, stops in enumerate(lines[0])]
     for places in dict.fromkeys(each for line in lines for each in product(*line)):
         values = values_at(picture, places).values()
         if all(value[0] <= value[1] for value in values if isinstance(value, tuple)):
@@ -119,172 +91,125 @@ def values_at(picture: Picture, places: Places) -> dict[str, Any]:
     return values
 
 
-class _Pool:
-    """Values that the positions of a page share, each once."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}
-
-    def add(self, value: Any) -> int:
-        return self._places.setdefault(json.dumps(value), len(self._places))
-
-    def encoded(self, value: Any, depth: int = 3) -> Any:
-        """Return a value with its parts replaced by their places in the pool."""
-        if depth and isinstance(value, dict):
-            return {key: self.encoded(each, depth - 1) for key, each in value.items()}
-        if depth and isinstance(value, list) and value and isinstance(value[0], dict):
-            return [self.encoded(each, depth - 1) for each in value]
-        return self.add(value)
-
-    @property
-    def values(self) -> list[Any]:
-        return [json.loads(text) for text in self._places]
-
-
-def _markdown(text: str) -> str:
+def _html(text: str) -> str:
     """Return Markdown as the HTML of the live page, with links between static pages."""
-    shown: str = mo.md(text).text
-    return _static(shown)
+    shown = re.sub(r'href="/lessons/(\w+)/"', r'href="\1.html"', mo.md(text).text)
+    return shown.replace('href="/"', 'href="index.html"')
 
 
-def _static(shown: str) -> str:
-    return re.sub(r'href="/lessons/(\w+)/"', r'href="\1.html"', shown).replace(
-        'href="/"', 'href="index.html"'
-    )
-
-
-def shown_at(picture: Picture, places: Places) -> tuple[str | None, str, str]:
-    """Return what a page shows at a position: drawing as JSON (None: refused), its words, the text below."""
+def shown_at(picture: Picture, places: Places) -> tuple[str, str, str]:
+    """Return what a page shows at a position: drawing as JSON, empty where refused, its words, the text."""
     try:
         drawing, text = picture.show(**values_at(picture, places))
     except NpusimError as error:
-        return None, "", f"<p>{escape(str(error))}</p>"
+        return "", "", f"<p>{escape(str(error))}</p>"
     said = alternative(drawing)
-    return drawing_spec(drawing, picture.height), said, _markdown(text)
+    return drawing_spec(drawing, picture.height), said, _html(text)
 
 
-def _picture(picture: Picture, pool: _Pool) -> dict[str, Any]:
+def _picture(picture: Picture, pool: dict[str, int]) -> dict[str, Any]:
+    """Return sliders and positions of a picture; `pool` has the place of each value, as JSON."""
+
+    def encoded(value: Any, depth: int) -> Any:
+        if depth and isinstance(value, dict):
+            return {key: encoded(each, depth - 1) for key, each in value.items()}
+        if depth and isinstance(value, list) and value and isinstance(value[0], dict):
+            return [encoded(each, depth - 1) for each in value]
+        return pool.setdefault(json.dumps(value), len(pool))
+
     at = {}
     for places in positions(picture):
         spec, said, text = shown_at(picture, places)
-        tree = None if spec is None else pool.encoded(json.loads(spec))
-        at[",".join(map(str, places))] = [pool.add(tree), pool.add(said), pool.add(text)]
+        tree = encoded(json.loads(spec), 3) if spec else None
+        at[",".join(map(str, places))] = [encoded(each, 0) for each in (tree, said, text)]
     sliders = [
         {
-            "label": _markdown(slider.label),
+            "label": _html(slider.label),
             "values": [str(value) for value in slider.values],
             "start": thumbs(slider),
             "isList": isinstance(slider.value, str),
         }
         for slider in picture.sliders.values()
     ]
-    return {"sliders": sliders, "grid": grid_of(picture), "isPlayer": picture.is_player, "at": at}
+    return {"sliders": sliders, "isPlayer": picture.is_player, "at": at}
 
 
-def _verdict(verdict: tuple[str, str]) -> str:
-    text, kind = verdict
-    return f'<div class="verdict {kind}">{_markdown(text)}</div>'
+def _verdict(verdict: tuple[str, str]) -> list[str]:
+    return [_html(verdict[0]), verdict[1]]
 
 
 def _exercise(exercise: Exercise) -> dict[str, Any]:
-    beyond = 7 * abs(exercise.right) + 7
+    """Return an exercise with the verdict on each kind of answer."""
+    beyond, unit = 7 * abs(exercise.right) + 7, f" (in {exercise.unit})" if exercise.unit else ""
     typed = {"right": exercise.right, "large": exercise.right + beyond, "small": exercise.right - beyond}
-    replies = {name: _verdict(exercise.verdict(f"{value!r}")) for name, value in typed.items()}
-    replies["none"] = _verdict(exercise.verdict("no number"))
-    hints = [[wrong, _verdict(exercise.verdict(f"{wrong!r}"))] for wrong in exercise.hints.values()]
-    return {"right": exercise.right, "within": exercise.within, "replies": replies, "hints": hints}
+    return {
+        "words": _html(f"**Exercise.** {exercise.words}{unit}"),
+        "right": exercise.right,
+        "within": exercise.within,
+        "none": _verdict(exercise.verdict("no number")),
+        "hints": [[wrong, _verdict(exercise.verdict(repr(wrong)))] for wrong in exercise.hints.values()],
+        **{f"is_{name}": _verdict(exercise.verdict(repr(value))) for name, value in typed.items()},
+    }
 
 
 def _page(page: LessonPage) -> str:
     """Return the static page of a lesson."""
     lesson: Lesson = import_module(page.module).LESSON
-    pool, question = _Pool(), lesson.question
+    pool: dict[str, int] = {}
     data = {
         "name": page.name,
-        "replies": [_verdict(question.verdict(option)) for option in question.options],
+        "heading": _html(heading(page)) + _html(lesson.introduction(page)),
+        "question": _html(f"**First a guess.** {lesson.question.words}"),
+        "options": [_html(option) for option in lesson.question.options],
+        "replies": [_verdict(lesson.question.verdict(option)) for option in lesson.question.options],
+        "invitation": _html(INVITATION),
         "pictures": [_picture(picture, pool) for picture in lesson.pictures],
+        "closing": _html(lesson.closing()) if lesson.closing else "",
         "exercise": _exercise(lesson.exercise),
-        "pool": pool.values,
+        "links": _html(links(page)),
     }
-    options = "".join(
-        f'<label><input type="radio" name="guess" value="{i}"> {_markdown(option)}</label>'
-        for i, option in enumerate(question.options)
-    )
-    figures = "".join(f'<section class="figure" data-picture="{i}"></section>' for i in range(page.pictures))
-    unit = f" (in {lesson.exercise.unit})" if lesson.exercise.unit else ""
-    return _document(
-        f"{page.number}. {page.title}",
-        _static(heading(page).text),
-        _static(lesson.introduction(page).text),
-        f"<fieldset><legend>{_markdown(f'**First a guess.** {question.words}')}</legend>{options}</fieldset>",
-        f'<div class="reply" role="status">{_markdown(INVITATION)}</div>{figures}',
-        _markdown(lesson.closing()) if lesson.closing else "",
-        f'<label class="exercise">{_markdown(f"**Exercise.** {lesson.exercise.words}{unit}")}'
-        '<input inputmode="decimal" placeholder="a number"></label><div class="checked" role="status"></div>',
-        '<p class="progress"></p>',
-        _static(links(page).text),
-        data=data,
-    )
+    values = [json.loads(text) for text in pool]
+    return _document(f"{page.number}. {page.title}", {**data, "pool": values})
 
 
-def _index(pages: Sequence[LessonPage]) -> str:
-    """Return the list of lessons, with what was solved in this browser."""
-    entries = "".join(
-        f'<li value="{page.number}" data-name="{page.name}">'
-        f'<a href="{page.name}.html">{escape(page.title)}</a><br>{escape(page.about)} <em></em></li>'
-        for page in pages
-    )
-    lead = (
-        "<h1>npusim: lessons</h1><p>Each asks for a guess, lets you move the machine, ends with an exercise."
-    )
-    data = {"names": [page.name for page in pages]}
-    return _document("Lessons", lead, f'<ol>{entries}</ol><p class="progress"></p>', data=data)
-
-
-def _document(title: str, *parts: str, data: dict[str, Any]) -> str:
+def _document(title: str, data: dict[str, Any]) -> str:
     packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
-    scripts = ""
-    for name in ("figure", "steps"):
-        # Modules of the live page, as functions of a page without modules.
-        source = (_HERE / f"{name}.js").read_text(encoding="utf-8").replace("export default", "return")
-        scripts += f"globalThis.npusim_{name} = (() => {{\n{source}\n}})();\n"
-    scripts += (_HERE / "static.js").read_text(encoding="utf-8")
-    style = (_HERE / "static.css").read_text(encoding="utf-8")
-    library = '<script src="library.js" async></script>' if "pictures" in data else ""
+    style, *scripts = (
+        (_HERE / name).read_text(encoding="utf-8")
+        for name in ("static.css", "figure.js", "steps.js", "static.js")
+    )
+    # Modules of live pages, as functions of a page without modules.
+    figure, steps = (source.replace("export default", "return") for source in scripts[:2])
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>npusim: {escape(title)}</title><style>{style}</style>{library}</head>"
-        f'<body><main>{"".join(parts)}</main><script type="text/plain" id="data">{packed}</script>'
-        f"<script>{scripts}</script></body></html>\n"
+        f"<title>npusim: {escape(title)}</title><style>{style}</style></head><body><main></main>"
+        f'<script type="text/plain" id="data">{packed}</script>'
+        f"<script>const liveFigure = (() => {{{figure}}})(), liveSteps = (() => {{{steps}}})();\n"
+        f"{scripts[2]}</script></body></html>\n"
     )
 
 
 def _library() -> str:
-    """Return the plotting and the formula library as one compressed string of a script."""
-    packed = _seven_bits(zlib.compress(f"{plotting_library()};\n{_formulas()}".encode(), 9))
-    return f'globalThis.npusimLibrary = "{packed}";\nglobalThis.npusimLoaded?.();\n'
-
-
-def _formulas() -> str:
-    """Return KaTeX from marimo's own files, which a notebook draws its formulas with."""
+    """Return the plotting library and KaTeX, from marimo's own files, as one compressed string."""
     assets = Path(mo.__file__).parent / "_static" / "assets"
     for door in sorted(assets.glob("katex-*.js")):
-        names = re.fullmatch(
-            r'import\{(\w+) as \w+\}from"\./([\w.-]+)";export\{.*\};?\s*', door.read_text("utf-8")
-        )
+        names = re.match(r'import\{(\w+) as \w+\}from"\./([\w.-]+)";export', door.read_text("utf-8"))
         if names:
             source, exports = (assets / names[2]).read_text("utf-8").rsplit("export{", 1)
-            own = re.search(rf"(\S+?) as {names[1]}\b", exports.replace(",", " "))
-            if own:
-                return f"(()=>{{{source};globalThis.npusimKatex={own[1]}}})();"
-    raise FileError(str(assets), "holds no KaTeX that is known")
+            katex = re.search(rf"(\S+) as {names[1]}\b", exports.replace(",", " "))
+            assert katex is not None
+            formulas = f"(()=>{{{source};globalThis.npusimKatex={katex[1]}}})();"
+            packed = _seven_bits(zlib.compress(f"{plotting_library()};\n{formulas}".encode(), 9))
+            return f'globalThis.npusimLibrary = "{packed}";\nglobalThis.npusimLoaded?.();\n'
+    raise FileError(
+        str(assets), "holds no KaTeX that is known", "install the version of marimo that is pinned"
+    )
 
 
 def _seven_bits(content: bytes) -> str:
-    """Return bytes as text of seven bits a character, with a script's escapes."""
+    """Return bytes as text of seven bits a character, which any encoding keeps, with a script's escapes."""
     bits = np.unpackbits(np.frombuffer(content, np.uint8))
     rows = np.pad(bits, (0, -len(bits) % 7)).reshape(-1, 7)
     text = (np.packbits(rows, axis=1)[:, 0] >> 1).tobytes().decode("ascii")
-    escapes: dict[str, str | int | None] = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
-    return text.translate(str.maketrans(escapes))
+    return re.sub(r'[\\"]', r"\\\g<0>", text).replace("\n", "\\n").replace("\r", "\\r")

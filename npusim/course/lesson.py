@@ -245,18 +245,18 @@ class Lesson:
     closing: Callable[[], str] | None = None
     """Returns Markdown that stands before the exercise and follows no slider."""
 
-    def introduction(self, page: LessonPage) -> Any:
-        """Return the introduction with its numbers."""
-        return mo.md(re.sub(r"\{(\w+)\}", lambda at: str(self.numbers.get(at[1], at[0])), page.introduction))
+    def introduction(self, page: LessonPage) -> str:
+        """Return the introduction with its numbers, as Markdown."""
+        return re.sub(r"\{(\w+)\}", lambda at: str(self.numbers.get(at[1], at[0])), page.introduction)
 
 
-def heading(page: LessonPage) -> Any:
-    """Return the title of a lesson and what it answers."""
-    return mo.md(f"[All lessons](/) \n\n# {page.number}. {page.title}\n\n{page.about}")
+def heading(page: LessonPage) -> str:
+    """Return the title of a lesson and what it answers, as Markdown."""
+    return f"[All lessons](/) \n\n# {page.number}. {page.title}\n\n{page.about}"
 
 
-def links(page: LessonPage) -> Any:
-    """Return links to the lessons before and after one."""
+def links(page: LessonPage) -> str:
+    """Return links to the lessons before and after one, as Markdown."""
     pages = [None, *lessons(), None]
     place = pages.index(page)
     before, after = pages[place - 1], pages[place + 1]
@@ -265,7 +265,7 @@ def links(page: LessonPage) -> Any:
         "[All lessons](/)",
         f"[{after.title} →](/lessons/{after.name}/)" if after else "",
     ]
-    return mo.md(" &nbsp; ".join(filter(None, shown)))
+    return " &nbsp; ".join(filter(None, shown))
 
 
 _SETUP = """\
@@ -317,16 +317,16 @@ def write_notebook(page: LessonPage, folder: Path) -> Path:
     """Write the marimo notebook that shows a lesson into a folder, and return its path; import no lesson."""
     title = f"{page.number}. {page.title}"
     cells = [
-        _cell("heading(PAGE)"),
+        _cell("mo.md(heading(PAGE))"),
         _cell("LESSON = lesson_of(PAGE)", defines="LESSON"),
-        _cell("LESSON.introduction(PAGE)", reads="LESSON"),
+        _cell("mo.md(LESSON.introduction(PAGE))", reads="LESSON"),
         _cell("guess = LESSON.question.ask()", "guess", reads="LESSON", defines="guess"),
         _cell("LESSON.question.reply(guess.value)", reads="LESSON, guess"),
         *(cell for number in range(page.pictures) for cell in _picture_cells(number)),
         *([_cell("mo.md(LESSON.closing())", reads="LESSON")] if page.has_closing else []),
         _cell("answer = LESSON.exercise.ask()", "answer", reads="LESSON", defines="answer"),
         _cell("LESSON.exercise.check(answer.value)", reads="LESSON, answer"),
-        _cell("links(PAGE)"),
+        _cell("mo.md(links(PAGE))"),
     ]
     path = folder / f"{page.name}.py"
     setup = _SETUP.format(title=title, style=str(STYLE), name=page.name)

@@ -1,31 +1,20 @@
 """A product on one tile, step by step: tasks of the event engine, and the array's steps within each.
 
 The event engine simulates a product followed by a Gelu on the DSP. Its tasks say when DMA, array and DSP
-work, and on which part. Within a task of the array, steps follow the order of the loops that the array's
-model found cheapest. Nothing here has equations of its own.
+work, and on which part. Within a task of the array, steps follow the loops of the dataflow, innermost the one
+that leaves the stationary operand as it is. Nothing here has equations of its own.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import permutations
 from math import ceil, prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import npusim
-from npusim.arch import Soc
-from npusim.arch.array import LOOPS
-from npusim.cost import LoopNest, Order
-from npusim.cost.arrays.allocation import FROM_BELOW, TO_BELOW
-from npusim.cost.arrays.mapper import mapped_order
-from npusim.cost.arrays.nest import unroll
-from npusim.cost.kernels import VARIABLE, plain_kernels
-from npusim.course.machine import machine
+from npusim.cost import Order
+from npusim.course.machine import machine, uncompiled
 from npusim.engines.event import run_events
 from npusim.engines.event.build import fused_chains, resident_tensors
 from npusim.engines.event.jobs import NpuUnits, TilingStep, job_of
@@ -52,15 +41,9 @@ _SETTINGS = (
 )
 _LETTERS = {"batch": "m", "input_channels": "k", "output_channels": "n"}
 """Loops of a product by their letters."""
-_ITEM_BITS, _SUM_BITS = 8.0, 32.0
-_UNITS = {
-    TaskKind.DMA_IN: "DMA",
-    TaskKind.DPU: "array",
-    TaskKind.DSP: "DSP",
-    TaskKind.DMA_OUT: "DMA",
-}
-
-
+_INNERMOST = {"outputs": "k", "inputs": "n"}
+"""Loop that does not change the stationary operand; of weights, and of rows, m."""
+_UNITS = {TaskKind.DMA_IN: "DMA", TaskKind.DMA_OUT: "DMA", TaskKind.DPU: "array", TaskKind.DSP: "DSP"}
 COUNTERS = ("cycles", "macs", "dram_read", "dram_written", "sram_read", "sram_written")
 """Cycles of the array, multiply-accumulates, and bytes."""
 
@@ -94,8 +77,6 @@ class MachineSteps(NamedTuple):
     stationary: str
     lanes: list[tuple[str, int]]
     """Loop and lanes of each axis of the array."""
-    blocks: list[tuple[str, int]]
-    """Loops over parts of the product, outermost first, with their turns."""
     order: list[str]
     """Loops within a part, outermost first."""
     tasks: list[Task]
@@ -121,31 +102,17 @@ class MachineSteps(NamedTuple):
         return json.dumps({**self._asdict(), "tasks": [task._asdict() for task in self.tasks]})
 
 
-@contextmanager
-def _compiling_nothing() -> Iterator[None]:
-    """Run even long kernels as plain Python: at these sizes they take less time than compiling them."""
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = "plain"
-    try:
-        yield
-    finally:
-        os.environ.pop(VARIABLE)
-        if before is not None:
-            os.environ[VARIABLE] = before
-
-
-def step_machine(dataflow: str) -> Soc:
-    """Return the lesson's machine: Core Ultra Series 2 with one tile, a small array and a slow DRAM."""
-    return machine("core-ultra-series2", *_SETTINGS, f"npu.dpu.dataflow={dataflow}")
-
-
 def mapped_product(m: int, k: int, n: int, dataflow: str) -> Mapped:
-    """Return an int8 product [m, k] x [k, n] and a Gelu of its result, mapped to the lesson's machine."""
+    """Return an int8 product [m, k] x [k, n] and a Gelu of its result, mapped to one tile.
+
+    The machine is Core Ultra Series 2 with a small array, one DSP, one DMA engine and a slow DRAM.
+    """
     editor = npusim.Editor(f"product {m} x {k} x {n}")
     left = editor.input("activations", (m, k), npusim.DType.INT8)
     right = editor.constant("weights", (k, n), npusim.DType.INT8)
     editor.outputs.append(editor.unary("Gelu", editor.matmul(left, right, "product"), "gelu"))
-    return Scenario(editor.finish(), step_machine(dataflow)).mapped
+    soc = machine("core-ultra-series2", *_SETTINGS, f"npu.dpu.dataflow={dataflow}")
+    return Scenario(editor.finish(), soc).mapped
 
 
 def machine_steps(m: int, k: int, n: int, dataflow: str) -> MachineSteps:
@@ -167,33 +134,30 @@ def machine_steps(m: int, k: int, n: int, dataflow: str) -> MachineSteps:
     for name, size in sizes.items():
         if not 1 <= size <= MOST:
             raise ConfigError(f"{size}", file=name.upper(), allowed=f"a whole number from 1 to {MOST}")
-    with plain_kernels(), _compiling_nothing():
+    with uncompiled():
         mapped = mapped_product(m, k, n, dataflow)
-        order, lanes = _array_loops(mapped.arch["npu"]["array"], sizes)
         line = run_events(mapped).timeline
         pieces = fused_chains(mapped, resident_tensors(mapped))[0].pieces
         steps = job_of(mapped, 0, NpuUnits(mapped.arch["npu"]), pieces).tiling.steps
     assert line is not None
     boxes = list(_boxes(steps, mapped.results[0], sizes))
-    loads, products, costs = iter(_loads(steps, boxes)), iter(boxes), _Shares(mapped)
+    # For each step weights come first, then activations.
+    shares = ((step.b, "weights", step.a, "activations", box) for step, box in zip(steps, boxes, strict=True))
+    loads = [(what, box) for b, w, a, v, box in shares for part, what in ((b, w), (a, v)) if part > 0]
+    places = {TaskKind.DMA_IN: iter(loads), TaskKind.DPU: iter(("product", box) for box in boxes)}
+    others = {TaskKind.DSP: "Gelu", TaskKind.DMA_OUT: "results"}
     tasks = []
     for row in line.working:
-        kind, moved = TaskKind(line.kind[row]), float(line.bytes[row])
-        start_s, end_s = float(line.start[row]), float(line.end[row])
-        what, box, amounts = "results", None, {"dram_written": moved, "sram_read": moved}
-        if kind == TaskKind.DMA_IN:
-            (what, box), amounts = next(loads), {"dram_read": moved, "sram_written": moved}
-        elif kind == TaskKind.DPU:
-            what, box = "product", next(products)
-            amounts = costs.of_product(box, end_s - start_s)
-        elif kind == TaskKind.DSP:
-            what, amounts = "Gelu", costs.of_gelu(end_s - start_s)
-        tasks.append(
-            Task(_UNITS[kind], what, start_s, end_s, box, {**dict.fromkeys(COUNTERS, 0.0), **amounts})
-        )
-    stays = str(mapped.soc.npu.dpu.dataflow.stationary)  # type: ignore[union-attr]
-    parts = _parts(boxes)
-    return MachineSteps(sizes, dataflow, stays, lanes, parts, order, tasks, analytical_counters(mapped))
+        kind = TaskKind(line.kind[row])
+        what, box = next(places[kind]) if kind in places else (others[kind], None)
+        times = float(line.start[row]), float(line.end[row])
+        amounts = _amounts(mapped, kind, box, times[1] - times[0], float(line.bytes[row]))
+        tasks.append(Task(_UNITS[kind], what, *times, box, {**dict.fromkeys(COUNTERS, 0.0), **amounts}))
+    flow: Any = mapped.soc.npu.dpu.dataflow
+    lanes = [(next(_LETTERS[loop] for loop in axis if loop in _LETTERS), LANES) for axis in flow.unroll]
+    innermost = _INNERMOST.get(flow.stationary, "m")
+    order = [*(loop for loop in "knm" if loop != innermost), innermost]
+    return MachineSteps(sizes, dataflow, flow.stationary, lanes, order, tasks, analytical_counters(mapped))
 
 
 def analytical_counters(mapped: Mapped) -> dict[str, float]:
@@ -210,31 +174,27 @@ def analytical_counters(mapped: Mapped) -> dict[str, float]:
     }
 
 
-class _Shares:
-    """Amounts of parts of the product and of the Gelu; DMA has its own, the array and the DSP the rest."""
-
-    def __init__(self, mapped: Mapped) -> None:
-        results = mapped.results
-        self._macs = float(mapped.graph.macs_of(mapped.graph.operators["product"]))
-        self._clock_hz, self._dsp_s = float(mapped.soc.npu.dpu.clock), float(results["dsp_s"][1])
-        read, written = results["sram_read_bytes"], results["sram_written_bytes"]
-        loaded = results["dram_read_bytes"]
-        stored = results["dram_bytes"] - loaded
-        self._read, self._written = read - stored, written - loaded
-
-    def of_product(self, box: Box, seconds: float) -> dict[str, float]:
+def _amounts(
+    mapped: Mapped, kind: TaskKind, box: Box | None, seconds: float, moved: float
+) -> dict[str, float]:
+    """Return what a task adds to counters: in SRAM, array and DSP have what DMA does not bring or take."""
+    results = mapped.results
+    if kind == TaskKind.DMA_IN:
+        return {"dram_read": moved, "sram_written": moved}
+    if kind == TaskKind.DMA_OUT:
+        return {"dram_written": moved, "sram_read": moved}
+    amounts, operator, share = {}, 1, seconds / float(results["dsp_s"].sum() or 1.0)
+    if box is not None:
         macs = float(prod(end - first for first, end in box))
-        share = macs / self._macs
-        cycles, moved = seconds * self._clock_hz, (self._read[0], self._written[0])
-        read, written = (share * float(size) for size in moved)
-        return {"cycles": cycles, "macs": macs, "sram_read": read, "sram_written": written}
-
-    def of_gelu(self, seconds: float) -> dict[str, float]:
-        share = seconds / self._dsp_s
-        return {
-            "sram_read": share * float(self._read[1]),
-            "sram_written": share * float(self._written[1]),
-        }
+        amounts = {"macs": macs, "cycles": seconds * float(mapped.soc.npu.dpu.clock)}
+        operator, share = 0, macs / analytical_counters(mapped)["macs"]
+    loaded, moved = (float(results[name][operator]) for name in ("dram_read_bytes", "dram_bytes"))
+    read, written = (float(results[name][operator]) for name in ("sram_read_bytes", "sram_written_bytes"))
+    return {
+        **amounts,
+        "sram_read": share * (read - moved + loaded),
+        "sram_written": share * (written - loaded),
+    }
 
 
 def _boxes(steps: Sequence[TilingStep], result: Any, sizes: dict[str, int]) -> Iterator[Box]:
@@ -263,47 +223,3 @@ def _boxes(steps: Sequence[TilingStep], result: Any, sizes: dict[str, int]) -> I
 def _width(size: int, parts: int) -> int:
     """Return the size of one of so many parts, in whole groups of lanes."""
     return size if parts == 1 else ceil(ceil(size / parts) / LANES) * LANES
-
-
-def _loads(steps: Sequence[TilingStep], boxes: Sequence[Box]) -> Iterator[tuple[str, Box]]:
-    """Yield what each transfer from DRAM brings, in their order: an operand, and the part that needs it."""
-    for step, box in zip(steps, boxes, strict=True):
-        if step.b > 0:
-            yield "weights", box
-        if step.a > 0:
-            yield "activations", box
-
-
-def _parts(boxes: Sequence[Box]) -> list[tuple[str, int]]:
-    """Return the loops over parts, outermost first, with their turns: the outermost changes last."""
-    ranges = {loop: [box[place] for box in boxes] for place, loop in enumerate("mkn")}
-    changes = {
-        loop: next((i for i, each in enumerate(values) if each != values[0]), len(values))
-        for loop, values in ranges.items()
-    }
-    turns = {loop: len(set(values)) for loop, values in ranges.items() if len(set(values)) > 1}
-    return sorted(turns.items(), key=lambda each: -changes[each[0]])
-
-
-def _array_loops(array: Any, sizes: dict[str, int]) -> tuple[list[str], list[tuple[str, int]]]:
-    """Return the order of an array's loops with the least traffic, outermost first, and its axes' lanes."""
-    names = [name for name in LOOPS if name in _LETTERS]
-    all_sizes = np.ones(len(LOOPS))
-    for name in names:
-        all_sizes[LOOPS.index(name)] = sizes[_LETTERS[name]]
-    bits = np.array([_ITEM_BITS, _ITEM_BITS, _ITEM_BITS, _SUM_BITS])
-    nest = LoopNest(all_sizes, 1.0, 1.0, 1.0, 1.0, bits)
-    unrolling, least, best = unroll(array, nest), np.inf, names
-    for order in permutations(names):  # the innermost first
-        loops = np.array([LOOPS.index(name) for name in order])
-        mapped = mapped_order(array, nest, loops, unrolling.steps[loops], 1)
-        inside = [mapped.billed_bits[operand, depth - 2] for operand, depth in enumerate(unrolling.depth[:3])]
-        moved = sum(float(flows[TO_BELOW] + flows[FROM_BELOW]) for flows in inside)
-        if np.isfinite(mapped.cost.cycles) and moved < least:
-            least, best = moved, list(order)
-    axes = (
-        [LOOPS[int(loop)] for loop in array["axis_loops"][3 * axis : 3 * axis + 3] if loop >= 0]
-        for axis in (0, 1)
-    )
-    used = [next(_LETTERS[name] for name in axis if name in _LETTERS) for axis in axes]
-    return [_LETTERS[name] for name in reversed(best)], [(loop, LANES) for loop in used]

@@ -26,7 +26,10 @@ const libraryBytes = () => {
 };
 const libraryReady = () =>
   (globalThis.npusimReady ??= (async () => {
-    if (!globalThis.npusimLibrary) await new Promise((loaded) => (globalThis.npusimLoaded = loaded));
+    await new Promise((loaded) => {
+      globalThis.npusimLoaded = loaded;
+      document.head.append(Object.assign(document.createElement("script"), { src: "library.js" }));
+    });
     const script = document.createElement("script");
     script.textContent = await unpacked(libraryBytes());
     document.head.append(script);
@@ -62,12 +65,11 @@ const decoded = (value, pool) => {
   return value && Object.fromEntries(Object.entries(value).map(([key, each]) => [key, decoded(each, pool)]));
 };
 
-const nearest = (stops, place) => stops.reduce((best, stop) => (Math.abs(stop - place) < Math.abs(best - place) ? stop : best));
-
 function showPicture(section, picture, pool) {
   section.innerHTML = '<div class="sliders"></div><p class="note" role="status" hidden></p><div class="widget"></div><div class="below"></div>';
   const [row, note, widget, below] = section.children;
-  const places = picture.sliders.flatMap((slider) => slider.start);
+  const start = picture.sliders.flatMap((slider) => slider.start), places = [...start];
+  const count = picture.sliders.reduce((all, slider) => all * slider.values.length ** slider.start.length, 1);
   const model = widgetModel({ spec: "", label: "", is_waiting: false });
   const elements = [];
   let started = false;
@@ -82,7 +84,7 @@ function showPicture(section, picture, pool) {
     drawFormulas(below);
     const empty = picture.isPlayer ? "" : '{"data":[],"layout":{"height":1},"config":{}}';
     model.set({ label: said, spec: spec ? JSON.stringify(decoded(spec, pool)) : empty });
-    if (!started) (picture.isPlayer ? globalThis.npusim_steps : globalThis.npusim_figure).render({ model, el: widget });
+    if (!started) (picture.isPlayer ? liveSteps : liveFigure).render({ model, el: widget });
     started = true;
     section.dataset.at = places.join(",");
   };
@@ -90,15 +92,11 @@ function showPicture(section, picture, pool) {
     places[i] = to;
     const partner = elements[i].partner;
     if (partner !== undefined && (partner > i ? places[partner] < to : places[partner] > to)) places[partner] = to;
-    let isMoved = false;
-    if (!(places.join(",") in picture.at)) places.forEach((place, j) => {
-      if (j !== i && picture.grid) places[j] = nearest(picture.grid[j], place);
-      isMoved ||= places[j] !== place;
-    });
-    note.hidden = !picture.grid;
-    note.textContent = (isMoved ? "The other sliders moved to positions that this page has. " : "") +
-      "This static page has every position of one slider while the others stand at: " +
-      elements.map(({ values, name }, j) => picture.grid && `${name} ${picture.grid[j].map((stop) => values[stop]).join(", ")}`).join("; ") +
+    const isMoved = !(places.join(",") in picture.at);
+    if (isMoved) places.forEach((_, j) => j !== i && (places[j] = start[j]));
+    note.textContent = (isMoved ? "The other sliders went back to where they began. " : "") +
+      "This page has every position of each slider while the others stand where they began: " +
+      elements.map(({ values, name }, j) => `${name} ${values[start[j]]}`).join(", ") +
       ". The live page (npusim learn) has all.";
     say();
     show();
@@ -119,8 +117,8 @@ function showPicture(section, picture, pool) {
     input.oninput = () => move(i, Number(input.value));
   });
   drawFormulas(row);
-  if (picture.grid) move(0, places[0]);
-  else (say(), show());
+  note.hidden = Object.keys(picture.at).length >= count / 2 ** picture.sliders.length; // two ends have fewer
+  move(0, places[0]);
   return () => elements.forEach(({ input }) => (input.disabled = false));
 }
 
@@ -128,10 +126,21 @@ function checked(exercise, typed) {
   const number = typed.trim().replaceAll(",", ".").replace(/[%x× ]+$/, ""), value = Number(number);
   if (number === "" || Number.isNaN(value)) return "none";
   const isNear = (right) => Math.abs(value - right) <= exercise.within * Math.max(Math.abs(value), Math.abs(right));
-  if (isNear(exercise.right)) return "right";
+  if (isNear(exercise.right)) return "is_right";
   const hint = exercise.hints.findIndex(([wrong]) => isNear(wrong));
-  return hint >= 0 ? hint : value > exercise.right ? "large" : "small";
+  return hint >= 0 ? hint : value > exercise.right ? "is_large" : "is_small";
 }
+
+const verdictOf = ([text, kind]) => `<div class="verdict ${kind}">${text}</div>`;
+const lessonOf = (data) => `${data.heading}<fieldset><legend>${data.question}</legend>
+  ${data.options.map((option, i) => `<label><input type="radio" name="guess" value="${i}"> ${option}</label>`).join("")}</fieldset>
+  <div class="reply" role="status">${data.invitation}</div>
+  ${data.pictures.map((_, i) => `<section class="figure" data-picture="${i}"><p role="status">Drawing …</p></section>`).join("")}
+  ${data.closing}<label class="exercise">${data.exercise.words}<input inputmode="decimal" placeholder="a number"></label>
+  <div class="checked" role="status"></div><p class="progress"></p>${data.links}`;
+const listOf = (entries) => `<h1>npusim: lessons</h1>
+  <p>Each asks for a guess, lets you move the machine, and ends with an exercise.</p><ol>${entries.map(([number, name, title, about]) =>
+  `<li value="${number}" data-name="${name}"><a href="${name}.html">${title}</a><br>${about} <em></em></li>`).join("")}</ol><p class="progress"></p>`;
 
 const tellProgress = (name) => {
   const done = progress(), count = Object.values(done).filter((each) => each.solved).length;
@@ -145,15 +154,17 @@ const tellProgress = (name) => {
 (async () => {
   const packed = atob(document.getElementById("data").textContent);
   const data = JSON.parse(await unpacked(Uint8Array.from(packed, (letter) => letter.charCodeAt(0))));
+  const main = document.querySelector("main");
+  main.innerHTML = data.lessons ? listOf(data.lessons) : lessonOf(data);
   tellProgress(data.name);
-  if (!data.pictures) return;
+  if (data.lessons) return;
   await libraryReady();
-  drawFormulas(document.body);
+  drawFormulas(main);
   const sections = [...document.querySelectorAll("[data-picture]")];
   const wake = sections.map((section, i) => showPicture(section, data.pictures[i], data.pool));
   const reply = document.querySelector(".reply");
   const guess = (option) => {
-    reply.innerHTML = data.replies[option];
+    reply.innerHTML = verdictOf(data.replies[option]);
     drawFormulas(reply);
     wake.forEach((each) => each());
   };
@@ -171,9 +182,9 @@ const tellProgress = (name) => {
   const answer = document.querySelector(".exercise input"), verdict = document.querySelector(".checked");
   answer.onchange = () => {
     const outcome = checked(data.exercise, answer.value);
-    verdict.innerHTML = typeof outcome === "number" ? data.exercise.hints[outcome][1] : data.exercise.replies[outcome];
+    verdict.innerHTML = verdictOf(typeof outcome === "number" ? data.exercise.hints[outcome][1] : data.exercise[outcome]);
     drawFormulas(verdict);
-    if (outcome === "right") keep({ solved: true });
+    if (outcome === "is_right") keep({ solved: true });
   };
   document.body.dataset.ready = "yes";
 })();

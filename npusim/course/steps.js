@@ -173,20 +173,30 @@ const paintUnits = (spec, time) => (context, width) => {
   context.fillRect(place(time) - 1, 0, 2, 62);
 };
 
+// Loops over parts of the product, outermost first, with their turns: the outermost changes last.
+const partsOf = (spec) => {
+  const boxes = spec.tasks.filter((task) => task.what === "product").map((task) => task.box.map(String));
+  const loops = [...LOOPS].map((loop, place) => {
+    const ranges = boxes.map((box) => box[place]), change = ranges.findIndex((range) => range !== ranges[0]);
+    return { loop, turns: new Set(ranges).size, change };
+  });
+  return loops.filter(({ turns }) => turns > 1).sort((a, b) => b.change - a.change).map(({ loop, turns }) => [loop, turns]);
+};
+
 const nestText = (spec, state) => {
   const box = state.busy.array?.box, lines = [];
   const say = (depth, text, at) =>
     lines.push(`${"  ".repeat(depth)}${at ? `<mark>${text}  ${at}</mark>` : text}`);
   const range = (values) => (values[1] - values[0] > 1 ? `${values[0]}–${values[1] - 1}` : `${values[0]}`);
-  spec.blocks.forEach(([loop, turns], depth) =>
+  partsOf(spec).forEach(([loop, turns], depth) =>
     say(depth, `for ${turns} parts of ${loop}:`, box && `${loop} = ${range(box[LOOPS.indexOf(loop)])}`));
   const lanes = Object.fromEntries(spec.lanes);
   spec.order.forEach((loop, depth) => {
     const by = lanes[loop] ? ` by ${lanes[loop]}` : "";
     const at = state.region && `${loop} = ${range(state.region[loop])}`;
-    say(spec.blocks.length + depth, `for ${loop}${by}:`, at);
+    say(partsOf(spec).length + depth, `for ${loop}${by}:`, at);
   });
-  say(spec.blocks.length + 3, "C[m, n] += A[m, k] * B[k, n]", state.region && `${lanesBusy(spec, state)} lanes`);
+  say(partsOf(spec).length + 3, "C[m, n] += A[m, k] * B[k, n]", state.region && `${lanesBusy(spec, state)} lanes`);
   return lines.join("\n");
 };
 
