@@ -46,8 +46,9 @@ format: $(VENV)/.dev-installed  ## let ruff lay out the code
 bench: $(VENV)/.dev-installed  ## measure speed and memory before and after, write docs/performance.md; ROWS="sram pareto" for some
 	$(VENV_PYTHON) -m benchmarks.harness $(ROWS) $(if $(BASE),--base $(BASE))
 
-site: $(VENV)/.dev-installed  ## build the documentation site into site/
+site: $(VENV)/.dev-installed  ## build the documentation site into site/, lessons as static pages into site/learn/
 	$(VENV_PYTHON) -m mkdocs build --strict
+	$(BIN)/npusim learn --export site/learn
 
 fit: $(VENV)/.dev-installed  ## fit the units' numbers again and write them into configs/
 	for unit in dma dpu dsp; do $(VENV_PYTHON) -m npusim.calibration $$unit --write || exit 1; done

@@ -69,8 +69,9 @@ def client() -> Client:
 @pytest.mark.parametrize("page", lessons(), ids=NAMES)
 def test_a_lesson_runs_as_a_script_and_accepts_its_own_answer(page: LessonPage, tmp_path: Path) -> None:
     lesson = import_module(page.module).LESSON
-    app = runpy.run_path(str(write_notebook(page, lesson, tmp_path)))["app"]
+    app = runpy.run_path(str(write_notebook(page, tmp_path)))["app"]
     outputs, _ = app.run()
+    assert (page.pictures, page.has_closing) == (len(lesson.pictures), lesson.closing is not None)
     assert app._config.app_title == f"{page.number}. {page.title}"
     shown = " ".join(getattr(output, "text", "") or "" for output in outputs)
     assert page.title in shown and "Exercise." in shown and "First a guess." in shown

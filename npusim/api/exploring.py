@@ -187,6 +187,7 @@ def learn(
     port: int = 0,
     data: str | Path | None = None,
     no_browser: bool = False,
+    export: str | Path | None = None,
     tell: Callable[[str], None] = print,
 ) -> bool:
     """Open lessons: the MAC grid, rooflines, GNNs on NPUs, sparsity, fronts, language models and more.
@@ -206,8 +207,10 @@ def learn(
         Folder of real data sets (cora/raw/ind.cora.x ...), shown in lesson 6.
     no_browser : bool
         Print the address and open nothing.
+    export : str or Path, optional
+        Folder to write the lessons into as static pages, which need no server and no network; opens nothing.
     tell : callable
-        Called with a line that names the address, or what a check says.
+        Called with a line that names the address or a file, or what a check says.
 
     Returns
     -------
@@ -222,6 +225,7 @@ def learn(
         npusim learn --port 8080 --no-browser
         npusim learn labs mylabs
         npusim learn check mylabs/lab01.py
+        npusim learn --export site
     """
     if lesson in ("labs", "check"):
         return _lab(lesson, lab, tell)
@@ -240,6 +244,13 @@ def learn(
 
         read_planetoid("cora", Path(data))
         os.environ[DATA_VARIABLE] = str(data)
+    if export is not None:
+        from npusim.course.export import export_lessons
+
+        if name == "explorer":
+            raise ConfigError("`explorer`", file="--export", allowed="lessons: the explorer needs a server")
+        export_lessons(Path(export), [name] if name else [], tell)
+        return True
     from npusim.course.server import serve
 
     def ready(address: str, query: str) -> None:

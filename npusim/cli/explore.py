@@ -209,6 +209,7 @@ LEARN = Command(
         "port": option("N", min=0, max=65535),
         "data": option("DIR", Path),
         "no_browser": option(),
+        "export": option("DIR", Path),
     },
     run=_learn,
 )

@@ -27,6 +27,9 @@ class LessonPage:
     """Markdown, with `{name}` for numbers that the lesson fills in."""
     path: Path
     module: str
+    pictures: int
+    """How many pictures it declares."""
+    has_closing: bool
 
 
 @cache
@@ -50,11 +53,15 @@ def lessons() -> tuple[LessonPage, ...]:
 
 
 def _read(name: str, path: Path, module: str) -> LessonPage:
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    parts = _DOCSTRING.fullmatch(docstring)
+    source = path.read_text(encoding="utf-8")
+    parts = _DOCSTRING.fullmatch(ast.get_docstring(ast.parse(source)) or "")
     if parts is None:
         raise ValueError(
             f"{path}: the docstring must be a line `number. title`, a blank line, and what it answers"
         )
     number, title, about, introduction = parts.groups()
-    return LessonPage(int(number), name, title, " ".join(about.split()), introduction or "", path, module)
+    pictures, has_closing = len(re.findall(r"\bPicture\(", source)), "closing=" in source
+    about = " ".join(about.split())
+    return LessonPage(
+        int(number), name, title, about, introduction or "", path, module, pictures, has_closing
+    )

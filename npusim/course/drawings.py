@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from npusim.arch import Soc
+from npusim.course.machine_view import MachineSteps
 from npusim.engines import Estimate
 from npusim.engines.timeline import TaskKind, Timeline
 from npusim.errors import FileError
@@ -122,8 +123,10 @@ def critical_bars(
     return stacked(bars, amount_axis("time on the critical path", "s"), {**colours, **LAUNCH_COLOUR})
 
 
-def alternative(figure: go.Figure) -> str:
+def alternative(figure: go.Figure | MachineSteps) -> str:
     """Return a text that says what a figure shows: its axes, and for each trace its values or their range."""
+    if isinstance(figure, MachineSteps):
+        return figure.alternative
     layout = figure.layout
     titles = [axis.title.text for axis in (layout.xaxis, layout.yaxis) if axis.title.text]
     rows = [note.text for note in layout.annotations if note.text]

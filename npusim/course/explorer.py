@@ -11,6 +11,7 @@ with app.setup:
     from npusim.course.design import stacks as legal_stacks
     from npusim.course.drawings import critical_bars, gantt
     from npusim.course.lesson import Figure, Slider, shown
+    from npusim.course.machine_view import FLOWS, MOST, machine_steps
     from npusim.engines.event import event_estimate
     from npusim.locate import DEFAULT_SOC
     from npusim.reporting.html import UNIT_COLOURS
@@ -206,6 +207,31 @@ def _(designs, line, wanted, which):
         line.show(gantt(event_estimate(designs[which.value].scenario).timeline))
     else:
         line.clear()
+    return
+
+
+@app.cell
+def _():
+    sizes = mo.ui.dictionary(
+        {
+            **{name: mo.ui.number(1, MOST, value=16, label=name.upper()) for name in "mkn"},
+            "dataflow": mo.ui.dropdown(FLOWS, value=FLOWS[0], label="dataflow"),
+        }
+    )
+    player = Figure(is_player=True)
+    mo.vstack(
+        [
+            mo.md("### One tile, step by step: a product M x K x N of int8, on a small array of 8 x 8 lanes"),
+            mo.hstack(list(sizes.elements.values()), justify="start", wrap=True),
+            player.place,
+        ]
+    )
+    return player, sizes
+
+
+@app.cell
+def _(player, sizes):
+    player.show(machine_steps(**sizes.value))
     return
 
 

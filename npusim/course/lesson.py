@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from math import isclose
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anywidget
 import marimo as mo
@@ -17,12 +18,16 @@ import traitlets
 
 from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.drawings import alternative
+from npusim.course.machine_view import MachineSteps
 from npusim.errors import NpusimError
 from npusim.reporting.html import FONT
 
-Shown = tuple[go.Figure, str]
-"""A figure, and the Markdown below it."""
+Drawing: TypeAlias = "go.Figure | MachineSteps"
+"""What a picture shows."""
+Shown = tuple[Drawing, str]
+"""A drawing, and the Markdown below it."""
 STYLE = Path(__file__).with_name("lesson.css")
+INVITATION = "*Choose, and the slider below wakes up.*"
 _EMPTY = json.dumps({"data": [], "layout": {"height": 1}, "config": {}})
 _CONFIG = {"displayModeBar": False, "responsive": True}
 
@@ -36,32 +41,46 @@ class _Widget(anywidget.AnyWidget):
     is_waiting = traitlets.Bool(True).tag(sync=True)
 
 
+class _Player(_Widget):
+    """A product step by step as JSON; `steps.js` draws it."""
+
+    _esm = Path(__file__).with_name("steps.js")
+
+
+def drawing_spec(drawing: Drawing, height: int) -> str:
+    """Return what `figure.js` or `steps.js` draws, as JSON; `height` of a figure in pixels."""
+    if isinstance(drawing, MachineSteps):
+        return drawing.spec
+    drawing.update_layout(
+        height=height,
+        font={"family": FONT, "size": 13},
+        template="plotly_white",
+        margin={"l": 10, "r": 10, "t": 30, "b": 40},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        separators=". ",
+    )
+    drawing.update_xaxes(automargin=True, ticklabelstandoff=4)
+    drawing.update_yaxes(automargin=True, ticklabelstandoff=4)
+    return json.dumps({**json.loads(drawing.to_json()), "config": _CONFIG})
+
+
 class Figure:
-    """A place on a page that shows a plotly figure, and another one after a slider has moved.
+    """A place on a page that shows a drawing, and another one after a slider has moved.
 
     One cell creates it and ends in `figure.place`; the cell that reads the slider calls `show`.
     """
 
-    def __init__(self, height: int = 360) -> None:
-        """Take the height in pixels."""
-        self._widget = _Widget()
+    def __init__(self, height: int = 360, is_player: bool = False) -> None:
+        """Take the height in pixels, and whether it shows a machine step by step, not a plotly figure."""
+        self._widget = _Player(spec="") if is_player else _Widget()
+        self._empty = self._widget.spec
         self._height = height
         self.place = mo.ui.anywidget(self._widget)
 
-    def show(self, figure: go.Figure, height: int = 0) -> None:
-        """Show a figure in place of the last one; `height` (pixels) replaces the own height."""
-        figure.update_layout(
-            height=height or self._height,
-            font={"family": FONT, "size": 13},
-            template="plotly_white",
-            margin={"l": 10, "r": 10, "t": 30, "b": 40},
-            legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-            separators=". ",
-        )
-        figure.update_xaxes(automargin=True, ticklabelstandoff=4)
-        figure.update_yaxes(automargin=True, ticklabelstandoff=4)
-        self._widget.label = alternative(figure)
-        self._widget.spec = json.dumps({**json.loads(figure.to_json()), "config": _CONFIG})
+    def show(self, drawing: Drawing, height: int = 0) -> None:
+        """Show a drawing in place of the last one; `height` (pixels) replaces the own height."""
+        self._widget.label = alternative(drawing)
+        self._widget.spec = drawing_spec(drawing, height or self._height)
         self._widget.is_waiting = False
 
     def wait(self) -> None:
@@ -70,7 +89,7 @@ class Figure:
 
     def clear(self) -> None:
         """Take the figure away: what it showed no longer holds."""
-        self._widget.spec, self._widget.is_waiting = _EMPTY, False
+        self._widget.spec, self._widget.is_waiting = self._empty, False
 
 
 def shown(figures: Sequence[Figure], draw: Callable[[], Any]) -> Any:
@@ -102,13 +121,18 @@ class Question:
         """Return an element whose value is one of the options, or None at first."""
         return mo.ui.radio(list(self.options), label=f"**First a guess.** {self.words}")
 
-    def reply(self, guess: str | None) -> Any:
-        """Return whether a guess is right and why; before the guess, an invitation."""
-        if guess is None:
-            return mo.md("*Choose, and the slider below wakes up.*")
+    def verdict(self, guess: str) -> tuple[str, str]:
+        """Return whether a guess is right and why, in Markdown, and the kind of callout."""
         is_right = guess == self.right
         verdict = "Yes." if is_right else f"Not quite: **{self.right}**."
-        return mo.callout(mo.md(f"{verdict} {self.because}"), kind="success" if is_right else "info")
+        return f"{verdict} {self.because}", "success" if is_right else "info"
+
+    def reply(self, guess: str | None) -> Any:
+        """Return the verdict on a guess; before the guess, an invitation."""
+        if guess is None:
+            return mo.md(INVITATION)
+        text, kind = self.verdict(guess)
+        return mo.callout(mo.md(text), kind=kind)
 
 
 @dataclass(frozen=True)
@@ -143,6 +167,12 @@ class Picture:
     """Takes the value of each slider by name."""
     height: int = 360
     """In pixels."""
+    is_player: bool = False
+    """Whether `show` returns a machine step by step."""
+
+    def figure(self) -> Figure:
+        """Return the place that it is drawn in."""
+        return Figure(self.height, self.is_player)
 
     def elements(self, is_disabled: bool) -> Any:
         """Return the sliders of the page."""
@@ -179,20 +209,28 @@ class Exercise:
         label = f"**Exercise.** {self.words}{unit}"
         return mo.ui.text(label=label, placeholder="a number", full_width=True)
 
-    def check(self, typed: str | None) -> Any:
-        """Return whether what was typed is the right number; it is read as a number and as nothing else."""
-        if not typed:
-            return mo.md("")
+    def verdict(self, typed: str) -> tuple[str, str]:
+        """Return whether what was typed is the right number, in Markdown, and the kind of callout.
+
+        It is read as a number and as nothing else.
+        """
         try:
             value = float(typed.replace(",", ".").rstrip("%x× "))
         except ValueError:
-            return mo.callout(mo.md("That is not a number; `0.25`, `12` and `3e6` are."), kind="warn")
+            return "That is not a number; `0.25`, `12` and `3e6` are.", "warn"
         if isclose(value, self.right, rel_tol=self.within):
-            return mo.callout(mo.md(f"Right. {self.because}"), kind="success")
+            return f"Right. {self.because}", "success"
         hints = (hint for hint, wrong in self.hints.items() if isclose(value, wrong, rel_tol=self.within))
         side = "large" if value > self.right else "small"
         default = f"too {side}. {self.because.partition('. ')[0]}."
-        return mo.callout(mo.md(f"Not yet: {next(hints, default)}"), kind="warn")
+        return f"Not yet: {next(hints, default)}", "warn"
+
+    def check(self, typed: str | None) -> Any:
+        """Return the verdict on what was typed."""
+        if not typed:
+            return mo.md("")
+        text, kind = self.verdict(typed)
+        return mo.callout(mo.md(text), kind=kind)
 
 
 @dataclass(frozen=True)
@@ -207,26 +245,27 @@ class Lesson:
     closing: Callable[[], str] | None = None
     """Returns Markdown that stands before the exercise and follows no slider."""
 
-    def introduction(self, page: LessonPage) -> Any:
-        """Return the introduction with its numbers."""
-        return mo.md(re.sub(r"\{(\w+)\}", lambda at: str(self.numbers.get(at[1], at[0])), page.introduction))
+    def introduction(self, page: LessonPage) -> str:
+        """Return the introduction with its numbers, as Markdown."""
+        return re.sub(r"\{(\w+)\}", lambda at: str(self.numbers.get(at[1], at[0])), page.introduction)
 
 
-def heading(page: LessonPage) -> Any:
-    """Return the title of a lesson and what it answers."""
-    return mo.md(f"[All lessons](/) \n\n# {page.number}. {page.title}\n\n{page.about}")
+def heading(page: LessonPage) -> str:
+    """Return the title of a lesson and what it answers, as Markdown."""
+    return f"[All lessons](/) \n\n# {page.number}. {page.title}\n\n{page.about}"
 
 
-def links(page: LessonPage) -> Any:
-    """Return links to the lessons before and after one."""
-    by_number = {each.number: each for each in lessons()}
-    before, after = by_number.get(page.number - 1), by_number.get(page.number + 1)
+def links(page: LessonPage) -> str:
+    """Return links to the lessons before and after one, as Markdown."""
+    pages = [None, *lessons(), None]
+    place = pages.index(page)
+    before, after = pages[place - 1], pages[place + 1]
     shown = [
         f"[← {before.title}](/lessons/{before.name}/)" if before else "",
         "[All lessons](/)",
         f"[{after.title} →](/lessons/{after.name}/)" if after else "",
     ]
-    return mo.md(" &nbsp; ".join(filter(None, shown)))
+    return " &nbsp; ".join(filter(None, shown))
 
 
 _SETUP = """\
@@ -237,11 +276,19 @@ app = marimo.App(app_title={title!r}, css_file={style!r})
 with app.setup:
     import marimo as mo
     from npusim.course.catalogue import lessons
-    from npusim.course.lesson import Figure, heading, links
-    from {module} import LESSON
+    from npusim.course.lesson import heading, lesson_of, links
 
     PAGE = next(page for page in lessons() if page.name == {name!r})
 """
+_PREPARING = "*Preparing the lesson; the first visit of lessons that search or sweep may take two minutes …*"
+
+
+def lesson_of(page: LessonPage) -> Lesson:
+    """Return the declaration of a lesson; the page says that it is prepared, for some search as they load."""
+    mo.output.replace(mo.md(_PREPARING))
+    lesson: Lesson = import_module(page.module).LESSON
+    mo.output.replace(mo.md(""))
+    return lesson
 
 
 def _cell(*lines: str, reads: str = "", defines: str = "") -> str:
@@ -255,27 +302,33 @@ def _picture_cells(number: int) -> list[str]:
     picture, sliders, figure = f"LESSON.pictures[{number}]", f"sliders_{number}", f"figure_{number}"
     row = f'mo.hstack(list({sliders}.elements.values()), justify="start", gap=2, wrap=True)'
     return [
-        _cell(f"{sliders} = {picture}.elements(guess.value is None)", row, reads="guess", defines=sliders),
-        _cell(f"{figure} = Figure({picture}.height)", f"{figure}.place", defines=figure),
-        _cell(f"{picture}.draw({figure}, {sliders}.value)", reads=f"{figure}, {sliders}"),
+        _cell(
+            f"{sliders} = {picture}.elements(guess.value is None)",
+            row,
+            reads="LESSON, guess",
+            defines=sliders,
+        ),
+        _cell(f"{figure} = {picture}.figure()", f"{figure}.place", reads="LESSON", defines=figure),
+        _cell(f"{picture}.draw({figure}, {sliders}.value)", reads=f"LESSON, {figure}, {sliders}"),
     ]
 
 
-def write_notebook(page: LessonPage, lesson: Lesson, folder: Path) -> Path:
-    """Write the marimo notebook that shows a lesson into a folder, and return its path."""
+def write_notebook(page: LessonPage, folder: Path) -> Path:
+    """Write the marimo notebook that shows a lesson into a folder, and return its path; import no lesson."""
     title = f"{page.number}. {page.title}"
     cells = [
-        _cell("heading(PAGE)"),
-        _cell("LESSON.introduction(PAGE)"),
-        _cell("guess = LESSON.question.ask()", "guess", defines="guess"),
-        _cell("LESSON.question.reply(guess.value)", reads="guess"),
-        *(cell for number in range(len(lesson.pictures)) for cell in _picture_cells(number)),
-        *([_cell("mo.md(LESSON.closing())")] if lesson.closing else []),
-        _cell("answer = LESSON.exercise.ask()", "answer", defines="answer"),
-        _cell("LESSON.exercise.check(answer.value)", reads="answer"),
-        _cell("links(PAGE)"),
+        _cell("mo.md(heading(PAGE))"),
+        _cell("LESSON = lesson_of(PAGE)", defines="LESSON"),
+        _cell("mo.md(LESSON.introduction(PAGE))", reads="LESSON"),
+        _cell("guess = LESSON.question.ask()", "guess", reads="LESSON", defines="guess"),
+        _cell("LESSON.question.reply(guess.value)", reads="LESSON, guess"),
+        *(cell for number in range(page.pictures) for cell in _picture_cells(number)),
+        *([_cell("mo.md(LESSON.closing())", reads="LESSON")] if page.has_closing else []),
+        _cell("answer = LESSON.exercise.ask()", "answer", reads="LESSON", defines="answer"),
+        _cell("LESSON.exercise.check(answer.value)", reads="LESSON, answer"),
+        _cell("mo.md(links(PAGE))"),
     ]
     path = folder / f"{page.name}.py"
-    setup = _SETUP.format(title=title, style=str(STYLE), module=page.module, name=page.name)
+    setup = _SETUP.format(title=title, style=str(STYLE), name=page.name)
     path.write_text("\n\n".join([setup, *cells]), encoding="utf-8")
     return path

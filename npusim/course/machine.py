@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -11,6 +14,17 @@ from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
 from npusim.workloads import GnnSpec, build_gnn
 from npusim.workloads.network import Network
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run all kernels as plain Python: at small sizes they take less time than compiling them."""
+    before = os.environ.get("NPUSIM_KERNELS", "auto")
+    os.environ["NPUSIM_KERNELS"] = "plain"
+    try:
+        yield
+    finally:
+        os.environ["NPUSIM_KERNELS"] = before
 
 
 @cache

@@ -9,7 +9,6 @@ import secrets
 import socket
 from collections.abc import Callable
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -213,7 +212,7 @@ def application(port: int, folder: Path, token: str) -> ASGIApp:
     """
     notebooks = marimo.create_asgi_app(quiet=True, include_code=False)
     for each in lessons():
-        notebook = write_notebook(each, import_module(each.module).LESSON, folder)
+        notebook = write_notebook(each, folder)
         notebooks = notebooks.with_app(path=f"/lessons/{each.name}", root=str(notebook))
     notebooks = notebooks.with_app(path="/explorer", root=str(EXPLORER))
     return Starlette(
@@ -269,7 +268,6 @@ def serve(port: int, ready: Callable[[str, str], None]) -> None:
     """
     with bound_socket(port) as opened, TemporaryDirectory(prefix="npusim-lessons-") as folder:
         actual, token = opened.getsockname()[1], secrets.token_hex(16)
-        _warm()
         config = uvicorn.Config(
             application(actual, Path(folder), token),
             http=_Patient,
@@ -319,13 +317,3 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self.when_started()
-
-
-def _warm() -> None:
-    """Run an estimate before anyone waits for a page.
-
-    Not in a thread during the server's start: Python 3.11 parses source in two threads at once with errors.
-    """
-    import npusim
-
-    npusim.estimate("gcn-cora", techniques="stagr", interval=False)
