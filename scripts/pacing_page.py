@@ -1,6 +1,6 @@
 """Write the table of docs/power.md: energy of a period by clock, or race to idle against slow and steady.
 
-    python scripts/pacing_page.py
+python scripts/pacing_page.py
 """
 
 from __future__ import annotations

@@ -74,6 +74,8 @@ PAGES: dict[str, str] = {
     "trace-diff": "trace diff none.json stagr.json",
     "validate": "validate silicon-dma",
     "list": "list techniques",
+    "mix": "mix mobilenet-v2:poisson=200/s,deadline=20ms gcn-cora:poisson=5/s --requests 2000",
+    "llm": f"llm llama3.2-1b llama3-8b --soc {SOC}",
 }
 """Command of each kind of page that `-o FILE.html` makes; it runs in a folder that `prepared` filled."""
 OTHERS: dict[str, str] = {

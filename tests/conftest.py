@@ -88,6 +88,27 @@ def chromium() -> Iterator[Callable[..., Any]]:
             browser.close()
 
 
+@pytest.fixture(scope="session")
+def inaccessible() -> Callable[[Any], list[str]]:
+    """Return what axe-core finds on a page that is open: rule, impact and element of each violation.
+
+    The script of axe-core stands in the package `axe-playwright-python`, so nothing is downloaded.
+    """
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-core is not installed"
+    ).Axe()
+
+    def run(page: Any) -> list[str]:
+        violations = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
+        return [
+            f"{one['impact']}: {one['id']} {node['html'][:200]}"
+            for one in violations
+            for node in one["nodes"]
+        ]
+
+    return run
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_words_about_time() -> None:
     """Let no command in this process say how far it is, or that it compiles: that depends on the machine."""

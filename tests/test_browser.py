@@ -5,6 +5,7 @@ Skipped where Playwright or a Chromium is missing; the browser reaches no networ
 
 import importlib.util
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,46 @@ def test_every_other_page_opens_without_error_leads_nowhere_and_holds_the_json(
     kind: str, opened: Callable[..., Any], folder: Path
 ) -> None:
     check_page(kind, opened, folder)
+
+
+def check_access(
+    kind: str, opened: Callable[..., Any], folder: Path, inaccessible: Callable[..., Any]
+) -> None:
+    """Look for what axe-core forbids, figures without a text, and columns that only scrolling shows."""
+    page = folder / f"{kind}.html"
+    view = opened(page if page.exists() else screenshots.write_page(kind, folder))
+    view.wait_for_timeout(200)
+    assert inaccessible(view) == []
+    assert view.locator("main h1").count() == 1
+    assert kind == "list" or len(view.inner_text(".verdict").split()) > 1
+    pictures = view.locator(".js-plotly-plot")
+    texts = [each.get_attribute("aria-label") for each in view.locator("[role=figure]").all()]
+    assert len(texts) == pictures.count() and all(re.search("Lines across|[0-9]", text) for text in texts)
+    wide = "[...document.querySelectorAll('.wide:has(table)')]"
+    assert view.evaluate(f"{wide}.every((one) => one.scrollWidth <= one.clientWidth)")
+    for more in filter(lambda each: each.is_visible(), view.locator("button.columns").all()):
+        assert re.fullmatch(r"Show \d+ more columns", more.inner_text())
+        more.press("Enter")
+        assert more.get_attribute("aria-expanded") == "true"
+    assert inaccessible(view) == []  # tables that now scroll take the keyboard
+    assert view.complaints == []
+    view.close()
+
+
+def test_a_page_is_for_everybody(
+    opened: Callable[..., Any], tmp_path: Path, inaccessible: Callable[..., Any]
+) -> None:
+    check_access(QUICK, opened, tmp_path, inaccessible)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", [kind for kind in (*screenshots.PAGES, *screenshots.OTHERS) if kind != QUICK]
+)
+def test_every_other_page_is_for_everybody(
+    kind: str, opened: Callable[..., Any], folder: Path, inaccessible: Callable[..., Any]
+) -> None:
+    check_access(kind, opened, folder, inaccessible)
 
 
 @pytest.mark.slow

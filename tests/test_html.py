@@ -1,6 +1,8 @@
 """The HTML page of all reports: whole, safe to share, and sending nothing anywhere."""
 
+import html
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -9,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.cli.program import run
-from npusim.reporting.html import bullets, page, plot, table
+from npusim.reporting.alternative import figure_text
+from npusim.reporting.charts import bar_figure
+from npusim.reporting.engineering import engineering
+from npusim.reporting.exploration import apart
+from npusim.reporting.html import amount_axis, bullets, page, plot, table
+from npusim.reporting.page import Page
 
 PAGE = page(
     "A <title>",
@@ -48,7 +55,7 @@ def test_a_page_says_what_it_is_and_which_command_made_it() -> None:
 def test_words_of_a_page_are_no_markup(words: str) -> None:
     drawn = table([words], [[words]]) + bullets([words])
     tags = re.findall(r"<[^>]*>", drawn)
-    allowed = {"div", "table", "tr", "th", "td", "ul", "li", "wbr"}
+    allowed = {"div", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "wbr"}
     assert {re.match(r"</?(\w+)", tag)[1] for tag in tags} <= allowed
 
 
@@ -68,3 +75,29 @@ def test_commands_write_that_page(
     assert told in text
     assert f"<code>npusim {' '.join(arguments)} {path}</code>" in text
     assert "plotly.com" not in text
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=12))
+def test_a_figure_is_told_by_its_data(seconds: list[float]) -> None:
+    names = [f"stack {number}" for number in range(len(seconds))]
+    figure = bar_figure({"latency": dict(zip(names, seconds, strict=True))}, amount_axis("time", "s"), "s")
+    drawn = plot(figure, 300)
+    for name, value in zip(names, seconds, strict=True):
+        assert f"{name} {engineering(value, 's')}" in html.unescape(drawn)
+    many = bar_figure({"": {str(k): float(k) for k in range(1, 40)}}, amount_axis("time", "s"), "s")
+    assert "39 points, 1 s to 39 s" in figure_text(many)
+
+
+def test_the_headline_is_the_first_sentence() -> None:
+    both = Page("x", conclusion="Best: a, 1.5 x b. Tried: nothing.")
+    assert (both.headline, both.rest) == ("Best: a, 1.5 x b.", "Tried: nothing.")
+    assert (Page("x", lead="One. x").headline, Page("x").headline) == ("One. x", "")
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=30, unique=True))
+def test_ticks_of_a_scale_are_values_that_stand_apart(values: list[float]) -> None:
+    levels = sorted(values)
+    least = 0.05 * (levels[-1] - levels[0])
+    kept = apart(levels, least)
+    assert set(kept) <= set(levels) and (kept[0], kept[-1]) == (levels[0], levels[-1])
+    assert all(high - low >= least for low, high in pairwise(kept))

@@ -4,6 +4,7 @@ Skipped where Playwright, a Chromium or the extra `learn` is missing.
 """
 
 import json
+import re
 import shlex
 import threading
 from collections.abc import Callable, Sequence
@@ -31,7 +32,9 @@ QUICK = "mac_grid"
 """The lesson that every run of the tests opens; the others are opened by the slow tests."""
 TOKEN = ["", ""]
 """Address of the server, and the query that opens it."""
+FORMULA = re.compile(r"\$\$(.+?)\$\$", re.DOTALL)
 _PATIENCE_MS = 120_000
+_MOST_TABS = 120
 _MOST_STEPS = 24
 """Positions up to which a slider is walked to its middle, key by key."""
 
@@ -50,7 +53,7 @@ def browser(chromium: Callable[..., Any]) -> Any:
     return chromium("--no-sandbox")
 
 
-def opened(browser: Any, url: str, width: int = 1280) -> Any:
+def opened(browser: Any, url: str, width: int = 1280, waits: bool = True) -> Any:
     """Open a page; what it asks others for is refused and noted, as is every error in its console."""
     page = browser.new_page(viewport={"width": width, "height": 1400})
     page.set_default_timeout(_PATIENCE_MS)
@@ -67,7 +70,8 @@ def opened(browser: Any, url: str, width: int = 1280) -> Any:
     page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     page.goto(url + TOKEN[1])
-    page.wait_for_selector("[data-drawn]")
+    if waits:
+        page.wait_for_selector("[data-drawn]")
     return page
 
 
@@ -86,11 +90,12 @@ def expect(page: Any, holds: Any) -> None:
     raise AssertionError("it never came to hold")
 
 
-def place(page: Any, thumb: Any, values: Sequence[float], to: int) -> None:
-    """Move a slider's thumb to an end or on from its first position, and hear it say its value."""
+def place(page: Any, thumb: Any, values: Sequence[float], to: int, is_next: bool = False) -> None:
+    """Move a slider's thumb to a position, from an end or from the one before, and hear it say its value."""
     thumb.focus()
-    page.keyboard.press("End" if to == len(values) - 1 else "Home")
-    for _ in range(to if to < len(values) - 1 else 0):
+    if not is_next:
+        page.keyboard.press("End" if to == len(values) - 1 else "Home")
+    for _ in range(1 if is_next else to if to < len(values) - 1 else 0):
         page.keyboard.press("ArrowRight")
     said = str(int(values[to])) if float(values[to]).is_integer() else repr(float(values[to]))
     expect(page, lambda: thumb.get_attribute("aria-valuetext") == said)
@@ -105,8 +110,17 @@ def reads_well(page: Any) -> None:
     assert page.get_by_text("Preparing the model").locator("visible=true").count() == 0
 
 
-def walk(page: Any, lesson: Any) -> None:
-    """Move every slider to its ends and its middle; each time the picture shows what the model says."""
+def agrees(page: Any, markdown: str) -> bool:
+    """Tell whether a page shows the formulas and the numbers of a text of the model."""
+    formulas = [" ".join(each.split()) for each in FORMULA.findall(markdown)]
+    shown = {" ".join(each.split()) for each in page.locator("annotation").all_text_contents()}
+    words = page.locator("body").inner_text()
+    numbers = re.findall(r"\d(?:[\d.,]*\d)?", re.sub(r"\$[^$]+\$|`[^`]+`", "", FORMULA.sub("", markdown)))
+    return shown.issuperset(formulas) and all(number in words for number in numbers)
+
+
+def walk(page: Any, lesson: Any, every: bool = False) -> None:
+    """Move every slider to its ends and its middle, or to every position, and read the page each time."""
     thumbs, first = page.locator("[role=slider]"), 0
     state = [{name: each.value for name, each in one.sliders.items()} for one in lesson.pictures]
     for number, picture in enumerate(lesson.pictures):
@@ -117,15 +131,17 @@ def walk(page: Any, lesson: Any) -> None:
                 continue
             last = len(values) - 1
             stops = [0, last] if is_range or last > _MOST_STEPS else [last, 0, last // 2]
-            for stop in stops:
+            for stop in range(last + 1) if every and not is_range else stops:
                 end = int(is_range and stop == last)
                 pair = list(state[number][name]) if is_range else []
                 pair[end : end + 1] = [values[stop]]
                 state[number][name] = tuple(pair) if is_range else values[stop]
                 # Before the page does: a random search may not run twice at a time.
-                shown = alternative(picture.show(**state[number])[0])
-                place(page, thumbs.nth(first + end), values, stop)
+                drawing, text = picture.show(**state[number])
+                shown = alternative(drawing)
+                place(page, thumbs.nth(first + end), values, stop, is_next=every and 0 < stop < last)
                 expect(page, lambda image=image, shown=shown: image.get_attribute("aria-label") == shown)
+                expect(page, lambda text=text: agrees(page, text))
                 reads_well(page)
             first += 1 + is_range
 
@@ -143,7 +159,7 @@ def take(browser: Any, address: str, name: str) -> None:
     slider.focus()
     page.keyboard.press("ArrowRight")
     expect(page, lambda: drawn(page) > before and body.inner_text() != text)
-    lesson = import_module(next(page.module for page in lessons() if page.name == name)).LESSON
+    lesson = module_of(name).LESSON
     walk(page, lesson)
     right = lesson.exercise.right
     answer = page.get_by_placeholder("a number")
@@ -163,6 +179,83 @@ def test_a_lesson_is_taken(browser: Any, address: str) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if name != QUICK])
 def test_every_other_lesson_is_taken(browser: Any, address: str, name: str) -> None:
     take(browser, address, name)
+
+
+def module_of(name: str) -> Any:
+    return import_module(next(page.module for page in lessons() if page.name == name))
+
+
+def guessed(browser: Any, address: str, name: str) -> Any:
+    """Open a lesson and guess, so that its sliders move."""
+    page = opened(browser, f"{address}lessons/{name}/")
+    page.get_by_role("radio").first.click()
+    expect(page, lambda: page.locator("[role=slider]").first.get_attribute("data-disabled") is None)
+    page.wait_for_timeout(500)
+    return page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lesson_is_right_at_every_position(browser: Any, address: str, name: str) -> None:
+    page = guessed(browser, address, name)
+    walk(page, module_of(name).LESSON, every=True)
+    assert page.complaints == []
+    page.close()
+
+
+FOCUS = """() => {
+  let one = document.activeElement;
+  while (one?.shadowRoot?.activeElement) one = one.shadowRoot.activeElement;
+  if (!one || one === document.body) return null;
+  const box = one.getBoundingClientRect(), style = (each) => getComputedStyle(each);
+  const ring = (each) => style(each).outlineStyle !== "none" || style(each).boxShadow !== "none";
+  return { role: one.getAttribute("role") || one.localName, seen: box.width > 0 && box.height > 0,
+           ring: ring(one) || ring(one.parentElement),
+           name: one.getAttribute("aria-label") || one.textContent };
+}"""
+"""What has the keyboard's focus, and whether that can be seen."""
+
+
+def check_access(page: Any, least: int, inaccessible: Callable[..., Any]) -> None:
+    """Look for what axe-core forbids, and walk a page by the key Tab: all of it is reached, nothing traps."""
+    assert [one for one in inaccessible(page) if one.startswith(("serious", "critical"))] == []
+    page.locator("a").first.focus()
+    reached = []
+    for _ in range(_MOST_TABS):
+        page.keyboard.press("Tab")
+        focus = page.evaluate(FOCUS)
+        if focus is None:
+            break
+        assert focus["seen"] and focus["ring"], focus
+        reached.append(focus["role"])
+    assert len(reached) < _MOST_TABS, "the focus does not leave the page"
+    assert reached.count("slider") == page.locator("[role=slider]").count() >= least
+    page.close()
+
+
+def test_a_lesson_is_for_everybody(browser: Any, address: str, inaccessible: Callable[..., Any]) -> None:
+    page = guessed(browser, address, QUICK)
+    before = drawn(page)
+    assert page.locator(".updatemenu-button").count() == 1
+    page.emulate_media(reduced_motion="reduce")
+    page.locator("[role=slider]").first.press("ArrowRight")
+    expect(page, lambda: drawn(page) > before)
+    assert page.locator(".updatemenu-button").count() == 0, "no picture plays where motion is reduced"
+    check_access(page, 1, inaccessible)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["", "explorer", *(name for name in NAMES if name != QUICK)])
+def test_every_other_page_of_the_course_is_for_everybody(
+    browser: Any, address: str, name: str, inaccessible: Callable[..., Any]
+) -> None:
+    if name in NAMES:
+        check_access(guessed(browser, address, name), 1, inaccessible)
+        return
+    page = opened(browser, f"{address}{name and f'{name}/'}", waits=bool(name))
+    if name:
+        expect(page, lambda: page.locator("[role=slider]").count() == 2 * len(KNOBS))
+    check_access(page, 0, inaccessible)
 
 
 @pytest.mark.slow
@@ -213,7 +306,7 @@ def test_the_command_of_the_explorer_reproduces_its_latency(
 
 
 @pytest.mark.slow
-def test_every_slider_of_the_explorer_reaches_its_ends(browser: Any, address: str) -> None:
+def test_every_slider_of_the_explorer_takes_every_position(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}explorer/")
     thumbs, image = page.locator("[role=slider]"), page.locator("[data-drawn]").first
     expect(page, lambda: thumbs.count() == 2 * len(KNOBS))
@@ -221,8 +314,8 @@ def test_every_slider_of_the_explorer_reaches_its_ends(browser: Any, address: st
     values, stacks = {"A": dict(sheet), "B": dict(sheet)}, {"A": "stagr", "B": "stagr+quantgr"}
     for number, (name, knob) in enumerate((name, knob) for name in values for knob in KNOBS):
         offered = knob.values(DEFAULT_SOC)
-        for stop in (0, len(offered) - 1):
-            place(page, thumbs.nth(number), offered, stop)
+        for stop in range(len(offered)):
+            place(page, thumbs.nth(number), offered, stop, is_next=0 < stop < len(offered) - 1)
             values[name][knob.path] = offered[stop]
             costs = {
                 one: Design.of(DEFAULT_SOC, "gcn-cora", stacks[one], chosen).estimate

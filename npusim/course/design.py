@@ -171,7 +171,7 @@ def _is_legal(workload: str, stack: str) -> bool:
 
 def totals(a: Estimate, b: Estimate) -> str:
     """Return the totals of two designs side by side, as a table in Markdown."""
-    lines = ["| | A | B | A over B |", "| --- | ---: | ---: | ---: |"]
+    lines = ["| total | A | B | A over B |", "| --- | ---: | ---: | ---: |"]
     for what, field, unit in _TOTALS:
         first, second = getattr(a, field), getattr(b, field)
         # The latency alone has an interval.

@@ -19,6 +19,7 @@ from npusim.engines import Estimate
 from npusim.engines.timeline import TaskKind, Timeline
 from npusim.errors import FileError
 from npusim.gnn_models.planetoid import read_planetoid
+from npusim.reporting.alternative import figure_text
 from npusim.reporting.charts import line_figure
 from npusim.reporting.html import COLOURS, DASHES, GREY, HATCHING, amount_axis, log_axis
 
@@ -33,8 +34,6 @@ _TASKS = {
     TaskKind.DMA_OUT: ("DMA out", COLOURS[1]),
 }
 _MOST_TASKS = 1500
-_MOST_SAID = 12
-"""Points of a trace that its text names one by one."""
 _MOST_FRAMES = 36
 _FRAME_MS = 120
 _LANES = {"outputs": "#a9c1dd", "last block": COLOURS[0], "idle lanes": COLOURS[1]}
@@ -125,33 +124,7 @@ def critical_bars(
 
 def alternative(figure: go.Figure | MachineSteps) -> str:
     """Return a text that says what a figure shows: its axes, and for each trace its values or their range."""
-    if isinstance(figure, MachineSteps):
-        return figure.alternative
-    layout = figure.layout
-    titles = [axis.title.text for axis in (layout.xaxis, layout.yaxis) if axis.title.text]
-    rows = [note.text for note in layout.annotations if note.text]
-    said = [_trace_alternative(trace, rows) for trace in figure.data]
-    return f"Chart. Axes: {', '.join(titles) or 'none'}. " + " ".join(filter(None, said))
-
-
-def _trace_alternative(trace: Any, rows: Sequence[str]) -> str:
-    """Return what one trace shows: a few points each, of many points the range; empty for a legend entry."""
-    if trace.type == "heatmap":
-        cells = np.asarray(trace.z, float)
-        share = np.count_nonzero(cells) / max(cells.size, 1)
-        return f"A map of {cells.shape[0]} x {cells.shape[1]} cells, {100 * share:.0f} % of them marked."
-    x = [value for value in ([] if trace.x is None else trace.x) if value is not None]
-    y = [] if trace.y is None else list(trace.y)
-    if not x or trace.type == "histogram":
-        return f"{trace.name}: a histogram of {len(x)} values." if x else ""
-    name = f"{trace.name}: " if trace.name else ""
-    if trace.type == "bar" and trace.orientation == "h" and rows and len(trace.x) == len(rows):
-        values = (f"{row} {x:.3g}" for row, x in zip(rows, trace.x, strict=True) if x is not None)
-        return f"{name}{', '.join(values)}."
-    if len(x) <= _MOST_SAID and len(x) == len(y) and all(isinstance(value, (int, float)) for value in y):
-        return f"{name}{', '.join(f'{a:.4g} at {b:.4g}' for a, b in zip(y, x, strict=True))}."
-    ranges = [f"{min(v):.3g} to {max(v):.3g}" if not isinstance(v[0], str) else "" for v in (x, y) if len(v)]
-    return f"{name}{len(x)} points, {' by '.join(filter(None, ranges))}."
+    return figure.alternative if isinstance(figure, MachineSteps) else figure_text(figure)
 
 
 def _track_name(track: str) -> str:
@@ -171,13 +144,14 @@ def gantt(line: Timeline) -> go.Figure:
     for kind, (name, colour) in _TASKS.items():
         members = [row for row in rows if line.kind[row] == kind]
         if members:
+            pattern = {"shape": "/" if kind == TaskKind.DMA_OUT else "", "fgcolor": "#ffffff", "size": 6}
             figure.add_bar(
                 base=[float(line.start[row]) - begin for row in members],
                 x=[float(line.end[row] - line.start[row]) for row in members],
                 y=[_track_name(line.track(row)) for row in members],
                 orientation="h",
                 name=name,
-                marker={"color": colour, "line": {"color": "#ffffff", "width": 0.5}},
+                marker={"color": colour, "line": {"color": "#ffffff", "width": 0.5}, "pattern": pattern},
             )
     tracks = {"type": "category", "autorange": "reversed", "categoryorder": "category ascending"}
     return figure.update_layout(barmode="overlay", xaxis=amount_axis("time", "s"), yaxis=tracks)
@@ -235,8 +209,11 @@ def outputs_filling(grid: Grid, rows: int, columns: int) -> go.Figure:
     frames = [go.Frame(data=[picture(done)], name=str(done)) for done in shown]
     figure = go.Figure(picture(blocks), frames=frames)
     for name, colour in _LANES.items():
-        marker = {"color": colour, "symbol": "square", "size": 11}
-        figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=marker)
+        is_idle = name == "idle lanes"
+        marker: dict[str, Any] = {"color": colour, "line": {"color": "#ffffff", "width": int(is_idle)}}
+        marker |= {"symbol": "x", "size": 7} if is_idle else {"symbol": "square", "size": 11}
+        at = (at_column[idle], at_row[idle]) if is_idle else ([None], [None])
+        figure.add_scatter(x=at[0], y=at[1], mode="markers", name=name, marker=marker, hoverinfo="skip")
     frame = {"duration": _FRAME_MS, "redraw": True}
     timing = {"frame": frame, "transition": {"duration": 0}, "mode": "immediate", "fromcurrent": False}
     play = {"label": "Play", "method": "animate", "args": [None, timing]}

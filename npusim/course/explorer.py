@@ -71,7 +71,7 @@ def _(choices):
         [
             mo.vstack(
                 [
-                    mo.md(f"### Design {name}"),
+                    mo.md(f"## Design {name}"),
                     choices.elements[f"machine {name}"],
                     choices.elements[f"network {name}"],
                     stacks[name],
@@ -143,7 +143,7 @@ def _():
     mo.vstack(
         [
             mo.md(
-                "### Where the latency goes: the launch, and the operators of each unit on the critical path"
+                "## Where the latency goes: the launch, and the operators of each unit on the critical path"
             ),
             both.place,
         ]
@@ -169,13 +169,13 @@ def _():
     waterfall, energy, roof, sram = Figure(), Figure(180), Figure(460), Figure(360)
     mo.vstack(
         [
-            mo.md("### Where the time goes: launch and operators, one after the other, on the critical path"),
+            mo.md("## Where the time goes: launch and operators, one after the other, on the critical path"),
             waterfall.place,
-            mo.md("### Energy by part"),
+            mo.md("## Energy by part"),
             energy.place,
-            mo.md("### Roofline"),
+            mo.md("## Roofline"),
             roof.place,
-            mo.md("### What lies in SRAM"),
+            mo.md("## What lies in SRAM"),
             sram.place,
         ]
     )

@@ -1,5 +1,9 @@
 const NARROW = 500; // pixels below which a page is that of a telephone
 const NOTICE_MS = 1000; // of calculating, after which a page says so
+// Without motion where the system asks for that: the last frame, and no button that plays.
+const still = ({ frames, layout: { updatemenus, ...layout }, ...spec }) =>
+  matchMedia("(prefers-reduced-motion: reduce)").matches
+    ? { ...spec, layout } : { ...spec, frames, layout: updatemenus ? { ...layout, updatemenus } : layout };
 
 // A plotly figure that follows its model. The library comes from this server, once a page.
 const library = () =>
@@ -60,8 +64,8 @@ async function render({ model, el }) {
   tell();
   const plotly = await library();
   let drawnNarrow = null;
-  const draw = async () => {
-    const { data, layout, config, frames } = JSON.parse(model.get("spec"));
+  const drawNow = async () => {
+    const { data, layout, config, frames } = still(JSON.parse(model.get("spec")));
     if (!data.length) {
       if (drawnNarrow !== null) plotly.purge(place);
       place.removeAttribute("role");
@@ -74,10 +78,14 @@ async function render({ model, el }) {
     if (drawnNarrow) layout.font.size = 11;
     place.style.minHeight = `${layout.height}px`;
     await plotly.react(place, data, layout, config);
-    if (place._transitionData?._frames.length) await plotly.deleteFrames(place);
+    // Not deleteFrames, which sorts indices as text and fails from eleven frames on.
+    if (place._transitionData) Object.assign(place._transitionData, { _frames: [], _frameHash: {} });
     if (frames?.length) await plotly.addFrames(place, frames);
     place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
   };
+  // One drawing after the other: two at a time would take the same frames away twice.
+  let drawing = Promise.resolve();
+  const draw = () => (drawing = drawing.then(drawNow, drawNow));
   model.on("change:spec", draw);
   await draw();
   const observer = new ResizeObserver(() => {

@@ -195,7 +195,7 @@ async def _start(_: Request) -> Response:
         '<p><a href="/explorer/">Explorer</a>: two designs side by side, with all their pictures</p>',
         lead="Why is a graph neural network slow on an NPU, and what helps?",
     )
-    return HTMLResponse(shown.replace("<body>", "<body><main>").replace("</body>", "</main></body>"))
+    return HTMLResponse(shown)
 
 
 def application(port: int, folder: Path, token: str) -> ASGIApp:

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 _COLOURS = {"npu": COLOURS[0], "cpu": UNIT_COLOURS["cpu"], "gpu": UNIT_COLOURS["gpu"]}
 _PARTS = {"weights": "weights_bytes", "cache": "states_bytes", "other": "other_bytes"}
-_NAME = {"style": "cyan", "min_width": 11}
+_ROW = (Column("weights", "weights"), Column("device", "on"))
+
+
+def _row(heading: str) -> tuple[Column, ...]:
+    """Return the columns that name a row: model, format of weights, device."""
+    return Column("model", heading, layout={"style": "cyan", "min_width": 11}), *_ROW
 
 
 def language_page(models: LanguageModels) -> Page:
@@ -107,12 +112,14 @@ def _by_device(
             series[device] = (list(values.values()), list(values))
             styles[device] = {
                 "marker": {"color": _COLOURS.get(device, COLOURS[i % len(COLOURS)]), "size": 12},
+                "orientation": "h",
                 "customdata": [engineering(v, unit) for v in values.values()],
                 "hovertemplate": f"%{{y}} on {device}: %{{customdata}}<extra></extra>",
             }
         axis = log_axis(title.lower(), unit, min(known), max(known))
         height = 110 + 34 * len(names)
-        return line_figure(series, axis, names_axis(names), mode="markers", height=height, styles=styles)
+        figure = line_figure(series, axis, names_axis(names), mode="markers", height=height, styles=styles)
+        return figure.update_layout(scattermode="group")  # marks of equal times stand side by side
 
     return Plot(title, draw)
 
@@ -131,9 +138,7 @@ def _times(models: LanguageModels) -> Table:
         return Column(key, heading, show)
 
     columns = (
-        Column("model", "model", layout=_NAME),
-        Column("weights", "weights"),
-        Column("device", "on"),
+        *_row("model"),
         figure("token_s", "token"),
         figure("tokens_per_s", "tokens"),
         figure("first_token_s", "first"),
@@ -151,13 +156,11 @@ def _bytes(models: LanguageModels) -> Table:
         return f"{bytes_.moved_bytes / bytes_.least_bytes:.2f}" if bytes_ else ""
 
     columns = (
-        Column("model", "bytes of a token", layout=_NAME),
-        Column("weights", "weights"),
-        Column("device", "on"),
+        *_row("bytes of a token"),
         Column("token_bytes.moved_bytes", "moved"),
         Column("token_bytes.weights_bytes", "weights"),
         Column("token_bytes.cache_bytes", "cache"),
-        Column("", "x least", times_least),
+        Column("", "x least", times_least, words=False),
         Column("token_bytes.unpacked_bytes", "unpacked"),
         Column("token_bytes.spilled_bytes", "spilled"),
         Column("token_bytes.other_bytes", "other"),
@@ -168,9 +171,7 @@ def _bytes(models: LanguageModels) -> Table:
 
 def _memory(models: LanguageModels) -> Table:
     columns = (
-        Column("model", "memory of", layout=_NAME),
-        Column("weights", "weights"),
-        Column("device", "on"),
+        *_row("memory of"),
         Column("memory.file_bytes", "file"),
         Column("memory.weights_bytes", "on device"),
         Column("memory.states_bytes", "cache"),

@@ -109,9 +109,10 @@ def search_page(search: documents.ArchitectureSearch, archive: Path | None = Non
         for one in search.gains
     ]
     average = f"on average over the chosen, against {reference.operator} throughout: {', '.join(gains)}"
+    points = engineering(search.points, "")
     headline = [
         ("architectures tried", f"{last.evaluated:,}"),
-        ("in the space", f"{search.points:.3g}"),
+        ("in the space", points),
         ("on the front", f"{len(search.front):,}"),
         ("of these on several units", share(search.distributed_share)),
         ("hypervolume over single units", _more(last.nested, last.single_unit)),
@@ -128,7 +129,7 @@ def search_page(search: documents.ArchitectureSearch, archive: Path | None = Non
     return Page(
         "Architectures and mappings",
         (search.workload, search.soc, ""),
-        f"{last.evaluated:,} architectures of {search.points:.3g}, {last.generation} generations; {letters}; "
+        f"{last.evaluated:,} architectures of {points}, {last.generation} generations; {letters}; "
         f"accuracy of {search.scores}",
         [
             Figures(headline),
@@ -225,9 +226,9 @@ def _fronts(search: documents.ArchitectureSearch, archive: Path | None, quantity
         grey = {"size": 3, "color": GREY, "opacity": 0.4}
         add_marks(figure, "tried", tried, lambda one: (one[1], one[place]), grey)
     groups = (
-        (*_SEARCHES["single_unit"], search.single_unit_front, "circle", 6),
-        (*_SEARCHES["chance"], search.chance_front, "circle", 6),
-        (*_SEARCHES["nested"], search.front, "circle", 6),
+        (*_SEARCHES["single_unit"], search.single_unit_front, "triangle-up", 8),
+        (*_SEARCHES["chance"], search.chance_front, "x", 7),
+        (*_SEARCHES["nested"], search.front, "circle", 7),
         ("one operator on one unit", COLOURS[4], search.baselines, "square", 9),
         ("chosen", "#000000", search.chosen, "star", 12),
     )
@@ -260,7 +261,7 @@ def _hypervolumes(search: documents.ArchitectureSearch) -> go.Figure:
         for key, (name, _) in _SEARCHES.items()
     }
     styles = {name: {"line": {"color": colour}} for name, colour in _SEARCHES.values()}
-    title = {"title": "hypervolume over that of all fronts together"}
+    title = {"title": "hypervolume (share of all)"}
     return line_figure(
-        series, {"title": "generation"}, title, mode="lines+markers", height=380, styles=styles
+        series, {"title": "generation", "dtick": 1}, title, mode="lines+markers", height=380, styles=styles
     )

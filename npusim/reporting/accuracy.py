@@ -26,8 +26,18 @@ def accuracy_page(report: AccuracyReport) -> Page:
             *(Table(_COLUMNS, results, name, titled=True) for name, results in by_workload.items()),
         ],
         remarks=[Remark("Left out", skipped, "yellow")],
+        lead=_lead(report),
         document=report,
     )
+
+
+def _lead(report: AccuracyReport) -> str:
+    """Return the largest change of accuracy."""
+    if not report.results:
+        return ""
+    largest = max(report.results, key=lambda result: abs(result.change))
+    named = f"{largest.techniques} in {largest.numbers}"
+    return f"The largest change of accuracy is {100 * largest.change:+.1f} points, of {named}."
 
 
 def _circumstances(report: AccuracyReport) -> str:

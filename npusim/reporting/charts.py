@@ -18,6 +18,8 @@ Span = tuple[float, float, str, str]
 """Begin (s), length (s), track, and what the bar says when touched."""
 _FLATTENS = 10.0
 """Ratio of the longest to the shortest bar from which a linear axis would flatten the short ones."""
+_ROOM = 0.12
+"""Part of an axis in which the name of a span can stand across."""
 _MOST_MARKS = 1000
 """Marks from which the graphics card draws them."""
 
@@ -91,10 +93,12 @@ def amount_bars(
     far_apart = not linear and len(positive) == len(known) and max(positive) > _FLATTENS * min(positive)
     scale = log_axis(axis, unit, min(positive) / 2, max(positive)) if far_apart else amount_axis(axis, unit)
     figure = bar_figure({"": known}, scale, unit, height=130 + 30 * len(known))
+    figure.update_layout(margin={"r": 70})
     return figure.update_traces(
         marker={"color": [(colours or {}).get(name, COLOURS[0]) for name in known]},
         text=[engineering(value, unit) for value in known.values()],
-        textposition="auto",
+        textposition="outside",
+        cliponaxis=False,
         hovertemplate="%{y}: %{text}<extra></extra>",
     )
 
@@ -148,6 +152,25 @@ def add_spans(figure: Figure, name: str, colour: str, spans: Sequence[Span], **p
         hovertext=stories,
         hoverinfo="text",
         marker={"color": colour, "line": {"width": 0}},
+        **place,
+    )
+
+
+def add_launch(figure: Figure, begin_s: float, end_s: float, share: float, **place: int) -> None:
+    """Draw the launch behind bars, its name across where it takes a `share` of the axis that has room."""
+    figure.add_vrect(
+        begin_s,
+        end_s,
+        fillcolor="#dddddd",
+        opacity=0.5,
+        line_width=0,
+        layer="below",
+        annotation={
+            "text": f"launch {engineering(end_s - begin_s, 's')}",
+            "textangle": 0 if share > _ROOM else -90,
+            "font": {"size": 12},
+        },
+        annotation_position="top left",
         **place,
     )
 

@@ -134,6 +134,7 @@ def estimate_page(
 
     utilisation = estimate.units[estimate.bound].utilisation
     latency = engineering(estimate.latency_s, "s", last_digit(estimate.latency_interval_s))
+    launch = percent(estimate.launch_s / estimate.latency_s) if estimate.requests == 1 else ""
     return Page(
         "Estimate",
         (estimate.workload, estimate.soc, estimate.techniques),
@@ -157,7 +158,8 @@ def estimate_page(
             Remark("Warning", estimate.warnings, "bold yellow"),
             Remark("Note", estimate.provenance.get("notes", [])),
         ],
-        lead=f"{latency} an inference; {estimate.bound} is busiest, {percent(utilisation)} of the time.",
+        lead=f"{latency} an inference; {estimate.bound} is busiest, {percent(utilisation)} of the time"
+        f"{launch and f', and the launch takes {launch}'}.",
         details=details,
     )
 
@@ -386,7 +388,9 @@ def _units(estimate: Estimate) -> Plot:
         Column("", "", lambda unit: share_bar(unit["utilisation"]), "terminal"),
     )
     table = Table(columns, units, name="units", terminal=busy)
-    return Plot("Busy time of the units", lambda: amount_bars("busy", "s", used, UNIT_COLOURS), table)
+    return Plot(
+        "Busy time of the units", lambda: amount_bars("busy", "s", used, UNIT_COLOURS, linear=True), table
+    )
 
 
 def _operators(estimate: Estimate) -> list[Section]:
@@ -420,8 +424,8 @@ def _operators(estimate: Estimate) -> list[Section]:
         *([busy] if single else []),
         Column("span_s", "span", only="terminal"),
         Column("dram_bytes", "DRAM"),
-        *(Column(key, heading, only="html") for key, heading in _OPERATOR_DETAILS.items()),
         Column("bound", "bound", bound),
+        *(Column(key, heading, only="html") for key, heading in _OPERATOR_DETAILS.items()),
     )
     meaning = _CRITICAL if single else _BUSY
     others = working[_MOST_OPERATORS:]

@@ -17,7 +17,7 @@ from npusim.explore.sweep import SweepResult
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.html import COLOURS, GREY, log_axis
+from npusim.reporting.html import COLOURS, log_axis
 from npusim.reporting.page import FOLD, Amount, Cell, Column, Lines, Page, Plot, Remark, Table, remarks_of
 from npusim.reporting.terminal import drawn_table, grid
 from npusim.units import format_quantity
@@ -30,7 +30,8 @@ _MOST_ROWS = 1000
 _MOST_LINES = 2000
 """Points drawn as parallel coordinates at most; more would be a grey block."""
 _MOST_TICKS = 12
-"""A scale with no more values than this has a tick for each."""
+"""Ticks of a scale at most; one with no more values than this has a tick for each."""
+_DOMINATED = "#777777"
 _POINT = "point"
 _LONG = 12
 """Characters from which an exact value is rounded."""
@@ -124,6 +125,10 @@ def pareto_page(front: Front) -> Page:
         f"{front.front:,} points on the front of {front.points:,}{merged}; no other of {front.compared:,} "
         f"compared points dominates them in {metrics}"
     )
+    varied = _varied(front)
+    fixed = [name for name in front.axes if name in front.knee and name not in varied]
+    shown = ", ".join(f"{name} {shown_value(name, front.knee[name], front.units)}" for name in fixed)
+    same = f"All have {shown}." if fixed else ""
     notes = [*front.notes, "all points of the front: -o front.html, or --format json"]
     return Page(
         "Pareto front",
@@ -133,16 +138,17 @@ def pareto_page(front: Front) -> Page:
             Lines([comparison], style="dim"),
             Plot("The front", lambda: _scatter(front)),
             Plot(
-                "Axes and metrics: drag along a line to choose points",
-                lambda: _parallel(front),
-                least_width=110 * len([*front.axes, *front.minimise]),
+                "What differs along the front, and what it gives: drag along a line to choose points",
+                lambda: _parallel(front) if len(varied) > 1 else None,
+                note=same,
+                least_width=130 * len(varied),
             ),
             _best_points(front),
             _points(front),
             _folded_points(front),
         ],
         [Remark("Note", notes)],
-        lead=f"Knee: point {front.knee[_POINT]}: {_described(front, front.knee)}",
+        lead=f"The knee of the front is point {front.knee[_POINT]}: {_described(front, front.knee)}.",
     )
 
 
@@ -226,7 +232,7 @@ def _scatter(front: Front) -> Figure:
     x, y, colour = names[0], names[-1] if len(names) < 2 else names[1], names[2] if len(names) > 2 else None
     drawn = [*rows, *front.beaten, front.knee]
     figure = blank_figure(xaxis=_scale(x, drawn), yaxis=_scale(y, drawn), height=560)
-    marker: dict[str, Any] = {"size": 7, "color": COLOURS[0], "opacity": 0.85}
+    marker: dict[str, Any] = {"size": 13, "color": COLOURS[0], "line": {"width": 1, "color": "#000"}}
     if colour is not None:
         scale = {
             "title": {"text": METRICS[colour].title, "side": "top"},
@@ -249,10 +255,10 @@ def _scatter(front: Front) -> Figure:
         return f"point {row[_POINT]}<br>" + _described(front, row, "<br>")
 
     if front.beaten:
-        grey = {"size": 4, "color": GREY, "opacity": 0.5}
+        grey = {"size": 7, "color": _DOMINATED, "opacity": 0.6}
         add_marks(figure, "dominated points", front.beaten, place, grey)
     add_marks(figure, "front", rows, place, marker, story)
-    star = {"size": 16, "color": COLOURS[1], "symbol": "star", "line": {"width": 1, "color": "#000000"}}
+    star = {"size": 24, "color": COLOURS[1], "symbol": "star-open", "line": {"width": 2}}
     add_marks(figure, "knee", [front.knee], place, star, lambda row: _described(front, row, "<br>"))
     return figure
 
@@ -269,31 +275,47 @@ def _parallel(front: Front) -> Figure:
     """Return the front's points as lines across knobs and metrics."""
     distinct = _distinct(front)
     rows = distinct[:: max(1, -(-len(distinct) // _MOST_LINES))]
-    names = [*front.axes, *front.minimise]
+    names = _varied(front)
     figure = blank_figure()
     figure.add_parcoords(
         dimensions=[_dimension(front, name, [row[name] for row in rows]) for name in names],
         line={"color": [row[front.minimise[0]] for row in rows], "colorscale": "Viridis"},
-        labelangle=-20,
     )
-    figure.update_layout(height=520, margin={"t": 120, "l": 130})
+    figure.update_layout(height=480, margin={"t": 60, "l": 100, "r": 70})
     return figure
 
 
+def _varied(front: Front) -> list[str]:
+    """Return the axes and metrics in which points of the front differ."""
+    names = [*front.axes, *front.minimise]
+    return [name for name in names if len({row.get(name) for row in _distinct(front)}) > 1]
+
+
 def _dimension(front: Front, name: str, values: list[Any]) -> dict[str, Any]:
-    """Return one vertical scale; names and short lists of numbers get a tick for each value."""
-    unit = _unit(front, name)
-    label = f"{_titled(name)}{f' ({unit})' if unit else ''}"
+    """Return one vertical scale: names at equal distances; numbers where they are, ticks with their unit."""
     levels = sorted(set(values), key=lambda value: (isinstance(value, str), value))
-    if isinstance(levels[0], str) or len(levels) <= _MOST_TICKS:
-        place = {level: i for i, level in enumerate(levels)}
-        return {
-            "label": label,
-            "values": [place[value] for value in values],
-            "tickvals": list(range(len(levels))),
-            "ticktext": [shown_value(name, level, front.units) for level in levels],
-        }
-    return {"label": label, "values": values, "tickformat": ".3~s"}
+    if isinstance(levels[-1], str):
+        place: dict[Any, float] = {level: i for i, level in enumerate(levels)}
+    else:
+        step = (levels[-1] - levels[0]) / _MOST_TICKS
+        even = [levels[0] + step * k for k in range(_MOST_TICKS + 1)]
+        levels = apart(levels if len(levels) <= _MOST_TICKS else even, 0.6 * step)
+        place = {value: value for value in [*levels, *values]}
+    return {
+        "label": _titled(name).removeprefix("npu."),
+        "values": [place[value] for value in values],
+        "tickvals": [place[level] for level in levels],
+        "ticktext": [shown_value(name, level, front.units) for level in levels],
+    }
+
+
+def apart(levels: Sequence[float], least: float) -> list[float]:
+    """Return the levels whose ticks lie at least so far apart: from the lowest, and the highest."""
+    kept = [levels[0]]
+    for level in levels[1:-1]:
+        if level - kept[-1] >= least and levels[-1] - level >= least:
+            kept.append(level)
+    return [*kept, *levels[1:][-1:]]
 
 
 def sweep_page(result: SweepResult, space: str) -> Page:
@@ -346,6 +368,10 @@ def search_page(result: SearchResult) -> Page:
         Column("evolution", text="{:.1%}"),
         Column("chance", "random search", text="{:.1%}"),
     )
+    last, lead = result.steps[-1] if result.steps else None, ""
+    if last is not None:
+        shares = f"{last.evolution:.1%} of the joint hypervolume, random search {last.chance:.1%}"
+        lead = f"Evolution reaches {shares}."
     return Page(
         f"{result.front:,} points on the front after {result.evaluations:,} evaluations",
         subject=f"of a space of {result.points:,}, in {result.seconds:.1f} s: {result.directory}",
@@ -363,5 +389,6 @@ def search_page(result: SearchResult) -> Page:
             ),
         ],
         remarks=remarks_of(result),
+        lead=lead,
         document=result,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from npusim.reporting.alternative import figure_text
 from npusim.reporting.engineering import engineering
 from npusim.reporting.page import (
     Amount,
@@ -35,6 +36,8 @@ _BRIGHT = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
 COLOURS = (*_BRIGHT, "#885522", "#000000", "#ee7733", "#44bb99")
 """Colours that the colour-blind can tell apart (Paul Tol's bright scheme and others)."""
 GREY = "#bbbbbb"
+_SCALED = "#21918c"
+"""Middle of the scale Viridis: the legend's colour of marks that a scale colours."""
 UNIT_COLOURS = {f"npu.{unit}": COLOURS[i] for unit, i in (("dpu", 0), ("dsp", 5), ("dma", 3))} | {
     "cpu": COLOURS[8],
     "gpu": COLOURS[2],
@@ -85,6 +88,7 @@ def rendered(page_: Page, command: str = "") -> str:
     below = "".join(f"<pre>{escape(as_text(one))}</pre>" for one in page_.supplements)
     return page(
         page_.heading,
+        text(page_.rest) if page_.rest else "",
         text(page_.subject) if page_.subject else "",
         _links([part.anchor for part in page_.shown if isinstance(part, Lines) and part.anchor]),
         bullets(lines["Warning"], "warning"),
@@ -92,7 +96,7 @@ def rendered(page_: Page, command: str = "") -> str:
         *(_heading(remark.title or remark.heading) + bullets(remark.lines) for remark in headed),
         _further_fields(page_),
         below,
-        lead=page_.conclusion or page_.lead,
+        lead=page_.headline,
         notes=lines["Note"],
         command=command,
     )
@@ -196,13 +200,13 @@ def page(title: str, *parts: str, lead: str = "", notes: Iterable[str] = (), com
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>npusim: {escape(title)}</title><style>{_beside('page.css')}</style>"
         f"<script>{_beside('page.js')}</script>{library}</head>"
-        f"<body>{content}</body></html>\n"
+        f"<body><main>{content}</main></body></html>\n"
     )
 
 
 def body_of(page_: str) -> str:
     """Return what a page shows, to stand within another one."""
-    return page_.partition("<body>")[2].rpartition("</body>")[0]
+    return page_.partition("<main>")[2].rpartition("</main>")[0]
 
 
 def plot(figure: go.Figure, height: int, title: str = "", *, data: str = "", least_width: int = 0) -> str:
@@ -234,6 +238,7 @@ def plot(figure: go.Figure, height: int, title: str = "", *, data: str = "", lea
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(automargin=True)
     drawn: str = figure.to_html(full_html=False, include_plotlyjs=False, config=_CONFIG)
+    drawn = f'<div role=figure aria-label="{escape(figure_text(figure))}">{drawn}</div>'
     if least_width:
         drawn = f'<div class=wide><div style="min-width: {least_width}px">{drawn}</div></div>'
     heading = f"<h2>{escape(title)}</h2>" if title else ""
@@ -250,8 +255,9 @@ def _legend(figure: go.Figure) -> str:
         shown = enumerate(figure.data)
         traces = [k for k, trace in shown if trace.name == name and trace.showlegend is not False]
         off = any(figure.data[k].visible == "legendonly" for k in traces[:1])
+        pressed = "false" if off else "true"
         buttons.append(
-            f'<button class="{"off" if off else ""}" onclick="toggle(this)" '
+            f'<button class="{"off" if off else ""}" aria-pressed={pressed} onclick="toggle(this)" '
             f'data-traces="{json.dumps(traces)}">{swatch}{escape(name)}</button>'
         )
     return f"<p class=legend>{''.join(buttons)}</p>"
@@ -298,17 +304,17 @@ def _swatch(trace: Any, kind: str, number: int) -> str:
             number %= len(HATCHING)
             trace.marker.pattern = {"shape": HATCHING[number], "fgcolor": "#ffffff", "size": 6}
             hatch = f' class="hatch{number}"'
-        return f'<i{hatch} style="background-color: {colour}"></i>'
+        return f'<i aria-hidden=true{hatch} style="background-color: {colour}"></i>'
     if kind == "line":
         if not trace.line.dash:
             trace.line.dash = list(DASHES)[number % len(DASHES)]
         border = DASHES.get(trace.line.dash, "dashed")
-        return f'<i class=line style="border-top: 3px {border} {colour}"></i>'
+        return f'<i aria-hidden=true class=line style="border-top: 3px {border} {colour}"></i>'
     if trace.marker.symbol is None:
         trace.marker.symbol = list(_SYMBOLS)[number % len(_SYMBOLS)]
     symbol = trace.marker.symbol if isinstance(trace.marker.symbol, str) else ""
     glyph = _SYMBOLS.get(symbol.removesuffix("-open"), "●")
-    return f'<i class=mark style="color: {colour}">{escape(glyph)}</i>'
+    return f'<i aria-hidden=true class=mark style="color: {colour}">{escape(glyph)}</i>'
 
 
 def _colour(trace: Any) -> str:
@@ -317,7 +323,7 @@ def _colour(trace: Any) -> str:
         colour = getattr(getattr(trace, part, None), "color", None)
         if isinstance(colour, str) and re.fullmatch(r"#[0-9a-fA-F]{3,8}", colour):
             return colour
-    return GREY
+    return _SCALED if getattr(getattr(trace, "marker", None), "colorscale", None) else GREY
 
 
 def amount_axis(title: str, unit: str, log: bool = False) -> dict[str, Any]:
@@ -410,7 +416,8 @@ def table(
         f"<tr>{''.join(_cell('td', cell, i in words) for i, cell in enumerate(row))}</tr>" for row in lines
     )
     wide = "wide many" if len(heads) > _MANY_COLUMNS else "wide"
-    whole = f'<div class="{wide}"><table><tr>{head}</tr>{body}</table></div>'
+    content = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    whole = f'<div class="{wide}"><table>{content}</table></div>'
     if not name:
         return whole
     button = f'<button class=csv data-name="{escape(name)}" onclick="saveCsv(this)">Save as CSV</button>'
@@ -424,6 +431,8 @@ def _cell(tag: str, cell: Cell, is_left: bool, data: str = "") -> str:
     if isinstance(cell, Amount):
         data = f' data-value="{"" if cell.value is None else escape(json.dumps(cell.value))}"'
     content = escape(str(cell))
+    if tag == "th":
+        tag, data = ("th", data + " scope=col") if content else ("td", data)
     if is_left and len(str(cell)) > _LONGEST_NAME:
         content = re.sub(r"([/+])(?=\w)", r"\1<wbr>", content)
     return f'<{tag} class="{style}"{data}>{content}</{tag}>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -137,10 +138,11 @@ def block_diagram(estimate: Estimate, mapped: Mapped) -> str:
         use = estimate.units[name]
         lines = [names.get(name, name), f"busy {percent(use.utilisation)}", engineering(use.busy_s, "s")]
         drawn.append(_box(number * (width + 8), y, width, lines))
-    height, title = y + 70, "blocks of the machine with what flows between them"
+    # The labels are the text alternative: one line for each box and arrow.
+    height, title = y + 70, ". ".join(re.findall(r">([^<]+)</text>", "".join(drawn)))
     return (
         f'<svg class=drawing role=img width="{_WIDTH}" height="{height:.0f}" '
-        f'viewBox="0 0 {_WIDTH} {height:.0f}"><title>{escape(title)}</title>{"".join(drawn)}</svg>'
+        f'viewBox="0 0 {_WIDTH} {height:.0f}"><title>{title}</title>{"".join(drawn)}</svg>'
     )
 
 

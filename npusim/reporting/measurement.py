@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
@@ -33,8 +34,18 @@ def measurement_page(measurement: Measurement) -> Page:
             _longest_operators(measurement),
         ],
         remarks=[Remark("Warning", measurement.warnings, "bold yellow"), Remark("Note", _notes(measurement))],
+        lead=_lead(latencies),
         document=measurement,
     )
+
+
+def _lead(latencies: Mapping[str, float]) -> str:
+    """Return how many times were measured, and the longest."""
+    if not latencies:
+        return ""
+    longest = max(latencies, key=lambda name: latencies[name])
+    count = counted(len(latencies), "median time")
+    return f"{count}; the longest is {engineering(latencies[longest], 's')}, of {longest}."
 
 
 def _notes(measurement: Measurement) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from npusim.reporting.charts import Figure, add_spans, bar_figure, blank_figure
-from npusim.reporting.engineering import engineering
-from npusim.reporting.html import COLOURS, amount_axis
+from npusim.reporting.charts import Figure, add_spans, blank_figure, line_figure
+from npusim.reporting.engineering import engineering, factor, percent
+from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
 from npusim.reporting.page import Amount, Column, Page, Plot, Remark, Table
 from npusim.system.document import MixResult, StreamAnswer
 
@@ -18,7 +18,7 @@ _SHOWN = 400
 def mix_page(result: MixResult) -> Page:
     """Return the page of a simulated mix."""
     spans = min(_SHOWN, len(result.spans))
-    seconds = engineering(result.simulated_s, "s")
+    seconds = f"{result.simulated_s:,.3g} s" if result.simulated_s < 1000 else f"{result.simulated_s:,.0f} s"
     found = result.found_rate
     lines = []
     if found is not None:
@@ -56,10 +56,12 @@ def _times(result: MixResult) -> Table:
     def within(name: str) -> Column:
         def show(stream: StreamAnswer) -> Amount:
             value, interval = getattr(stream, name), stream.intervals_s[name]
-            half = "" if interval is None or name not in _SURE else f" ±{(interval[1] - value) / value:.1%}"
+            half = (
+                "" if interval is None or name not in _SURE else f" ±{percent((interval[1] - value) / value)}"
+            )
             return Amount(value, "s", f"{engineering(value, 's')}{half}")
 
-        return Column(name, name.removesuffix("_s").replace("p999", "p99.9"), show)
+        return Column(name, _percentile(name), show)
 
     columns = (Column("name", "stream"), *(within(name) for name in _FIGURES), Column("alone_s", "idle SoC"))
     return Table(columns, result.streams, "Response times", "times", "± half of the 95 % interval")
@@ -71,7 +73,7 @@ def _loads(result: MixResult) -> Table:
         Column("throughput_per_s", "throughput"),
         Column("highest_rate_per_s", "below"),
         Column("missed_share", "missed", text="{:.2%}"),
-        Column("slowdown", "slowed by others", text="{:.2f}x"),
+        Column("slowdown", "slowed by others", text=factor),
         Column("mean_waiting", "waiting", text="{:.3g}"),
         Column("energy_j", "energy"),
         Column("answers", text="{:,}", only="html"),
@@ -80,11 +82,21 @@ def _loads(result: MixResult) -> Table:
 
 
 def _time_bars(result: MixResult) -> Figure:
-    series = {
-        name.removesuffix("_s"): {stream.name: getattr(stream, name) for stream in result.streams}
-        for name in _FIGURES
-    }
-    return bar_figure(series, amount_axis("response time", "s"), "s")
+    names = [stream.name for stream in result.streams]
+    times_s = {key: [getattr(stream, key) for stream in result.streams] for key in _FIGURES}
+    known = [time_s for column in times_s.values() for time_s in column if time_s]
+    series = {_percentile(key): (column, names) for key, column in times_s.items()}
+    axis = (
+        log_axis("response time", "s", min(known), max(known)) if known else amount_axis("response time", "s")
+    )
+    height = 140 + 60 * len(names)
+    styles = {name: {"orientation": "h"} for name in series}
+    figure = line_figure(series, axis, names_axis(names), mode="markers", height=height, styles=styles)
+    return figure.update_layout(scattermode="group")  # marks of equal times stand side by side
+
+
+def _percentile(key: str) -> str:
+    return key.removesuffix("_s").replace("p999", "p99.9")
 
 
 def _time_line(result: MixResult) -> Figure:

@@ -17,9 +17,48 @@ function saveCsv(button) {
 function toggle(button) {
   const plot = button.closest(".picture").querySelector(".js-plotly-plot");
   const off = button.classList.toggle("off");
+  button.setAttribute("aria-pressed", String(!off));
   Plotly.restyle(plot, { visible: off ? "legendonly" : true }, JSON.parse(button.dataset.traces));
 }
+/* Of a table wider than its page the last columns wait behind a button; a table that still scrolls takes the keyboard. */
+const NARROW = 800; // pixels below which tables scroll as they are
+function fit(wide) {
+  const table = wide.querySelector("table");
+  if (!table || !wide.clientWidth || wide.dataset.fitted) return scrolls(wide);
+  wide.dataset.fitted = "yes";
+  const columns = [...table.rows[0].cells].length;
+  const show = (k, shown) => [...table.rows].forEach((row) => { row.cells[k].hidden = !shown; });
+  let kept = columns;
+  while (wide.clientWidth > NARROW && wide.scrollWidth > wide.clientWidth && kept > 2) show(--kept, false);
+  if (kept === columns) return scrolls(wide);
+  const button = document.createElement("button");
+  const say = (all) => {
+    button.textContent = all ? "Show fewer columns" : `Show ${columns - kept} more columns`;
+    button.setAttribute("aria-expanded", String(all));
+    scrolls(wide);
+  };
+  button.className = "columns";
+  button.onclick = () => {
+    const all = table.rows[0].cells[kept].hidden;
+    for (let k = kept; k < columns; k++) show(k, all);
+    say(all);
+  };
+  wide.after(button);
+  say(false);
+}
+function scrolls(wide) {
+  const can = wide.clientWidth && wide.scrollWidth > wide.clientWidth;
+  const before = [...document.querySelectorAll("h1, h2, h3, h4")].filter((one) => one.compareDocumentPosition(wide) & 4);
+  const heading = before.at(-1)?.textContent ?? "";
+  for (const [name, value] of [["tabindex", "0"], ["role", "region"], ["aria-label", `Scrolls sideways: ${heading}`]])
+    if (can) wide.setAttribute(name, value); else wide.removeAttribute(name);
+}
+const fitAll = () => document.querySelectorAll(".wide").forEach(fit);
+addEventListener("load", fitAll);
+addEventListener("resize", fitAll);
+addEventListener("toggle", fitAll, true);
 addEventListener("beforeprint", () => {
+  document.querySelectorAll("td, th").forEach((one) => { one.hidden = false; });
   document.querySelectorAll("details").forEach((one) => { one.open = true; });
   document.querySelectorAll(".js-plotly-plot").forEach((one) => Plotly.Plots.resize(one));
 });

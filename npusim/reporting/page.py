@@ -26,6 +26,7 @@ Item = TypeVar("Item")
 Only = Literal["", "terminal", "html"]
 """The one back end that shows something; empty: both."""
 _UNIT_AT_END = re.compile(r"_(per_s|per_j|js|s|j|w|bytes|mm2)$")
+_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
 _SHARES = ("agreement", "utilisation", "share", "change")
 _FACTORS = ("speedup", "gain", "step_")
 """Parts of the keys of factors."""
@@ -240,6 +241,16 @@ class Page:
     def shown(self) -> list[Section]:
         """Sections that are there."""
         return [section for section in self.sections if section is not None]
+
+    @property
+    def headline(self) -> str:
+        """First sentence of what the page concludes."""
+        return _SENTENCE_END.split(self.conclusion or self.lead, 1)[0]
+
+    @property
+    def rest(self) -> str:
+        """Sentences after the headline."""
+        return (self.conclusion or self.lead)[len(self.headline) :].strip()
 
     @property
     def heading(self) -> str:

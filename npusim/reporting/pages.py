@@ -133,7 +133,7 @@ def report_html(title: str, results: Sequence[Result], command: str) -> str:
         title,
         _summary(results),
         *(_section(number, result) for number, result in enumerate(results, 1)),
-        lead=f"{len(results)} results" if len(results) > 1 else "",
+        lead=_headline(results[0]) if results else "",
         command=command,
     )
 
@@ -143,15 +143,20 @@ def _summary(results: Sequence[Result]) -> str:
 
     entries = []
     for number, result in enumerate(results, 1):
-        subject, *figures, sizes = text_of(result.document).splitlines()
-        summary = " ".join(line.strip() for line in figures) or _verdict(result.document)
-        summary = summary or sizes.partition(";")[0].strip()
+        subject, *_, sizes = text_of(result.document).splitlines()
+        summary = _verdict(result.document) or _headline(result) or sizes.partition(";")[0].strip()
         origin = f"made by <code>{escape(result.command)}</code>" if result.command else escape(result.origin)
         entries.append(
             f'<li><a href="#result-{number}">{escape(subject)}</a><br>{escape(summary)}'
             f"<br><span class=note>{origin}</span></li>"
         )
     return f"<h2>Summary</h2><ol>{''.join(entries)}</ol>"
+
+
+def _headline(result: Result) -> str:
+    """Return the headline of a result's page; nothing where it has none."""
+    page = result.page() if result.page else own_page(result.document)
+    return page.headline if isinstance(page, Page) else ""
 
 
 def _verdict(document: Document) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, amount_bars, bar_figure
-from npusim.reporting.engineering import engineering, with_bounds
+from npusim.reporting.engineering import engineering, factor, with_bounds
 from npusim.reporting.html import COLOURS, amount_axis
 from npusim.reporting.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, records_table, times
 from npusim.reporting.terminal import LongName, conditions, counted
@@ -48,7 +48,22 @@ def comparison_page(result: Comparison) -> Page:
             Plot("Operators, each by itself", lambda: _operator_bars(result, colours)),
             _operators(result),
         ],
+        lead=_lead(runs),
         remarks=[Remark("Only in", _alone(runs), "yellow"), Remark("Note", result.notes)],
+    )
+
+
+def _lead(runs: Sequence[ComparedRun]) -> str:
+    """Return what the quickest run takes, beside the first one or, if that is the first, the next."""
+    quickest = min(runs, key=lambda run: run.figures["latency_s"] or 0.0)
+    other = next((run for run in runs if run is not quickest), quickest)
+    quick, slow = (
+        {key: run.figures[key] or 0.0 for key in ("latency_s", "energy_j")} for run in (quickest, other)
+    )
+    ratios = [factor(quick[key] / slow[key]) for key in quick if slow[key]]
+    return (
+        f"{quickest.name} is quickest, {engineering(quick['latency_s'], 's')}: "
+        f"{' of the time and '.join(ratios)} of the energy of {other.name}."
     )
 
 

@@ -24,7 +24,7 @@ from npusim.engines.timeline import (
     sram_in_use,
 )
 from npusim.measuring.traces import ENGINES, LAUNCH, Event, LayerPair, TraceDiff, layer_key
-from npusim.reporting.charts import Figure, Span, add_spans, blank_figure
+from npusim.reporting.charts import Figure, Span, add_launch, add_spans, blank_figure
 from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import COLOURS, GREY, amount_axis, names_axis
 from npusim.reporting.page import (
@@ -89,11 +89,15 @@ _DIFFERS = 0.1
 def timeline_page(line: Timeline) -> Page:
     """Return the page of a simulated run: bars by unit, SRAM, DRAM bandwidth, power, critical path."""
     several = f", {line.inferences} inferences" if line.inferences > 1 else ""
+    path = critical_path(line)
+    total_s = sum(task.waited_s + task.worked_s for task in path) or 1.0
+    longest = sorted(path_summary(line, path).by_unit.items(), key=lambda item: -item[1])[:2]
+    shares = " and ".join(f"{name} for {percent(s / total_s)} of it" for name, s in longest)
     return Page(
         "Time line",
         (line.workload, line.soc, line.techniques),
         sections=timeline_sections(line),
-        lead=f"{engineering(line.makespan_s, 's')}{several}",
+        lead=f"{engineering(line.makespan_s, 's')}{several}; its critical path runs on {shares}.",
     )
 
 
@@ -205,7 +209,10 @@ def _chart(line: Timeline) -> Figure:
         axis = {"title_text": name, "tickformat": "~s", "ticksuffix": unit, "rangemode": "tozero"}
         figure.update_yaxes(row=row, col=1, nticks=4, **axis)
         if limit:
-            label = {"text": f"capacity {engineering(limit, unit)}", "font": {"size": 11}}
+            label = {
+                "text": f"{'capacity' if unit == 'B' else 'limit'} {engineering(limit, unit)}",
+                "font": {"size": 11},
+            }
             dashes = {"color": "#000000", "dash": "dash", "width": 1}
             figure.add_hline(limit, row=row, col=1, line=dashes, annotation=label)
     figure.update_yaxes(row=1, col=1, **names_axis(tracks))
@@ -287,19 +294,7 @@ def _bars(figure: Any, line: Timeline, groups: list[Any]) -> list[str]:
         if bars:
             add_spans(figure, name, colours[name], bars, row=1, col=1)
     for begin, end in launches:
-        story = f"launch {engineering(end - begin, 's')}"
-        figure.add_vrect(
-            begin,
-            end,
-            row=1,
-            col=1,
-            fillcolor=_LAUNCH_COLOUR,
-            opacity=0.5,
-            line_width=0,
-            layer="below",
-            annotation={"text": story, "textangle": -90, "font": {"size": 12}},
-            annotation_position="top left",
-        )
+        add_launch(figure, begin, end, (end - begin) / line.makespan_s, row=1, col=1)
     order = {line.units[u].name: u for u in range(len(line.units))}
     used = {bar[2] for bars in by_name.values() for bar in bars} - {_CRITICAL}
     return [_CRITICAL, *sorted(used, key=lambda track: order.get(leaders.get(track, ""), -1))]

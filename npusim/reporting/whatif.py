@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
+from npusim.reporting.charts import Figure, add_launch, add_marks, blank_figure, line_figure
 from npusim.reporting.engineering import engineering, factor, factors, last_digit, last_digit_of_rate
 from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
 from npusim.reporting.memory import KINDS, SHORT_KINDS, kind_bars
@@ -228,6 +228,9 @@ def _waterfall_figure(result: WhatIf) -> Figure:
         height=150 + 34 * len(time_s),
         margin={"r": 60},
     )
+    launches_s = [v.launch_s or 0.0 for v in result.variants]
+    if result.requests == 1 and not scale and min(launches_s) > 0.0:
+        add_launch(figure, 0.0, min(launches_s), min(launches_s) / max(time_s.values()))
     steps = [(v, time_s[v.step_from], time_s[v.techniques]) for v in result.variants if v.step_from in time_s]
     for name, colour, sign in (("time saved", COLOURS[2], 1.0), ("time lost", COLOURS[1], -1.0)):
         bars = [step for step in steps if sign * (step[1] - step[2]) > 0.0]

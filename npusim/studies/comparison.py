@@ -62,6 +62,8 @@ class Variant(Part):
     step_uncertain_by: dict[str, float]
     """Share of the variance of `step_interval` by number of the data sheet."""
     bound: Bound
+    launch_s: float | None = None
+    """Time of launching in an inference, in s; part of the latency."""
     launches: int = 1
     """Calls of runtimes in an inference."""
     compilation: Compilation | None = None

@@ -194,6 +194,7 @@ def _variant(i: int, estimates: Sequence[Estimate], draws: Draws | None, rests: 
         step_speedup=None if previous is None else e.throughput_per_s / previous.throughput_per_s,
         step_interval=None if draws is None or before is None else draws.speedup_interval(i, before),
         step_uncertain_by={} if draws is None or before is None else draws.sources(i, before),
+        launch_s=e.launch_s,
         launches=sum(part.launches for part in e.parts) or 1,
         compilation=e.compilation,
         kept_in_sram=e.provenance["kept_in_sram"],

@@ -56,7 +56,7 @@ def _stacks(nodes: int, degree: int) -> Shown:
     )
     even = nodes * (exported.latency_s - exported.launch_s) / (stagr.latency_s - stagr.launch_s)
     text = rf"""
-        | | latency | preprocessing |
+        | techniques | latency | preprocessing |
         | --- | ---: | ---: |
         {rows}
 

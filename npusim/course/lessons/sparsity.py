@@ -79,7 +79,7 @@ def _whole_network() -> str:
         for name, cost in costs.items()
     )
     return (
-        f"The whole network, Cora by a GCN:\n\n| | latency | through DRAM |\n| --- | ---: | ---: |\n{rows}\n\n"
+        f"The whole network, Cora by a GCN:\n\n| techniques | latency | through DRAM |\n| --- | ---: | ---: |\n{rows}\n\n"
         "This NPU's DMA decompresses *weights* on their way in, but not *inputs*. In norm x H the matrix of the graph is the input: "
         "ZVC changes nothing. Transposed, H' x norm', it takes the place of the weights, and few bytes are left to wait for."
     )
