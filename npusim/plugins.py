@@ -39,7 +39,7 @@ GROUPS = {
     "npusim.calls": "a function: `npusim.NAME(...)`",
     "npusim.schedulers": "a `Scheduler` of `npusim mix`",
     "npusim.suites": "a `Predictor`; the suite is `validate/NAME.yaml` in the package",
-    "npusim.token_times": "a function: seconds of a token of a language model that a suite's row names",
+    "npusim.token_times": "a function: seconds of a token that a suite's row names, and their interval",
     "npusim.fits": "a `Fit` of numbers of data sheets: `python -m npusim.calibration NAME`",
     "npusim.lessons": "a marimo notebook, by its module",
     "npusim.measured_folders": "a `MeasuredFolder`: what `npusim measure FOLDER` runs",

@@ -2,11 +2,20 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from npusim.arch import load_soc
 from npusim.errors import ConfigError
+from npusim.scenario import Scenario
+from npusim.studies.perturbation import governors, moved, sampled
+from npusim.studies.uncertainty import draw
+from npusim.validation.figures import Row, evidence_of
 from npusim.validation.measured_networks import Harness, definitions, measured_rows
-from npusim.validation.running import Judged, run_suite
+from npusim.validation.running import Judged, judge, run_suite
+from npusim.validation.suite import Group, Suite
 
 HEADER = "source,device,model,precision,hint,metric,value,notes"
 TIMM = "ispcojp/ai_inference_device_benchmark there,Core Ultra 7 265KF NPU3720,{},fp16,latency,ms,{},"
@@ -77,3 +86,72 @@ def test_a_harness_costs_the_least_that_is_known_of_the_device_where_its_machine
 def test_each_class_of_networks_has_a_name_of_its_own() -> None:
     parts = [part for names in definitions().classes.values() for part in names]
     assert len(parts) == len(set(parts))
+
+
+def test_a_row_has_a_90_percent_interval_that_holds_the_time_of_a_call(tmp_path: Path) -> None:
+    row = judged(tmp_path, SMALL).result().rows[0]
+    assert row.interval is not None
+    low, high = row.interval
+    assert low < row.predicted < high
+
+
+@given(inside=st.integers(0, 20))
+def test_limits_on_coverage_fail_on_either_side(inside: int) -> None:
+    """Intervals that hold too few rows are too narrow, intervals that hold all of them too wide."""
+    rows = [Row(i, 1.0, 1.0, {"device": "npu"}, (0.5, 2.0) if i < inside else (2.0, 3.0)) for i in range(20)]
+    group = Group.model_validate({"group": "all", "inside": ["80 %", "97 %"]})
+    suite = Suite.model_validate(
+        {"schema": "npusim.suite/1", "title": "t", "figures": None, "predictor": "p", "groups": [group]}
+    )
+    done = judge("t", suite, evidence_of(suite, rows))
+    assert done.groups[0].inside == pytest.approx(inside / 20)
+    assert done.ok == (16 <= inside <= 19)
+
+
+def test_rows_without_an_interval_have_no_coverage(tmp_path: Path) -> None:
+    groups = {group.group: group for group in judged(tmp_path, SMALL, LARGE).groups}
+    assert groups["slopes, npu"].inside is None
+
+
+@given(normal=st.floats(-4.0, 4.0).filter(lambda normal: abs(normal) > 1e-3))
+def test_a_governor_sets_both_clocks_of_one_operating_point(normal: float) -> None:
+    soc = load_soc("core-ultra-7-155h")
+    machine = sampled(soc, governors(soc)[:1], [normal])
+    clocks = float(machine.npu.dpu.clock), float(machine.npu.vpu_clock)
+    assert clocks == ((1.16e9, 0.87e9) if normal <= 0.0 else (1.3e9, 0.975e9))
+
+
+@pytest.mark.parametrize("setting", ["npu.dpu.clock=1.2 GHz", "npu.operating_point=dpu_1160mhz"])
+def test_a_governor_yields_to_a_chosen_clock(setting: str) -> None:
+    assert not [g for g in governors(load_soc("core-ultra-7-155h", [setting])) if "npu" in g.path]
+
+
+@pytest.mark.parametrize(
+    ("governor", "complaint"),
+    [({"dpu_1300mhz": 0.7, "dpu_1000mhz": 0.7}, "together"), ({"fast": 1}, "operating point")],
+)
+def test_a_governor_of_unknown_points_or_missing_shares_is_refused(
+    governor: dict[str, float], complaint: str, tmp_path: Path
+) -> None:
+    shares = ", ".join(f"{name}: {{value: {share}, source: t}}" for name, share in governor.items())
+    text = "schema: npusim.soc/1\nextends: core-ultra-series1\nname: mine\ntitle: t\n"
+    (tmp_path / "mine.yaml").write_text(f"{text}devices:\n  npu:\n    governor: {{{shares}}}\n")
+    with pytest.raises(ConfigError, match=complaint):
+        load_soc(tmp_path / "mine.yaml")
+
+
+def test_the_error_of_left_out_classes_is_in_a_latency_and_cancels_in_a_ratio() -> None:
+    """Two forms of one network on one device err together."""
+    sheet, place = load_soc("core-ultra-7-258v"), ("devices", "npu", "network_error")
+    exact = moved(sheet, {place: 1e-12})
+    settings = (["workload.precision=int8"], ["workload.precision=fp16"])
+    with_error, without = (
+        draw([Scenario("resnet-50", soc, device="npu", settings=s).mapped for s in settings], samples=8)
+        for soc in (sheet, exact)
+    )
+    names = [number.name for number in with_error.numbers]
+    normals = with_error.normals[:, names.index("equations.networks on npu")]
+    factors = np.exp(float(sheet.npu.network_error or 0.0) * normals)
+    for i in range(2):
+        assert with_error.latency_s[i] / without.latency_s[i] == pytest.approx(factors)
+    assert with_error.speedup_interval(0, 1) == pytest.approx(without.speedup_interval(0, 1))

@@ -1,6 +1,6 @@
 """CPUs and GPUs by their roofline, and what all devices share: names, hints, states, packed weights."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -85,7 +85,8 @@ ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
 CACHE_LEVELS = 4
 
 
-_SET = frozenset({SET_BY_YOU, SET_BY_STUDY})
+SET_SOURCES = frozenset({SET_BY_YOU, SET_BY_STUDY})
+"""Sources of numbers that a user or a study set."""
 
 
 class PerHint(Section):
@@ -101,7 +102,7 @@ def check_at_most(wanted: PerHint, available: units.Count, unit: str, at: str, l
     """Refuse a number by hint above that of the chip, unless only the chip's number was set."""
     for hint in PerHint.model_fields:
         number = getattr(wanted, hint)
-        if number > available and (available.source not in _SET or number.source in _SET):
+        if number > available and (available.source not in SET_SOURCES or number.source in SET_SOURCES):
             refuse(f"{number} {unit} of {available}", f"at most {available}, {limit}", at=f"{at}.{hint}")
 
 
@@ -114,6 +115,22 @@ def refuse_circle(name: str, fallbacks: Mapping[str, str | None], at: str) -> No
         chain.append(wanted)
 
 
+NETWORK_ERROR = "intervals of whole networks read it"
+"""Why no estimate reads `network_error` and `governor`."""
+_ROUNDED = 0.01
+"""By how much shares of operating points may exceed 1."""
+
+
+def check_governor(governor: Mapping[str, float], points: Collection[str]) -> None:
+    """Refuse shares above 1 together, and operating points that the device lacks."""
+    total = sum(map(float, governor.values()))
+    if total > 1.0 + _ROUNDED:
+        refuse(f"shares of {total:.3g} together", "at most 1 together", at="governor")
+    for name in governor:
+        if name not in points:
+            refuse(f"the unknown operating point `{name}`", ", ".join(points), at=f"governor.{name}")
+
+
 class DevicePoint(Section):
     """Clock and voltage of a device."""
 
@@ -121,6 +138,8 @@ class DevicePoint(Section):
     """Clock that all cores sustain; `sustained_clock_share` does not apply."""
     voltage: units.Voltage
     """Supply voltage at this point."""
+    cores: Annotated[units.PositiveCount | None, units.Informative(NETWORK_ERROR)] = None
+    """Cores that run a network for latency where the governor chose this point. None: `cores_for`."""
 
 
 class Cache(Section):
@@ -230,6 +249,12 @@ class RooflineDevice(Section):
     """Fixed time of an operator."""
     power: DevicePower
     """Power by activity."""
+    governor: Annotated[dict[DeviceName, units.Fraction], units.Informative(NETWORK_ERROR)] = Field(
+        default_factory=dict
+    )
+    """Share of runs for latency that are seen at each operating point; the others run as the sheet says."""
+    network_error: Annotated[units.Ratio | None, units.Informative(NETWORK_ERROR)] = None
+    """Standard deviation of log(measured / predicted) of networks of classes that no fit saw."""
 
     @model_validator(mode="before")
     @classmethod
@@ -241,6 +266,7 @@ class RooflineDevice(Section):
 
     @model_validator(mode="after")
     def _cores_and_cache_lines_exist(self) -> Self:
+        check_governor(self.governor, self.operating_points)
         if self.cores_for is not None:
             check_at_most(self.cores_for, self.cores, "cores", "cores_for", "the device's `cores`")
         if self.caches and not self.cache_line:

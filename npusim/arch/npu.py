@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from npusim import units
 from npusim.arch.array import OUTER_LEVELS, ArrayShape, LevelName, OuterLevel
 from npusim.arch.device import (
+    NETWORK_ERROR,
     DeviceName,
     FusedOpName,
     OpName,
@@ -17,6 +18,7 @@ from npusim.arch.device import (
     PerHint,
     StateHandling,
     check_at_most,
+    check_governor,
 )
 from npusim.arch.dpu import Dpu, DpuMode, DpuModel, EnergyFactors, Grid
 from npusim.arch.dsp import Dsp
@@ -215,6 +217,12 @@ class Npu(Section):
     setting of the voltage, makes it false."""
     operating_points: dict[DeviceName, NpuPoint]
     """Named clocks and voltages; `npu.operating_point=NAME` sets all three."""
+    governor: Annotated[dict[DeviceName, units.Fraction], units.Informative(NETWORK_ERROR)] = Field(
+        default_factory=dict
+    )
+    """Share of machines and runs that are seen at each operating point; the others run as the sheet says."""
+    network_error: Annotated[units.Ratio | None, units.Informative(NETWORK_ERROR)] = None
+    """Standard deviation of log(measured / predicted) of networks of classes that no fit saw."""
     dpu: Dpu
     """The MAC grid of a tile."""
     dsp: Dsp
@@ -258,6 +266,7 @@ class Npu(Section):
     @model_validator(mode="after")
     def _tiles_exist(self) -> Npu:
         check_at_most(self.tiles_for, self.tiles, "tiles", "tiles_for", "the chip's `tiles`")
+        check_governor(self.governor, self.operating_points)
         return self
 
     def tiles_used(self, hint: str) -> int:

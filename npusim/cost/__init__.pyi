@@ -52,6 +52,7 @@ from npusim.cost.liveness import row_block_sizes as row_block_sizes
 from npusim.cost.lowering import Lowered as Lowered
 from npusim.cost.lowering import Transfer as Transfer
 from npusim.cost.lowering import Transfers as Transfers
+from npusim.cost.lowering import dispatches as dispatches
 from npusim.cost.lowering import lower as lower
 from npusim.cost.lowering import lower_plans as lower_plans
 from npusim.cost.lowering import transfers as transfers

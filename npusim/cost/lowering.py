@@ -117,6 +117,30 @@ def _pools(op: Operator, inputs: tuple[Tensor, ...]) -> bool:
     return op.type == "ReduceMean" and len(inputs[0].shape) == 4 and op.attrs.get("axes") == (2, 3)
 
 
+def dispatches(graph: Graph, group: Group, npu: Npu) -> float:
+    """Return the time of an operator on an NPU that nothing hides, in dispatches."""
+    dispatch_s, exposed = float(npu.dispatch_overhead), npu.exposed
+    if not dispatch_s:
+        return 0.0
+    op = graph.operators[group.main]
+    inputs, result = graph.inputs_of(op), graph.outputs_of(op)[0]
+    call_s, task_s = dispatch_s, float(exposed.task)
+    if group.unit is Unit.DMA:
+        call_s = dispatch_s if exposed.dma is None else float(exposed.dma)
+    elif group.unit is Unit.DPU and op.family is Family.CONVERT:
+        if exposed.requantised_element is not None:
+            call_s = task_s + result.elements * float(exposed.requantised_element)
+    elif group.unit is Unit.DPU:
+        call_s = task_s
+        if op.family is Family.DEPTHWISE and inputs[0].dtype.is_float:
+            call_s += result.elements * math.prod(inputs[1].shape[3:]) * float(exposed.depthwise_tap)
+    elif _pools(op, inputs) or (
+        op.family is not Family.MOVE and result.elements < float(exposed.small_call or 0.0)
+    ):
+        call_s = task_s or dispatch_s
+    return call_s / dispatch_s
+
+
 class _Lowering:
     """Rows of the groups of a graph: columns of residency are filled in for each plan, all others once."""
 
@@ -146,7 +170,8 @@ class _Lowering:
             row["device"] = places[group.device]
             row["repeats"] = float(graph.operators[group.main].repeats)
             row["launches"] = 1.0 if entered != place else 0.0
-            row["dispatches"] = self._dispatches(group)
+            if not group.unit.is_host:
+                row["dispatches"] = dispatches(graph, group, self._npu(group))
             self._fill(row, i, group, first=entered != place)
             place = entered
         for name in soc.hosts:
@@ -164,32 +189,6 @@ class _Lowering:
         for i, operands in self.operands.items():
             for name in operands.names():
                 self.users.setdefault(name, []).append(i)
-
-    def _dispatches(self, group: Group) -> float:
-        """Return the time of an operator on an NPU that nothing hides, in dispatches."""
-        if group.unit.is_host:
-            return 0.0
-        npu = self._npu(group)
-        dispatch_s, exposed = float(npu.dispatch_overhead), npu.exposed
-        if not dispatch_s:
-            return 0.0
-        op = self.graph.operators[group.main]
-        inputs, result = self.graph.inputs_of(op), self.graph.outputs_of(op)[0]
-        call_s, task_s = dispatch_s, float(exposed.task)
-        if group.unit is Unit.DMA:
-            call_s = dispatch_s if exposed.dma is None else float(exposed.dma)
-        elif group.unit is Unit.DPU and op.family is Family.CONVERT:
-            if exposed.requantised_element is not None:
-                call_s = task_s + result.elements * float(exposed.requantised_element)
-        elif group.unit is Unit.DPU:
-            call_s = task_s
-            if op.family is Family.DEPTHWISE and inputs[0].dtype.is_float:
-                call_s += result.elements * math.prod(inputs[1].shape[3:]) * float(exposed.depthwise_tap)
-        elif _pools(op, inputs) or (
-            op.family is not Family.MOVE and result.elements < float(exposed.small_call or 0.0)
-        ):
-            call_s = task_s or dispatch_s
-        return call_s / dispatch_s
 
     def _fill(self, row: Any, index: int, group: Group, first: bool) -> None:
         op = self.graph.operators[group.main]

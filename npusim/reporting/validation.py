@@ -149,19 +149,20 @@ def _error(name: str, heading: str) -> Column:
 
 def _limit(row: tuple[GroupErrors, bool]) -> str:
     group, _ = row
-    if group.limit is None:
-        return "-"
-    unit = " points" if group.error == "points" else ""
-    most = group.rule.max_error
-    any_row = "" if most is None else f", any {100 * most:.3g}"
-    tail = group.rule.p90_limit
-    any_row += "" if tail is None else f", p90 {100 * tail:.3g}"
-    return f"{_STATISTICS[group.rule.statistic]} {100 * group.limit:.3g}{unit}{any_row}"
+    unit, bounds = " points" if group.error == "points" else "", group.rule.inside
+    limits = (
+        {} if group.limit is None else {_STATISTICS[group.rule.statistic]: f"{100 * group.limit:.3g}{unit}"}
+    )
+    further = {"any": group.rule.max_error, "p90": group.rule.p90_limit}
+    limits |= {name: f"{100 * most:.3g}" for name, most in further.items() if most is not None}
+    if bounds is not None:
+        limits["inside"] = f"{100 * bounds[0]:.3g} to {100 * bounds[1]:.3g}"
+    return ", ".join(f"{name} {text}" for name, text in limits.items()) or "-"
 
 
 def _verdict(row: tuple[GroupErrors, bool]) -> Cell:
     group, _ = row
-    if group.limit is None:
+    if group.limit is None and group.rule.inside is None:
         return ""
     if group.ok and group.fitted >= group.rows:
         return Text("determined", style="yellow")
@@ -175,6 +176,11 @@ _GROUP_COLUMNS = (
     _error("mean_error", "mean"),
     _error("median_error", "median"),
     _error("p90_error", "p90"),
+    Column(
+        "",
+        "inside",
+        lambda row: "" if row[0].inside is None else Amount(row[0].inside, "", _percent(row[0].inside)),
+    ),
     Column("", "unit", lambda row: "points" if row[0].error == "points" else "%", "html"),
     Column("", "limit", _limit, words=False),
     Column("", "", _verdict),

@@ -6,14 +6,27 @@ Intervals draw such machines at random; a calibration moves them until they agre
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, get_args
 
 import numpy as np
 from pydantic import BaseModel
 
-from npusim.arch import Soc
+from npusim.arch import Npu, Soc
+from npusim.arch.device import SET_SOURCES
+from npusim.arch.soc import Device
 from npusim.config.overrides import children, field_key, kind_of
-from npusim.cost import RESULT_DTYPE, TOTAL_DTYPE, Unit, evaluate, fill_dsp, host_facts, kernel_of, lower
+from npusim.cost import (
+    RESULT_DTYPE,
+    TOTAL_DTYPE,
+    Unit,
+    dispatches,
+    evaluate,
+    fill_dsp,
+    host_facts,
+    kernel_of,
+    lower,
+)
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity
 
@@ -46,6 +59,27 @@ class Uncertain:
         drawn = min(self.value * float(np.exp(self.sigma * normal)), self.upper)
         return max(1.0, round(drawn)) if self.whole else drawn
 
+    def values(self, normal: float) -> "Values":
+        """Return the values by path at a standard normal deviate."""
+        return {self.path: self.at(normal)}
+
+
+Values = dict[tuple[str, ...], float]
+"""Numbers of a SoC by path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Governed(Uncertain):
+    """The operating point of a device, which differs between machines and runs."""
+
+    points: tuple[tuple[float, Values], ...] = ()
+    """Cumulated share of each operating point, and its numbers by path; the rest keeps the sheet's."""
+
+    def values(self, normal: float) -> Values:
+        """Return the numbers of the point at a standard normal deviate."""
+        rank = NormalDist().cdf(normal)
+        return next((values for share, values in self.points if rank <= share), {})
+
 
 def uncertain_energies(soc: Soc) -> list[Uncertain]:
     """Return the numbers of a SoC that affect energy, power or area alone and state an uncertainty."""
@@ -73,6 +107,41 @@ def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str, str]] = froze
             continue
         numbers.append(number)
     return numbers
+
+
+def governors(soc: Soc) -> list[Uncertain]:
+    """Return the governors of devices that state one; none where a clock or an operating point was set."""
+    numbers = list[Uncertain]()
+    for name, device in soc.devices.items():
+        clock = device.dpu.clock if isinstance(device, Npu) else device.clock
+        if not device.governor or clock.source in SET_SOURCES or _point_was_set(device):
+            continue
+        points, total = list[tuple[float, Values]](), 0.0
+        for point, share in sorted(device.governor.items()):
+            total += share
+            values = {("devices", name, *path): v for path, v in _values_at(device, point).items()}
+            points.append((total, values))
+        path = ("devices", name, "governor")
+        numbers.append(Governed(path, 1.0, 0.0, float("inf"), False, tuple(points)))
+    return numbers
+
+
+def _point_was_set(device: Device) -> bool:
+    if isinstance(device, Npu):
+        return not device.voltage_follows_clock or device.vpu_clock.source in SET_SOURCES
+    return device.sustained_clock_share is None
+
+
+def _values_at(device: Device, point: str) -> Values:
+    """Return what an operating point sets: both clocks of an NPU; clock and cores for latency of a host."""
+    if isinstance(device, Npu):
+        at = device.operating_points[point]
+        return {("dpu", "clock"): float(at.dpu_clock), ("vpu_clock",): float(at.vpu_clock)}
+    chosen = device.operating_points[point]
+    values: Values = {("sustained_clock_share", "latency"): float(chosen.clock / device.clock)}
+    if chosen.cores is not None and device.cores_for is not None:
+        values["cores_for", "latency"] = int(chosen.cores)
+    return values
 
 
 def numbers_of(soc: Soc) -> Iterator[tuple[Uncertain, bool]]:
@@ -109,7 +178,8 @@ def _numbers(
 
 def sampled(soc: Soc, numbers: Sequence[Uncertain], normals: Sequence[float]) -> Soc:
     """Return the SoC with its uncertain numbers at given standard normal deviates."""
-    return moved(soc, {n.path: n.at(z) for n, z in zip(numbers, normals, strict=True)})
+    drawn = (number.values(z) for number, z in zip(numbers, normals, strict=True))
+    return moved(soc, {path: value for values in drawn for path, value in values.items()})
 
 
 def moved(soc: Soc, values: Mapping[tuple[str, ...], float]) -> Soc:
@@ -198,6 +268,8 @@ def lowered_on(mapped: Mapped, machine: Soc) -> Any:
     ops = mapped.lowered.ops.copy()
     first_of: dict[tuple[str, str, bytes], int] = {}  # layers repeat: operators alike there are alike here
     for i, group in enumerate(groups):
+        if group.unit in (Unit.DPU, Unit.DMA, Unit.DSP):
+            ops[i]["dispatches"] = dispatches(mapped.graph, group, machine.array_devices[group.device])
         if group.unit is Unit.DSP:
             op, npu = mapped.graph.operators[group.main], machine.array_devices[group.device]
             first = first_of.setdefault((group.device, op.type, ops[i]["dsp"].tobytes()), i)

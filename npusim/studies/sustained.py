@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import expm
-from scipy.optimize import brentq
 
 from npusim.arch import Soc
 from npusim.arch.power import Package
@@ -49,6 +47,8 @@ class _Limits:
         """Return when a step from idle power brings a quantity to its limit (s); infinite: never."""
         if power_w <= self.most_w[i]:
             return float("inf")
+        from scipy.linalg import expm  # 0.3 s that no other estimate needs
+        from scipy.optimize import brentq
 
         def excess(t: float) -> float:
             state = self.per_watt * power_w + expm(self.matrix * t) @ self.per_watt * (idle_w - power_w)
@@ -61,6 +61,8 @@ class _Limits:
 
     def course(self, idle_w: float, burst_w: float) -> list[Moment]:
         """Return power and quantities over time, at the highest power that keeps each limit."""
+        from scipy.linalg import expm
+
         step_s = 5.0 * float(-1.0 / np.linalg.eigvals(self.matrix).real.max()) / _STEPS
         decay = expm(self.matrix * step_s)
         gain = (np.eye(len(decay)) - decay) @ self.per_watt

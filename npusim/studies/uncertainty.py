@@ -20,6 +20,7 @@ from npusim.studies.document_head import RestsOn
 from npusim.studies.perturbation import (
     Uncertain,
     evaluated,
+    governors,
     moved,
     number_at,
     sampled,
@@ -34,6 +35,7 @@ _TELLING = 0.05
 """Least share of a variance that names its parameter."""
 _LOW, _HIGH = 5.0, 95.0
 _SAME = 1e-9
+_SHORTEST_S = 1e-12
 _RAISED, _HALF, _WELL_KNOWN = 0.05, 0.5, 0.09
 """By how much a number is raised, the share of the time that makes it worth naming, and the uncertainty."""
 DRAWN_METRICS = ("throughput_per_s", "energy_j", "power_w", "edp_js", "ops_per_j", "area_mm2")
@@ -100,11 +102,12 @@ class Draws:
 def method_of(soc: Soc, samples: int, seed: int) -> str:
     """Return how intervals of a SoC were found and what they rest on, in a sentence."""
     method = f"90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed})"
-    method += (
-        "; what the equations leave out is not in them"
-        if soc.calibration is None
-        else f", with the error of the equations as measured on {soc.calibration.chip}"
-    )
+    if soc.calibration is not None:
+        method += f", with the error of the equations as measured on {soc.calibration.chip}"
+    elif any(device.network_error for device in soc.devices.values()):
+        method += ", with the error of the equations on classes of networks that no fit saw"
+    else:
+        method += "; what the equations leave out is not in them"
     numbers = valid_paths(soc).items()
     chosen = [path for path, number in numbers if getattr(number, "source", "") == SET_BY_YOU]
     if chosen:
@@ -139,15 +142,15 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
 
     If the data sheet was fitted to measurements (`Soc.calibration`), fitted numbers are drawn with the
     correlations of the fit. Each type of operator then errs by a factor of its own, as wide as the errors on
-    operators held out of the fit. Otherwise numbers are drawn independently: an interval is too wide rather
-    than too narrow, and it excludes the errors of the equations.
+    operators held out of the fit. Otherwise numbers are drawn independently, NPUs run at the operating points
+    of their `governor`, and a graph errs on each device by its `network_error`, the same factor for all
+    graphs; a sheet without it excludes the errors of the equations.
     """
     soc, used = with_library(mapped[0].soc, mapped)
-    numbers, shares = uncertain_numbers(soc, used), np.zeros((len(mapped), 0))
+    numbers = uncertain_numbers(soc, used) + governors(soc)
     known = len(numbers)
-    if soc.calibration is not None:
-        errors, shares = _model_errors(soc.calibration, mapped)
-        numbers += errors
+    errors, shares = _model_errors(soc.calibration, mapped) if soc.calibration else _network_errors(mapped)
+    numbers += errors
     timed = len(numbers)
     numbers += uncertain_energies(soc)
     normals = _deviates([number.name for number in numbers], samples, seed)
@@ -225,6 +228,23 @@ def _model_errors(calibration: Calibration, mapped: Sequence[Mapped]) -> tuple[l
     types, sigma = sorted(set().union(*shares)), calibration.model_error
     errors = [Uncertain((EQUATIONS, kind), 1.0, sigma[kind], float("inf"), False) for kind in types]
     return errors, np.array([[by_type.get(kind, 0.0) for kind in types] for by_type in shares])
+
+
+def _network_errors(mapped: Sequence[Mapped]) -> tuple[list[Uncertain], Any]:
+    """Return the error of networks on each device that states one, and each graph's share of time on it."""
+    soc = mapped[0].soc
+    stated = {name: float(device.network_error or 0.0) for name, device in soc.devices.items()}
+    names = [name for name, sigma in stated.items() if sigma]
+    shares = np.zeros((len(mapped), len(names)))
+    for row, graph in zip(shares, mapped, strict=True):
+        places = [group.device for group in graph.decisions.groups]
+        busy_s = [float(graph.results["latency_s"][[p == name for p in places]].sum()) for name in names]
+        row[:] = np.array(busy_s) / max(float(graph.results["latency_s"].sum()), _SHORTEST_S)
+    errors = [
+        Uncertain((EQUATIONS, f"networks on {name}"), 1.0, stated[name], float("inf"), False)
+        for name in names
+    ]
+    return errors, shares
 
 
 def _correlate(normals: Any, numbers: Sequence[Uncertain], calibration: Calibration) -> None:

@@ -25,6 +25,8 @@ class GroupResult(Part):
     """Median of the errors."""
     p90_error: float = Field(ge=0)
     """90th percentile of the errors."""
+    inside: float | None = Field(None, ge=0, le=1)
+    """Share of its rows inside the 90 % intervals of their predictions; None where no row has an interval."""
     limit: float | None
     """Largest error allowed of the statistic that the suite's file names. None: the group informs only."""
     error: Literal["relative", "points"] = "relative"
@@ -46,6 +48,8 @@ class RowResult(Part):
     """Measured or published value."""
     predicted: float
     """Predicted value."""
+    interval: tuple[float, float] | None = None
+    """90 % interval of the prediction, where the suite has one."""
 
 
 class SuiteResult(Part):

@@ -250,6 +250,17 @@ class Evidence:
     """Columns that the residuals are plotted against."""
     notes: Sequence[str]
     """Remarks on what was skipped."""
+    intervals: Floats | None = None
+    """90 % interval of each prediction; NaN where a row has none. Shape (rows, 2). None: no row has one."""
+
+    @property
+    def inside(self) -> Floats:
+        """1 for a row inside its interval, 0 for one outside, NaN without an interval. Shape (rows,)."""
+        if self.intervals is None:
+            return np.full(len(self.measured), np.nan)
+        low, high = self.intervals.T
+        inside = (low <= self.measured) & (self.measured <= high)
+        return np.where(np.isnan(low), np.nan, inside.astype(float))
 
     @property
     def differences(self) -> Floats:
@@ -269,6 +280,8 @@ class Row(NamedTuple):
     measured: float
     predicted: float
     columns: Mapping[str, Any]
+    interval: tuple[float, float] | None = None
+    """90 % interval of the prediction."""
 
 
 def evidence_of(
@@ -276,7 +289,9 @@ def evidence_of(
 ) -> Evidence:
     """Return rows as evidence; `columns` names their columns where there may be no row."""
     names = rows[0].columns if rows else columns
+    bounds = [row.interval or (np.nan, np.nan) for row in rows]
     return Evidence(
+        intervals=np.array(bounds) if any(row.interval for row in rows) else None,
         ids=[row.id for row in rows],
         columns={name: np.array([row.columns[name] for row in rows], object) for name in names},
         measured=np.array([row.measured for row in rows]),

@@ -8,33 +8,41 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from npusim import units
 from npusim.arch import load_soc
 from npusim.config import Section, load_model
 from npusim.config.tables import Choice, Number, Text, read_table
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, InfeasibleError
 from npusim.locate import resource
 from npusim.plugins import announced, load
 from npusim.scenario import Scenario
-from npusim.validation.figures import Evidence, Row, evidence_of
-from npusim.validation.suite import Suite
+from npusim.studies.uncertainty import SAMPLES, draw
+from npusim.validation.figures import Evidence, Floats, Row, evidence_of
+from npusim.validation.suite import Suite, figures_path
 from npusim.validation.unit_models import Machine
 from npusim.workloads import load_workload, workload_published_as
 from npusim.workloads.cnn.table import variants
 
-TokenTime = Callable[[str, str, str, str, int, tuple[str, ...], str], float | None]
-"""Seconds of a token of a language model by model, SoC, device, precision, prompt, settings of the SoC and
-source of the row; None: no such model."""
+Interval = tuple[float, float]
+TokenTime = Callable[[str, str, str, str, int, tuple[str, ...], str], tuple[float, Interval] | None]
+"""Seconds of a token of a language model and their 90 % interval, by model, SoC, device, precision, prompt,
+settings of the SoC and source of the row; None: no such model."""
+_BOUNDS = (5.0, 95.0)
+"""Percentiles of an interval."""
 _METRICS: Mapping[str, tuple[float, bool]] = {
     "ms": (1e-3, True), "fps": (1.0, False), "ms/token": (1e-3, True), "tok/s": (1.0, False)
 }  # fmt: skip
 """Factor to seconds or a rate per second, and whether it is a time."""
 _TOKENS = ("ms/token", "tok/s")
 _PROMPT = re.compile(r"input (\d+)")
+_FORMATS = ("fp16", "int8", "int4")
+"""Formats of the weights of a language model."""
 _PROMPT_TOKENS = 128
 """Tokens of a prompt where a row names none."""
 
@@ -55,9 +63,21 @@ class Harness(Section):
 
     def constant_s(self, soc: str, device: str) -> float:
         """Return the time of a call outside the inference (s)."""
-        known = [float(t) for place, t in self.per_call.items() if place.endswith(device)]
+        return float(self._constant(soc, device))
+
+    def constants_s(self, soc: str, device: str) -> Floats:
+        """Return the time of a call outside the inference at evenly spread quantiles (s)."""
+        constant = self._constant(soc, device)
+        sigma = np.sqrt(np.log1p((constant.uncertainty or 0.0) ** 2))
+        quantiles = (np.arange(SAMPLES) + 0.5) / SAMPLES
+        normals = np.array([NormalDist().inv_cdf(quantile) for quantile in quantiles])
+        constants: Floats = float(constant) * np.exp(sigma * normals)
+        return constants
+
+    def _constant(self, soc: str, device: str) -> units.Quantity:
+        known = [time for place, time in self.per_call.items() if place.endswith(device)]
         own = self.per_call.get(f"{soc} {device}")
-        return float(own) if own is not None else min(known, default=0.0)
+        return own if own is not None else min(known, default=units.Quantity(0.0, "s", source="absent"))
 
 
 class Anomaly(Section):
@@ -171,17 +191,22 @@ def _row(line: int, values: Mapping[str, Any]) -> MeasuredRow | str:
         return "there is no data sheet of the machine"
     precision = known.precisions.get(values["precision"], {}).get(device)
     is_token = values["metric"] in _TOKENS
+    if is_token and values["precision"] not in _FORMATS:
+        return f"formats of weights are {', '.join(_FORMATS)}"
     if precision is None and not is_token:
         return f"precisions of the {device} are {', '.join(known.precisions)}"
     workload = model if is_token else workload_published_as(model)
     if workload is None:
         return "npusim builds no such network"
     factor, is_time = _METRICS[values["metric"]]
+    value = factor * values["value"]
+    if is_token:
+        value, is_time = value if is_time else 1.0 / value, True
     prompt = _PROMPT.search(values["notes"])
     of_it = (a for a in known.anomalies if a.where in values["source"] and model in a.models)
     return MeasuredRow(
         line, machine, soc, device, workload, precision or values["precision"], values["precision"],
-        is_time, is_token, "latency" if is_token else values["hint"], factor * values["value"],
+        is_time, is_token, "latency" if is_token else values["hint"], value,
         values["source"], values["notes"], int(prompt[1]) if prompt else _PROMPT_TOKENS,
         variants()[workload].stem if workload in variants() else workload,
         "decoders" if is_token else class_of(workload), next((a.reason for a in of_it), ""),
@@ -194,20 +219,29 @@ class MeasuredNetworks:
 
     settings: tuple[str, ...] = ()
     """Changes to the data sheets, as for `--set`."""
+    tokens: bool = False
+    """Whether decoders alone are predicted; otherwise suite `decoders` judges those of the shipped file."""
 
     def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows that can be predicted, and the differences between sizes of a family."""
         assert path is not None, "measured networks are a table"
         rows, notes = measured_rows(path)
+        if self.tokens or path == figures_path(suite):
+            rows = [row for row in rows if row.is_token == self.tokens]
         results = list[tuple[MeasuredRow, Row]]()
         for row in rows:
-            predicted = self.predicted(row)
+            try:
+                predicted = self.predicted(row)
+            except InfeasibleError as error:
+                notes.append(f"line {row.line}: left out {row.workload}: {error}")
+                continue
             if predicted is None:
                 notes.append(f"line {row.line}: left out {row.workload}: npusim builds no such decoder")
                 continue
             if row.reason:
                 notes.append(f"{row.machine}, {row.workload}: {row.reason}")
-            results.append((row, Row(row.line, row.value, predicted, row.columns)))
+            interval = None if row.reason else self.interval(row)
+            results.append((row, Row(row.line, row.value, predicted, row.columns, interval)))
         if not results:
             reasons = f" ({notes[0]})" if notes else ""
             allowed = f"rows of known machines and networks{reasons}"
@@ -218,8 +252,8 @@ class MeasuredNetworks:
     def predicted(self, row: MeasuredRow) -> float | None:
         """Return the row's prediction, with its harness; None for a decoder that nobody builds."""
         if row.is_token:
-            seconds = token_time(row, self.settings)
-            return None if seconds is None else seconds if row.is_time else 1.0 / seconds
+            token = _token(row, self.settings)
+            return None if token is None else token[0]
         harness = row.harness
         settings = tuple(harness.settings) if harness else ()
         machine = tuple(harness.machine.get(f"{row.soc} {row.device}", ())) if harness else ()
@@ -227,14 +261,47 @@ class MeasuredNetworks:
         value = _inference(row.soc, row.device, row.workload, row.precision, row.hint, settings, machine)
         return value + (harness.constant_s(row.soc, row.device) if harness and row.is_time else 0.0)
 
+    def interval(self, row: MeasuredRow) -> Interval | None:
+        """Return the 90 % interval of a row on the sheet's machine; None for a sheet without `network_error`.
 
-def token_time(row: MeasuredRow, settings: tuple[str, ...]) -> float | None:
-    """Return the seconds of a token by the first package that builds the model; None: none does."""
+        An estimate does not know the clocks of a machine at work: the sheet's governor and uncertainties are
+        in it, settings of the harness's machine are not. The time of a call is the harness's own.
+        """
+        if row.is_token:
+            token = _token(row, self.settings)
+            assert token is not None, "a row of a known decoder"
+            return token[1]
+        if load_soc(row.soc).devices[row.device].network_error is None:
+            return None
+        harness = row.harness
+        network = tuple(harness.settings) if harness else ()
+        drawn_s = _drawn_s(row.soc, row.device, row.workload, row.precision, row.hint, network, self.settings)
+        if harness and row.is_time:
+            drawn_s = drawn_s + np.random.default_rng(0).permutation(harness.constants_s(row.soc, row.device))
+        low, high = np.percentile(drawn_s if row.is_time else 1.0 / drawn_s, _BOUNDS)
+        return float(low), float(high)
+
+
+@cache
+def _drawn_s(
+    soc: str, device: str, workload: str, precision: str, hint: str,
+    network: tuple[str, ...], machine: tuple[str, ...],
+) -> Floats:  # fmt: skip
+    """Return the seconds of an inference, or between two for the hint throughput, on drawn machines."""
+    mapped = scenario(soc, device, workload, precision, hint, network, machine).mapped
+    draws = draw([mapped])
+    seconds: Floats = (draws.latency_s if hint == "latency" else draws.interval_s)[0]
+    return seconds
+
+
+@cache
+def _token(row: MeasuredRow, settings: tuple[str, ...]) -> tuple[float, Interval] | None:
+    """Return the seconds of a token and their interval by the first package that builds the model."""
     for entry in announced("npusim.token_times").values():
         function: TokenTime = load(entry, "token time")
-        seconds = function(row.workload, row.soc, row.device, row.precision, row.prompt, settings, row.source)
-        if seconds is not None:
-            return seconds
+        token = function(row.workload, row.soc, row.device, row.precision, row.prompt, settings, row.source)
+        if token is not None:
+            return token
     return None
 
 
@@ -274,4 +341,6 @@ def _slopes(results: list[tuple[MeasuredRow, Row]]) -> Iterator[Row]:
 
 
 MEASURED = MeasuredNetworks()
-"""Latency and throughput of whole networks on NPU, CPU and GPU, and time of a token."""
+"""Latency and throughput of whole networks on NPU, CPU and GPU."""
+TOKENS = MeasuredNetworks(tokens=True)
+"""Time of a token of language models."""

@@ -82,8 +82,14 @@ def errors_by_group(
         is_kept = is_kept and (rule.p90_limit is None or statistics["p90_error"] <= rule.p90_limit)
         is_kept &= rule.median_limit is None or statistics["median_error"] <= rule.median_limit
         is_kept = is_kept and (rule.max_error is None or bool(errors.max() <= rule.max_error))
+        known = evidence.inside[members]
+        known = known[~np.isnan(known)]
+        inside = float(known.mean()) if known.size else None
+        if rule.inside is not None and inside is not None:
+            is_kept &= rule.inside[0] <= inside <= rule.inside[1]
         limit = None if rule.limit is None else float(rule.limit)
         fields = {"group": name, "rows": len(errors), "limit": limit, "error": rule.error, "ok": is_kept}
+        fields["inside"] = inside
         fields["fitted"] = (fitted or {}).get(name, 0)
         groups.append(GroupErrors.model_validate({**fields, **statistics, "rule": rule}))
     return sorted(groups, key=lambda group: (group.limit is None, order.get(group.group, len(order))))
@@ -142,7 +148,12 @@ class Judged:
     def result(self) -> SuiteResult:
         """Return the suite's part of the document."""
         evidence = self.evidence
-        numbers = zip(evidence.ids, self.row_groups, evidence.measured, evidence.predicted, strict=True)
+        bounds: list[Any] = [None] * len(evidence.ids)
+        if evidence.intervals is not None:
+            bounds = [None if np.isnan(pair[0]) else tuple(map(float, pair)) for pair in evidence.intervals]
+        numbers = zip(
+            evidence.ids, self.row_groups, evidence.measured, evidence.predicted, bounds, strict=True
+        )
         groups = [group.model_dump(exclude={"rule"}) for group in self.groups]
         rows = [dict(zip(RowResult.model_fields, row, strict=True)) for row in numbers]
         counts = {"fitted": self.fitted, "determined": self.is_determined}

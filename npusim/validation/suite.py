@@ -11,7 +11,7 @@ from npusim.config import Section, load_model
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import resource, resource_names
 from npusim.plugins import announced, folder_of
-from npusim.units import PositiveRatio, refuse
+from npusim.units import Fraction, PositiveRatio, refuse
 
 Statistic = Literal["mean_error", "median_error", "p90_error"]
 """Statistic over the errors of a group's rows that a limit binds."""
@@ -55,6 +55,8 @@ class Group(Section):
     """Largest median allowed beside; None: the median is not bound."""
     max_error: PositiveRatio | None = None
     """Largest error allowed in a single row; None: single rows are not bound."""
+    inside: tuple[Fraction, Fraction] | None = None
+    """Least and largest share of rows inside the 90 % intervals of their predictions; None: not bound."""
     yardstick: str = ""
     """Mean error of Intel's own cost model on the same kind of rows."""
     note: str = ""
