@@ -127,6 +127,13 @@ def test_what_is_printed_goes_through_one_door() -> None:
     assert not found
 
 
+def test_traces_without_a_common_layer_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        hostile_inputs.MAKERS["trace"](tmp_path / f"{name}.json", {"traceEvents/0/name": name})
+    assert run(["trace", "diff", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 1
+    assert "they have no layer in common" in capsys.readouterr().out
+
+
 def test_a_pipe_of_the_shell_is_read_and_home_is_found(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(json.dumps(hostile_inputs.SOC))
     line = ("estimate", "gcn-cora", "-t", "stagr", "--format", "json", "--soc")
