@@ -4,7 +4,7 @@ A number is changed as a user would, by an override; figures are those of an est
 energy, traffic and memory of each operator. One small network for each part of the machine is enough.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -18,11 +18,13 @@ from npusim.config import Override, parse_override
 from npusim.config.overrides import field_key
 from npusim.config.reading import read_yaml
 from npusim.cost.execution import execution_of
+from npusim.engines.analytical import mapped_estimate
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.mapping import map_graph
 from npusim.ops import OPERATORS, DType, Family, Storage
 from npusim.scenario import resolve_run
+from npusim.studies.sustained import with_sustained
 from npusim.techniques import apply
 from npusim.units import Count, Quantity
 from npusim.workloads import load_workload
@@ -247,6 +249,18 @@ def figures(soc: Soc, graph: Graph, run: dict[str, Any]) -> Any:
     return np.concatenate([np.array(mapped.total.tolist(), float).ravel(), *rows])
 
 
+def sustained_figures(soc: Soc, graph: Graph, run: dict[str, Any]) -> Any:
+    """Return what a package sustains as an array; an empty one where its limits are below its idle power."""
+    mapped = map_graph(graph, soc, resolve_run(soc, **run))
+    try:
+        result = with_sustained(mapped_estimate(mapped), soc).sustained
+    except ConfigError:
+        return np.zeros(0)
+    assert result is not None
+    course = [value for moment in result.course for value in (moment.power_w, *moment.figures.values())]
+    return np.array([result.burst_per_s, result.throughput_per_s, result.burst_s or 0.0, *course])
+
+
 def numbers(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Quantity | Count]]:
     """Yield each number that a data sheet states, informative ones too."""
     if isinstance(value, BaseModel):
@@ -269,8 +283,6 @@ def company(path: str) -> list[str]:
         return [f"{level}.managed_by=software"] + [f"{level}.capacity=16MiB"] * (parts[-1] != "capacity")
     if parts[-1] == "leakage_share":
         return [f"{parts[0]}.voltage=0.7 V"]
-    if parts[0] == "package":
-        return ["package.throttle=true", "package.power_limit=15 W"]
     if ".dpu.model.row_" in path:
         return ["npu.dpu.model.row_reuse_channels=32", "npu.dpu.model.row_reuse_kernel_w=3"]
     if parts[1:3] == ["dsp", "kernels"]:
@@ -291,7 +303,7 @@ def changes(number: Quantity | Count) -> Iterator[Any]:
 
 def moves(soc: Soc, path: str, number: Quantity | Count) -> bool:
     """Tell whether another value of a number moves any figure, or cannot stand beside the others."""
-    beside = tuple(company(path))
+    beside, read = tuple(company(path)), sustained_figures if path.startswith("package.") else figures
     for value in changes(number):
         setting = Override(tuple(path.split(".")), value, f"--set {path}={value}")
         try:
@@ -302,11 +314,11 @@ def moves(soc: Soc, path: str, number: Quantity | Count) -> bool:
             continue
         for graph, run in probes(soc, path):
             try:
-                before = _before(soc.name, beside, graph, tuple(run.items()))
+                before = _before(read, soc.name, beside, graph, tuple(run.items()))
             except InfeasibleError:  # a network that this machine is too small for
                 continue
             try:
-                after = figures(machine, graph, run)
+                after = read(machine, graph, run)
             except InfeasibleError:  # what ran does not fit any more
                 return True
             if before.shape != after.shape or not np.array_equal(before, after):
@@ -320,8 +332,14 @@ def _machine(name: str, settings: tuple[str, ...]) -> Soc:
 
 
 @cache
-def _before(name: str, settings: tuple[str, ...], graph: Graph, run: tuple[tuple[str, Any], ...]) -> Any:
-    return figures(_machine(name, settings), graph, dict(run))
+def _before(
+    read: Callable[[Soc, Graph, dict[str, Any]], Any],
+    name: str,
+    settings: tuple[str, ...],
+    graph: Graph,
+    run: tuple[tuple[str, Any], ...],
+) -> Any:
+    return read(_machine(name, settings), graph, dict(run))
 
 
 def is_informative(soc: Soc, path: str, number: Quantity | Count) -> bool:

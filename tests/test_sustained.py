@@ -141,6 +141,7 @@ def test_the_command_shows_and_writes_it(capsys):
     ("setting", "named"),
     [
         ("package.power_limit=0.5W", "power limit"),
+        ("package.burst_limit=0.5W", "package.burst_limit"),
         ("package.thermal.skin.most_rise=0.1K", "skin"),
         ("package=null", "package"),
     ],

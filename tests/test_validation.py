@@ -331,9 +331,9 @@ class TestDocument:
         assert document["schema"] == "npusim.validate/1"
         suite = document["suites"][0]
         assert list(suite) == ["name", "groups", "rows", "fitted", "determined"]
-        statistics = ["mean_error", "median_error", "p90_error", "limit", "error", "fitted", "ok"]
+        statistics = ["mean_error", "median_error", "p90_error", "inside", "limit", "error", "fitted", "ok"]
         assert list(suite["groups"][0]) == ["group", "rows", *statistics]
-        assert list(suite["rows"][0]) == ["id", "group", "measured", "predicted"]
+        assert list(suite["rows"][0]) == ["id", "group", "measured", "predicted", "interval"]
 
     def test_an_unknown_suite_names_the_nearest(self):
         with pytest.raises(UnknownNameError, match="did you mean `silicon-dma`"):

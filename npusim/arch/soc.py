@@ -505,9 +505,13 @@ def _set_operating_point(override: Override, path: tuple[str, ...], data: Any) -
     section = data[path[0]] if len(path) == 1 else data[path[0]][path[1]]
     owner = "DRAM" if path == ("dram",) else "the device"
     point = _known_point(override, section.get("operating_points") or {}, owner)
-    # An NPU has two clocks; every other device has one.
-    places = {"dpu_clock": ("dpu", "clock")}
-    settings = [override.at((*path, *places.get(name, (name,))), value) for name, value in point.items()]
+    # An NPU has two clocks; every other device has one. A point may state the cores that work, too.
+    places = {"dpu_clock": ("dpu", "clock"), "cores": ("cores_for", "latency")}
+    settings = [
+        override.at((*path, *places.get(name, (name,))), value)
+        for name, value in point.items()
+        if value is not None
+    ]
     if section.get("sustained_clock_share") is not None:
         settings.append(override.at((*path, "sustained_clock_share"), None))
     return settings

@@ -197,7 +197,7 @@ REPORT = Command(
 
 
 def _learn(values: dict[str, Any]) -> None:
-    if not npusim.learn(**values, tell=say):
+    if npusim.learn(**values, tell=say) is False:
         raise typer.Exit(1)
 
 

@@ -170,7 +170,8 @@ def _type_at(base: Any, path: tuple[str, ...]) -> tuple[Any, str]:
             annotation = children(models[0]).get(key) if value is None and models else None
         if annotation is None:
             return None, ""
-    return annotation, reason or informative_of(annotation)
+        reason = reason or informative_of(annotation)
+    return annotation, reason
 
 
 def _unknown_path(setting: Override, base: BaseModel) -> ConfigError:

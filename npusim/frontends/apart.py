@@ -72,7 +72,7 @@ def try_model_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> None:
 
 
 def fold_model_file(_: BinaryIO, path: str, shapes: dict[str, list[int]]) -> None:
-    """Read a model file as an application does, fix its shapes and fold its constants."""
+    """Read a model file, fix its shapes and fold its constants."""
     try:
         model = openvino().Core().read_model(path)
         fix_shapes(model, Path(path).name, shapes, {})

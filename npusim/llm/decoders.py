@@ -66,7 +66,7 @@ def token_time(
     settings: Sequence[str] = (),
     source: str = "",
 ) -> tuple[float, tuple[float, float]] | None:
-    """Return the time of a token as a runtime decodes, and its 90 % interval (s); None for an unknown model.
+    """Return the time of a token in a runtime, and its 90 % interval (s); None: an unknown model.
 
     Parameters
     ----------

@@ -102,12 +102,15 @@ def with_sustained(estimate: Estimate, soc: Soc) -> Estimate:
         raise ConfigError("no package", file=soc.name, allowed="a sheet with a power limit", key="package")
     limits = _limits_of(package)
     idle_w = estimate.energy.idle_j * estimate.throughput_per_s
-    steady_w = float(limits.most_w.min())
+    steady_w, most_w = float(limits.most_w.min()), float(package.burst_limit)
     held_by = limits.names[int(limits.most_w.argmin())]
-    if steady_w <= idle_w:
+    if min(steady_w, most_w) <= idle_w:
+        limit = held_by if steady_w <= most_w else "package.burst_limit"
         allowed = f"above {idle_w:.3g} W, which the idle package draws"
-        raise ConfigError(f"{steady_w:.3g} W at the limit of {held_by}", key="package", allowed=allowed)
-    burst_w = min(estimate.power_w, float(package.burst_limit))
+        raise ConfigError(
+            f"{min(steady_w, most_w):.3g} W at the limit of {limit}", key="package", allowed=allowed
+        )
+    burst_w = min(estimate.power_w, most_w)
     ends_s = {name: limits.reached_s(i, idle_w, burst_w) for i, name in enumerate(limits.names)}
     ends_by = min(ends_s, key=lambda name: ends_s[name])
     work_j = estimate.energy_j - estimate.energy.idle_j
