@@ -279,4 +279,7 @@ def _lab(action: str, lab: str | Path | None, tell: Callable[[str], None]) -> bo
     properties = check_lab(path)
     for each in properties:
         tell(f"yes      {each.claim}" if each.holds else f"not yet  {each.claim}\n         {each.hint}")
-    return all(each.holds for each in properties)
+    is_solved = all(each.holds for each in properties)
+    if is_solved:
+        tell("solved")
+    return is_solved

@@ -6,7 +6,7 @@
 # M x K by a K x N matrix has M * K * N MACs. The grid is laid over M, K and N in steps of 16, 4 and 16; what
 # sticks out of the matrix is a lane with nothing to do.
 #
-# Before: lesson 1 (`npusim learn mac_grid`). Time: 30 minutes. Run a cell after the other, set the answers in
+# Before: `npusim learn mac_grid`. Time: 30 minutes. Run a cell after the other, set the answers in
 # the cells marked *Answer* (each is `None` now), save the file, and ask
 #
 #     npusim learn check lab01.py
@@ -17,8 +17,8 @@ from npusim.course.machine import estimate, product
 # %% [markdown]
 # ## 1. By hand
 #
-# *Answer*: what share of the lanes' steps is useful for M = 100, K = 64, N = 40, in percent? Round each size up
-# to a whole number of steps and divide the real product by the rounded one.
+# *Answer*: what share of the lanes' work is useful for M = 100, K = 64, N = 40, in percent? Count one grid.
+# Round each size up to a whole number of steps, and divide the real product by the rounded one.
 
 # %%
 busy_percent = None
@@ -26,8 +26,9 @@ busy_percent = None
 # %% [markdown]
 # ## 2. What the equation leaves out
 #
-# The model also counts filling the lanes, spreading work over tiles, and bytes from DRAM. `bound` names what an
-# operator waits for; `launch` means that it is too short to matter beside the call.
+# The model also counts filling the lanes, spreading work over four tiles, and bytes from DRAM. So the number is far
+# below yours. `bound` names what an operator waits for: `dma` for bytes from DRAM, `launch` means that the start
+# of the NPU takes longer than the work.
 
 # %%
 cost = estimate(product(100, 64, 40)).operators[0]

@@ -4,9 +4,9 @@
 # A convolution with C input channels, W output channels and a kernel of k x k computes, for each output pixel,
 # W sums of C k k products. So it is a product of matrices: a row per output pixel, a column per output channel.
 # The matrix on the left holds each input pixel once per kernel position that reads it. Copying it out
-# (*im2col*) costs memory; an NPU reads the image itself.
+# (*im2col*) costs memory, zeros at the edge included; an NPU reads the image itself.
 #
-# Before: lesson 18 (`npusim learn convolution`). Time: 40 minutes. Numbers are int8: one byte each.
+# Before: `npusim learn convolution`. Time: 40 minutes. Numbers are int8: one byte each.
 
 # %%
 from npusim.course.machine import convolution, estimate

@@ -8,7 +8,7 @@
 #
 # The simulator searches over which matrix is held, and in how many blocks. Predict what it finds.
 #
-# Before: lesson 17 (`npusim learn sram`). Time: 50 minutes. An fp16 number has 2 bytes; 1 MB is 10^6 B.
+# Before: `npusim learn sram`. Time: 50 minutes. An fp16 number has 2 bytes; 1 MB is 10^6 B.
 
 # %%
 from npusim.course.machine import estimate, machine, product
@@ -17,9 +17,8 @@ from npusim.course.machine import estimate, machine, product
 # ## 1. By hand
 #
 # Activations of 4096 x 1024 times weights of 1024 x 1024, in fp16, on one tile with 1 MB of SRAM. Room is
-# needed for the block that is held, and also for the piece of the stream and of the result in work: at most
-# some 60 % of SRAM is left for the block. Columns of the weights, and rows of the activations, come in multiples
-# of 16.
+# needed for the block that is held, and also for the piece of the stream and of the result in work: take 60 % of
+# SRAM for the block. Weights are cut by columns, activations by rows, in multiples of 16.
 #
 # *Answer*: which matrix is held (`"weights"` or `"activations"`), in how many blocks, and how many MB cross DRAM?
 # Compute the bytes of both choices and take the smaller.
@@ -42,14 +41,17 @@ def searched(sram_mb):
     return estimate(product(4096, 1024, 1024), one_tile).operators[0]
 
 
+# In the printed mapping `order` says which matrix is held, `column_blocks` counts the blocks of the weights,
+# `row_blocks` those of the activations, and `buffers` the copies of a block in SRAM.
 # print(searched(1).mapping, searched(1).dram_bytes)
 
 # %% [markdown]
 # ## 3. More SRAM
 #
 # *Answer*: the least SRAM of the tile, in steps of 0.25 MB, with which the search streams the other matrix only
-# **twice**. Predict it from the size of half of the held matrix, then try. The search looks for the quickest tiling, not
-# for the fewest bytes: where work hides the bytes it may prefer smaller blocks in two buffers (`buffers=2`).
+# **twice**. With two buffers (`buffers=2`) SRAM holds two blocks: one in use, and one that arrives meanwhile.
+# Predict from the size of half of the held matrix, in one buffer and in two, plus room for the stream and the
+# result. Then try. The search looks for the quickest tiling, not for the fewest bytes.
 
 # %%
 least_sram_mb = None

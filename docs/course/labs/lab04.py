@@ -5,7 +5,7 @@
 # bandwidth of DRAM. Both are equal at the *ridge*: peak / bandwidth, in operations per byte. Left of it, a faster
 # grid is wasted.
 #
-# Before: lesson 2 (`npusim learn roofline`). Time: 40 minutes. A MAC counts as two operations.
+# Before: `npusim learn roofline`. Time: 40 minutes. A MAC counts as two operations.
 
 # %%
 from npusim.course.machine import estimate, machine, product

@@ -5,7 +5,7 @@
 # while it lasts. A slower clock allows a lower voltage V, and switching costs V^2. But a slower clock also makes
 # everything else pay for longer. Somewhere in between lies the least energy.
 #
-# Before: lesson 19 (`npusim learn energy`). Time: 40 minutes.
+# Before: `npusim learn energy`. Time: 40 minutes.
 
 # %%
 from npusim.course.machine import estimate, machine

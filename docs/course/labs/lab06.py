@@ -5,7 +5,7 @@
 # the others pass, and which loops of the convolution run side by side on the two axes of the array. What stays
 # is not read again from SRAM; sums that leave unfinished are written and read back.
 #
-# Before: lesson 16 (`npusim learn dataflows`). Time: 50 minutes.
+# Before: `npusim learn dataflows`. Time: 50 minutes.
 
 # %%
 from npusim.course.machine import convolution, estimate, machine

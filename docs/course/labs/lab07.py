@@ -6,7 +6,7 @@
 # skips zeros of the matrix, `preg` and `graphsplit` move preprocessing to the CPU. `symg` and `cacheg` are
 # what-ifs that no hardware runs today. A stack is written `"stagr+quantgr"`.
 #
-# Before: lessons 3, 6 and 8. Time: 50 minutes. All techniques: `npusim list techniques`.
+# Before: `npusim learn preprocessing`, `int8` and `sparsity`. Time: 50 minutes. All techniques: `npusim list techniques`.
 
 # %%
 from npusim.course.machine import estimate, gnn

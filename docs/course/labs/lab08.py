@@ -4,7 +4,7 @@
 # To write one token, a language model reads each of its weights once and multiplies it once. So the time is
 # bytes over bandwidth, and fewer bytes per weight give more tokens per second.
 #
-# Before: lesson 12 (`npusim learn llm_decode`). Time: 50 minutes. The first call takes some seconds.
+# Before: `npusim learn llm_decode`. Time: 50 minutes. The first call takes some seconds.
 
 # %%
 import npusim

@@ -4,7 +4,7 @@
 # A camera runs `yolov8n`. You design the NPU beside it: tiles, SRAM of a tile, and the clock of the grid. DRAM is
 # one cheap chip with **4 GB/s**, so SRAM has to keep what DRAM cannot bring. The model gives the area for 3 nm.
 #
-# Before: lessons 10 and 17 (`npusim learn pareto`). Time: 75 minutes.
+# Before: `npusim learn pareto`. Time: 75 minutes.
 
 # %%
 import npusim

@@ -4,7 +4,7 @@
 # A model is worth as much as its worst prediction. Here you measure matrix products with NumPy on your own
 # machine, fit three numbers of a data sheet to some of them, and predict the others.
 #
-# Before: lesson 11 (`npusim learn calibrating`). Time: 90 minutes. Close other programs, and plug the laptop in.
+# Before: `npusim learn calibrating`. Time: 90 minutes. Close other programs, and plug the laptop in.
 # One core is measured: the first cell must run before anything else imports NumPy.
 
 # %%

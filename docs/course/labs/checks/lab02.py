@@ -21,7 +21,7 @@ def check_sizes(
     if m == 56 * 56:
         hint = "stride 2 skips every second pixel in both directions"
     yield m * n == outputs, f"M N = {m * n:,} outputs, as the layer has", hint
-    hint = "a sum runs over the kernel and over all input channels"
+    hint = "K counts the numbers of one sum, over the kernel and all input channels; N counts output channels"
     yield k * n == weights, f"K N = {k * n:,} weights, as the layer has", hint
     yield m * k * n == layer.macs, f"M K N = {m * k * n:,} MACs, as the layer has", "M and N are interchanged"
     hint = "the left matrix has M rows of K numbers"

@@ -27,7 +27,7 @@ def check_tiling(
     found = _searched(1).mapping
     order = found.order if found else None
     hint = "the other choice moves less: compare, for both, the blocks that fit and the bytes of a pass"
-    yield order == f"{held}_held", f"the search holds {held}, too", hint
+    yield order == f"{held}_held", f"you and the search hold {held}", hint
     count = (found.column_blocks if held == "weights" else found.row_blocks) if found else 0
     block_mb = (W_MB if held == "weights" else A_MB) / blocks
     hint = (
@@ -46,7 +46,7 @@ def check_sram(
     multiple = isclose(least_sram_mb / STEP_MB, round(least_sram_mb / STEP_MB))
     yield multiple, f"{least_sram_mb:g} MB is a multiple of {STEP_MB} MB", "the step is 0.25 MB"
     passes = _passes(least_sram_mb)
-    hint = "half of the held matrix does not fit beside the stream and the result, or smaller blocks are as quick"
+    hint = "print `buffers`: with 2, two blocks must fit beside the stream and the result"
     yield passes <= 2, f"with {least_sram_mb:g} MB the other matrix streams {passes} times", hint
     hint = "one step less does it too"
     yield _passes(least_sram_mb - STEP_MB) > 2, f"{least_sram_mb:g} MB is the least", hint
