@@ -24,7 +24,7 @@ STREAMS = (
     f"mobilenet-v2:{FRAMES_PER_S}/s,name=camera,deadline={DEADLINE_MS:g}ms,priority=0",
     "gat-cora:poisson=10/s,name=graphs,techniques=stagr+effop+grax1,priority=1",
 )
-NPU, REQUESTS = "npu", 4000
+NPU, REQUESTS, SECONDS = "npu", 4000, 20.0
 LOADS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
 GRAPHS = [1, 2, 4, 8, 12]
 RULES = {
@@ -32,7 +32,6 @@ RULES = {
     "frames first": ("priority", "none"),
     "frames interrupt": ("priority", "inference"),
 }
-EXERCISE_MS, EXERCISE_LOAD = 10.0, 0.8
 
 
 @cache
@@ -54,8 +53,8 @@ def md1_wait(load: float) -> float:
 def _graphs(load: float, graphs: int) -> Flow:
     """Return the stream of graphs at a utilisation by it alone."""
     flow = mixed().flows[1]
-    rate = 1e3 * load / (graphs * service_ms(1))
-    return replace(flow, inferences=float(graphs), arrivals=flow.arrivals.model_copy(update={"rate": rate}))
+    arrivals = flow.arrivals.model_copy(update={"rate": 1e3 * load / (graphs * service_ms(1))})
+    return replace(flow, inferences=float(graphs), arrivals=arrivals)
 
 
 @cache
@@ -68,13 +67,12 @@ def queue(load: float) -> Simulation:
 
 @cache
 def shared(load: float, graphs: int, rule: str) -> Simulation:
-    """Return a run with both streams, of 20 s."""
+    """Return a run with both streams, of `SECONDS`."""
     scheduler, preemption = RULES[rule]
-    contexts = mixed().devices[NPU][1]
-    devices = {NPU: (DeviceSpec(preemption=preemption), contexts)}
+    devices = {NPU: (DeviceSpec(preemption=preemption), mixed().devices[NPU][1])}
     system = replace(mixed(), scheduler=SCHEDULERS.find(scheduler), devices=devices)
     simulation = system.simulation([mixed().flows[0], _graphs(load, graphs)])
-    simulation.run(20.0)
+    simulation.run(SECONDS)
     return simulation
 
 
@@ -114,17 +112,14 @@ def _waits(load: float) -> Shown:
 
 def _frames(load: float, graphs: int) -> Shown:
     lines = {rule: [missed(each, graphs, rule) for each in LOADS] for rule in RULES}
-    late = {rule: missed(load, graphs, rule) for rule in RULES}
-    fifo, first, interrupting = late.values()
-    longest = longest_ms(graphs)
-    bound = "no frame can be late" if longest <= DEADLINE_MS else "a frame can be late although it goes first"
-    busy = shared(load, graphs, "in order of arrival").devices[NPU].busy_s / 20.0
+    fifo, first, interrupting = (missed(load, graphs, rule) for rule in RULES)
+    bound = "no" if longest_ms(graphs) <= DEADLINE_MS else "even such a"
     text = rf"""
         $$t_\text{{frame}} \le \underbrace{{{graphs} \cdot {service_ms(1):.2f}}}_{{\text{{the request at work}}}} + \underbrace{{{service_ms(0):.2f}}}_{{\text{{itself}}}}
-        = \mathbf{{{longest:.1f}\,\text{{ms}}}} \quad \text{{where frames go first; deadline }} {DEADLINE_MS:g}\,\text{{ms}}$$
+        = \mathbf{{{longest_ms(graphs):.1f}\,\text{{ms}}}} \quad \text{{where frames go first; deadline }} {DEADLINE_MS:g}\,\text{{ms}}$$
 
-        The NPU is busy {percent(busy)} of the time. In order of arrival {percent(fifo)} of the frames are late, with frames first **{percent(first)}**,
-        where they interrupt {percent(interrupting)}. By the formula {bound}.
+        The NPU is busy {percent(shared(load, graphs, "in order of arrival").devices[NPU].busy_s / SECONDS)} of the time. In order of arrival {percent(fifo)} of the frames are late, with frames first **{percent(first)}**,
+        where they interrupt {percent(interrupting)}. Where frames go first, {bound} frame can be late.
         """
     axis = {"title": "late frames", "tickformat": ".0%", "rangemode": "tozero"}
     return curves(LOADS, lines, load, _LOAD_AXIS, axis), text
@@ -148,8 +143,8 @@ LESSON = Lesson(
         ),
     ],
     Exercise(
-        f"Requests at random times take {EXERCISE_MS:g} ms each and keep an NPU {EXERCISE_LOAD:.0%} busy. What is their mean wait?",
-        EXERCISE_MS * md1_wait(EXERCISE_LOAD),
+        "Requests at random times take 10 ms each and keep an NPU 80 % busy. What is their mean wait?",
+        10.0 * md1_wait(0.8),
         "Put the utilisation into the formula of M/D/1. It is 10 ms x 0.8 / (2 x 0.2), so 20 ms.",
         unit="ms",
         hints={

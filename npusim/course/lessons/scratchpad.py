@@ -5,7 +5,7 @@ A level between SRAM and DRAM is managed by hardware, as a cache, or by software
 A recurrent network multiplies its state by the *same* matrix in every step. Where a level of capacity $C$ holds the matrix, DRAM brings it once, and the level brings it again.
 Where the matrix of $W$ bytes does not fit, a cache drops what was used longest ago (*least recently used*): in a loop that is what comes next, so every read misses.
 Software knows the loop: it keeps as much of the matrix as there is room for, and streams the rest past the level. The machine is a Core Ultra Series 2 with
-256 KB of SRAM a tile; all of its 8 MB side cache, or a level of another size, is the NPU's.
+250 kB of SRAM a tile; all of its 8 MB side cache, or a level of another size, is the NPU's.
 """
 
 from functools import cache
@@ -17,12 +17,11 @@ from npusim.course.machine import estimate, machine
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.html import COLOURS, amount_axis
+from npusim.reporting.html import amount_axis
 
-STEPS, ROWS = 4, 16
+STEPS, ROWS, HARDLY = 4, 16, 1.01
 BOTH = {"cache": "cache", "scratchpad": "software"}
 """Who manages the level, as the data sheet says it."""
-HARDLY = 1.01
 LEVEL = "npu.levels.side_cache"
 
 
@@ -64,24 +63,21 @@ def _levels(width: int, capacity: float) -> Shown:
         "from the level": {bar: each.level_bytes for bar, each in bars.items()},
     }
     size_mb = weight_bytes(width) / 1e6
-    cached, software = costs.values()
-    gain = cached.latency_s / software.latency_s
+    cached = costs["cache"]
+    gain = cached.latency_s / costs["scratchpad"].latency_s
     shares = {name: served(each, width) for name, each in costs.items()}
-    fits = "fits" if shares["cache"] > 0.5 else "does not fit"
     kept = min(1.0, capacity / size_mb)
     state = ": the state of each step takes room, too" if shares["scratchpad"] < kept - 0.005 else ""
     faster = f"{gain:.2f} times as fast as" if gain >= HARDLY else "as fast as"
-    cliff = without.dram_bytes / cached.dram_bytes
-    effect = "saves no byte" if cliff < HARDLY else f"cuts DRAM traffic {cliff:.1f} times"
+    cut = without.dram_bytes / cached.dram_bytes
     text = rf"""
         $$\text{{scratchpad: }} \min\left(1, \frac{{C}}{{W}}\right) = \min\left(1, \frac{{{capacity:g}}}{{{size_mb:.2f}}}\right) = \mathbf{{{kept:.2f}}}
         \qquad \text{{cache: 1 if }} W \le C, \text{{ else 0}}$$
 
-        The matrix of {size_mb:.2f} MB {fits}. It is read again {STEPS - 1} times; of these reads the cache serves **{percent(shares["cache"])}**, the scratchpad
-        **{percent(shares["scratchpad"])}**{state}. The cache {effect}. The machine with the scratchpad is **{faster}** the one with the cache.
+        The matrix of {size_mb:.2f} MB {"fits" if shares["cache"] > 0.5 else "does not fit"}. It is read again {STEPS - 1} times; of these reads the cache serves **{percent(shares["cache"])}**, the scratchpad
+        **{percent(shares["scratchpad"])}**{state}. The cache {"saves no byte" if cut < HARDLY else f"cuts DRAM traffic {cut:.1f} times"}. The machine with the scratchpad is **{faster}** the one with the cache.
         """
-    colours = {"from DRAM": COLOURS[3], "from the level": COLOURS[0]}
-    return stacked(parts, amount_axis("bytes that the NPU reads and writes", "B"), colours), text
+    return stacked(parts, amount_axis("bytes that the NPU reads and writes", "B"), {}), text
 
 
 LESSON = Lesson(
@@ -109,7 +105,6 @@ LESSON = Lesson(
         hints={
             "that is a cache that drops what was used longest ago; software keeps a part.": 100.0,
             "the kept part must come for the first time, too.": 20.0,
-            "only what fits comes once.": 10.0,
         },
     ),
 )
