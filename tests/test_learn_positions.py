@@ -205,6 +205,47 @@ def test_dataflows_differ_by_operand_and_a_product_counts_itself() -> None:
     assert row.total < min(output.total, weight.total, inputs.total)
 
 
+def test_a_cache_serves_all_of_a_loop_or_nothing_and_software_a_part() -> None:
+    module, seen = lesson("scratchpad"), set()
+    for values in sampled(module.LESSON.pictures[0]):
+        figure, text = shown(module.LESSON.pictures[0], values)
+        size, capacity = module.weight_bytes(values["width"]), 1e6 * values["capacity"]
+        cached, software = (module.cost(**values, manager=name) for name in module.BOTH.values())
+        assert module.served(cached, values["width"]) == float(size <= capacity)
+        part = module.served(software, values["width"])
+        assert part == pytest.approx(min(1.0, capacity / size), abs=0.03)
+        assert software.latency_s <= 1.001 * cached.latency_s
+        assert ("does not fit" in text) == ("saves no byte" in text) == (size > capacity)
+        assert ("takes room" in text) <= (size > capacity)
+        gain = cached.latency_s / software.latency_s
+        assert ("**as fast as**" in text) == (gain < module.HARDLY)
+        totals = [sum(bar) for bar in zip(*(trace.x for trace in figure.data), strict=True)]
+        assert totals[0] == pytest.approx(cached.dram_bytes + cached.level_bytes)
+        seen.add((size <= capacity, gain < module.HARDLY))
+    assert seen == {(True, True), (False, False)}
+
+
+def test_requests_wait_as_the_queue_says_and_frames_that_go_first_keep_the_bound() -> None:
+    module, seen = lesson("many_networks"), set()
+    for load in module.LOADS:
+        assert module.mean_wait(load) == pytest.approx(module.md1_wait(load), rel=0.2)
+    waits, frames = module.LESSON.pictures
+    said = {load: "longer than the work" in shown(waits, {"load": load})[1] for load in module.LOADS}
+    assert said == {load: module.mean_wait(load) > 1 for load in module.LOADS}
+    assert set(said.values()) == {True, False}
+    assert 10.0 * module.mean_wait(0.8) == pytest.approx(module.LESSON.exercise.right, rel=0.1)
+    for values in sampled(frames):
+        _, text = shown(frames, values)
+        fifo, first, interrupting = (module.missed(**values, rule=rule) for rule in module.RULES)
+        assert interrupting <= first <= fifo
+        slowest = max(module.shared(**values, rule="frames first").answers[0].response_s)
+        assert 1e3 * slowest <= module.longest_ms(values["graphs"]) * (1 + 1e-9)
+        assert ("no frame can be late" in text) == (module.longest_ms(values["graphs"]) <= module.DEADLINE_MS)
+        assert ("no frame can be late" in text) <= (first == 0)
+        seen.add((first > 0, fifo > 0))
+    assert seen == {(True, True), (False, True), (False, False)}
+
+
 @pytest.mark.parametrize("soc", ["core-ultra-series1", "core-ultra-series2"])
 def test_the_explorer_offers_what_a_data_sheet_takes(soc: str) -> None:
     explored(soc, "gcn-cora", "stagr", ends=True)
