@@ -14,6 +14,7 @@ import numpy as np
 
 from npusim.arch import Soc
 from npusim.arch.power import Package
+from npusim.cost import throttled_interval_s
 from npusim.engines.estimate import RUNNING_MEAN, Estimate, Moment, Sustained
 from npusim.errors import ConfigError
 
@@ -116,7 +117,7 @@ def with_sustained(estimate: Estimate, soc: Soc) -> Estimate:
     work_j = estimate.energy_j - estimate.energy.idle_j
 
     def rate(power_w: float) -> float:
-        return estimate.throughput_per_s if power_w >= estimate.power_w else (power_w - idle_w) / work_j
+        return 1.0 / float(throttled_interval_s(1.0 / estimate.throughput_per_s, work_j, idle_w, power_w))
 
     is_held, final_w = np.isfinite(ends_s[ends_by]), min(burst_w, steady_w)
     figures = Sustained(
