@@ -15,6 +15,7 @@ from npusim.config import Override
 from npusim.config.overrides import Settings, as_overrides
 from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError, nearest
 from npusim.graph import Editor, Graph, GraphStructure
+from npusim.graph.formats import with_formats
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import Mapped, Run, SwapOperands, map_graph
 from npusim.techniques import Stack, apply
@@ -219,8 +220,8 @@ def load_network(
             raise ConfigError(f"no inputs for the module {name_of(network)}", allowed=allowed)
         from npusim.frontends.pyg import from_pyg
 
-        precision, roles = import_settings(settings)
-        return from_pyg(network, inputs, roles=roles, precision=precision)
+        precision, roles, formats = import_settings(settings)
+        return with_formats(from_pyg(network, inputs, roles=roles, precision=precision), formats)
     if inputs is not None:
         raise ConfigError(f"inputs for {name_of(network)}", allowed="only for a PyTorch module")
     if isinstance(network, str | Path):

@@ -15,8 +15,8 @@ from npusim.errors import nearest, shown
 from npusim.locate import resource
 from npusim.units import refuse
 
-GridFormat = Literal["int4", "int8", "fp16", "fp32"]
-"""Formats of a MAC grid by width; fp16 stands for all floating-point numbers of 16 bits."""
+GRID_FORMATS = ("int4", "int8", "fp16", "fp32")
+"""Formats of a MAC grid by width, of which it has one at least; fp16 stands for all floats of 16 bits."""
 
 OperandName = Literal["weights", "inputs", "outputs"]
 """Operands of a product or convolution; `outputs` includes partial sums."""

@@ -4,16 +4,29 @@ The equations are in `npusim.cost`; `npusim.calibration` fits the values. `docs/
 the figures do not determine.
 """
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from npusim import units
-from npusim.arch.array import OPERANDS, ArrayShape, GridFormat, GridOrDataflow
+from npusim.arch.array import GRID_FORMATS, OPERANDS, ArrayShape, GridOrDataflow
 from npusim.arch.device import FusedOpName, OpName
 from npusim.config import Section
 from npusim.errors import UnknownNameError
+from npusim.ops.formats import FormatName
+from npusim.ops.sparsity import PatternName
 from npusim.units import refuse
+
+
+class SparseOperand(Section):
+    """What a grid does with the zeros of an operand of regular sparsity."""
+
+    operand: Literal["weights", "inputs"]
+    """Operand of a product or convolution."""
+    structure: PatternName
+    """Pattern of its zeros: 2:4 (two of four elements), block:16, channel."""
+    action: Literal["gating", "skipping"]
+    """`gating` saves the energy of zeros; `skipping` also their cycles, by the share of zeros and no more."""
 
 
 class Grid(Section):
@@ -137,8 +150,10 @@ class Dpu(Section):
     """Clock of the grid."""
     grid: Grid
     """Arrangement of the grid."""
-    macs_per_mpe: dict[GridFormat, units.MacsPerCycle] = Field(min_length=1)
+    macs_per_mpe: dict[FormatName, units.MacsPerCycle] = Field(min_length=1)
     """Input channels per MPE and cycle, by format; a missing format runs as a wider one, or on the DSPs."""
+    sparsity: list[SparseOperand] = Field(default_factory=list)
+    """Regular sparsity of operands that it uses. Absent: none; for bitmaps see `sparsity` of the device."""
     modes: dict[str, DpuMode] = Field(min_length=1, max_length=3)
     """Layouts of a stencil; the compiler selects the best for each workload."""
     eltwise_ops: list[OpName]
@@ -155,6 +170,12 @@ class Dpu(Section):
     """Energy of an ideal cycle by kind of operator."""
     model: DpuModel
     """Fitted parameters of the cycle equations."""
+
+    @model_validator(mode="after")
+    def _has_a_format_by_width(self) -> Self:
+        if not set(GRID_FORMATS).intersection(self.macs_per_mpe):
+            refuse(", ".join(self.macs_per_mpe), f"one of {', '.join(GRID_FORMATS)} too", at="macs_per_mpe")
+        return self
 
     @model_validator(mode="after")
     def _array_has_free_memories_that_fit_the_dataflow(self) -> Self:

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import Field
 
 from npusim import units
-from npusim.arch.array import GridFormat
 from npusim.config import Section
+from npusim.ops.formats import FormatName
 
 RATED_HERE = "absent: the clock and voltage of the sheet"
 """Source of a rated point that the sheet does not state."""
@@ -135,7 +135,7 @@ def keep_rated_points(data: Any, base: Any) -> None:
 class EnergyCosts(Section):
     """Energy per event at the nominal voltage."""
 
-    mac: dict[GridFormat, units.EnergyPerMac]
+    mac: dict[FormatName, units.EnergyPerMac]
     """A multiply-accumulate of a convolution with register files and control, by format."""
     sram: units.EnergyPerByte
     """A byte read from, or written to, the SRAM of a tile."""
@@ -148,7 +148,7 @@ class EnergyCosts(Section):
 class AreaCosts(Section):
     """Area of the building blocks of an NPU."""
 
-    mac: dict[GridFormat, units.AreaPerMac]
+    mac: dict[FormatName, units.AreaPerMac]
     """Hardware for a multiply-accumulate per cycle, by format; the areas of formats add up."""
     sram: units.AreaPerByte
     """SRAM macros with periphery."""

@@ -24,6 +24,7 @@ from npusim.cost.execution import fill_dsp as fill_dsp
 from npusim.cost.execution import fill_numbers as fill_numbers
 from npusim.cost.execution import kernel_of as kernel_of
 from npusim.cost.execution import listed_as as listed_as
+from npusim.cost.formats import grid_format as grid_format
 from npusim.cost.grid import DpuWorkload as DpuWorkload
 from npusim.cost.grid import conv_cycles as conv_cycles
 from npusim.cost.grid import depthwise_cycles as depthwise_cycles

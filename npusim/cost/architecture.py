@@ -9,11 +9,11 @@ construction. `npusim.cost.design_point` fills the columns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
-from npusim.arch.array import OUTER_LEVELS, GridFormat
+from npusim.arch.array import GRID_FORMATS, OUTER_LEVELS
 from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.npu import DmaModel, Npu
 from npusim.arch.power import Technology
@@ -38,8 +38,8 @@ from npusim.cost.records import (
 )
 from npusim.cost.silicon import LAW_SIZE, sram_law, supply_voltage
 
-MAC_FORMATS: tuple[str, ...] = get_args(GridFormat)
-"""Formats a MAC unit may work in."""
+MAC_FORMATS: tuple[str, ...] = GRID_FORMATS
+"""Formats by width that a MAC unit may work in; others run at a multiple of the rate of one of these."""
 MODES = 3
 """MPE modes of a grid."""
 _Modes = Annotated[Vector, MODES, "groups"]
@@ -195,6 +195,8 @@ class PrimitiveColumns(RatedColumns):
     """Lanes of a DSP."""
     sheet_dma_width: Bytes
     """Bytes per cycle of a DMA engine."""
+    own_formats_m2: Annotated[float, "m2"]
+    """Hardware of an MPE for formats besides `MAC_FORMATS`."""
 
 
 for _format in MAC_FORMATS:
@@ -465,6 +467,7 @@ def _level_word(arch: ArchRecord, level: int) -> float:
 def _area(arch: ArchRecord, shared: SharedRecord) -> None:
     """Fill area (mm2), from counts of building blocks, and the power that no workload changes."""
     mac_m2 = arch.mpe_macs_int8 * shared.mac_m2_int8 + arch.mpe_macs_fp16 * shared.mac_m2_fp16
+    mac_m2 += arch.own_formats_m2
     mac_m2 += arch.mpe_macs_int4 * shared.mac_m2_int4 + arch.mpe_macs_fp32 * shared.mac_m2_fp32
     sram_bytes = _sram_bytes(arch)
     # The data sheet's area of a byte, over that by the law: 1 where nothing was changed.

@@ -39,6 +39,7 @@ from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES, fill_host
 from npusim.cost.levels import BIT_OF
 from npusim.cost.records import Floats, Ints, dtype_of, fill_at
 from npusim.cost.silicon import law_column
+from npusim.ops.formats import FORMATS
 
 SHARED_SIZE, ARRAY_SIZE, HOST_SIZE = (d.itemsize // 8 for d in (SHARED_DTYPE, ARCH_DTYPE, HOST_DTYPE))
 """Numbers of what devices share, of an array device, of a host."""
@@ -175,6 +176,10 @@ def arch_row(soc: Soc, tiles: float | Mapping[str, float], requests: float, hint
     for name, npu in arrays.items():
         row[name]["wanted_tiles"] = tiles[name] if isinstance(tiles, Mapping) else tiles
         _fill_npu(row[name], npu)
+        if soc.technology is not None:
+            area, rates = soc.technology.area.mac, npu.dpu.macs_per_mpe
+            own = [name for name in rates if name not in MAC_FORMATS]
+            row[name]["own_formats_m2"] = sum(rates[form] * area[form] for form in own)
         _fill_levels(row[name], npu, soc)
         _fill_sheet(row[name], npu, soc.sheet_numbers(name))
     _fill_level_sheets(row, soc)
@@ -198,23 +203,19 @@ def _fill_dram(record: Any, soc: Soc) -> None:
         record["limit_w"] = package.power_limit
 
 
-_BYTES = {"int4": 0.5, "int8": 1.0, "fp16": 2.0, "fp32": 4.0}
-_WIDER = {"int4": ("int4", "int8"), "int8": ("int8",), "fp16": ("fp16", "fp32"), "fp32": ("fp32", "fp16")}
-"""Formats in which a grid may compute operands of each format; it uses the first one that it has."""
-
-
-def _computed_in(form: str, formats: Collection[Any]) -> Any:
+def computed_in(form: str, formats: Collection[str]) -> str:
     """Return the format in which a grid computes; a format that it lacks counts as any that it has."""
-    return next((one for one in _WIDER[form] if one in formats), next(iter(formats)))
+    by_width = (name for name in formats if name in MAC_FORMATS)
+    wider = (name for name in FORMATS[form].computed_in if name in formats)
+    return form if form in formats else next(wider, next(by_width))
 
 
 def _fill_npu(record: Any, npu: Npu) -> None:
     fill_at(record, NPU_COLUMNS, npu)
     dpu, rates, modes = npu.dpu, dict(npu.dpu.macs_per_mpe), list(npu.dpu.modes.values())
     for i, form in enumerate(MAC_FORMATS):
-        record["dpu_mac_bytes_per_cycle"][i] = rates[_computed_in(form, rates)] * _BYTES[form]
-    for dtype, rate in rates.items():
-        record[f"mpe_macs_{dtype}"] = rate
+        record["dpu_mac_bytes_per_cycle"][i] = rates[computed_in(form, rates)] * FORMATS[form].bits / 8
+        record[f"mpe_macs_{form}"] = rates.get(form, 0.0)
     fill_tile_array(record["array"], dpu)
     record["objective"] = MAPPING_OBJECTIVES.index(npu.schedule.objective)
     for i in range(MODES):  # a grid with fewer modes repeats its last one
@@ -285,7 +286,6 @@ def _fill_technology(record: Any, technology: Technology) -> None:
         record[f"{column}_law"] = law_column(getattr(laws, f"{column}_energy").single_port)
     record["area_law"] = law_column(laws.area.single_port)
     fill_at(record, TECHNOLOGY_COLUMNS, technology)
-    for dtype, joules in technology.energy.mac.items():
-        record[f"tech_mac_j_{dtype}"] = joules
-    for dtype, m2 in technology.area.mac.items():
-        record[f"mac_m2_{dtype}"] = m2
+    energy, area = technology.energy.mac, technology.area.mac
+    for form in MAC_FORMATS:
+        record[f"tech_mac_j_{form}"], record[f"mac_m2_{form}"] = energy.get(form, 0.0), area.get(form, 0.0)

@@ -77,6 +77,8 @@ class DpuWorkload(NamedTuple):
     """Granules (lanes x window) of activations that are not empty; 1 when unknown."""
     weight_block_density: Share = 1.0
     """The same for the weights."""
+    mac_rate: Number = 1.0
+    """Rate of the MAC units relative to that of the operands' width: own formats, regular sparsity."""
 
 
 class SkippedShares(NamedTuple):
@@ -140,6 +142,7 @@ def tile_workload(op: OpRecord, out_w: float, out_h: float, out_c: float, skips_
         weight_density,
         act_block_density,
         1.0,
+        op.mac_rate,
     )
 
 
@@ -169,7 +172,7 @@ def reduction_cycles(
     rows with few pixels and products with few rows by weights.
     """
     channel_bytes, piece_bytes = work.in_c * work.act_bytes, arch.dpu_feed_piece_bytes
-    step_bytes = arch.dpu_mac_bytes_per_cycle[mac_format(work.act_bytes)]
+    step_bytes = arch.dpu_mac_bytes_per_cycle[mac_format(work.act_bytes)] * work.mac_rate
     steps = taps * float(np.ceil(channel_bytes / step_bytes))
     pieces = taps * float(np.ceil(channel_bytes / piece_bytes))
     act_bytes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h * piece_bytes

@@ -19,6 +19,7 @@ from typing import Any
 
 from npusim.arch import Npu, Soc
 from npusim.cost.bands import BandBytes, band_bytes
+from npusim.cost.formats import sparse_operand
 from npusim.cost.plans import Decisions, Group
 from npusim.cost.tables import Between, Unit
 from npusim.graph import Graph
@@ -178,12 +179,17 @@ def packing(tensor: Tensor, is_weight: bool, npu: Npu) -> float:
     """Return the compression ratio of an operand in transfers and in SRAM: stored over dense bytes.
 
     A tensor with a bitmap stays packed where the NPU decompresses operands of its role (`npu.sparsity`);
-    otherwise it is moved dense.
+    one with a
+    pattern that the grid uses (`npu.dpu.sparsity`) has its index. Others are moved dense.
     """
     switches = npu.sparsity
     accepted = switches.decompress_weights if is_weight else switches.decompress_activations
-    if tensor.storage is not Storage.ZVC or not accepted or not tensor.bytes:
+    if tensor.storage is not Storage.ZVC or not tensor.bytes:
         return 1.0
+    if sparse_operand(tensor, is_weight, npu) is None:
+        tensor = tensor.with_(pattern="")  # a bitmap says where the non-zeros are
+        if not accepted:
+            return 1.0
     return min(1.0, tensor.stored_bytes / tensor.bytes)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from npusim.arch import Npu, Soc
 from npusim.cost.bands import in_bands
 from npusim.cost.execution import execution_of, fill_dsp
+from npusim.cost.formats import grid_format, is_plain, skipped_and_gated, sparse_operand
 from npusim.cost.host_lowering import fill_host_work, host_transfers, shared_tensors, uncached_tensors
 from npusim.cost.liveness import Liveness, fill_reuse, packing, roots
 from npusim.cost.plans import (
@@ -240,7 +241,9 @@ class _Lowering:
         results: tuple[Tensor, ...],
         first: bool,
     ) -> _Operands:
-        operands = _Operands(results=tuple(_Result(t.name, t.bytes, t.name in self.leaving) for t in results))
+        operands = _Operands(
+            results=tuple(_Result(t.name, self._written(t, group), t.name in self.leaving) for t in results)
+        )
         row["c_item"] = results[0].dtype.bytes
         if not inputs:  # made from nothing, such as a Range
             return operands
@@ -254,6 +257,8 @@ class _Lowering:
         inner = {t for member in ops for t in member.outputs}
         extra += [self.graph.tensors[t] for member in ops[1:] for t in member.inputs if t not in inner]
         row["a_item"] = a.dtype.bytes
+        if group.unit is Unit.DPU:
+            self._fill_format(row, a, b, self._npu(group))
         row["a_prefetch"] = self._is_known(a) and not first
         row["a_constant"] = a.kind is TensorKind.CONSTANT
         operands.a = self._operand(a, group, is_weight=False)
@@ -264,21 +269,37 @@ class _Lowering:
             row["b_item"] = b.dtype.bytes
             row["b_prefetch"] = self._is_known(b) and not first
             npu = self._npu(group)
-            row["a_pack"], row["b_pack"] = packing(a, False, npu), packing(b, True, npu)
+            row["a_pack"] *= packing(a, False, npu)
+            row["b_pack"] = packing(b, True, npu)
             if row["dpu_operation"] == DpuOperation.CONVOLUTION:  # a transposed one has taps for each phase
                 taps = math.prod(b.shape[2 - len(results[0].shape) :])
                 row["b_pack"] *= taps / (row["kernel_w"] * row["kernel_h"])
             operands.b = self._operand(b, group, is_weight=True)
             # Densities that the grid may use: it skips zeros of operands with a bitmap alone.
-            if a.storage is Storage.ZVC and npu.sparsity.skip_activations:
+            by_bitmap = [sparse_operand(t, t is b, npu) is None for t in (a, b)]
+            if a.storage is Storage.ZVC and npu.sparsity.skip_activations and by_bitmap[0]:
                 row["a_density"] = a.density
                 row["a_block_density"] = a.block_density if a.block_density is not None else 1.0
-            if b.storage is Storage.ZVC and npu.sparsity.skip_weights:
+            if b.storage is Storage.ZVC and npu.sparsity.skip_weights and by_bitmap[1]:
                 row["b_density"] = b.density
             operands.triangle_bytes = self._triangle(row, a, op)
         distinct = {t.name: t for t in extra}.values()
         operands.extra = tuple(self._operand(t, group, is_weight=True) for t in distinct)
         return operands
+
+    def _fill_format(self, row: Any, a: Tensor, b: Tensor | None, npu: Npu) -> None:
+        """Fill the width that the grid computes in, its rate and energy, and what regular zeros save."""
+        computed = grid_format((a, b) if b is not None else (a,), npu, self.soc)
+        row["mac_rate"], row["mac_energy"] = computed.rate, computed.energy
+        if not is_plain(a, computed, npu):
+            row["a_item"] = computed.item_bytes
+            row["a_pack"] = min(1.0, a.dtype.bytes / computed.item_bytes)
+        if b is None:
+            return
+        reduction = float(row["in_c"] * row["kernel_w"] * row["kernel_h"])
+        saved = [skipped_and_gated(t, t is b, npu, reduction) for t in (a, b)]
+        row["mac_rate"] /= min(cycles for cycles, _ in saved)
+        row["mac_energy"] *= min(energy for _, energy in saved)
 
     def _npu(self, group: Group) -> Npu:
         return self.soc.array_devices[group.device]
@@ -286,6 +307,9 @@ class _Lowering:
     def _operand(self, tensor: Tensor, group: Group, is_weight: bool) -> _Operand:
         size = tensor.bytes * packing(tensor, is_weight, self._npu(group))
         return {name: size * share for name, share in self.root[tensor.name].items()}
+
+    def _written(self, tensor: Tensor, group: Group) -> float:
+        return tensor.bytes * packing(tensor, False, self._npu(group))
 
     def _is_known(self, tensor: Tensor) -> bool:
         stored = (self.graph.tensors[name] for name in self.root[tensor.name])

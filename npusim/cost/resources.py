@@ -149,7 +149,8 @@ def _grid_macs(arch: ArchRecord, op: OpRecord) -> float:
     operations as there are multipliers, for every operator (VPUNN, `DPU_Power_IdealCycles`).
     """
     if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
-        return float(op.macs * min(op.a_density, op.b_density) * arch.energy_convolution)
+        performed = op.macs * min(op.a_density, op.b_density)
+        return float(performed * op.mac_energy * arch.energy_convolution)
     factor = arch.energy_eltwise
     if op.dpu_operation == _DEPTHWISE:
         factor = arch.energy_depthwise
@@ -157,7 +158,7 @@ def _grid_macs(arch: ArchRecord, op: OpRecord) -> float:
         factor = arch.energy_maxpool
     elif op.dpu_operation == _AVGPOOL:
         factor = arch.energy_avgpool
-    return float(max(op.macs, op.elements) * factor)
+    return float(max(op.macs, op.elements) * op.mac_energy * factor)
 
 
 @compiled

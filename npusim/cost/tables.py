@@ -210,6 +210,10 @@ class OpRecord:
     """Granules of the grid with a non-zero activation; else 1."""
     b_density: Share
     """Non-zero weights, where the MAC grid may skip zeros; else 1."""
+    mac_rate: Number
+    """Rate of the MAC units relative to that of the width `a_item`: a format's own rate, skipped zeros."""
+    mac_energy: Number
+    """Energy of a multiply-accumulate relative to that width's: a format's own, and gated zeros."""
     triangle: int
     """1 where the activations are a stored triangle (SymG)."""
     a_triangle_bytes: Bytes
@@ -371,11 +375,12 @@ TOTAL_DTYPE = rows_of([(name, "f8") for name, metric in METRICS.items() if metri
 
 _SIZES = OP_DTYPE.names[OP_DTYPE.names.index("batch") : OP_DTYPE.names.index("macs")]
 _SHARES = ("a_density", "a_block_density", "b_density", "a_pack", "b_pack", "repeats")
+_RATIOS = ("mac_rate", "mac_energy")
 
 
 def empty_ops(count: int) -> Any:
     """Return a table of operators of one element and density 1."""
     table = np.zeros(count, OP_DTYPE)
-    for name in (*_SIZES, *_SHARES):
+    for name in (*_SIZES, *_SHARES, *_RATIOS):
         table[name] = 1.0
     return table

@@ -10,8 +10,9 @@ from pydantic import Field
 
 from npusim.arch import load_soc
 from npusim.graph import Editor, Graph
+from npusim.graph.editor import unique_name
 from npusim.ops import DType, Family, Operator, Tensor
-from npusim.techniques.preprocessing import MATRIX_ROLES, unique_name
+from npusim.techniques.preprocessing import MATRIX_ROLES
 from npusim.techniques.technique import Parameters, Stage, Technique
 
 _EDGE_BYTES = 2 * DType.INT64.bytes

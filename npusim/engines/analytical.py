@@ -19,7 +19,7 @@ from npusim import __version__
 from npusim.arch import Soc, outer_levels
 from npusim.arch.array import capacity_warnings
 from npusim.arch.loading import Toolchain, load_toolchain
-from npusim.cost import Group, Unit, roots
+from npusim.cost import Group, Unit, grid_format, roots
 from npusim.engines.estimate import (
     Compilation,
     EnergyByPart,
@@ -33,7 +33,8 @@ from npusim.engines.operators import grid_utilisation, levels_of, operator_cost,
 from npusim.engines.traffic import dram_by_kind, summed_kinds
 from npusim.mapping import Mapped
 from npusim.metrics import metrics_in
-from npusim.ops import Annotation, DType, Family, TensorKind
+from npusim.ops import Annotation, DType, Family, TensorKind, WorkClass
+from npusim.ops.formats import FORMATS
 from npusim.scenario import Scenario
 from npusim.techniques import parse
 from npusim.units import Quantity
@@ -196,6 +197,7 @@ def _notes(mapped: Mapped) -> Iterator[str]:
     grid_inputs = (graph.operators[g.main].inputs[0] for g in groups if g.unit is Unit.DPU)
     if any(graph.tensors[name].dtype.is_float for name in grid_inputs):
         yield "fp16 cycles of the MAC grid are model-derived, unmeasured: measured silicon is int8"
+    yield from _widened(mapped)
     for name in dict.fromkeys(g.device for g in groups if g.unit is Unit.DSP):
         dsp = mapped.soc.array_devices[name].dsp
         setting = f"{name}.dsp.kernel_generation={dsp.kernel_generation}"
@@ -265,6 +267,21 @@ def _refusals(mapped: Mapped) -> Iterator[str]:
 
 def _tool(toolchain: str) -> Toolchain:
     return load_toolchain(toolchain) if toolchain.endswith((".yaml", ".yml")) else _shipped(toolchain)
+
+
+def _widened(mapped: Mapped) -> Iterator[str]:
+    """Yield a note on each format that a grid multiplies in another one, for its sheet lists no rate."""
+    graph, names = mapped.graph, dict[tuple[str, str, str], None]()
+    for group in mapped.decisions.groups:
+        op = graph.operators[group.main]
+        if group.unit is Unit.DPU and op.traits.work_class is WorkClass.CONTRACTION:
+            operands, npu = graph.inputs_of(op)[:2], mapped.soc.array_devices[group.device]
+            computed = grid_format(operands, npu, mapped.soc).name
+            widest = max(FORMATS[tensor.dtype].bits for tensor in operands)
+            if FORMATS[computed].bits > widest:
+                names[graph.precision_of(op), group.device, computed] = None
+    for form, device, computed in names:
+        yield f"{form} is computed as {computed}: {device}.dpu.macs_per_mpe lists no rate of its own"
 
 
 def _technique_notes(mapped: Mapped) -> list[str]:

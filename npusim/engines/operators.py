@@ -128,7 +128,8 @@ def _on_grid_s(mapped: Mapped, group: Group, row: Any) -> float:
     """Return the ideal time of an operator (s): all multipliers of the tiles in use busy at all times."""
     if row["macs"] <= 0.0:
         return 0.0
-    return _performed_macs(row) / _multiplier_macs_per_s(mapped.arch[group.device], float(row["a_item"]))
+    macs_per_s = _multiplier_macs_per_s(mapped.arch[group.device], float(row["a_item"]))
+    return _performed_macs(row) / (macs_per_s * float(row["mac_rate"]))
 
 
 def grid_utilisation(mapped: Mapped, interval_s: float) -> float:
@@ -272,14 +273,15 @@ def roofline_point(mapped: Mapped, index: int, ceilings: list[Ceiling]) -> Roofl
     ops, traffic = _ops_and_bytes(mapped, index, group.unit)
     if ops <= 0.0 or time_s <= 0.0:
         return None
-    form = _form(mapped.lowered.ops[index], group.unit)
+    row = mapped.lowered.ops[index]
+    form = _form(row, group.unit)
     intensity = {level: ops / bytes_ for level, bytes_ in traffic.items() if bytes_ > 0.0}
     bounds: dict[str, float] = {}
     for ceiling in ceilings:
         if ceiling.unit not in (group.path, group.device) or ceiling.precision not in (None, form):
             continue
         if ceiling.ops_per_s is not None:
-            bounds[ceiling.name] = ceiling.ops_per_s
+            bounds[ceiling.name] = ceiling.ops_per_s * float(row["mac_rate"])
         elif ceiling.level in intensity:
             bounds[ceiling.name] = intensity[ceiling.level] * (ceiling.bytes_per_s or 0.0)
     limit = min(bounds, key=bounds.__getitem__)

@@ -251,3 +251,13 @@ class Editor:
             meta=self.meta,
             prepared={name: part for name, part in self.prepared.items() if name in self.tensors},
         )
+
+
+def unique_name(editor: Editor, wanted: str) -> str:
+    """Return a name, or the first of `name_1`, `name_2` ... that no tensor or operator has."""
+    wanted = wanted.lstrip("/")  # an operator without a region
+    name, count = wanted, 0
+    while name in editor.tensors or name in editor.operators:
+        count += 1
+        name = f"{wanted}_{count}"
+    return name

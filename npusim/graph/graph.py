@@ -13,6 +13,7 @@ from npusim.errors import EmptyGraphError, GraphError
 from npusim.graph.known import Array, KnownValues
 from npusim.graph.regions import Region, regions
 from npusim.ops import OPERATORS, DType, Family, Operator, Role, Tensor, TensorKind, Work, WorkClass
+from npusim.ops.formats import Formats
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -92,6 +93,8 @@ class GraphMeta:
     """Whether sizes follow from the data of each inference; the graph has the sizes of one inference."""
     capacity: int | None = None
     """Nodes that it is compiled for, where that is more than the data graph has."""
+    formats: Formats = field(default_factory=Formats)
+    """Formats and zeros that operands of products get behind all techniques."""
     npu_forms: tuple[str, ...] = ()
     """Forms in which an NPU can run it, where it has a form that none can."""
     known: KnownValues = field(default_factory=KnownValues)

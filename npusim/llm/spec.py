@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from npusim.errors import ConfigError
 from npusim.graph import Graph
 from npusim.ops import DType
+from npusim.ops.formats import Formats
 from npusim.units import refuse
 from npusim.workloads import WorkloadKind
 from npusim.workloads.spec import WorkloadSpec, default_of_model
@@ -193,6 +196,14 @@ class LlmSpec(WorkloadSpec):
             if row % self.group:
                 refuse(f"`{self.group}`", f"a divisor of every row; {what} is {row}", at="group")
         return self
+
+    @property
+    def formats(self) -> Formats:
+        """Formats of operands besides its own packed weights."""
+        if self.activations is not None and self.weights != "fp16":
+            found, allowed = f"packed weights and `{self.activations}`", "`weights: fp16` with activations"
+            raise ConfigError(found, file="--set workload.activations", allowed=allowed)
+        return replace(super().formats, weights=None)
 
     @property
     def dtype(self) -> DType:

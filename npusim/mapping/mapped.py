@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npusim.arch import Soc
+from npusim.arch.array import GRID_FORMATS
 from npusim.cost import (
     RESULT_DTYPE,
     TOTAL_DTYPE,
@@ -44,9 +45,11 @@ SwapOperands = bool | Literal["search"]
 """Whether the operands of products change places; `search` tries both roles for each product."""
 # Numbers of a device that change the tables although the design point holds them too: the pixels of a
 # stencil size blocks of rows, a grid without a format leaves it to the DSPs, a host that is no faster in
-# fp16 keeps fp32, and devices that share a level find there what the other one touched.
+# fp16 keeps fp32, devices that share a level find there what the other one touched, and energies of formats
+# of its own count relative to those of a width.
 _READ_BY_LOWERING = (
-    "dpu.grid.vpe", "dpu.macs_per_mpe", "macs_per_cycle", "shared_level", "dispatch_overhead", "exposed"
+    "dpu.grid.vpe", "dpu.macs_per_mpe", "dpu.sparsity", "macs_per_cycle", "shared_level", "dispatch_overhead",
+    "exposed",
 )  # fmt: skip
 # Most bytes of DRAM by byte of a tensor: a host may keep fp8 in fp32.
 _WIDEST = 4
@@ -275,7 +278,10 @@ def prepared(graph: Graph, soc: Soc, run: Run) -> PreparedGraph:
 
 def is_read_by_lowering(path: str) -> bool:
     """Return whether lowering reads a number of a device, given its path such as `npu.dpu.grid.vpe`."""
-    return path.partition(".")[2].startswith(_READ_BY_LOWERING)
+    owner, _, rest = path.partition(".")
+    if owner == "technology":
+        return rest.startswith("energy.mac.") and rest.rpartition(".")[2] not in GRID_FORMATS
+    return rest.startswith(_READ_BY_LOWERING)
 
 
 KEPT, OWN, RESIDENT, AHEAD = "kept", "own blocks", "kept between inferences", "fetched ahead"

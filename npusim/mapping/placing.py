@@ -15,6 +15,7 @@ from npusim.cost import STATE_TYPES, DpuOperation, Unit, execution_of, listed_as
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, TensorKind
+from npusim.ops.formats import FORMATS
 
 DeviceChoice = str
 """Where a network runs: the name of a device, or a kind for the first of it; `auto` is the SoC's main device,
@@ -128,13 +129,7 @@ def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, npu: Npu) -> 
     inputs = graph.inputs_of(op)
     dtype = inputs[0].dtype
     rates = npu.dpu.macs_per_mpe
-    if dtype.is_float:
-        known = "fp16" in rates or "fp32" in rates
-    else:
-        known = dtype is not DType.BOOL and (
-            (dtype.bits <= 8 and "int8" in rates) or (dtype.bits <= 4 and "int4" in rates)
-        )
-    if not known:
+    if not any(name in rates for name in (dtype, *FORMATS[dtype].computed_in)):
         return False
     if operation in _PRODUCTS:
         return True

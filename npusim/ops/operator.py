@@ -14,12 +14,16 @@ from functools import cache
 from typing import Any
 
 from npusim.errors import ShapeError, UnknownNameError
+from npusim.ops.formats import FORMATS, dense_bytes
+from npusim.ops.sparsity import index_bits
 from npusim.plugins import Registry
 
 
 class DType(StrEnum):
-    """An element format."""
+    """An element format: the names of `configs/formats.yaml`, those that the code speaks of written out."""
 
+    _ignore_ = "_names _name"
+    _names = vars()
     FP64 = "fp64"
     FP32 = "fp32"
     FP16 = "fp16"
@@ -32,21 +36,24 @@ class DType(StrEnum):
     INT4 = "int4"
     UINT4 = "uint4"
     BOOL = "bool"
+    for _name in FORMATS:
+        if _name.upper() not in _names:
+            _names[_name.upper()] = _name
 
     @property
     def bits(self) -> int:
-        """Bits of an element in memory (8 for a boolean)."""
+        """Bits of an element in memory (8 for a boolean), without the scale of its block."""
         return _BITS[self._value_]  # not `value`, a slow descriptor: there are millions of calls
 
     @property
     def bytes(self) -> float:
-        """Bytes of an element in memory (int4: 0.5)."""
-        return self.bits / 8
+        """Bytes of an element in memory (int4: 0.5) with its share of a scale."""
+        return _STORED_BYTES[self._value_]
 
     @property
     def is_float(self) -> bool:
         """Whether it is a floating-point format."""
-        return self.value.startswith(("fp", "bf"))
+        return _IS_FLOAT[self._value_]
 
     @classmethod
     def parse(cls, name: str) -> DType:
@@ -57,7 +64,9 @@ class DType(StrEnum):
             raise UnknownNameError("dtype", name, [d.value for d in cls]) from None
 
 
-_BITS = {dtype.value: int(dtype.value.lstrip("abfilnoptu") or 8) for dtype in DType}
+_BITS = {name: form.bits for name, form in FORMATS.items()}
+_STORED_BYTES = {name: form.stored_bits / 8 for name, form in FORMATS.items()}
+_IS_FLOAT = {name: form.kind == "float" for name, form in FORMATS.items()}
 
 
 class TensorKind(StrEnum):
@@ -129,7 +138,9 @@ class Tensor:
     fill: float | None = None
     """Value of all elements of a constant, if its meaning determines it."""
     scales_bytes: float = 0.0
-    """Bytes of the scales and zero points of packed elements."""
+    """Bytes of the scales and zero points of packed elements, beside those of their format."""
+    pattern: str = ""
+    """Pattern of the zeros, a `npusim.ops.sparsity.PatternName`; "": anywhere."""
 
     def __post_init__(self) -> None:
         if any((not isinstance(d, int)) or d < 0 for d in self.shape):
@@ -159,7 +170,7 @@ class Tensor:
         """Bytes of the tensor during work: dense, except compressed rows."""
         if self.storage is Storage.CSR:
             return self.stored_bytes
-        return self.elements * self.dtype.bytes + self.scales_bytes
+        return dense_bytes(self.elements, self.dtype) + self.scales_bytes
 
     @property
     def nonzeros(self) -> int:
@@ -171,6 +182,9 @@ class Tensor:
         """Bytes of the tensor in DRAM (see `Storage`)."""
         columns = self.shape[-1] if self.shape else 1
         stored = stored_bytes(self.elements, self.dtype, self.storage, self.density, columns)
+        if self.pattern and self.storage is Storage.ZVC:
+            kept_bytes = stored - self.elements / 8
+            stored = kept_bytes + index_bits(self.pattern, self.elements, self.shape[0], self.density) / 8
         return stored + self.scales_bytes
 
     @property
@@ -200,7 +214,7 @@ def stored_bytes(elements: int, dtype: DType, storage: Storage, density: float, 
     if storage is Storage.CSR:
         rows = elements / columns if columns else 0.0
         return elements * density * (dtype.bytes + CSR_INDEX_BYTES) + (rows + 1) * CSR_INDEX_BYTES
-    return elements * dtype.bytes
+    return dense_bytes(elements, dtype)
 
 
 Tensors = Sequence[Tensor]

@@ -5,9 +5,10 @@ from enum import StrEnum
 from typing import Any
 
 from npusim.graph import Graph
+from npusim.graph.editor import unique_name
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import build_matrix, find_aggregations, write_products
-from npusim.techniques.preprocessing import Rewriter, compared, unique_name
+from npusim.techniques.preprocessing import Rewriter, compared
 from npusim.techniques.technique import EdgeData, NoParameters, Parameters, Stage, Technique
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from npusim.graph import Graph
+from npusim.graph.editor import unique_name
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import (
     Aggregation,
@@ -25,7 +26,6 @@ from npusim.techniques.preprocessing import (
     compared,
     is_node_matrix,
     preprocessing_results,
-    unique_name,
     value_numbers,
 )
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique

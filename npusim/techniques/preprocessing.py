@@ -3,6 +3,7 @@
 from collections.abc import Container
 
 from npusim.graph import Editor, Graph
+from npusim.graph.editor import unique_name
 from npusim.graph.regions import preprocessing
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 
@@ -82,16 +83,6 @@ def value_numbers(graph: Graph) -> dict[str, int]:
                 op.type, settings, port, graph.tensors[name].shape, *(value_of[t] for t in op.inputs)
             )
     return value_of
-
-
-def unique_name(editor: Editor, wanted: str) -> str:
-    """Return a name, or the first of `name_1`, `name_2` ... that no tensor or operator has."""
-    wanted = wanted.lstrip("/")  # an operator without a region
-    name, count = wanted, 0
-    while name in editor.tensors or name in editor.operators:
-        count += 1
-        name = f"{wanted}_{count}"
-    return name
 
 
 class Rewriter(Editor):

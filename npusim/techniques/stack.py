@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from npusim.config import Section, load_model
 from npusim.errors import ConfigError, IllegalTechniqueError, NpusimError, UnknownNameError, shown
 from npusim.graph import Editor, Graph
+from npusim.graph.formats import in_formats
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.plugins import Registry
@@ -220,7 +221,7 @@ def apply(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> Graph:
     rewritten, reason = _apply_legal(graph, entries)
     if reason is not None:
         raise IllegalTechniqueError(str(entries), reason)
-    return rewritten
+    return in_formats(rewritten)
 
 
 def legal(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> str | None:

@@ -14,8 +14,10 @@ from npusim.config.overrides import Settings, as_overrides
 from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError, nearest
 from npusim.graph import Graph
+from npusim.graph.formats import with_formats
 from npusim.locate import resource, resource_names
 from npusim.ops import DType, Role
+from npusim.ops.formats import Formats
 from npusim.plugins import PluginError, Registry
 from npusim.workloads.cnn import CNN
 from npusim.workloads.cnn.table import BLOCKS, published_variants, variant_file, variants
@@ -79,8 +81,8 @@ class ImportSettings(WorkloadSettings):
     """What inputs mean where it is not what is done with them: `links:edges,kind:features`."""
 
 
-def import_settings(settings: Settings) -> tuple[DType, Mapping[str, Role]]:
-    """Return the format that an imported model's wider tensors are held in, and the roles of its inputs.
+def import_settings(settings: Settings) -> tuple[DType, Mapping[str, Role], Formats]:
+    """Return the format that an imported model's wider tensors are held in, roles of inputs, other formats.
 
     Raises
     ------
@@ -94,7 +96,16 @@ def import_settings(settings: Settings) -> tuple[DType, Mapping[str, Role]]:
             allowed = "NAME:ROLE with a role of " + ", ".join(each for each in Role if each)
             raise ConfigError(f"`{pair}`", file="--set workload.roles", allowed=allowed)
         roles[name] = Role(role)
-    return DType(read.precision), roles
+    return DType(_precision(read, read.precision)), roles, read.formats
+
+
+def _precision(settings: WorkloadSettings, precision: str) -> str:
+    """Return the precision to build in: of the activations, or 8 bits where narrow ones take their place."""
+    allowed = get_args(type(settings).model_fields["precision"].annotation)
+    built = "int8" if settings.formats.is_narrow else settings.activations
+    if settings.activations is not None and not settings.formats.is_narrow and built not in allowed:
+        raise ConfigError(f"`{built}`", file="--set workload.activations", allowed=", ".join(allowed))
+    return built if built is not None and built in allowed else precision
 
 
 def workload_names(kind: str | None = None) -> list[str]:
@@ -191,19 +202,21 @@ def load_workload(
     if text.endswith(_MODELS) or _MODULE.fullmatch(text):
         from npusim.frontends.apart import graph_of_file, graph_of_module  # most networks need no reader
 
+        dtype, roles, formats = import_settings(settings)
         if text.endswith(_MODELS):
-            return graph_of_file(text, shapes, *import_settings(settings))
-        return graph_of_module(text, *import_settings(settings))
+            return with_formats(graph_of_file(text, shapes, dtype, roles), formats)
+        return with_formats(graph_of_module(text, dtype, roles), formats)
     if shapes:
         allowed = "only for a model file (.xml, .onnx)"
         raise ConfigError(f"shapes for {', '.join(shapes)}", file="--shape", allowed=allowed)
     spec, path = load_spec(text, settings), workload_path(text)
+    spec = spec.model_copy(update={"precision": _precision(spec, spec.precision)})
     title = path.stem if text.endswith(_YAML) else text
     what = f"workload kind `{spec.kind}` cannot build {title}"
     with KINDS.blamed(spec.kind, what):
         graph: object = KINDS[spec.kind].build(spec, title, path.parent)
     if isinstance(graph, Graph):
-        return graph
+        return with_formats(graph, spec.formats)
     why = f"it builds a {type(graph).__name__}, not a Graph"
     raise PluginError(f"package {KINDS.package_of(spec.kind)}: its {what}: {why}")
 

@@ -10,12 +10,28 @@ from pydantic import ConfigDict, Field
 from npusim.config import Override, Section
 from npusim.errors import NpusimError
 from npusim.graph import Graph
+from npusim.ops.formats import FormatName, Formats
 
 
 class WorkloadSettings(Section):
     """Keys that the command line writes behind `workload.`: of a file, or of an imported model."""
 
     model_config = ConfigDict(strict=True)
+
+    weights: FormatName | None = None
+    """Format of the weights of products, of at most the activations' bits. None: that of the activations."""
+    activations: FormatName | None = None
+    """Format of what products read besides weights; below 16 bits where 8-bit integers could stand. None:
+    `precision`."""
+    weight_sparsity: str | None = None
+    """Zeros of the weights: `2:4`, `block:16@0.25`, `channel@0.5` or a share of non-zeros. None: no zeros."""
+    activation_density: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Share of non-zeros in activations that only convolutions read, stored with a bitmap. None: dense."""
+
+    @property
+    def formats(self) -> Formats:
+        """Formats and zeros of the operands of products."""
+        return Formats(self.weights, self.activations, self.weight_sparsity, self.activation_density)
 
     @classmethod
     def expand_override(cls, override: Override, base: Any, data: Any) -> Sequence[Override]:

@@ -275,7 +275,7 @@ def best_order(machine: ArrayRecord, nest: LoopNest, by_energy: bool) -> ArrayMa
 
 
 _MATMUL, _DEPTHWISE = int(DpuOperation.MATMUL), int(DpuOperation.DEPTHWISE)
-_KEY, _PLACES = 15, 256
+_KEY, _PLACES = 16, 256
 """Numbers that the cost of a share depends on; most shares that are kept."""
 
 
@@ -337,7 +337,8 @@ def _format_cost(arch: ArchRecord, op: OpRecord) -> float:
     for form in range(4):
         fastest = max(fastest, arch.dpu_mac_bytes_per_cycle[form] / item)
         item *= 2.0
-    return float(fastest / (arch.dpu_mac_bytes_per_cycle[mac_format(op.a_item)] / op.a_item))
+    rate = arch.dpu_mac_bytes_per_cycle[mac_format(op.a_item)] / op.a_item
+    return float(fastest / (rate * op.mac_rate))
 
 
 @compiled_always
@@ -379,6 +380,7 @@ def known_tile(
     key[0], key[1], key[2], key[3], key[4] = op.device, op.dpu_operation, rows, channels, op.in_c
     key[5], key[6], key[7], key[8], key[9] = op.out_w, op.in_w, op.in_h, op.kernel_w, op.kernel_h
     key[10], key[11], key[12], key[13], key[14] = op.stride_w, op.stride_h, op.a_item, op.b_item, op.c_item
+    key[15] = op.mac_rate
     for i in range(count):
         place = 0
         while place < _KEY and known.keys[i, place] == key[place]:

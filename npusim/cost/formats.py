@@ -1,0 +1,71 @@
+"""Formats and regular sparsity of a product on a MAC grid: which format it computes in, rate and energy."""
+
+from typing import NamedTuple
+
+from npusim.arch import Npu, Soc
+from npusim.arch.dpu import SparseOperand
+from npusim.cost.architecture import MAC_FORMATS
+from npusim.cost.design_point import computed_in
+from npusim.ops import Storage, Tensor
+from npusim.ops.formats import FORMATS
+from npusim.ops.sparsity import kept_share
+
+
+class GridFormat(NamedTuple):
+    """The format that a grid multiplies two operands in."""
+
+    name: str
+    """Format of the sheet that it computes in."""
+    item_bytes: float
+    """Width of an operand at the multipliers, one of those that the grid is built for (`MAC_FORMATS`)."""
+    rate: float
+    """Multiply-accumulates per cycle, relative to the sheet's of that width."""
+    energy: float
+    """Energy of a multiply-accumulate, relative to the sheet's of that width."""
+
+
+def grid_format(operands: tuple[Tensor, ...], npu: Npu, soc: Soc) -> GridFormat:
+    """Return the format of a product: the wider of those that its operands are computed in."""
+    rates = npu.dpu.macs_per_mpe
+    names = [computed_in(tensor.dtype, rates) for tensor in operands]
+    name = max(names, key=lambda each: FORMATS[each].bits)
+    if name in MAC_FORMATS:
+        return GridFormat(name, FORMATS[name].bits / 8, 1.0, 1.0)
+    widths = sorted((form for form in rates if form in MAC_FORMATS), key=lambda each: FORMATS[each].bits)
+    base = next((form for form in widths if FORMATS[form].bits >= FORMATS[name].bits), widths[-1])
+    energy = 1.0
+    if soc.technology is not None:
+        joules = soc.technology.energy.mac
+        energy = float(joules[name]) / float(joules[base]) if joules[base] else 1.0
+    return GridFormat(name, FORMATS[base].bits / 8, float(rates[name]) / float(rates[base]), energy)
+
+
+def is_plain(tensor: Tensor, computed: GridFormat, npu: Npu) -> bool:
+    """Return whether the grid reads an operand as it is stored, not widened before."""
+    form = FORMATS[tensor.dtype]
+    widens = form.block > 1 or (form.computed_in and FORMATS[form.computed_in[0]].bits > form.bits)
+    is_computed_so = computed.name == computed_in(tensor.dtype, npu.dpu.macs_per_mpe)
+    return is_computed_so and computed.name in MAC_FORMATS and not widens
+
+
+def sparse_operand(tensor: Tensor, is_weight: bool, npu: Npu) -> SparseOperand | None:
+    """Return what the grid does with the pattern of an operand; None where it has no use for it."""
+    role = "weights" if is_weight else "inputs"
+    if not tensor.pattern or tensor.storage is not Storage.ZVC:
+        return None
+    fitting = (each for each in npu.dpu.sparsity if (each.operand, each.structure) == (role, tensor.pattern))
+    return next(fitting, None)
+
+
+def skipped_and_gated(tensor: Tensor, is_weight: bool, npu: Npu, reduction: float) -> tuple[float, float]:
+    """Return cycles and energy of a product over those of dense operands, by the pattern of one of them.
+
+    `reduction` is the number of multiply-accumulates of an element of the result.
+    """
+    use = sparse_operand(tensor, is_weight, npu)
+    if use is None:
+        return 1.0, 1.0
+    if use.action == "gating":
+        return 1.0, tensor.density
+    lanes = npu.dpu.channel_lanes if is_weight else int(npu.dpu.grid.vpe) ** 2
+    return kept_share(tensor.pattern, tensor.density, reduction, lanes), tensor.density
