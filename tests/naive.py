@@ -146,14 +146,15 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
             reduced = op.in_c * op.kernel_w * op.kernel_h
             a_reads = pixels * reduced * op.a_item * math.ceil(op.out_c / wide)
             b_reads = op.out_c * reduced * op.b_item * math.ceil(pixels / area)
-            energy += op.macs * min(op.a_density, op.b_density) * mac_j * arch.energy_convolution
+            performed = op.macs * min(op.a_density, op.b_density) * op.mac_energy
+            energy += performed * mac_j * arch.energy_convolution
             return energy + (op.batch * (a_reads + b_reads) + out_bytes) * arch.sram_j_per_byte
         factor = {
             DpuOperation.DEPTHWISE: arch.energy_depthwise,
             DpuOperation.MAXPOOL: arch.energy_maxpool,
             DpuOperation.AVGPOOL: arch.energy_avgpool,
         }.get(op.dpu_operation, arch.energy_eltwise)
-        energy += max(op.macs, op.elements) * mac_j * factor
+        energy += max(op.macs, op.elements) * op.mac_energy * mac_j * factor
         return energy + (op.elements * op.a_item + out_bytes) * arch.sram_j_per_byte
     if op.unit == Unit.DSP:
         lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0

@@ -5,6 +5,7 @@ All tables are NumPy arrays over (row blocks, column blocks, chunks), counted 1,
 stencils.
 """
 
+import copy
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -87,6 +88,8 @@ def pieces(arch: Any, op: Any, rows: float, channels: float, mode: int) -> list[
 
 def tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int, piece: Any) -> float:
     """Cycles of the grid on one tile's share of one product of the batch."""
+    arch = copy.deepcopy(arch)
+    arch.dpu_mac_bytes_per_cycle = [step * op.mac_rate for step in arch.dpu_mac_bytes_per_cycle]
     zeros = (op.a_density, op.b_density, op.a_block_density, 1.0)
     items = (op.a_item, op.b_item, op.c_item)
     if op.dpu_operation == DpuOperation.MATMUL:

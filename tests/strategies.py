@@ -111,6 +111,8 @@ def product_rows(draw: Any, triangle: bool = False, limit: int = 600, deep: bool
         row["a_density"] = draw(st.sampled_from([1.0, 0.3, 0.001]))
         row["a_block_density"] = draw(st.sampled_from([1.0, 0.4]))
         row["b_density"] = draw(st.sampled_from([1.0, 0.3]))
+    if draw(st.booleans()):
+        row["mac_rate"], row["mac_energy"] = draw(st.sampled_from([(2.0, 0.5), (4.0, 0.8), (1.0, 0.5)]))
     if triangle:
         row["triangle"] = 1
         row["a_triangle_bytes"] = 0.0 if row["a_resident"] else m * (m + 1) / 2 * item

@@ -1,4 +1,4 @@
-"""Formats and regular sparsity of a product on a MAC grid: which format it computes in, rate and energy."""
+"""Formats and regular sparsity of operands of a MAC grid: computed format, rate, energy."""
 
 from typing import NamedTuple
 

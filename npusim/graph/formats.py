@@ -1,4 +1,4 @@
-"""Number formats of a graph: 8-bit integers where products take them, and formats that a workload states."""
+"""Number formats of a graph: 8-bit integers where products take them, and those of a workload."""
 
 from collections.abc import Mapping
 from dataclasses import replace

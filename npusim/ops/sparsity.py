@@ -26,7 +26,7 @@ PatternName = Annotated[str, StringConstraints(pattern=f"^{_PLAIN}$"), AfterVali
 
 
 def parse_sparsity(text: str) -> tuple[str, float]:
-    """Return pattern ("" for zeros anywhere) and density of `2:4`, `block:16@0.25`, `channel@0.5` or `0.3`.
+    """Return pattern and density of a text: `2:4`, `block:16@0.25`, `channel@0.5` or `0.3` (no pattern).
 
     A `ConfigError` refuses another text.
     """

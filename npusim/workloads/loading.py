@@ -82,7 +82,7 @@ class ImportSettings(WorkloadSettings):
 
 
 def import_settings(settings: Settings) -> tuple[DType, Mapping[str, Role], Formats]:
-    """Return the format that an imported model's wider tensors are held in, roles of inputs, other formats.
+    """Return the format that an imported model is held in, roles of its inputs, formats of operands.
 
     Raises
     ------
