@@ -40,9 +40,9 @@ def list(catalogue: str) -> Listing:
 
     Parameters
     ----------
-    catalogue : {"socs", "workloads", "techniques", "ops", "suites", "spaces", "plugins"}
+    catalogue : {"socs", "workloads", "techniques", "ops", "suites", "spaces", "schedulers", "plugins"}
         socs: machines; workloads: networks by name; techniques; ops: operator types; suites: published
-        figures to check against; spaces: designs to sweep.
+        figures to check against; spaces: designs to sweep; schedulers: orders of requests (mix).
 
     Examples
     --------

@@ -14,6 +14,7 @@ from npusim.cli.options import (
     GNN,
     HOW,
     OUTPUT,
+    QUIET,
     SEED,
     SETTINGS,
     WORKLOAD,
@@ -27,7 +28,7 @@ from npusim.cli.options import (
     option,
     scenario_from,
 )
-from npusim.cli.output import Destination, file_target, write_html
+from npusim.cli.output import Destination, Progress, file_target, write_html
 from npusim.errors import ConfigError
 from npusim.files import write_whole
 
@@ -251,15 +252,22 @@ STREAM = Command(
 def _mix(values: dict[str, Any]) -> None:
     destination = Destination(values.pop("output"), values.pop("form"))
     trace = file_target(values.pop("trace"), "--trace", (".json",))
-    result = npusim.mix(*values.pop("streams"), **values)
+    quiet, values["over"] = values.pop("quiet"), parse_over(values["over"] or ())
+    if trace is not None and (values["over"] or values["changes"]):
+        raise ConfigError("`--trace`", file="--over", allowed="one design: leave out --over and --changes")
+    with Progress("designs", quiet) as progress:
+        result = npusim.mix(*values.pop("streams"), progress=progress, **values)
     if trace is not None:
         from npusim.engines.chrome_trace import spans_trace
+        from npusim.system.document import MixResult
 
+        assert isinstance(result, MixResult)  # several designs with a trace are refused above
         tracks = [(s.device, f"{s.stream} {s.number}", s.stream, s.begin_s, s.end_s) for s in result.spans]
         write_whole(trace, spans_trace(tracks).encode())
     destination.write(result)
 
 
+_DESIGNS = "Several designs"
 MIX = Command(
     "npusim.api.planning:mix",
     {
@@ -275,6 +283,11 @@ MIX = Command(
         "requests": option("N", int, min=100, max=100_000_000),
         "seed": option("N", int, min=0),
         "find_rate": option("STREAM"),
+        "over": option("PATH=V1,V2,...", many=True, panel=_DESIGNS),
+        "changes": option(panel=_DESIGNS),
+        "minimise": option("LIST", panel=_DESIGNS),
+        "judged": option("STREAM", panel=_DESIGNS, show_default=False),
+        **QUIET,
         "trace": file_option("Write the times of service as a trace for Perfetto.", "FILE.json"),
         **WRITTEN,
     },

@@ -52,6 +52,7 @@ for _name, _model, _page in (
     ("map-front", "studies.placement_document:MapFront", "placement:map_front_page"),
     ("stream", "studies.stream:Followed", "stream:stream_page"),
     ("mix-result", "system.document:MixResult", "mix:mix_page"),
+    ("mix-study", "system.document:MixStudy", "mix:study_page"),
     ("validate", "validation:Validation", ""),
     ("trace-diff", "measuring.traces:TraceDiff", "timeline:diff_page"),
     ("accuracy", "gnn_models.document:AccuracyReport", "accuracy:accuracy_page"),

@@ -50,14 +50,19 @@ class Demands:
     """What DRAM sustains for all devices together, by the law of the event engine."""
     idle_w: float = 0.0
     """Power of the idle package, in W."""
+    area_mm2: float = 0.0
+    """Area of the array devices, in mm2."""
     _kept: dict[tuple[str, ...], tuple[str, Demand]] = field(default_factory=dict)
 
     def of(self, stream: StreamSpec) -> Mapping[str, Demand]:
         """Return the demand of a stream on each device that may serve it."""
+        devices = [*self.soc.array_devices, *self.soc.hosts]
         if stream.device != "any":
-            return dict([self._on(stream, stream.device)])
+            devices = [name.strip() for name in stream.device.split(",")]
+        if len(devices) == 1:
+            return dict([self._on(stream, devices[0])])
         demands = {}
-        for device in (*self.soc.array_devices, *self.soc.hosts):
+        for device in devices:
             try:
                 name, demand = self._on(stream, device)
             except InfeasibleError:
@@ -75,6 +80,7 @@ class Demands:
             home = self.soc.main_device if device == "auto" else self.soc.named(device)
             rates = transfer_rates(scenario.mapped.arch)
             self.dram_bytes_per_s = rates.dram_bytes_per_s
+            self.area_mm2 = max(self.area_mm2, alone.area_mm2)
             self.idle_w = max(self.idle_w, alone.energy.idle_j * alone.throughput_per_s)
             full = estimate(scenario.with_(requests=None)) if stream.hint == "throughput" else alone
             self._kept[key] = (str(home), _demand(alone, full))
