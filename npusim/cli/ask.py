@@ -34,6 +34,7 @@ from npusim.files import write_whole
 
 if TYPE_CHECKING:
     from npusim.reporting.page import Page
+    from npusim.studies.elasticity import Elasticity
 
 _MOST_COMBINATIONS = 1_000
 _PLACED = ("soc", "techniques", "settings", "shapes", "hint", "requests", "tiles")
@@ -62,11 +63,14 @@ def _estimate(values: dict[str, Any]) -> None:
         write_whole(trace, chrome_trace(result.timeline).encode())
 
     def page() -> Page:
-        from npusim.engines.event import event_estimate
         from npusim.reporting.estimate import estimate_page
-        from npusim.studies.elasticity import elasticities
 
-        sensitivities = elasticities(scenario, event_estimate) if advice else ()
+        sensitivities: Sequence[Elasticity] = ()
+        if advice:
+            from npusim.engines.event import event_estimate
+            from npusim.studies.elasticity import elasticities
+
+            sensitivities = elasticities(scenario, event_estimate)
         return estimate_page(result, details, lambda: scenario.mapped, sensitivities)
 
     destination.write(result, page)
