@@ -341,7 +341,7 @@ def _stream_answer(
         missed_share=answers.missed / answered if has_deadline else None,
         mean_waiting=sum(answers.wait_s) / span_s,
         mean_in_system=sum(answers.response_s) / span_s,
-        energy_j=(work_j + static_j) / answered,
+        energy_j=(work_j + simulation.reload_j[number] + static_j) / answered,
         highest_rate_per_s=highest,
     )
 
@@ -357,6 +357,8 @@ def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse) -> str:
 def _notes(simulation: Simulation, converged: bool) -> list[str]:
     """Return what the simulation assumes, and where its answers are not sure."""
     notes = ["the bytes of an inference are spread evenly over its time on the device"]
+    if any(simulation.reload_j):
+        notes.append("largest rates leave out the time of fetching weights again after another network")
     if not converged:
         notes.append("some mean or 99th percentile has an interval wider than 5 %: simulate longer")
     for flow, answers in zip(simulation.flows, simulation.answers, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -38,6 +38,8 @@ class Demand:
     """NPU tiles that it occupies."""
     contexts: int = 1
     """Requests that the device serves at a time, as it is compiled."""
+    reload: Demand | None = None
+    """Fetching the weights that stay in SRAM, after another network; None: none stay."""
 
 
 @dataclass
@@ -83,15 +85,20 @@ class Demands:
             self.area_mm2 = max(self.area_mm2, alone.area_mm2)
             self.idle_w = max(self.idle_w, alone.energy.idle_j * alone.throughput_per_s)
             full = estimate(scenario.with_(requests=None)) if stream.hint == "throughput" else alone
-            self._kept[key] = (str(home), _demand(alone, full))
+            demand = _demand(alone, full)
+            cold = estimate(scenario.with_(first=True))
+            if cold.latency_s > alone.latency_s:
+                reload_s = cold.latency_s - alone.latency_s
+                more_bytes, more_j = cold.dram_bytes - alone.dram_bytes, _work_j(cold) - _work_j(alone)
+                reload = Demand(reload_s, reload_s, max(0.0, more_bytes), work_j=max(0.0, more_j))
+                demand = replace(demand, reload=reload)
+            self._kept[key] = (str(home), demand)
         return self._kept[key]
 
 
 def _demand(alone: Estimate, full: Estimate) -> Demand:
     """Return the demand of an inference from its estimates, alone and with all requests in flight."""
     critical = np.cumsum([op.critical_s or 0.0 for op in alone.operators]) + alone.launch_s
-    energy = alone.energy
-    work_j = energy.mac_j + energy.sram_j + energy.dram_j + energy.dsp_j + energy.cpu_j + energy.gpu_j
     # Calls of the runtime overlap with the work of other requests in flight.
     occupancy_s = alone.latency_s
     if full.requests > 1:
@@ -102,11 +109,16 @@ def _demand(alone: Estimate, full: Estimate) -> Demand:
         full.dram_bytes,
         min(alone.launch_s, occupancy_s) if occupancy_s == alone.latency_s else 0.0,
         tuple(sorted({*(critical / alone.latency_s).clip(0.0, 1.0).tolist(), 1.0})),
-        work_j,
-        energy.static_j / alone.latency_s,
+        _work_j(alone),
+        alone.energy.static_j / alone.latency_s,
         alone.tiles,
         full.contexts,
     )
+
+
+def _work_j(result: Estimate) -> float:
+    energy = result.energy
+    return energy.mac_j + energy.sram_j + energy.dram_j + energy.dsp_j + energy.cpu_j + energy.gpu_j
 
 
 def refuse_short_deadline(stream: StreamSpec, demands: Mapping[str, Demand]) -> None:
