@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npusim.reporting.charts import Figure, add_spans, blank_figure, line_figure
+from npusim.reporting.charts import Figure, add_marks, add_spans, blank_figure, line_figure
 from npusim.reporting.engineering import engineering, factor, percent
 from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
 from npusim.reporting.page import Amount, Column, Page, Plot, Remark, Table
@@ -108,14 +108,22 @@ def _designs(study: MixStudy) -> Table:
 
 def _front_figure(study: MixStudy) -> Figure:
     """Return response time against power, designs of the front apart from the others."""
-    series = {}
-    for name, on_front in (("on the front", True), ("others", False)):
-        rows = [row for row in study.rows if row.on_front is on_front and row.refused is None]
-        p99_s = [each.p99_s for row in rows for each in row.streams if each.name == study.stream]
-        series[name] = ([row.power_w for row in rows], p99_s)
-    times_s = [time_s for _, own in series.values() for time_s in own]
-    axis = log_axis(f"{study.stream}, 99th percentile", "s", min(times_s), max(times_s))
-    return line_figure(series, amount_axis("power", "W"), axis, mode="markers", height=420)
+    names = [stream.name for stream in study.rows[0].streams]
+    rows = [row for row in study.rows if row.refused is None]
+    points = [(row.power_w or 0.0, row.streams[names.index(study.stream)].p99_s, row) for row in rows]
+    power_w, p99_s = [point[0] for point in points], [point[1] for point in points]
+    axis = log_axis(f"{study.stream}, 99th percentile", "s", min(p99_s), max(p99_s))
+    figure = blank_figure(xaxis=log_axis("power", "W", min(power_w), max(power_w)), yaxis=axis, height=420)
+    for number, name in enumerate(("on the front", "others")):
+        add_marks(
+            figure,
+            name,
+            [point for point in points if point[2].on_front is (number == 0)],
+            lambda point: point[:2],
+            {"color": COLOURS[number], "size": 10, "symbol": ("circle", "diamond")[number]},
+            lambda point: f"{point[2].name}: {engineering(point[1], 's')}, {engineering(point[0], 'W')}",
+        )
+    return figure
 
 
 def _times(result: MixResult) -> Table:
