@@ -69,6 +69,15 @@ def test_the_usual_changes_run_and_a_second_npu_costs_its_area() -> None:
     assert second.streams[0].mean_s < result.rows[0].streams[0].mean_s
 
 
+def test_every_placement_is_a_row_and_the_best_is_no_worse_than_the_mix() -> None:
+    result = study(placements=True, minimise="p99_s")
+    placed = [row.at["streams.camera.device"] for row in result.rows[1:]]
+    assert len(placed) == 9 and set(placed) == {"npu", "cpu", "gpu"}
+    times = [row.streams[0].p99_s for row in result.rows if row.refused is None]
+    assert min(times) <= times[0]
+    assert next(row.streams[0].p99_s for row in result.rows if row.on_front) == min(times)
+
+
 def test_the_sheet_of_a_second_npu_is_gone_afterwards() -> None:
     with usual_changes(load_mix([CAMERA])) as changes:
         sheet = Path(changes[-1][1]["soc"])
@@ -91,11 +100,12 @@ def test_paired_changes_are_surer_than_the_means() -> None:
         (["--over", "nonsense=1,2"], "nonsense"),
         (["--over", "streams.nobody.rate=1/s"], "stream.*nobody"),
         (["--over", "devices.npu.preemption=never"], "preemption.*layer"),
-        (["--over", "npu.tiles=2,4", "--changes"], "one of the two"),
+        (["--over", "npu.tiles=2,4", "--changes"], "--over and --changes"),
         (["--over", "npu.tiles=2,4", "--find-rate", "camera"], "find-rate"),
         (["--over", "npu.tiles=2,4", "--minimise", "beauty"], "beauty"),
         (["--changes", "--judged", "nobody"], "nobody"),
         (["--judged", "camera"], "only with"),
+        (["--placements", "--changes"], "--changes and --placements"),
         (["--changes", "--trace", "t.json"], "--trace"),
     ],
 )

@@ -6,7 +6,7 @@ The docstrings are the help of the command line too: what stands under a paramet
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -348,6 +348,7 @@ def mix(
     find_rate: str | None = None,
     over: Mapping[str, str | Sequence[Any]] | None = None,
     changes: bool = False,
+    placements: bool = False,
     minimise: str | Sequence[str] = "p99_s,power_w,area_mm2",
     judged: str | None = None,
     progress: Progress | None = None,
@@ -383,6 +384,8 @@ def mix(
     changes : bool
         Simulate one change at a time: more tiles, DRAM bandwidth, contexts, preemption, schedulers, a
         second NPU.
+    placements : bool
+        Simulate every placement of the streams on the devices of the machine.
     minimise : str or sequence of str
         Objectives of the front of designs: p99_s, mean_s, missed_share, power_w, energy_j, area_mm2.
     judged : str, optional
@@ -393,7 +396,7 @@ def mix(
     Returns
     -------
     MixResult or MixStudy
-        The streams and the resources; with `over` or `changes` a row for each design.
+        The streams and the resources; with `over`, `changes` or `placements` a row for each design.
 
     Raises
     ------
@@ -424,17 +427,23 @@ def mix(
     fields = {"soc": None if soc is None else str(soc), "scheduler": scheduler, "duration": duration}
     overrides = {".".join(one.path): one.value for one in as_overrides(settings or ())}
     scenario = load_mix(streams, **fields, requests=requests, seed=seed, set=overrides)
-    if not over and not changes:
-        refuse_ignored({} if judged is None else {"judged": judged}, "only with --over or --changes")
+    kinds = {"--over": over, "--changes": changes, "--placements": placements}
+    asked = [name for name, value in kinds.items() if value]
+    if not asked:
+        refuse_ignored({} if judged is None else {"judged": judged}, f"only with {', '.join(kinds)}")
         return answer(scenario, find_rate)
-    if over and changes:
-        raise ConfigError("`--changes`", file="--over", allowed="one of the two")
-    refuse_ignored({} if find_rate is None else {"find-rate": find_rate}, "without --over and --changes")
-    from npusim.explore.mix_study import combinations, study_mix, usual_changes
+    if len(asked) > 1:
+        raise ConfigError(" and ".join(asked), file="mix", allowed="one of them")
+    refuse_ignored({} if find_rate is None else {"find-rate": find_rate}, f"without {asked[0]}")
+    from npusim.explore import mix_study
 
     values = {path: as_list(listed) for path, listed in (over or {}).items()}
-    with nullcontext(combinations(values)) if over else usual_changes(scenario) as designs:
-        return study_mix(scenario, designs, as_list(minimise), judged, progress)
+    with ExitStack() as files:
+        if changes:
+            designs = files.enter_context(mix_study.usual_changes(scenario))
+        else:
+            designs = mix_study.combinations(values) if over else mix_study.placements(scenario)
+        return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress)
 
 
 def _stream_updates(

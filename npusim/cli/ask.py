@@ -257,8 +257,8 @@ def _mix(values: dict[str, Any]) -> None:
     destination = Destination(values.pop("output"), values.pop("form"))
     trace = file_target(values.pop("trace"), "--trace", (".json",))
     quiet, values["over"] = values.pop("quiet"), parse_over(values["over"] or ())
-    if trace is not None and (values["over"] or values["changes"]):
-        raise ConfigError("`--trace`", file="--over", allowed="one design: leave out --over and --changes")
+    if trace is not None and (values["over"] or values["changes"] or values["placements"]):
+        raise ConfigError("`--trace`", file="mix", allowed="one design: no --over, --changes, --placements")
     with Progress("designs", quiet) as progress:
         result = npusim.mix(*values.pop("streams"), progress=progress, **values)
     if trace is not None:
@@ -289,6 +289,7 @@ MIX = Command(
         "find_rate": option("STREAM"),
         "over": option("PATH=V1,V2,...", many=True, panel=_DESIGNS),
         "changes": option(panel=_DESIGNS),
+        "placements": option(panel=_DESIGNS),
         "minimise": option("LIST", panel=_DESIGNS),
         "judged": option("STREAM", panel=_DESIGNS, show_default=False),
         **QUIET,

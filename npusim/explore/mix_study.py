@@ -46,6 +46,9 @@ _REQUESTS = 20_000
 _MORE = 1.5
 """Factor of tiles and bandwidth in the changes that a study tries by itself."""
 _BASE = "as it is"
+_MOST_PLACEMENTS = 1_000
+_TIE = 0.01
+"""Relative difference of times that are named as equal."""
 _FEW = 4
 """Designs that one process simulates sooner than several are started."""
 
@@ -104,6 +107,23 @@ def combinations(over: Mapping[str, Sequence[str]]) -> list[Change]:
     typed = [[parse_override(f"{path}={value}").value for value in values] for path, values in over.items()]
     points = [dict(zip(over, values, strict=True)) for values in product(*typed)]
     return [(", ".join(f"{path} {value}" for path, value in point.items()), point) for point in points]
+
+
+def placements(mix: Mix) -> list[Change]:
+    """Return every placement of the streams on the devices of the machine; at most `_MOST_PLACEMENTS`."""
+    soc = load_soc(mix.soc, as_overrides(mix.settings))
+    devices, titles = [*soc.array_devices, *soc.hosts], [stream.title for stream in mix.streams]
+    if len(devices) ** len(titles) > _MOST_PLACEMENTS:
+        problem = f"{len(titles)} streams on {len(devices)} devices"
+        raise ConfigError(problem, file="--placements", allowed=f"at most {_MOST_PLACEMENTS:,} placements")
+    chosen = [dict(zip(titles, names, strict=True)) for names in product(devices, repeat=len(titles))]
+    return [
+        (
+            ", ".join(f"{title} {name}" for title, name in devices_of.items()),
+            {f"streams.{title}.device": name for title, name in devices_of.items()},
+        )
+        for devices_of in chosen
+    ]
 
 
 @contextmanager
@@ -239,13 +259,15 @@ def _on_front(rows: Sequence[DesignRow], stream: str, minimise: Sequence[str]) -
 
 
 def _conclusion(rows: Sequence[DesignRow], stream: str) -> str:
-    """Return which change helps the judged stream most."""
+    """Return which design helps the judged stream most, of equal ones that with the least power."""
     p99_s = {
         number: next(each.p99_s for each in row.streams if each.name == stream)
         for number, row in enumerate(rows)
         if row.streams
     }
-    best = min(p99_s, key=lambda number: p99_s[number])
+    shortest_s = min(p99_s.values())
+    near = [number for number, time_s in p99_s.items() if time_s <= shortest_s * (1.0 + _TIE)]
+    best = min(near, key=lambda number: rows[number].power_w or inf)
     if best == 0:
         return f"no other design answers {stream} sooner at the 99th percentile"
     ratio = p99_s[0] / p99_s[best]

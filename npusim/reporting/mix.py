@@ -12,6 +12,8 @@ _FIGURES = ("mean_s", "p50_s", "p90_s", "p99_s", "p999_s")
 _SURE = ("mean_s", "p99_s")
 """Figures that are shown with their intervals."""
 _WIDE = {"min_width": 18}
+_MOST_ROWS = 16
+"""Designs beyond which the terminal shows the front alone."""
 _SHOWN = 400
 """Spans of the time line in HTML."""
 
@@ -82,7 +84,7 @@ def _designs(study: MixStudy) -> Table:
         if low <= 0.0 <= high:
             return "same"
         middle, half = (low + high) / 2.0, (high - low) / 2.0
-        return f"{middle:+.0%} ±{percent(half)}" if middle < 1.0 else f"{factor(1.0 + middle)} ±{half:,.0f}"
+        return f"{middle:+.0%} ±{percent(half)}" if middle < 1.0 else f"{factor(1.0 + middle)} ±{half:,.2g}"
 
     def missed(row: DesignRow) -> str:
         late = [stream.missed_share for stream in row.streams if stream.missed_share is not None]
@@ -103,7 +105,9 @@ def _designs(study: MixStudy) -> Table:
     )
     rows = [row for row in study.rows if row.refused is None]
     caption = "mean by: relative change with its 95 % interval, from the same requests; missed: worst stream"
-    return Table(columns, rows, "Designs", "rows", caption)
+    few = [row for row in rows if row.on_front or not row.at] if len(rows) > _MOST_ROWS else rows
+    caption += f"; {len(rows) - len(few)} more in HTML and JSON" if len(few) < len(rows) else ""
+    return Table(columns, rows, "Designs", "rows", caption, few)
 
 
 def _front_figure(study: MixStudy) -> Figure:

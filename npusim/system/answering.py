@@ -116,9 +116,9 @@ def system_of(mix: Mix) -> tuple[System, Demands]:
             allowed = f"contexts for which the {int(soc.array_devices[name].tiles)} tiles suffice"
             raise ConfigError(f"{contexts} contexts on {tiles} tiles", key=f"devices.{name}", allowed=allowed)
         devices[name] = (spec, contexts)
-    unused = next((name for name in mix.devices if name not in devices), None)
-    if unused is not None:
-        raise UnknownNameError("device of the mix", unused, devices)
+    unknown = next((name for name in mix.devices if name not in soc.devices), None)
+    if unknown is not None:
+        raise UnknownNameError("device of the mix", unknown, soc.devices)
     return System(flows, devices, demands.dram_bytes_per_s, scheduler, mix.seed), demands
 
 
