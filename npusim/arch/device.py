@@ -169,15 +169,6 @@ Unpacking = Literal["ahead", "int8", "kernel", "product"]
 kernel at each inference, or in the product."""
 
 
-class PackedWeights(Section):
-    """Where weights of few bits with scales are unpacked for floating-point products."""
-
-    int8: Unpacking = "product"
-    """Weights of 8 bits."""
-    int4: Unpacking = "product"
-    """Weights of 4 bits."""
-
-
 class RooflineDevice(Section):
     """A device by its roofline: peak rate, bandwidth and launch cost."""
 
@@ -241,8 +232,8 @@ class RooflineDevice(Section):
     """DRAM bandwidth of a core. None: all of `dram_bandwidth`."""
     states: StateHandling = StateHandling()
     """How it stores states."""
-    packed_weights: PackedWeights = PackedWeights()
-    """Where it unpacks weights."""
+    packed_weights: dict[FormatName, Unpacking] = Field(default_factory=dict)
+    """Where it unpacks weights of a format with scales for floating-point products. Absent: `product`."""
     launch_overhead: units.Duration
     """Fixed time of an inference: call of the runtime, wake-up of the device."""
     dispatch_overhead: units.Duration

@@ -14,7 +14,7 @@ from npusim.arch.device import (
     DeviceName,
     FusedOpName,
     OpName,
-    PackedWeights,
+    Unpacking,
     PerHint,
     StateHandling,
     check_at_most,
@@ -245,8 +245,8 @@ class Npu(Section):
     """Level of the SoC's `levels` outside these, which other devices may share. None: there is none."""
     states: StateHandling = StateHandling()
     """How its runtime stores states."""
-    packed_weights: PackedWeights = PackedWeights()
-    """Where it unpacks weights."""
+    packed_weights: dict[FormatName, Unpacking] = Field(default_factory=dict)
+    """Where it unpacks weights of a format with scales for floating-point products. Absent: `product`."""
     toolchain: str | None = None
     """Its compiler: a name of `configs/toolchains` or a YAML file. None: compilation is not reported."""
 

@@ -389,7 +389,7 @@ def _packed_readings(
     machine: OnMachine, model: str, weights: str, device: str, mapped: Mapped
 ) -> dict[str, Any]:
     """Return the time with packed weights multiplied as they are, and the interval of the row's own time."""
-    handling = getattr(getattr(machine.soc.devices[device], "packed_weights", None), weights, "product")
+    handling = getattr(machine.soc.devices[device], "packed_weights", {}).get(weights, "product")
     if handling == "product":
         return {}
     tokens = mapped.graph.meta.new_tokens or 1

@@ -2,15 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from npusim.config import Section, load_model
-from npusim.errors import ConfigError, nearest, shown
+from npusim.errors import ConfigError
 from npusim.locate import resource
 from npusim.ops.sparsity import parse_sparsity
-from npusim.units import refuse
 
 
 class NumberFormat(Section):
@@ -48,15 +47,11 @@ FORMATS = load_model(resource("configs", "formats.yaml"), FormatFile).formats
 """Number formats by name."""
 
 
-def _known(name: str) -> str:
-    """Refuse a name that is no number format."""
-    if name not in FORMATS:
-        refuse(shown(name), f"one of {', '.join(FORMATS)}", nearest(name, FORMATS))
-    return name
-
-
-FormatName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(FORMATS)})]
-"""Name of a number format."""
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = Literal[tuple(FORMATS)]
+    """Name of a number format."""
 
 
 _STORAGE = {name: (form.bits / 8, form.block, form.scale_bits / 8) for name, form in FORMATS.items()}
