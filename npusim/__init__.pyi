@@ -18,6 +18,7 @@ from npusim.api.trusting import accuracy as accuracy
 from npusim.api.trusting import calibrate as calibrate
 from npusim.api.trusting import export as export
 from npusim.api.trusting import measure as measure
+from npusim.api.trusting import soc as soc
 from npusim.api.trusting import trace as trace
 from npusim.api.validating import validate as validate
 from npusim.arch import Soc as Soc

@@ -516,3 +516,32 @@ def export(
     from npusim.gnn_models.export import export_model
 
     return export_model(name, techniques, None if data is None else Path(data), target, own_settings)
+
+
+def soc(files: Sequence[str | Path]) -> str:
+    """Return the data sheet of a machine that another tool describes.
+
+    Reads Timeloop 0.4 and AccelForge architectures, ZigZag hardware, SCALE-Sim configurations and MAESTRO
+    hardware; the content decides. The sheet begins with what it could not say (docs/importing.md).
+
+    Parameters
+    ----------
+    files : sequence of str or Path
+        The machine; after it, for ZigZag and MAESTRO, a mapping that says what is unrolled.
+
+    Raises
+    ------
+    NpusimError
+        Where a file cannot be read, has none of these formats, or describes an impossible machine.
+
+    Command lines
+    -------------
+        npusim soc import tpu_like.yaml mapping.yaml -o machine.yaml
+        npusim soc import scale.cfg -o machine.yaml
+    """
+    from npusim.frontends.peer_files import read_peer
+    from npusim.frontends.peer_machines import peer_machine, sheet_text
+
+    if not 1 <= len(files) <= 2:
+        raise ConfigError(f"{len(files)} files", file="FILE", allowed="a machine, and a mapping after it")
+    return sheet_text(peer_machine(*map(read_peer, files)))
