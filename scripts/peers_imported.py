@@ -1,14 +1,17 @@
-"""Import the machines that other tools ship, and print their results beside npusim's as the tables of docs/importing.md.
+"""Import the machines that other tools ship and print the tables of docs/importing.md.
 
-    python scripts/peers_imported.py --zigzag PYTHON --scalesim PYTHON --configurations FOLDER --machines FOLDER
+    python scripts/peers_imported.py --zigzag PYTHON
+    python scripts/peers_imported.py --scalesim PYTHON --configurations FOLDER
+    python scripts/peers_imported.py --machines FOLDER
 
-PYTHON is the interpreter of an environment in which the tool is installed (`pip install zigzag-dse scalesim`); configurations are
-SCALE-Sim's `configs` folder, machines AccelForge's `examples/arches`. A tool that is not named is left out. Nothing of theirs is kept.
+PYTHON is the interpreter of an environment with the tool (`pip install zigzag-dse scalesim six "numpy<2.3"`),
+configurations are SCALE-Sim's folder `configs`, machines AccelForge's `examples/arches`. Nothing is kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import configparser
 import csv
 import json
 import subprocess
@@ -48,20 +51,18 @@ with tempfile.TemporaryDirectory() as out:
         loma_show_progress_bar=False)
 results = {}
 def walk(node):
-    if hasattr(node, "memory_word_access"):
+    if hasattr(node, "memory_word_access") and hasattr(node, "layer"):
         results.setdefault(node.layer.name, node)
     elif isinstance(node, (list, tuple)):
         for each in node:
             walk(each)
 walk(found)
 def bits(one):
-    width = {op: one.mem_level_list if False else one.accelerator.get_memory_level(one.layer.memory_operand_links.layer_to_mem_op(op), -1)
-             for op in one.memory_word_access}
+    memory = one.accelerator.memory_hierarchy.get_operand_top_level
     total = 0
-    for op, levels in one.memory_word_access.items():
-        port = width[op].ports[0] if hasattr(width[op], "ports") else width[op].port_list[0]
-        flows = levels[-1].data
-        total += sum(flows.values() if hasattr(flows, "values") else flows) * port.bw_max
+    for operand, levels in one.memory_word_access.items():
+        top = memory(one.layer.memory_operand_links.layer_to_mem_op(operand))
+        total += sum(levels[-1].data.values()) * max(port.bw_max for port in top.ports)
     return total
 print(json.dumps({name: [one.latency_total2, bits(one)] for name, one in results.items()}))
 """
@@ -90,24 +91,37 @@ def workload(folder: Path) -> Path:
     return file
 
 
-def searched(machine: PeerMachine, sizes: tuple[int, ...]) -> tuple[float, float]:
-    """Return cycles and DRAM bits of the mapping that npusim's search finds for a layer, as suite `peers` does."""
+def searched(machine: PeerMachine, sizes: tuple[int, ...], on_chip: bool = False) -> tuple[float, float]:
+    """Return cycles and DRAM bits of a layer's best mapping, found as suite `peers` does.
+
+    With `on_chip` the SRAM is the outermost memory and never stalls, as SCALE-Sim assumes.
+    """
     levels = {}
-    for memory in machine.memories:
+    for memory in machine.memories[:-1] if on_chip else machine.memories:
         energy = {} if memory.energy is None else {"read_energy": memory.energy.at(machine.file, "pJ/B")}
         levels[memory.name.lower()] = machine.array_level(memory) | energy
     names = list(levels)
+    if on_chip:
+        levels[names[-1]] |= {"width": "100000 B/cycle", "least_access": "1e-6 B", "read_energy": "0 pJ/B"}
     dram = ArrayLevel.model_validate(levels.pop(names[-1]))
     axes = {name: int(pes.value) for name, pes in machine.axes.items()}
     array = MacArray.model_validate(
-        {"axes": axes, "transfer": machine.transfer, "mac_energy": "0 pJ/MAC", "levels": levels}
+        {
+            "axes": axes,
+            "transfer": machine.transfer,
+            "folds": machine.folds,
+            "mac_energy": "0 pJ/MAC",
+            "levels": levels,
+        }
     )
     flow = Dataflow.model_validate({"unroll": machine.unroll, "stationary": machine.stationary})
     steps = dict(zip(LOOPS, map(float, sizes), strict=True))
     high, wide = (steps[f"output_{side}"] + steps[f"kernel_{side}"] - 1.0 for side in ("height", "width"))
-    nest = LoopNest(np.array(list(steps.values())), 1.0, 1.0, wide, high, _BITS)
+    bits = np.full(4, 8.0) if on_chip else _BITS
+    nest = LoopNest(np.array(list(steps.values())), 1.0, 1.0, wide, high, bits)
     mapped = best_order(array_record(array, flow, dram)[0], nest, False)
-    return float(mapped.cost.cycles), float(mapped.dram_bits.sum())
+    cycles = mapped.cost.steps + mapped.cost.skew if on_chip else mapped.cost.cycles
+    return float(cycles), float(mapped.dram_bits.sum())
 
 
 def estimated(machine: PeerMachine, network: Path, folder: Path) -> dict[str, tuple[float, float]]:
@@ -119,65 +133,124 @@ def estimated(machine: PeerMachine, network: Path, folder: Path) -> dict[str, tu
     return {op.name: (op.span_s * hz, op.dram_bytes * 8.0) for op in estimate.operators}
 
 
+Figures = tuple[float | None, float | None]
+"""Cycles, and bits from and to DRAM."""
+
+
+def figures(machine: str, layer: str, tool: Figures, search: Figures, sheet: Figures) -> list[str]:
+    """Return a row of the table; None is an empty cell."""
+    (cycles, bits), (ours, moved) = tool, search
+    error = f"{ours / cycles - 1.0:+.2%}" if ours and cycles else ""
+    columns = [(cycles, 1.0), (ours, 1.0), None, (bits, 8e3), (moved, 8e3), (sheet[0], 1.0), (sheet[1], 8e3)]
+    cells = [
+        error if c is None else "" if c[0] is None else f"{c[0] / c[1]:,.{int(c[1] > 1)}f}" for c in columns
+    ]
+    return [machine, layer, *cells]
+
+
+def reason(error: Exception) -> str:
+    """Return in a few words why there is no figure."""
+    said = getattr(error, "stderr", None) or str(error)
+    text = said.decode() if isinstance(said, bytes) else said
+    return text.strip().splitlines()[-1].rpartition("found ")[2][:90]
+
+
 def zigzag(python: str, folder: Path) -> Iterator[list[str]]:
     """Yield a row for each shipped machine and layer."""
     layers, script = workload(folder), folder / "run.py"
     script.write_text(_ZIGZAG)
 
     def run(*words: str) -> str:
-        done = subprocess.run([python, str(script), *words], capture_output=True, text=True, check=True, cwd=folder)
+        done = subprocess.run(
+            [python, str(script), *words], capture_output=True, text=True, check=True, cwd=folder
+        )
         return done.stdout.splitlines()[-1]
 
     base = Path(run())
     for hardware in sorted((base / "hardware").glob("*.yaml")):
-        own = base / "mapping" / hardware.name
-        mapping = own if own.is_file() else base / "mapping" / "default.yaml"
+        names = (f"{hardware.stem}.yaml", f"{hardware.stem}_like.yaml", "default.yaml")
+        own = next(file for name in names if (file := base / "mapping" / name).is_file())
+        is_of_layers = "D0" not in own.read_text()  # those of products name other loops
+        mapping = own if is_of_layers else base / "mapping" / "default.yaml"
         try:
             machine = peer_machine(read_peer(hardware), read_peer(mapping))
-            theirs, sheet = json.loads(run(str(layers), str(hardware), str(mapping))), estimated(machine, layers, folder)
+            theirs, sheet = (
+                json.loads(run(str(layers), str(hardware), str(mapping))),
+                estimated(machine, layers, folder),
+            )
         except (NpusimError, subprocess.CalledProcessError) as error:
-            yield [hardware.stem, str(getattr(error, "stderr", error)).strip().splitlines()[-1][:100], *[""] * 6]
+            yield [hardware.stem, reason(error)]
             continue
         for name, sizes in LAYERS.items():
             cycles, bits = theirs[name]
             ours, moved = searched(machine, sizes)
-            yield [
-                hardware.stem, name, f"{cycles:,.0f}", f"{ours:,.0f}", f"{ours / cycles - 1.0:+.2%}",
-                f"{bits / 8e3:,.1f}", f"{moved / 8e3:,.1f}", f"{sheet[name][0]:,.0f}", f"{sheet[name][1] / 8e3:,.1f}",
-            ]  # fmt: skip
+            yield figures(hardware.stem, name, (cycles, bits), (ours, moved), sheet[name])
+
+
+def complete(file: Path, folder: Path) -> Path:
+    """Write a configuration with what version 3 of SCALE-Sim needs and without layouts; return it."""
+    config = configparser.ConfigParser()
+    config.read(file)
+    defaults = {
+        "layout": dict.fromkeys(("IfmapCustomLayout", "FilterCustomLayout"), "False")
+        | {
+            f"{part}SRAMBank{what}": "2"
+            for part in ("Ifmap", "Filter")
+            for what in ("Bandwidth", "Num", "Port")
+        },
+        "sparsity": {"SparsitySupport": "false"},
+        "run_presets": {"InterfaceBandwidth": "CALC", "UseRamulatorTrace": "False"},
+        "architecture_presets": {"ReadRequestBuffer": "32", "WriteRequestBuffer": "32"},
+    }
+    for section, keys in defaults.items():
+        if not config.has_section(section):
+            config.add_section(section)
+        for key, value in keys.items():
+            if not config.has_option(section, key) or key.endswith("CustomLayout"):
+                config.set(section, key, value)
+    written = folder / f"complete-{file.name}"
+    with written.open("w") as stream:
+        config.write(stream)
+    return written
 
 
 def scalesim(python: str, configurations: Path, folder: Path) -> Iterator[list[str]]:
     """Yield a row for each of SCALE-Sim's configurations and layer."""
     topology, layout = folder / "layers.csv", folder / "layout.csv"
-    head = "Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, Num Filter, Strides,"
+    head = (
+        "Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, Num Filter, Strides,"
+    )
     rows = [
         f"{name}, {high + taps - 1}, {wide + taps - 1}, {taps}, {taps}, {c}, {k}, 1,"
         for name, (_, _, k, c, high, wide, taps, _) in LAYERS.items()
     ]
     topology.write_text("\n".join([head, *rows, ""]))
-    layout.write_text("\n".join(["Layer name," + "x," * 20, *(f"{name}," + "1," * 20 for name in LAYERS), ""]))
+    layout.write_text(
+        "\n".join(["Layer name," + "x," * 20, *(f"{name}," + "1," * 20 for name in LAYERS), ""])
+    )
     for file in sorted(configurations.glob("*.cfg")):
         out = folder / file.stem
         try:
             machine = peer_machine(read_peer(file))
-            words = ["-m", "scalesim.scale", "-c", str(file), "-t", str(topology), "-l", str(layout), "-p", str(out), "-s", "N"]
-            subprocess.run([python, *words], capture_output=True, check=True, cwd=folder)
+            options = {"-c": complete(file, folder), "-t": topology, "-l": layout, "-p": out, "-s": "N"}
+            words = [str(word) for pair in options.items() for word in pair]
+            subprocess.run(
+                [python, "-m", "scalesim.scale", *words], capture_output=True, check=True, cwd=folder
+            )
             sheet = estimated(machine, topology, folder)
         except (NpusimError, subprocess.CalledProcessError) as error:
-            yield [file.stem, str(getattr(error, "stderr", error))[-80:].replace("\n", " "), *[""] * 6]
+            yield [file.stem, reason(error)]
             continue
         report, details = (next(out.rglob(f"{name}*.csv")) for name in ("COMPUTE_REPORT", "DETAILED"))
         reports = [list(csv.DictReader(path.open(), skipinitialspace=True)) for path in (report, details)]
         for (name, sizes), cost, access in zip(LAYERS.items(), *reports, strict=True):
             product = (sizes[4] * sizes[5], 1, sizes[2], sizes[3] * sizes[6] * sizes[7], 1, 1, 1, 1)
-            ours, _ = searched(machine, product)
-            cycles = float(cost["Total Cycles"])
-            moved = sum(float(access[f"DRAM {part}"]) for part in ("IFMAP Reads", "Filter Reads", "OFMAP Writes"))
-            yield [
-                file.stem, name, f"{cycles:,.0f}", f"{ours - 1.0:,.0f}", f"{(ours - 1.0) / cycles - 1.0:+.2%}",
-                f"{moved / 1e3:,.1f}", "", f"{sheet[name][0]:,.0f}", f"{sheet[name][1] / 8e3:,.1f}",
-            ]  # fmt: skip
+            ours, _ = searched(machine, product, on_chip=True)
+            cycles = float(cost["Total Cycles"]) - float(cost["Stall Cycles"])
+            moved = sum(
+                float(access[f"DRAM {part}"]) for part in ("IFMAP Reads", "Filter Reads", "OFMAP Writes")
+            )
+            yield figures(file.stem, name, (cycles, 8.0 * moved), (ours - 1.0, None), sheet[name])
 
 
 def accelforge(machines: Path, folder: Path) -> Iterator[list[str]]:
@@ -187,10 +260,10 @@ def accelforge(machines: Path, folder: Path) -> Iterator[list[str]]:
         try:
             sheet = estimated(peer_machine(read_peer(file)), layers, folder)
         except NpusimError as error:
-            yield [file.stem, str(error).partition("found ")[2].splitlines()[0][:90], *[""] * 7]
+            yield [file.stem, reason(error)]
             continue
         for name, (cycles, bits) in sheet.items():
-            yield [file.stem, name, "", "", "", "", "", f"{cycles:,.0f}", f"{bits / 8e3:,.1f}"]
+            yield figures(file.stem, name, (None, None), (None, None), (cycles, bits))
 
 
 def main() -> None:
@@ -208,10 +281,12 @@ def main() -> None:
         folder = Path(name)
         rows: list[Iterator[list[str]]] = []
         rows += [zigzag(chosen.zigzag, folder)] if chosen.zigzag else []
-        rows += [scalesim(chosen.scalesim, chosen.configurations.resolve(), folder)] if chosen.scalesim else []
+        rows += (
+            [scalesim(chosen.scalesim, chosen.configurations.resolve(), folder)] if chosen.scalesim else []
+        )
         rows += [accelforge(chosen.machines, folder)] if chosen.machines else []
         for row in (row for each in rows for row in each):
-            print(f"| {' | '.join(row)} |", flush=True)
+            print(f"| {' | '.join(row + [''] * (len(columns) - len(row)))} |", flush=True)
 
 
 if __name__ == "__main__":

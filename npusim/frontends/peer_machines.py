@@ -301,9 +301,7 @@ def _scalesim(file: PeerFile, _: PeerFile | None) -> PeerMachine:
     if str(file.value("run_presets", "interfacebandwidth", default="CALC")).upper() == "USER":
         width = Number(file.number(presets, "bandwidth"), (presets, "bandwidth"))
     else:
-        machine.remark(
-            f"memory that never stalls (CALC); {width.value:g} B/cycle of DRAM [EST]", ("run_presets",)
-        )
+        machine.remark(f"memory never stalls (CALC); {width.value:g} B/cycle of DRAM [EST]", ("run_presets",))
     machine.memories = [
         Memory("register", _ELEMENT_BYTES, _ELEMENT_BYTES, [flow.stationary], []),
         Memory("sram", capacity, ample),
@@ -399,10 +397,7 @@ def sheet_text(machine: PeerMachine) -> str:
     data["dram"]["bandwidth"] = main.width.at(file, "B/s", machine.clock.value)
     data["dram"]["capacity"] = main.capacity.at(file, "B")
     if machine.mac_energy is not None:
-        machine.remark(
-            "energy of a multiply-accumulate is without the memories of the array",
-            machine.mac_energy.path or (),
-        )
+        machine.remark("a multiply-accumulate's energy is without the memories of the array")
         energy["mac"] = dict.fromkeys(energy["mac"], machine.mac_energy.at(file, "pJ/MAC"))
     for part, memory in (("sram", largest), ("dram", main)):
         if memory.energy is not None:
