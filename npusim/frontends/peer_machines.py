@@ -58,6 +58,8 @@ class Memory(NamedTuple):
     shared_by: str | Sequence[str] = "all"
     """Axes whose PEs share an instance."""
     ports: str = "two_of_each"
+    banks: int = 1
+    """Words that an instance reads side by side, as SRAM."""
     least: Number | None = None
     """Smallest part of the width that is accessed; None: all of it."""
     energy: Number | None = None
@@ -170,8 +172,8 @@ def _zigzag_memory(machine: PeerMachine, name: str, dimensions: int) -> Memory:
         _operands(file.entries(*path, "operands")),
         "all" if len(served) == dimensions else [axis for axis in served if axis in machine.axes],
         _PORTS[min(sides, 2)],
-        Number(least, path) if least < max(widths) else None,
-        Number(file.number(*path, "r_cost") / widths[0], path),
+        least=Number(least, path) if least < max(widths) else None,
+        energy=Number(file.number(*path, "r_cost") / widths[0], path),
     )
 
 
@@ -297,14 +299,15 @@ def _scalesim(file: PeerFile, _: PeerFile | None) -> PeerMachine:
     keys = [f"{operand}sramszkb" for operand in ("ifmap", "filter", "ofmap")]
     capacity = Number(1024.0 * sum(file.count(presets, key) for key in keys), (presets, keys[0]))
     machine.remark("the three SRAMs count as one, whose ports never stall the array", (presets, keys[0]))
-    width = ample = Number(2.0 * sum(pes.value for pes in machine.axes.values()) or 2.0)
+    edge = 2.0 * sum(pes.value for pes in machine.axes.values()) or 2.0
+    width = Number(edge)
     if str(file.value("run_presets", "interfacebandwidth", default="CALC")).upper() == "USER":
         width = Number(file.number(presets, "bandwidth"), (presets, "bandwidth"))
     else:
         machine.remark(f"memory never stalls (CALC); {width.value:g} B/cycle of DRAM [EST]", ("run_presets",))
     machine.memories = [
         Memory("register", _ELEMENT_BYTES, _ELEMENT_BYTES, [flow.stationary], []),
-        Memory("sram", capacity, ample),
+        Memory("sram", capacity, Number(4.0), banks=int(edge)),
         Memory("dram", _MAIN_BYTES, width),
     ]
     return machine
@@ -392,7 +395,7 @@ def sheet_text(machine: PeerMachine) -> str:
     capacity = largest.capacity._replace(value=sum(memory.capacity.value for memory in shared))
     device["sram"]["per_tile"] = capacity.at(file, "B")
     device["sram"]["word"] = max(memory.width for memory in shared).at(file, "B")
-    device["sram"]["read_ports"]["value"] = len(shared)
+    device["sram"]["read_ports"]["value"] = sum(memory.banks for memory in shared)
     device["dma"]["width"] = main.width.at(file, "B/cycle")
     data["dram"]["bandwidth"] = main.width.at(file, "B/s", machine.clock.value)
     data["dram"]["capacity"] = main.capacity.at(file, "B")
