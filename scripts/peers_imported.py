@@ -28,6 +28,12 @@ from npusim.errors import NpusimError
 from npusim.frontends.peer_files import read_peer
 from npusim.frontends.peer_machines import PeerMachine, peer_machine, sheet_text
 
+_OF_PRODUCTS = """
+- name: default
+  spatial_mapping: {D1: ["K, 8"], D2: ["C, 8"], D3: ["OX, 8"]}
+  memory_operand_links: {O: O, W: I2, I: I1}
+"""
+"""Mapping of convolutions on machines that come with one of products alone."""
 LAYERS = {  # batch, groups, output channels, input channels, output rows and columns, kernel rows and columns
     "3x3": (1, 1, 64, 64, 28, 28, 3, 3),
     "1x1": (1, 1, 128, 256, 14, 14, 1, 1),
@@ -157,8 +163,9 @@ def reason(error: Exception) -> str:
 
 def zigzag(python: str, folder: Path) -> Iterator[list[str]]:
     """Yield a row for each shipped machine and layer."""
-    layers, script = workload(folder), folder / "run.py"
+    layers, script, products = workload(folder), folder / "run.py", folder / "mapping.yaml"
     script.write_text(_ZIGZAG)
+    products.write_text(_OF_PRODUCTS)
 
     def run(*words: str) -> str:
         done = subprocess.run(
@@ -170,8 +177,7 @@ def zigzag(python: str, folder: Path) -> Iterator[list[str]]:
     for hardware in sorted((base / "hardware").glob("*.yaml")):
         names = (f"{hardware.stem}.yaml", f"{hardware.stem}_like.yaml", "default.yaml")
         own = next(file for name in names if (file := base / "mapping" / name).is_file())
-        is_of_layers = "D0" not in own.read_text()  # those of products name other loops
-        mapping = own if is_of_layers else base / "mapping" / "default.yaml"
+        mapping = own if "D0" not in own.read_text() else products
         try:
             machine = peer_machine(read_peer(hardware), read_peer(mapping))
             theirs, sheet = (

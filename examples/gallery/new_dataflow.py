@@ -34,8 +34,8 @@ def study() -> Study:
     own = busy.pop("reduction x pixels (own)")
     best = min(busy, key=lambda name: busy[name])
     sentence = (
-        f"On MobileNetV2 the new dataflow keeps the array busy for {own:.2f} ms, {busy[best] / own:.2f} times "
-        f"as fast as {best}, the best of the four shipped ones."
+        f"On MobileNetV2 the new dataflow keeps the array busy for {own:.2f} ms, {busy[best] / own:.2f} "
+        f"times as fast as {best}, the best of the four shipped ones."
     )
     busy["reduction x pixels (own)"] = own
     return Study(sentence, "Busy time of a 16 x 16 array (ms)", busy, "reduction x pixels (own)")

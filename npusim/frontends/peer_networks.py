@@ -100,6 +100,8 @@ def _sizes_of(file: PeerFile, path: Key, type_: str) -> dict[str, int]:
     numbers, names = _READERS[file.kind](file, path), NAMES["loops"][file.kind]
     if type_ == "MatMul" and "K" in numbers and "C" not in numbers:
         names = NAMES["loops"]["product"]
+    if not numbers:
+        raise file.wrong(path, "no loops", ", ".join(names))
     sizes = dict.fromkeys((*LOOPS, "stride_height", "stride_width"), 1)
     for name, number in numbers.items():
         if name not in names or not (number.is_integer() and 1.0 <= number <= _LARGEST_SIZE):
