@@ -46,6 +46,10 @@ _USUAL_WIDTH, _ENDLESS_WIDTH = Number(16.0), Number(1000.0)
 """What stands in a sheet where the file says nothing: Hz, bytes, and bytes a cycle."""
 
 
+def _value(number: Number) -> float:
+    return number.value
+
+
 class Memory(NamedTuple):
     """A memory of another tool's machine."""
 
@@ -83,6 +87,8 @@ class PeerMachine:
     folds: str = "overlapped"
     clock: Number = _CLOCK
     """Clock (Hz)."""
+    sum_bytes: Number = _SUM_BYTES
+    """Bytes of a partial sum, unless its level has less."""
     mac_energy: Number | None = None
     """Energy of a multiply-accumulate (pJ)."""
     node: str = "28 nm"
@@ -140,6 +146,7 @@ def _zigzag(file: PeerFile, mapping: PeerFile | None) -> PeerMachine:
     if file.value(array, "is_imc", default=False):
         raise file.wrong((array, "is_imc"), "memory cells that compute", "a digital array")
     machine.transfer = "systolic" if file.entries(array, "systolic_dimensions") else "broadcast"
+    machine.sum_bytes = _ELEMENT_BYTES  # ZigZag's workloads have sums of 16 bits
     machine.mac_energy = Number(file.number(array, "unit_energy"), (array, "unit_energy"))
     dimensions = file.entries(array, "dimensions")
     for place, dimension in enumerate(dimensions):
@@ -383,9 +390,8 @@ def sheet_text(machine: PeerMachine) -> str:
         machine.remark("it counts cycles; one takes 1 ns [EST]")
     device["dpu"]["dataflow"] = {"unroll": machine.unroll, "stationary": machine.stationary}
     inner = [memory for memory in machine.memories[:-1] if memory not in shared]
-    sums = min((m.capacity for m in inner if "outputs" in m.operands), default=_SUM_BYTES)
-    if sums.value < _SUM_BYTES.value:
-        device["dpu"]["grid"]["accumulator"] = sums.at(file, "B")
+    sums = [machine.sum_bytes, *(memory.capacity for memory in inner if "outputs" in memory.operands)]
+    device["dpu"]["grid"]["accumulator"] = min(sums, key=_value).at(file, "B")
     device["dpu"]["array"] = {
         "axes": {name: pes.at(file, "") | {"value": int(pes.value)} for name, pes in machine.axes.items()},
         "transfer": machine.transfer,
@@ -394,7 +400,7 @@ def sheet_text(machine: PeerMachine) -> str:
     }
     capacity = largest.capacity._replace(value=sum(memory.capacity.value for memory in shared))
     device["sram"]["per_tile"] = capacity.at(file, "B")
-    device["sram"]["word"] = max(memory.width for memory in shared).at(file, "B")
+    device["sram"]["word"] = max((memory.width for memory in shared), key=_value).at(file, "B")
     device["sram"]["read_ports"]["value"] = sum(memory.banks for memory in shared)
     device["dma"]["width"] = main.width.at(file, "B/cycle")
     data["dram"]["bandwidth"] = main.width.at(file, "B/s", machine.clock.value)

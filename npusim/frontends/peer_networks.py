@@ -1,4 +1,4 @@
-"""Networks of other tools as operator graphs: SCALE-Sim topologies, ZigZag and Timeloop workloads, MAESTRO.
+"""Networks of SCALE-Sim, ZigZag, Timeloop and MAESTRO as operator graphs.
 
 These tools cost layers one by one, so each layer reads an input and writes an output of its own.
 """
