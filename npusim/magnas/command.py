@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,14 +37,22 @@ def train_supernet(
     depths: str | Sequence[int] = "2,3,4",
     operators: str | Sequence[str] = "max_relative,edgeconv,graphsage,gin",
     widths: str | Sequence[int] = "30,60,100",
+    epochs: int = 14,
+    batch: int = 32,
+    balanced: int = 2,
+    learning_rate: float = 0.003,
+    weight_decay: float = 0.05,
+    dropout: float = 0.2,
+    distillation: float = 0.5,
+    shift: float = 0.1,
     teacher: str | Path | None = None,
     held: float = 0.5,
     scored: int = 24,
     alone: int = 0,
+    seed: int = 0,
     resume: bool = False,
     progress: Progress | None = None,
     stop: Callable[[], bool] = lambda: False,
-    **recipe: Any,
 ) -> SupernetTraining:
     """Train a supernet on images: one set of weights for every architecture of the space.
 
@@ -68,6 +76,22 @@ def train_supernet(
         Graph operators.
     widths : sequence of int, or str with commas
         Hidden features of feed-forward networks, in % of the channels.
+    epochs : int
+        Epochs.
+    batch : int
+        Images of a step.
+    balanced : int
+        Random subnets of a step beside largest and smallest.
+    learning_rate : float
+        Of the first step.
+    weight_decay : float
+        Of all weights.
+    dropout : float
+        In the classifier.
+    distillation : float
+        What subnets learn from a teacher.
+    shift : float
+        Most that images are moved, of their side.
     teacher : str or Path, optional
         A supernet trained earlier on the same classes. None: the largest subnet of each step
     held : float
@@ -76,13 +100,12 @@ def train_supernet(
         Random subnets that are scored afterwards.
     alone : int
         So many of these are trained alone too, to compare the order.
+    seed : int
+        The same seed gives the same.
     resume : bool
         Go on with what an earlier run left in the directory.
     progress, stop : callable, optional
         Called with the share that is done, 1.0 and the present step; says whether to stop after the epoch.
-    **recipe
-        epochs, batch, balanced, learning_rate, weight_decay, dropout, distillation, shift, seed: as for
-        `npusim.magnas.training.Recipe`.
 
     Command lines
     -------------
@@ -99,10 +122,11 @@ def train_supernet(
 
     from npusim.magnas.training import Recipe, Task, read_checkpoint, run_training
 
+    recipe = Recipe(epochs, batch, balanced, learning_rate, weight_decay, dropout, distillation, shift, seed)
     taught_by = None if teacher is None else read_checkpoint(Path(teacher))
     fingerprint = "" if taught_by is None else taught_by.fingerprint
     return run_training(
-        Task(workload, backbone, space, images, held, Recipe(**recipe), fingerprint),
+        Task(workload, backbone, space, images, held, recipe, fingerprint),
         Path(directory).expanduser(),
         teacher=taught_by,
         scored=scored,
@@ -159,6 +183,11 @@ def search_architectures(
     settings: Settings = (),
     devices: str | Sequence[str] | None = None,
     dvfs: bool = False,
+    max_latency: str | float | None = None,
+    max_energy: str | float | None = None,
+    max_power: str | float | None = None,
+    max_transitions: int | None = None,
+    max_share: Mapping[str, float] | Sequence[str] | None = None,
     population: int = 100,
     generations: int = 50,
     mutation: float = 0.4,
@@ -170,7 +199,6 @@ def search_architectures(
     cluster: str | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
-    **limits: Any,
 ) -> ArchitectureSearch:
     """Search a supernet's architectures for accuracy, latency and energy, each with its exact mappings.
 
@@ -212,8 +240,10 @@ def search_architectures(
         Score on the workers of a Dask scheduler.
     progress, stop : callable, optional
         Called with the generations done, their number and the present step; says whether to stop.
-    **limits
-        max_latency, max_energy, max_power, max_transitions, max_share: as for `npusim.map`, like `dvfs`.
+
+    Notes
+    -----
+    Operating points (`dvfs`) and limits (`max_...`) are those of `npusim.map`.
 
     Command lines
     -------------
@@ -232,12 +262,13 @@ def search_architectures(
     from npusim.scenario import split_settings
 
     of_workload, of_soc = split_settings(settings)
+    limits = limits_of(max_latency, max_energy, max_power, max_transitions, max_share)
     name = str(soc or DEFAULT_SOC)
     backbone, machine = spec_of(workload, of_workload), load_soc(name, of_soc)
     folder = Path(supernet).expanduser()
     trained = read_checkpoint(folder)
     units = tuple(device.lower() for device in as_list(devices)) or None
-    mapped = MappedSpace(backbone, trained.task.space, machine, units, limits_of(**limits), dvfs)
+    mapped = MappedSpace(backbone, trained.task.space, machine, units, limits, dvfs)
     if progress is not None:
         mapped = replace(mapped, tell=lambda done, total: progress(done / total, 1.0, "costing blocks"))
     with _scores(trained, folder, processes, cluster) as score:
@@ -418,7 +449,6 @@ _TRAIN = Command(
         **FORM,
     },
     fields=("settings",),
-    described="npusim.magnas.training:Recipe",
     page="npusim.magnas.page:training_page",
     counted="epochs",
     stops="finishing the epoch",
