@@ -61,7 +61,6 @@ def shipped_figures() -> list[tuple[KeyedFigure, Key]]:
     """Return the published figures."""
     suite = load_suite("magnas")
     path = figures_path(suite)
-    assert path is not None, "published figures are a file"
     return FIGURES.figures(suite, path)[0]
 
 
