@@ -166,7 +166,9 @@ class _Work:
         The first seed's networks include the unpruned one, at budget 1.
         """
         cases = [(budget, method) for budget in self.plan.budgets for method in self.plan.methods]
-        results: dict[Any, list[tuple[channel_pruning.Pruned, PrunedSeed]]] = {case: [] for case in cases}
+        results: dict[
+            tuple[float, channel_pruning.Method], list[tuple[channel_pruning.Pruned, PrunedSeed]]
+        ] = {case: [] for case in cases}
         first: dict[float, channel_pruning.Pruned] = {}
         curve: list[CurvePoint] = []
         steps, done = len(self.plan.seeds) * (len(cases) + 1), 0
@@ -183,7 +185,7 @@ class _Work:
                 results[budget, method].append((pruned, self.retrained(pruned, seed, baseline)))
                 done += 1
         first |= {budget: pairs[0][0] for (budget, method), pairs in results.items() if method == "lasso"}
-        return [self.network(*case, pairs) for case, pairs in results.items()], first, curve
+        return [self.network(*case, results[case]) for case in cases], first, curve
 
     def network(
         self,
