@@ -171,6 +171,9 @@ def _zigzag_memory(machine: PeerMachine, name: str, dimensions: int) -> Memory:
     sides = min(ways[way] + ways["read_write"] // 2 for way in ("read", "write"))
     if len(set(widths)) > 1:
         machine.remark(f"`{name}` has ports of several widths; the widest", path)
+    readers = {str(each) for port in ports for each in file.entries(*port, "allocation") if "tl" in str(each)}
+    if sides > 1 and len(readers) > 1:
+        machine.remark(f"`{name}` has a port for each operand; one for all that are read", path)
     served = [_word(str(axis), {}) for axis in file.entries(*path, "served_dimensions")]
     return Memory(
         name,
