@@ -7,6 +7,25 @@ A lane needs two operands and a sum for each multiplication. One of the three ma
 (*row-stationary*, as Eyeriss, whose lanes keep {kept} B of all three). All compute the same; they differ in what passes between SRAM and the array. Sums that
 leave the array before they are finished come back, and have {sum_bytes} B each. Below, a convolution on an array of {edge} x {edge} lanes;
 with a kernel of 1 it is the product of a matrix.
+
+Question
+--------
+A long sum: many input channels. Which one writes and reads the most unfinished sums?
+
+- [ ] output-stationary
+- [x] weight- and input-stationary
+- [ ] row-stationary
+- [ ] all the same
+
+An operand stays and the sums travel: each of them leaves the array and comes back for every slice of the sum that the array holds.
+
+Exercise
+--------
+A 256 x 256 weight-stationary array of 8-bit weights: how many KiB of weights does it hold?
+
+Answer: 64 KiB
+
+One weight in each lane, one byte each. 65,536 bytes are 64 KiB.
 """
 
 from collections.abc import Sequence
@@ -18,7 +37,7 @@ import numpy as np
 from npusim.arch.array import LOOPS, OPERANDS, Dataflow, MacArray, shipped_dataflows
 from npusim.cost import FROM_BELOW, TO_BELOW, LoopNest, array_record, best_order
 from npusim.course.drawings import stacked
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Picture, Shown, Slider
 from npusim.course.machine import uncompiled
 from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import amount_axis
@@ -130,29 +149,16 @@ def _flows(side: int, k: int, n: int, kernel: int) -> Shown:
 
 SIZES = [16, 32, 64, 128, 256]
 LESSON = Lesson(
-    Question(
-        "A long sum: many input channels. Which one writes and reads the most unfinished sums?",
-        ["output-stationary", "weight- and input-stationary", "row-stationary", "all the same"],
-        "weight- and input-stationary",
-        "An operand stays and the sums travel: each of them leaves the array and comes back for every slice of the sum that the array holds.",
-    ),
-    [
-        Picture(
-            {
-                "side": Slider("pixels on a side", [8, 16, 32, 64], 32),
-                "k": Slider("input channels $K$", SIZES, 128),
-                "n": Slider("output channels $N$", SIZES, 64),
-                "kernel": Slider("edge of the kernel", [1, 3, 5], 3),
-            },
-            _flows,
-            height=320,
-        )
-    ],
-    Exercise(
-        "A 256 x 256 weight-stationary array of 8-bit weights: how many KiB of weights does it hold?",
-        64.0,
-        "One weight in each lane, one byte each. 65,536 bytes are 64 KiB.",
-        unit="KiB",
+    __doc__,
+    Picture(
+        {
+            "side": Slider("pixels on a side", [8, 16, 32, 64], 32),
+            "k": Slider("input channels $K$", SIZES, 128),
+            "n": Slider("output channels $N$", SIZES, 64),
+            "kernel": Slider("edge of the kernel", [1, 3, 5], 3),
+        },
+        _flows,
+        height=320,
     ),
     numbers={"kept": ROW_BYTES, "sum_bytes": SUM_BYTES, "edge": EDGE},
 )

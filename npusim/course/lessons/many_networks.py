@@ -6,13 +6,34 @@ A request that finds the NPU busy waits. Requests of the graph network come at r
 $\rho$ their mean wait is that of the queue *M/D/1*: half the service time, times $\rho / (1 - \rho)$. It grows without end as $\rho$ nears one.
 The camera sends a frame 30 times a second, through MobileNetV2, and wants each answer within 33 ms. A request of the graph network, a GAT, holds several graphs;
 it occupies the NPU for all of them. The second picture has both streams: *in order of arrival*, with *frames first*, or with frames that also *interrupt* between two graphs.
+
+Question
+--------
+The NPU goes from 50 % to 80 % busy, with requests at random times. How does the mean wait grow?
+
+- [ ] 1.6 times
+- [ ] twice
+- [x] four times
+
+$\rho / (1 - \rho)$ is 1 at 50 % and 4 at 80 %: the idle share counts, and it fell from 50 to 20 %.
+
+Exercise
+--------
+Requests at random times take 10 ms each and keep an NPU 80 % busy. What is their mean wait?
+
+Answer: 20 ms
+
+Put the utilisation into the formula of M/D/1. It is 10 ms x 0.8 / (2 x 0.2), so 20 ms.
+
+- 40: that is M/M/1; all of these take the same time, so half of it.
+- 30: that is the response time; the wait ends where service begins.
 """
 
 from dataclasses import replace
 from functools import cache
 
 from npusim.course.drawings import curves
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Picture, Shown, Slider
 from npusim.reporting.engineering import percent
 from npusim.system.answering import System, system_of
 from npusim.system.mix import DeviceSpec, load_mix
@@ -126,30 +147,13 @@ def _frames(load: float, graphs: int) -> Shown:
 
 
 LESSON = Lesson(
-    Question(
-        "The NPU goes from 50 % to 80 % busy, with requests at random times. How does the mean wait grow?",
-        ["1.6 times", "twice", "four times"],
-        "four times",
-        r"$\rho / (1 - \rho)$ is 1 at 50 % and 4 at 80 %: the idle share counts, and it fell from 50 to 20 %.",
-    ),
-    [
-        Picture({"load": Slider("utilisation", LOADS, 0.5)}, _waits),
-        Picture(
-            {
-                "load": Slider("utilisation by graphs", LOADS, 0.5),
-                "graphs": Slider("graphs of a request", GRAPHS, 8),
-            },
-            _frames,
-        ),
-    ],
-    Exercise(
-        "Requests at random times take 10 ms each and keep an NPU 80 % busy. What is their mean wait?",
-        10.0 * md1_wait(0.8),
-        "Put the utilisation into the formula of M/D/1. It is 10 ms x 0.8 / (2 x 0.2), so 20 ms.",
-        unit="ms",
-        hints={
-            "that is M/M/1; all of these take the same time, so half of it.": 40.0,
-            "that is the response time; the wait ends where service begins.": 30.0,
+    __doc__,
+    Picture({"load": Slider("utilisation", LOADS, 0.5)}, _waits),
+    Picture(
+        {
+            "load": Slider("utilisation by graphs", LOADS, 0.5),
+            "graphs": Slider("graphs of a request", GRAPHS, 8),
         },
+        _frames,
     ),
 )
