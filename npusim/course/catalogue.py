@@ -60,7 +60,7 @@ def _read(name: str, path: Path, module: str) -> LessonPage:
             f"{path}: the docstring must have `number. title`, what it answers, `Question` and `Exercise`"
         )
     number, title, about, introduction = parts.groups()
-    pictures, has_closing = len(re.findall(r"\bPicture\(", source)), "closing=" in source
+    pictures, has_closing = len(re.findall(r"^@picture\(", source, re.MULTILINE)), "closing=" in source
     about = " ".join(about.split())
     return LessonPage(
         int(number), name, title, about, introduction or "", path, module, pictures, has_closing

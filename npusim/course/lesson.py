@@ -209,6 +209,13 @@ class Picture:
         return shown([figure], draw)
 
 
+def picture(
+    *, height: int = 360, is_player: bool = False, **sliders: Slider
+) -> Callable[[Callable[..., Shown]], Picture]:
+    """Return a decorator that makes a picture of a function, which takes the value of each slider by name."""
+    return lambda show: Picture(sliders, show, height, is_player)
+
+
 @dataclass(frozen=True)
 class Exercise:
     """An exercise whose answer is a number."""

@@ -30,7 +30,7 @@ Edges times the features of a chunk times their bytes. 16 features of 2 bytes fo
 from functools import cache
 
 from npusim.course.drawings import curves
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, gnn, machine
 from npusim.engines import Estimate
 from npusim.reporting.engineering import engineering, percent
@@ -53,6 +53,11 @@ def _verdict(ratio: float) -> str:
     return f"{percent(abs(ratio - 1))} {'less: the caches help' if ratio < 1 else 'more: edges are read again for each chunk'}"
 
 
+@picture(
+    nodes=Slider("nodes", [10_000, 50_000, 100_000, 200_000], 100_000),
+    degree=Slider("neighbours", [5, 10, 25, 50], 50),
+    chunks=Slider("chunks $P$", CHUNKS, 4),
+)
 def _chunks(nodes: int, degree: int, chunks: int) -> Shown:
     costs = _by_chunks(nodes, degree).values()
     whole, chosen = _by_chunks(nodes, degree)[1], _by_chunks(nodes, degree)[chunks]
@@ -84,14 +89,4 @@ def _chunks(nodes: int, degree: int, chunks: int) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "nodes": Slider("nodes", [10_000, 50_000, 100_000, 200_000], 100_000),
-            "degree": Slider("neighbours", [5, 10, 25, 50], 50),
-            "chunks": Slider("chunks $P$", CHUNKS, 4),
-        },
-        _chunks,
-    ),
-)
+LESSON = Lesson(__doc__, _chunks)

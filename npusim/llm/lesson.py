@@ -31,7 +31,7 @@ Divide the bandwidth by the bytes of all weights. Half a byte each: 4 GB, 25 tok
 from functools import cache
 
 from npusim.course.drawings import curves
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, machine
 from npusim.engines import Estimate
 from npusim.reporting.engineering import engineering, percent
@@ -66,6 +66,11 @@ def _why(weights: str, reading_s: float, token_s: float, gain: float) -> str:
     return f"Reading the weights is only {percent(reading_s / token_s)} of the token: the cache, unpacking and calls of the device take the rest."
 
 
+@picture(
+    weights=Slider("weights", ["fp16", "int8", "int4"], "fp16"),
+    device=Slider("device", ["gpu", "npu", "cpu"], "gpu"),
+    length=Slider("length of the cache (tokens)", [128, 256, 512, 1024, 1536, 2048], 128),
+)
 def _decoding(weights: str, device: str, length: int) -> Shown:
     lengths = sorted({SHORT, length, LONG})
     costs = {each: _token(weights, each, device) for each in lengths}
@@ -103,14 +108,7 @@ MOST_TOKENS = 1e9 * GPU_GB_S / WEIGHT_BYTES
 
 LESSON = Lesson(
     __doc__,
-    Picture(
-        {
-            "weights": Slider("weights", ["fp16", "int8", "int4"], "fp16"),
-            "device": Slider("device", ["gpu", "npu", "cpu"], "gpu"),
-            "length": Slider("length of the cache (tokens)", [128, 256, 512, 1024, 1536, 2048], 128),
-        },
-        _decoding,
-    ),
+    _decoding,
     numbers={
         "bandwidth": GPU_GB_S,
         "tenth": MOST_TOKENS / 10,

@@ -38,7 +38,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from npusim import Scenario
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import machine
 from npusim.mapping import chain_front, transitions_limit
 from npusim.reporting.engineering import engineering
@@ -61,6 +61,11 @@ def reached(points: NDArray[np.float64], front: NDArray[np.float64], excess: flo
     return int((worse <= 1 + excess).sum())
 
 
+@picture(
+    tries=Slider("placements tried", [200, 500, 1000, 2000, 5000], 2000),
+    most=Slider("changes of unit, at most", range(BLOCKS), BLOCKS - 1),
+    height=420,
+)
 def _fronts(tries: int, most: int) -> Shown:
     def values(placements: NDArray[Any]) -> NDArray[np.float64]:
         costs = np.array(PROBLEM.evaluate(placements))[:, :2]
@@ -105,15 +110,4 @@ def _fronts(tries: int, most: int) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "tries": Slider("placements tried", [200, 500, 1000, 2000, 5000], 2000),
-            "most": Slider("changes of unit, at most", range(BLOCKS), BLOCKS - 1),
-        },
-        _fronts,
-        height=420,
-    ),
-    numbers={"blocks": BLOCKS},
-)
+LESSON = Lesson(__doc__, _fronts, numbers={"blocks": BLOCKS})

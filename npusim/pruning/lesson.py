@@ -29,7 +29,7 @@ Both sides shrink, so the share counts twice. 0.75 squared is 56 %.
 from functools import cache
 
 from npusim.course.drawings import curves, grid_of
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, layers, machine
 from npusim.reporting.engineering import engineering
 
@@ -45,6 +45,7 @@ def _cost(width: int) -> tuple[float, float]:
     return cost.latency_s - cost.launch_s, cost.macs
 
 
+@picture(width=Slider("channels of each layer", WIDTHS, 64), height=380)
 def _widths(width: int) -> Shown:
     shares = {each: [a / b for a, b in zip(_cost(each), _cost(FULL), strict=True)] for each in WIDTHS}
     time_share, mac_share = shares[width]
@@ -70,8 +71,4 @@ def _widths(width: int) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture({"width": Slider("channels of each layer", WIDTHS, 64)}, _widths, height=380),
-    numbers={"channels": CHANNELS},
-)
+LESSON = Lesson(__doc__, _widths, numbers={"channels": CHANNELS})

@@ -27,7 +27,7 @@ Set bytes / B equal to the launch. {launch_ms} ms times {bandwidth} GB/s are {ev
 import numpy as np
 import plotly.graph_objects as go
 
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import machine
 from npusim.reporting.html import COLOURS, log_axis
 
@@ -45,6 +45,11 @@ def _stated(value: float, unit: str, digits: int, share: float) -> str:
     return rf"{value:.{digits}f}\,\text{{{unit}}} \pm {100 * share:.1f}\,\%"
 
 
+@picture(
+    sizes=Slider("smallest and largest copy (MB)", [0.01, 0.1, 1, 3, 10, 30, 100, 300, 1000], (0.1, 10)),
+    noise=Slider("noise (%)", range(1, 21), 5),
+    height=380,
+)
 def _fit(sizes: tuple[float, float], noise: float) -> Shown:
     copied = np.geomspace(max(sizes[0], 0.01) * 1e6, sizes[1] * 1e6 * 1.001, 8)
     true_s = LAUNCH_S + copied / BANDWIDTH
@@ -76,15 +81,6 @@ def _fit(sizes: tuple[float, float], noise: float) -> Shown:
 
 LESSON = Lesson(
     __doc__,
-    Picture(
-        {
-            "sizes": Slider(
-                "smallest and largest copy (MB)", [0.01, 0.1, 1, 3, 10, 30, 100, 300, 1000], (0.1, 10)
-            ),
-            "noise": Slider("noise (%)", range(1, 21), 5),
-        },
-        _fit,
-        height=380,
-    ),
+    _fit,
     numbers={"launch_ms": f"{1e3 * LAUNCH_S:.2f}", "bandwidth": f"{BANDWIDTH / 1e9:.1f}", "even_mb": EVEN_MB},
 )

@@ -30,7 +30,7 @@ Both sides of the matrix grow by 4/3. Its bytes grow by 16/9, 1.78 times.
 from functools import cache
 
 from npusim.course.drawings import curves
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, gnn
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import amount_axis
@@ -43,6 +43,10 @@ def _latency_s(capacity: int) -> float:
     return estimate(gnn("gcn", START, 4), techniques=f"grad+nodepad:capacity={capacity}").latency_s
 
 
+@picture(
+    nodes=Slider("nodes today", range(START, 6001, 50), START),
+    compile_s=Slider("time to compile (s)", [1, 2, 5, 10, 20, 30, 60], 10),
+)
 def _padding(nodes: int, compile_s: int) -> Shown:
     capacity = next(capacity for capacity in CAPACITIES if capacity >= nodes)
     latency_s, exact_s = _latency_s(capacity), _latency_s(nodes)
@@ -79,14 +83,4 @@ def _padding(nodes: int, compile_s: int) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "nodes": Slider("nodes today", range(START, 6001, 50), START),
-            "compile_s": Slider("time to compile (s)", [1, 2, 5, 10, 20, 30, 60], 10),
-        },
-        _padding,
-    ),
-    numbers={"start": START, "capacity": 2 * START},
-)
+LESSON = Lesson(__doc__, _padding, numbers={"start": START, "capacity": 2 * START})

@@ -34,7 +34,7 @@ Look for the power of ten below the smallest number that the format can hold. Be
 from itertools import pairwise
 
 from npusim.course.drawings import UNIT_NAMES, critical_bars
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, gnn
 from npusim.engines.estimate import OperatorCost
 from npusim.reporting.engineering import engineering, percent
@@ -52,6 +52,7 @@ COLOURS_OF_PARTS = {UNIT_NAMES[unit]: colour for unit, colour in UNIT_COLOURS.it
 }
 
 
+@picture(nodes=Slider("nodes", [250, 500, 1000, 1500, 2000, 2708, 3500], 1000), height=320)
 def _attention(nodes: int) -> Shown:
     graph = gnn("gat", nodes, 4)
     costs = {name: estimate(graph, techniques=stack) for name, stack in STEPS.items()}
@@ -79,7 +80,4 @@ def _attention(nodes: int) -> Shown:
     return critical_bars(costs, part_of, COLOURS_OF_PARTS), text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture({"nodes": Slider("nodes", [250, 500, 1000, 1500, 2000, 2708, 3500], 1000)}, _attention, 320),
-)
+LESSON = Lesson(__doc__, _attention)

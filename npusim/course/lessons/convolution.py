@@ -28,7 +28,7 @@ Multiply the channels by the kernel's positions. 32 x 25 = 800.
 """
 
 from npusim.course.drawings import stacked
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import convolution, estimate
 from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import amount_axis
@@ -36,6 +36,11 @@ from npusim.reporting.html import amount_axis
 SIZE = 56
 
 
+@picture(
+    channels=Slider("input channels $C$", [3, 16, 32, 64, 128], 64),
+    width=Slider("output channels $N$", [16, 32, 64, 128], 64),
+    kernel=Slider("edge of the kernel $k$", [1, 3, 5, 7], 3),
+)
 def _layer(channels: int, width: int, kernel: int) -> Shown:
     cost = estimate(convolution(SIZE, channels, width, kernel))
     memory = cost.memory
@@ -56,14 +61,4 @@ def _layer(channels: int, width: int, kernel: int) -> Shown:
     return stacked(parts, amount_axis("bytes of the layer", "B"), {}), text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "channels": Slider("input channels $C$", [3, 16, 32, 64, 128], 64),
-            "width": Slider("output channels $N$", [16, 32, 64, 128], 64),
-            "kernel": Slider("edge of the kernel $k$", [1, 3, 5, 7], 3),
-        },
-        _layer,
-    ),
-)
+LESSON = Lesson(__doc__, _layer)

@@ -30,7 +30,7 @@ It goes with the square of the voltage. 0.8 x 0.8 is 64 %.
 from functools import cache
 
 from npusim.course.drawings import stacked
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, machine
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
@@ -48,6 +48,9 @@ def cost(clock: float, dram: float) -> Estimate:
     return estimate("resnet-50", soc)
 
 
+@picture(
+    clock=Slider("clock of the grid (GHz)", CLOCKS, 1.0), dram=Slider("DRAM (GB/s)", [20, 40, 80, 120], 80)
+)
 def _energy(clock: float, dram: float) -> Shown:
     costs = {"this clock": cost(clock, dram), "the sheet's clock": cost(SHEET_GHZ, dram)}
     bars = {f"{name}: {engineering(each.latency_s, 's')}": each.energy for name, each in costs.items()}
@@ -68,13 +71,4 @@ def _energy(clock: float, dram: float) -> Shown:
     return stacked(parts, amount_axis("energy of an inference", "J"), {}), text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "clock": Slider("clock of the grid (GHz)", CLOCKS, 1.0),
-            "dram": Slider("DRAM (GB/s)", [20, 40, 80, 120], 80),
-        },
-        _energy,
-    ),
-)
+LESSON = Lesson(__doc__, _energy)

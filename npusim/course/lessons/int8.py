@@ -29,7 +29,7 @@ Divide the largest value by the largest integer of 8 bits with a sign. That is 1
 import numpy as np
 import plotly.graph_objects as go
 
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate
 from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import COLOURS
@@ -47,6 +47,11 @@ def _loss(cut: float, scale: float) -> str:
     return "The steps are fine and hardly any value is cut off."
 
 
+@picture(
+    bits=Slider("bits", range(2, 11), 8),
+    widest=Slider("largest value that is distinguished", np.arange(1, 16.5, 0.5).tolist(), 4.0),
+    height=340,
+)
 def _rounding(bits: int, widest: float) -> Shown:
     steps = 2 ** (bits - 1) - 1
     scale = widest / steps
@@ -86,15 +91,4 @@ def _whole_network() -> str:
     )
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "bits": Slider("bits", range(2, 11), 8),
-            "widest": Slider("largest value that is distinguished", np.arange(1, 16.5, 0.5).tolist(), 4.0),
-        },
-        _rounding,
-        height=340,
-    ),
-    closing=_whole_network,
-)
+LESSON = Lesson(__doc__, _rounding, closing=_whole_network)

@@ -29,13 +29,19 @@ Round each size up to what the grid works on at once, and divide the real produc
 """
 
 from npusim.course.drawings import busy_share, grid_of, outputs_filling, steps
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, machine, product
 from npusim.reporting.engineering import engineering, percent
 
 GRID = grid_of(machine())
 
 
+@picture(
+    m=Slider("rows $M$", range(1, 65), 17),
+    k=Slider("terms of a sum $K$", range(1, 65), 64),
+    n=Slider("columns $N$", range(1, 65), 16),
+    height=420,
+)
 def _filling(m: int, k: int, n: int) -> Shown:
     down, deep, across = steps(GRID, m, k, n)
     cost = estimate(product(m, k, n)).operators[0]
@@ -51,16 +57,4 @@ def _filling(m: int, k: int, n: int) -> Shown:
     return outputs_filling(GRID, m, n), text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "m": Slider("rows $M$", range(1, 65), 17),
-            "k": Slider("terms of a sum $K$", range(1, 65), 64),
-            "n": Slider("columns $N$", range(1, 65), 16),
-        },
-        _filling,
-        height=420,
-    ),
-    numbers=GRID._asdict(),
-)
+LESSON = Lesson(__doc__, _filling, numbers=GRID._asdict())

@@ -30,7 +30,7 @@ Divide the multiply-accumulates by the lanes. 262,144 by 64 is 4,096.
 
 from functools import cache
 
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine_view import FLOWS, LANES, MachineSteps, machine_steps
 from npusim.reporting.engineering import percent
 
@@ -38,6 +38,14 @@ SIZES = [8, 12, 20, 64]
 steps = cache(machine_steps)
 
 
+@picture(
+    m=Slider("rows $M$", SIZES, 20),
+    k=Slider("sum $K$", SIZES, 12),
+    n=Slider("columns $N$", SIZES, 20),
+    dataflow=Slider("dataflow", FLOWS, "output_stationary"),
+    height=520,
+    is_player=True,
+)
 def _machine(m: int, k: int, n: int, dataflow: str) -> Shown:
     machine: MachineSteps = steps(m, k, n, dataflow)
     down, across = machine.lanes[0][0], machine.lanes[1][0]
@@ -53,18 +61,4 @@ def _machine(m: int, k: int, n: int, dataflow: str) -> Shown:
     return machine, text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "m": Slider("rows $M$", SIZES, 20),
-            "k": Slider("sum $K$", SIZES, 12),
-            "n": Slider("columns $N$", SIZES, 20),
-            "dataflow": Slider("dataflow", FLOWS, "output_stationary"),
-        },
-        _machine,
-        height=520,
-        is_player=True,
-    ),
-    numbers={"lanes": LANES},
-)
+LESSON = Lesson(__doc__, _machine, numbers={"lanes": LANES})

@@ -33,7 +33,7 @@ from dataclasses import replace
 from functools import cache
 
 from npusim.course.drawings import curves
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.reporting.engineering import percent
 from npusim.system.answering import System, system_of
 from npusim.system.mix import DeviceSpec, load_mix
@@ -117,6 +117,7 @@ def longest_ms(graphs: int) -> float:
 _LOAD_AXIS = {"title": "utilisation by graphs", "tickformat": ".0%"}
 
 
+@picture(load=Slider("utilisation", LOADS, 0.5))
 def _waits(load: float) -> Shown:
     lines = {
         "simulated": [mean_wait(each) for each in LOADS],
@@ -131,6 +132,7 @@ def _waits(load: float) -> Shown:
     return curves(LOADS, lines, load, _LOAD_AXIS, {"title": "mean wait (service times)"}), text
 
 
+@picture(load=Slider("utilisation by graphs", LOADS, 0.5), graphs=Slider("graphs of a request", GRAPHS, 8))
 def _frames(load: float, graphs: int) -> Shown:
     lines = {rule: [missed(each, graphs, rule) for each in LOADS] for rule in RULES}
     fifo, first, interrupting = (missed(load, graphs, rule) for rule in RULES)
@@ -146,14 +148,4 @@ def _frames(load: float, graphs: int) -> Shown:
     return curves(LOADS, lines, load, _LOAD_AXIS, axis), text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture({"load": Slider("utilisation", LOADS, 0.5)}, _waits),
-    Picture(
-        {
-            "load": Slider("utilisation by graphs", LOADS, 0.5),
-            "graphs": Slider("graphs of a request", GRAPHS, 8),
-        },
-        _frames,
-    ),
-)
+LESSON = Lesson(__doc__, _waits, _frames)

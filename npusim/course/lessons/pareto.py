@@ -32,7 +32,7 @@ from itertools import accumulate
 import plotly.graph_objects as go
 
 import npusim
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, amount_axis
 
@@ -57,6 +57,14 @@ LEAST_MM2, MOST_MM2 = FRONT[0]["area_mm2"], FRONT[-1]["area_mm2"]
 TENTHS = range(round(10 * (LEAST_MM2 + 0.05)), round(10 * (MOST_MM2 + 1)) + 1)
 
 
+@picture(
+    budget=Slider(
+        "area that may be spent (mm²)",
+        [tenths / 10 for tenths in TENTHS],
+        round((LEAST_MM2 + MOST_MM2) / 2, 1),
+    ),
+    height=420,
+)
 def _budget(budget: float) -> Shown:
     chosen = [FRONT[0], *(design for design in FRONT if design["area_mm2"] <= budget)][-1]
     figure = go.Figure()
@@ -85,18 +93,4 @@ def _budget(budget: float) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "budget": Slider(
-                "area that may be spent (mm²)",
-                [tenths / 10 for tenths in TENTHS],
-                round((LEAST_MM2 + MOST_MM2) / 2, 1),
-            )
-        },
-        _budget,
-        height=420,
-    ),
-    numbers={"front": len(FRONT), "designs": len(DESIGNS)},
-)
+LESSON = Lesson(__doc__, _budget, numbers={"front": len(FRONT), "designs": len(DESIGNS)})

@@ -33,7 +33,7 @@ Square the number of nodes and take 2 bytes for each. That is 200 MB, far more t
 from math import isqrt, prod
 
 from npusim.course.drawings import critical_bars, critical_parts, grid_of
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, gnn, machine
 from npusim.engines.estimate import OperatorCost
 from npusim.reporting.engineering import engineering, percent
@@ -64,6 +64,11 @@ def _limit(even: float, is_outgrown: bool) -> str:
     return f"Carried on like this, both would take equally long at some {rounded} nodes."
 
 
+@picture(
+    nodes=Slider("nodes", [250, 500, 1000, 2000, 2708, 4000, 6000, 8000], 2708),
+    degree=Slider("neighbours of a node", range(2, 33, 2), 4),
+    height=320,
+)
 def _stacks(nodes: int, degree: int) -> Shown:
     graph = gnn("gcn", nodes, degree)
     costs = {name: estimate(graph, techniques=stack) for name, stack in STACKS.items()}
@@ -107,14 +112,4 @@ def _stacks(nodes: int, degree: int) -> Shown:
     return critical_bars(costs, _phase, PHASE_COLOURS), text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "nodes": Slider("nodes", [250, 500, 1000, 2000, 2708, 4000, 6000, 8000], 2708),
-            "degree": Slider("neighbours of a node", range(2, 33, 2), 4),
-        },
-        _stacks,
-        height=320,
-    ),
-)
+LESSON = Lesson(__doc__, _stacks)

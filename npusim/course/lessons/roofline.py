@@ -32,7 +32,7 @@ in fp16: an entry of 2 bytes serves 2 operations a feature, and the features the
 
 from npusim import DType
 from npusim.course.drawings import ceilings, roofline
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, product
 from npusim.reporting.engineering import engineering
 
@@ -53,6 +53,11 @@ def _growth(ratio: float) -> str:
     return "twice as long or more: the grid is full, or DRAM has more to bring"
 
 
+@picture(
+    features=Slider("features $F$", [8, 16, 32, 64, 128, 192, 256, 384, 512, 1024], 64),
+    form=Slider("format", ["fp16", "int8"], "fp16"),
+    height=400,
+)
 def _norm_times_h(features: int, form: str) -> Shown:
     cost, twice = (estimate(product(NODES, NODES, f, DType(form))) for f in (features, 2 * features))
     point, peak = cost.roofline.points[0], PEAKS[form]
@@ -83,13 +88,6 @@ def _norm_times_h(features: int, form: str) -> Shown:
 
 LESSON = Lesson(
     __doc__,
-    Picture(
-        {
-            "features": Slider("features $F$", [8, 16, 32, 64, 128, 192, 256, 384, 512, 1024], 64),
-            "form": Slider("format", ["fp16", "int8"], "fp16"),
-        },
-        _norm_times_h,
-        height=400,
-    ),
+    _norm_times_h,
     numbers={"ridge": RIDGES["fp16"], "int8_ridge": RIDGES["int8"], "features": RIDGE_FEATURES},
 )

@@ -34,7 +34,7 @@ from functools import cache
 
 from npusim import DType, Editor, Graph
 from npusim.course.drawings import stacked
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, machine
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
@@ -75,6 +75,11 @@ def served(estimate: Estimate, width: int) -> float:
     return estimate.level_bytes / ((STEPS - 1) * weight_bytes(width))
 
 
+@picture(
+    width=Slider("edge of the matrix", [1024, 1536, 1792, 1920, 2048, 2304, 2560], 2048),
+    capacity=Slider("level (MB)", [4, 6, 8, 10, 12], 8),
+    height=320,
+)
 def _levels(width: int, capacity: float) -> Shown:
     without = cost(width, 0, "cache")
     costs = {name: cost(width, capacity, manager) for name, manager in BOTH.items()}
@@ -103,14 +108,4 @@ def _levels(width: int, capacity: float) -> Shown:
     return stacked(parts, amount_axis("bytes that the NPU reads and writes", "B"), {}), text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "width": Slider("edge of the matrix", [1024, 1536, 1792, 1920, 2048, 2304, 2560], 2048),
-            "capacity": Slider("level (MB)", [4, 6, 8, 10, 12], 8),
-        },
-        _levels,
-        height=320,
-    ),
-)
+LESSON = Lesson(__doc__, _levels)

@@ -28,7 +28,7 @@ The bitmap stays: compare one bit with what an entry took. An int8 entry has 8 b
 """
 
 from npusim.course.drawings import cora_edges, curves, dots, filled_blocks, random_edges
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, machine
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import log_axis
@@ -53,6 +53,7 @@ def _emptiness(filled: float) -> str:
     return "Most blocks of this size are empty and could be skipped whole, by hardware that decides block by block."
 
 
+@picture(block=Slider("edge of a block", [8, 16, 32, 64, 128, 256], 64), height=480)
 def _blocks(block: int) -> Shown:
     filled = filled_blocks(EDGES, NODES, block)
     text = rf"""
@@ -64,6 +65,7 @@ def _blocks(block: int) -> Shown:
     return dots(EDGES, NODES, block), text
 
 
+@picture(density=Slider("share of non-zeros", DENSITIES, 0.1), height=340)
 def _compressed(density: float) -> Shown:
     stored = [(BITMAP_BYTES + DENSE_BYTES * share) / DENSE_BYTES for share in DENSITIES]
     figure = curves(
@@ -107,8 +109,8 @@ def _whole_network() -> str:
 
 LESSON = Lesson(
     __doc__,
-    Picture({"block": Slider("edge of a block", [8, 16, 32, 64, 128, 256], 64)}, _blocks, 480),
-    Picture({"density": Slider("share of non-zeros", DENSITIES, 0.1)}, _compressed, 340),
+    _blocks,
+    _compressed,
     numbers={"matrix": SIMILAR if CORA is None else "Cora's own matrix"},
     closing=_whole_network,
 )

@@ -30,7 +30,7 @@ Two operands and the result have 4,096 x 4,096 bytes each. That is 50.3 MB.
 """
 
 from npusim.course.drawings import stacked
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import dram_gb_s, estimate, layers, machine, product
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
@@ -55,6 +55,12 @@ def cost(work: str, sram: float, bandwidth: float) -> Estimate:
     return estimate(WORK[work](), soc)
 
 
+@picture(
+    work=Slider("network", list(WORK), next(iter(WORK))),
+    sram=Slider("SRAM of a tile (MB)", SIZES_MB, 0.5),
+    bandwidth=Slider("DRAM (GB/s)", dram_gb_s(10, 20, 40, 60, 80, 100, 120), 80),
+    height=320,
+)
 def _kinds(work: str, sram: float, bandwidth: float) -> Shown:
     costs = {step * sram: cost(work, step * sram, bandwidth) for step in STEPS}
     bars = {
@@ -82,15 +88,4 @@ def _kinds(work: str, sram: float, bandwidth: float) -> Shown:
     return stacked(parts, amount_axis("DRAM traffic", "B"), KIND_COLOURS), text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "work": Slider("network", list(WORK), next(iter(WORK))),
-            "sram": Slider("SRAM of a tile (MB)", SIZES_MB, 0.5),
-            "bandwidth": Slider("DRAM (GB/s)", dram_gb_s(10, 20, 40, 60, 80, 100, 120), 80),
-        },
-        _kinds,
-        height=320,
-    ),
-)
+LESSON = Lesson(__doc__, _kinds)

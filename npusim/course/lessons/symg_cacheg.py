@@ -30,7 +30,7 @@ Half of N (N + 1) entries, one byte each. That is 8.0 MB.
 from collections.abc import Sequence
 
 from npusim.course.drawings import stacked
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import dram_gb_s, estimate, gnn, machine
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
@@ -57,6 +57,12 @@ def _gain(nodes: int, sram: float, bandwidth: float) -> float:
     return plain.latency_s / both.latency_s
 
 
+@picture(
+    nodes=Slider("nodes", [500, 1000, 1500, 2000, 2708, 4000, 6000], 2000),
+    sram=Slider("SRAM of a tile (MB)", [0.5, 1, 1.5, 2, 3, 4, 8], 1.5),
+    bandwidth=Slider("DRAM (GB/s)", BANDWIDTHS, 80),
+    height=320,
+)
 def _stacks(nodes: int, sram: float, bandwidth: float) -> Shown:
     costs = _costs(nodes, sram, bandwidth)
     plain, cached, _, both = costs.values()
@@ -83,15 +89,4 @@ def _stacks(nodes: int, sram: float, bandwidth: float) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "nodes": Slider("nodes", [500, 1000, 1500, 2000, 2708, 4000, 6000], 2000),
-            "sram": Slider("SRAM of a tile (MB)", [0.5, 1, 1.5, 2, 3, 4, 8], 1.5),
-            "bandwidth": Slider("DRAM (GB/s)", BANDWIDTHS, 80),
-        },
-        _stacks,
-        height=320,
-    ),
-)
+LESSON = Lesson(__doc__, _stacks)

@@ -32,7 +32,7 @@ import numpy as np
 
 from npusim import Scenario
 from npusim.course.drawings import gantt
-from npusim.course.lesson import Lesson, Picture, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import dram_gb_s, machine, product
 from npusim.engines.event import event_estimate
 from npusim.engines.timeline import TaskKind, Timeline
@@ -60,6 +60,12 @@ def pace(work_s: float, waits_s: float) -> str:
     return "**The grid sets the pace**: once it works, the next block is there in time."
 
 
+@picture(
+    rows=Slider("rows $M$", [256, 512, 1024, 2048], 1024),
+    columns=Slider("columns $N$", [16, 64, 256, 512, 1024], 256),
+    bandwidth=Slider("DRAM (GB/s)", dram_gb_s(10, 20, 40, 60, 80, 100, 120), 80),
+    height=380,
+)
 def _time_line(rows: int, columns: int, bandwidth: float) -> Shown:
     soc = machine(DEFAULT_SOC, f"dram.bandwidth={bandwidth} GB/s")
     run = event_estimate(Scenario(product(rows, 2048, columns), soc))
@@ -78,15 +84,4 @@ def _time_line(rows: int, columns: int, bandwidth: float) -> Shown:
     return gantt(run.timeline), text
 
 
-LESSON = Lesson(
-    __doc__,
-    Picture(
-        {
-            "rows": Slider("rows $M$", [256, 512, 1024, 2048], 1024),
-            "columns": Slider("columns $N$", [16, 64, 256, 512, 1024], 256),
-            "bandwidth": Slider("DRAM (GB/s)", dram_gb_s(10, 20, 40, 60, 80, 100, 120), 80),
-        },
-        _time_line,
-        height=380,
-    ),
-)
+LESSON = Lesson(__doc__, _time_line)
