@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from npusim.api import as_list
 from npusim.cli.ask import DEVICES, EXPONENTS, LIMITS, MAPPING
 from npusim.cli.options import FORM, QUIET, WRITTEN, Command, argument, complete_soc, option
+from npusim.config.overrides import as_list
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import DEFAULT_SOC
 
