@@ -35,10 +35,10 @@ from functools import cache
 from npusim.course.drawings import curves
 from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.reporting.engineering import percent
-from npusim.system.answering import System, system_of
+from npusim.system.answering import system_of
 from npusim.system.mix import DeviceSpec, load_mix
 from npusim.system.schedulers import SCHEDULERS
-from npusim.system.simulation import Flow, Simulation
+from npusim.system.simulation import Flow, Simulation, System
 
 FRAMES_PER_S, DEADLINE_MS = 30, 33.0
 STREAMS = (
@@ -74,14 +74,15 @@ def md1_wait(load: float) -> float:
 def _graphs(load: float, graphs: int) -> Flow:
     """Return the stream of graphs at a utilisation by it alone."""
     flow = mixed().flows[1]
-    arrivals = flow.arrivals.model_copy(update={"rate": 1e3 * load / (graphs * service_ms(1))})
-    return replace(flow, inferences=float(graphs), arrivals=arrivals)
+    arrivals = flow.spec.arrivals.model_copy(update={"rate": 1e3 * load / (graphs * service_ms(1))})
+    spec = flow.spec.model_copy(update={"inferences": float(graphs), "arrivals": arrivals})
+    return replace(flow, spec=spec)
 
 
 @cache
 def queue(load: float) -> Simulation:
     """Return a run with the stream of graphs alone."""
-    simulation = mixed().simulation([_graphs(load, 1)])
+    simulation = Simulation(replace(mixed(), flows=[_graphs(load, 1)]))
     simulation.run(REQUESTS * service_ms(1) / 1e3 / load)
     return simulation
 
@@ -92,7 +93,7 @@ def shared(load: float, graphs: int, rule: str) -> Simulation:
     scheduler, preemption = RULES[rule]
     devices = {NPU: (DeviceSpec(preemption=preemption), mixed().devices[NPU][1])}
     system = replace(mixed(), scheduler=SCHEDULERS.find(scheduler), devices=devices)
-    simulation = system.simulation([mixed().flows[0], _graphs(load, graphs)])
+    simulation = Simulation(replace(system, flows=[mixed().flows[0], _graphs(load, graphs)]))
     simulation.run(SECONDS)
     return simulation
 
