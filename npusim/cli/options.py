@@ -460,19 +460,7 @@ SCENARIO = {
     "mapping_objective": option(panel=RUN, default=None, choices=("latency", "energy", "edp")),
 }
 """Options that are fields of `Scenario`."""
-HOW = (
-    "soc",
-    "techniques",
-    "settings",
-    "shapes",
-    "hint",
-    "requests",
-    "tiles",
-    "device",
-    "swap_operands",
-    "first",
-    "mapping_objective",
-)
+HOW = tuple(SCENARIO)
 ENGINE = {"engine": option(panel=RUN)}
 DATA = {"data": option("DIR", Path, show_default=False)}
 SEED = {"seed": option("N", panel=RUN, min=0)}

@@ -195,7 +195,7 @@ def _models(texts: Sequence[str]) -> dict[str, Path]:
 
 
 CALIBRATE = Command(
-    "npusim.api.trusting:calibrate",
+    "npusim.calibration.device:calibrate",
     {
         "soc": argument("SOC", autocompletion=complete_soc),
         "more": argument("[FILE]...", Path, many=True, help="Further files of measurements.", default=None),
