@@ -14,9 +14,9 @@ from npusim.arch.device import (
     DeviceName,
     FusedOpName,
     OpName,
-    Unpacking,
     PerHint,
     StateHandling,
+    Unpacking,
     check_at_most,
     check_governor,
 )
@@ -24,6 +24,7 @@ from npusim.arch.dpu import Dpu, DpuMode, DpuModel, EnergyFactors, Grid
 from npusim.arch.dsp import Dsp
 from npusim.arch.power import NpuPower, rated_power
 from npusim.config import Section
+from npusim.ops.formats import FormatName
 from npusim.units import refuse
 
 

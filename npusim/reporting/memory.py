@@ -16,8 +16,8 @@ from npusim.mapping import AHEAD, OTHERS, OWN, RESIDENT, Mapped, SramContents, s
 from npusim.reporting.charts import Figure, add_marks, bar_figure, blank_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, amount_axis
-from npusim.reporting.page import Amount, Column, Lines, Plot, Section, Table, cells_table, part
-from npusim.reporting.terminal import LongName, share_bar
+from npusim.reporting.page import Amount, Column, Lines, Plot, Section, Table, cells_table
+from npusim.reporting.terminal import LongName, shares_table
 from npusim.studies.memory_needs import MemoryNeed, memory_needs
 
 KINDS = {
@@ -33,12 +33,11 @@ SHORT_KINDS = ("weights", "in, out", "refetched", "spilled")
 """What narrow tables call them."""
 _JOINTS = "/:"
 _MOST_OPERATORS, _MOST_BARS = 15, 20
-_MOST_ROWS = 32
-"""Rows of the SRAM map on the terminal."""
+_MOST_ROWS = 32  # rows of the SRAM map on the terminal
 _BAR = 18
 _MOST_KEPT = 5
+# Character and style of a group of layers on the terminal; others are full blocks.
 _FILLS = {OWN: ("▒", "yellow"), AHEAD: ("░", "green"), RESIDENT: ("▓", "magenta")}
-"""Character and style of a group of layers on the terminal; others are full blocks."""
 _OWN_COLOUR, _FREE_COLOUR = "#777777", "#f6f6f6"
 
 
@@ -56,13 +55,7 @@ def traffic_sections(estimate: Estimate) -> list[Section]:
     kinds, total = by_kind(estimate.dram), estimate.dram_bytes
     if not any(kinds.values()):
         return []
-    columns = (
-        Column("", "DRAM traffic by kind", lambda row: row[0], layout={"min_width": 14}),
-        Column("", "", lambda row: Amount(row[1], "B")),
-        Column("", "share", lambda row: part(row[1] / total)),
-        Column("", "", lambda row: share_bar(row[1] / total), "terminal"),
-    )
-    table = Table(columns, list(kinds.items()), name="dram", caption=_MEANING, detail=True)
+    table = shares_table("DRAM traffic by kind", kinds, "B", total, "dram", _MEANING)
     busiest = sorted(estimate.operators, key=lambda op: -op.dram_bytes)[:_MOST_BARS]
     wasteful = sorted(filter(_avoidable, estimate.operators), key=lambda op: -_avoidable(op))
     of_operators = (
