@@ -101,10 +101,20 @@ def _validate(
         raise _explained(error, model, document, written) from None
 
 
-def dump_model(model: BaseModel) -> str:
-    """Return a model as YAML that `load_model` reads as an equal model, with its sources."""
-    data = model.model_dump(mode="json", by_alias=True)
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+def dump_model(model: BaseModel, *, is_short: bool = False) -> str:
+    """Return a model as YAML that `load_model` reads as an equal model, with its sources.
+
+    A short one has only the keys that were set, and innermost mappings and lists on one line.
+    """
+    return dump_data(model.model_dump(mode="json", by_alias=True, exclude_unset=is_short), is_short=is_short)
+
+
+def dump_data(data: Any, *, is_short: bool = False) -> str:
+    """Return mappings, lists and scalars as YAML; `is_short` as in `dump_model`."""
+    flow = None if is_short else False
+    return yaml.dump(
+        data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=flow
+    )
 
 
 class _Dumper(yaml.SafeDumper):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from npusim.cost.architecture import Archs
 from npusim.cost.candidates import CANDIDATE_DTYPE
 from npusim.cost.design_batch import (
     POINTS,
@@ -34,6 +35,7 @@ from npusim.cost.kernels import (
     thread_count,
 )
 from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, serve_rows
+from npusim.cost.nests import nested_costs, search_nested_rows, with_nests
 from npusim.cost.objective import Energies, choose_mapping, weighs_energy
 from npusim.cost.plan_costs import (
     STALLS_S,
@@ -62,7 +64,13 @@ from npusim.cost.resources import COUNT, add_operator_demand
 from npusim.cost.search import GroupSearch, plain_ms, search_rows
 from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, DpuOperation, Unit
 from npusim.cost.terms import CANDIDATE, fill_terms
-from npusim.cost.totals import fill_columns, fill_device_uses, operator_costs, write_point_totals
+from npusim.cost.totals import (
+    fill_columns,
+    fill_device_uses,
+    operator_costs,
+    rates_at_point,
+    write_point_totals,
+)
 
 if TYPE_CHECKING:
     from numba import prange  # the decorator of the kernel provides it
@@ -102,7 +110,14 @@ def _search_group(
     for d in range(arrays if weighs_energy(archs) else 0):
         clear_rate_bounds(rate_bounds[d])
     candidates = search_rows(archs, rows, rate_bounds, row_starts)
-    served, demands, macs = np.zeros(rows.shape[0], SERVED_DTYPE), np.zeros((arrays, COUNT)), 0.0
+    return _served_search(archs, rows, candidates, row_starts, first_ops)
+
+
+@compiled_making_arrays
+def _served_search(archs: Archs, rows: Any, candidates: Any, row_starts: Ints, first_ops: Any) -> GroupSearch:
+    """Return a search result with what memory levels serve, and demands under any plan."""
+    demands, macs = np.zeros((archs.arrays.shape[1], COUNT)), 0.0
+    served = np.zeros(rows.shape[0], SERVED_DTYPE)
     serve_rows(archs.arrays[0], rows, candidates, row_starts, served)
     for o in range(first_ops.shape[0]):
         op = first_ops[o]
@@ -436,9 +451,20 @@ def _evaluate_all(
         _evaluate_share(design, points, table, search, incumbents, results, thread, threads)
 
 
-def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Ints) -> tuple[Any, Any]:
+@compiled_or_plain(lambda archs, rows, *_: plain_ms(rows, archs.arrays))
+def _search_nested(archs: Archs, rows: Any, nests: Any, first_ops: Any) -> GroupSearch:
+    """Return the tiling search of operators that loop nests restrict, at one point."""
+    row_starts = np.empty(rows.shape[0] + 1, np.int64)
+    candidates = search_nested_rows(archs, rows, nests, rates_at_point(archs)[1], row_starts)
+    return _served_search(archs, rows, candidates, row_starts, first_ops)
+
+
+def evaluate_plans(
+    row: ArchRow, table: PlanTable, totals: Any, plans: Ints, nests: Any = None
+) -> tuple[Any, Any]:
     """Cost a network on one architecture under the best of its residency plans.
 
+    `nests`, array of NEST_DTYPE with a row per row of the table, restricts the tilings of operators.
     Write its `totals`, array of TOTAL_DTYPE, shape (1,), and its `plans`, -1 where it fits under none. Return
     the busy times of array devices, then hosts, array of DEVICE_USE_DTYPE, and the prefetched transfers,
     array of TRANSFER_DTYPE.
@@ -446,8 +472,11 @@ def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Ints) -> 
     uses = np.zeros(len(row.arrays) + len(row.hosts), DEVICE_USE_DTYPE)
     design = _design(row, points_in_groups(np.empty(0, np.int64), np.empty((1, 0)), np.arange(2)))
     transfers = np.zeros(1 + 2 * table.fused_chains.shape[1], TRANSFER_DTYPE)
-    results = Results(totals, plans, uses, transfers)
-    _evaluate_group(design, 0, 1, table, no_search(), False, no_incumbents(), 0, results)
+    results, search = Results(totals, plans, uses, transfers), no_search()
+    if nests is not None:
+        first_ops = table.rows[table.changes[: table.fused_chains.shape[1], 1]]
+        search = _search_nested(row.archs, table.rows, nests, first_ops)
+    _evaluate_group(design, 0, 1, table, search, nests is not None, no_incumbents(), 0, results)
     return uses, transfers[: int(np.argmax(transfers["operator"] < 0))]
 
 
@@ -486,7 +515,7 @@ def evaluate_points(
     _evaluate_all(_design(base, points), points, table, no_search(), own, results, thread_count())
 
 
-def evaluate(row: ArchRow, ops: Any, results: Any, total: Any) -> None:
+def evaluate(row: ArchRow, ops: Any, results: Any, total: Any, nests: Any = None) -> None:
     """Cost a network on one architecture under one residency plan, operator by operator.
 
     Parameters
@@ -494,10 +523,18 @@ def evaluate(row: ArchRow, ops: Any, results: Any, total: Any) -> None:
     ops : array of OP_DTYPE, shape (operators,)
     results : array of RESULT_DTYPE, shape (operators,)
         Written; zero before.
+    nests : array of NEST_DTYPE, shape (operators,), optional
+        Loop nests that restrict the tilings.
     """
-    totals = np.zeros(1, TOTAL_DTYPE)
-    _, transfers = evaluate_plans(row, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64))
+    totals, table = np.zeros(1, TOTAL_DTYPE), plan_table(ops[np.newaxis])
+    of_rows = None
+    if nests is not None:
+        table, of_rows = with_nests(table, nests)
+    _, transfers = evaluate_plans(row, table, totals, np.zeros(1, np.int64), of_rows)
     np.add.at(results["ahead_s"], transfers["operator"], transfers["seconds"])
-    operator_costs(row.archs, ops, results)
+    if nests is None:
+        operator_costs(row.archs, ops, results)
+    else:
+        nested_costs(row.archs, ops, nests, results)
     for name in TOTAL_DTYPE.names or ():
         total[name] = totals[name][0]

@@ -46,5 +46,8 @@ from npusim.mapping.mapped import prepared as prepared
 from npusim.mapping.mapped import refuse_too_large as refuse_too_large
 from npusim.mapping.mapped import sram_contents as sram_contents
 from npusim.mapping.memory import MemoryUse as MemoryUse
+from npusim.mapping.nests import MappingFile as MappingFile
+from npusim.mapping.nests import OwnMapping as OwnMapping
+from npusim.mapping.nests import own_mapping as own_mapping
 from npusim.mapping.placing import DeviceChoice as DeviceChoice
 from npusim.mapping.placing import wished as wished

@@ -17,6 +17,7 @@ import numpy as np
 
 from npusim.arch import Soc
 from npusim.cost import (
+    OPEN,
     RESULT_DTYPE,
     TOTAL_DTYPE,
     ArchRow,
@@ -29,14 +30,20 @@ from npusim.cost import (
     Residency,
     arch_row,
     evaluate_plans,
+    least_sram_bytes,
+    live_tile_bytes,
     lower_plans,
+    nested_costs,
     operator_costs,
     operators_of,
+    under_plan,
+    with_nests,
 )
 from npusim.errors import InfeasibleError, shown
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
 from npusim.mapping.memory import MemoryUse, memory_use
+from npusim.mapping.nests import NEST_COLUMNS, OwnMapping
 from npusim.mapping.placing import DeviceChoice, unpacked
 from npusim.mapping.residency import plans
 
@@ -69,6 +76,8 @@ class Run:
     where that is faster."""
     tiles_told: bool = False
     """Whether the user set the tiles: they then count for every NPU, up to the tiles that it has."""
+    own: OwnMapping | None = None
+    """Loop nests, and what stays in SRAM, that the user gives."""
 
     def row(self, soc: Soc) -> ArchRow:
         """Return a machine in this run as a design point."""
@@ -106,6 +115,8 @@ class Mapped:
     """Prefetched transfers, array of TRANSFER_DTYPE."""
     memory: MemoryUse
     """What it occupies in DRAM."""
+    nests: Any = None
+    """Loop nests that the run fixes, array of NEST_DTYPE, a row per group; None: none."""
 
     @property
     def npu(self) -> Any:
@@ -138,6 +149,8 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
 
     if run.swap_operands != "search":
         return with_roles(run.swap_operands)
+    if run.own is not None and run.own.swapped():
+        return with_roles(run.own.swapped())
     candidates = [with_roles(False)]
     with suppress(InfeasibleError):
         candidates.append(with_roles(True))
@@ -157,16 +170,29 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     refuse_too_large(graph, soc, run.requests, tables)
     arch = run.row(soc)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
-    uses, transfers = evaluate_plans(arch, tables.table, total, plan)
+    nests = None
+    if run.own is None:
+        uses, transfers = evaluate_plans(arch, tables.table, total, plan)
+    else:
+        tables = _restricted(graph, soc, tables, run.own)
+        nests = run.own.nests(tables.groups, operators_of(tables.table, 0), soc)
+        table, of_rows = with_nests(tables.table, nests)
+        uses, transfers = evaluate_plans(arch, table, total, plan, of_rows)
     chosen = max(int(plan[0]), 0)
     decisions = Decisions(tables.groups, tables.plans.residency(chosen))
     lowered = Lowered(operators_of(tables.table, chosen), tables.groups, tables.warnings)
     results = np.zeros(len(lowered.groups), RESULT_DTYPE)
     np.add.at(results["ahead_s"], transfers["operator"], transfers["seconds"])
-    operator_costs(arch.archs, lowered.ops, results)
+    if nests is None:
+        operator_costs(arch.archs, lowered.ops, results)
+    else:
+        nested_costs(arch.archs, lowered.ops, nests, results)
     if plan[0] < 0:
-        stuck = lowered.groups[int(np.argmax(~np.isfinite(results["latency_s"])))]
+        place = int(np.argmax(~np.isfinite(results["latency_s"])))
+        stuck = lowered.groups[place]
         npu = arch[stuck.device]
+        if run.own is not None and nests is not None and nests[place]["is_fixed"] > 0.0:
+            raise _broken_nest(run.own, stuck, arch, lowered.ops[place], nests[place])
         raise InfeasibleError(
             f"operator {shown(stuck.main)} does not fit into {int(npu['tiles'])} x "
             f"{float(npu['sram_tile_bytes']) / 1024:.0f} KiB of SRAM in any way; "
@@ -174,7 +200,46 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
         )
     memory = memory_use(graph, decisions, soc, run.requests)
     _check_capacity(graph, soc, run.requests, memory)
-    return Mapped(graph, soc, run, decisions, lowered, arch, results, total[0], uses, transfers, memory)
+    return Mapped(
+        graph, soc, run, decisions, lowered, arch, results, total[0], uses, transfers, memory, nests
+    )
+
+
+def _restricted(graph: Graph, soc: Soc, tables: PlanTables, own: OwnMapping) -> PlanTables:
+    """Return the tables under the only plan that a mapping allows; all where it leaves that open."""
+    if own.file.stays is None:
+        return tables
+    choices, place = own.plan(tables.plans)
+    if place < 0:
+        return PlanTables(tables.groups, choices, *lower_plans(graph, tables.groups, soc, choices))
+    one = replace(choices, steps=(choices.steps[place],))
+    return PlanTables(tables.groups, one, under_plan(tables.table, place), tables.warnings)
+
+
+def _broken_nest(own: OwnMapping, group: Group, arch: ArchRow, op: Any, nest: Any) -> InfeasibleError:
+    """Return the error about a loop nest that exceeds SRAM or agrees with no tiling."""
+    npu = arch[group.device]
+    free, live = float(npu["sram_tile_bytes"]), float(live_tile_bytes(npu, op))
+    needed = least_sram_bytes(arch.archs, op, nest)
+    file, line = own.source.place(("operators", group.main))
+    place = f"{file}:{line}: operators.{group.main}"
+    if np.isfinite(needed):
+        return InfeasibleError(
+            f"{place}: its blocks need {needed:,.0f} bytes of {group.device}.sram.per_tile, {live:,.0f} of "
+            f"them for tensors that stay; available: {free:,.0f} bytes"
+        )
+    return InfeasibleError(f"{place}: found a loop nest that no tiling has; {_way_out(arch, op, nest)}")
+
+
+def _way_out(arch: ArchRow, op: Any, nest: Any) -> str:
+    """Return which one value of a loop nest stands against the others."""
+    for path, column in NEST_COLUMNS.items():
+        if nest[column] != OPEN:
+            freed = nest.copy()
+            freed[column] = OPEN
+            if np.isfinite(least_sram_bytes(arch.archs, op, freed)):
+                return f"`{path}: {nest[column]:g}` disagrees with the rest: leave it out, or change it"
+    return "leave some of it out: the search chooses the rest"
 
 
 def refuse_too_large(graph: Graph, soc: Soc, requests: int = 1, tables: PlanTables | None = None) -> None:
