@@ -21,7 +21,7 @@ from npusim.engines.estimate import Estimate
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.graph import Graph, GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
-from npusim.mapping import SwapOperands
+from npusim.mapping import MappingFile, OwnMapping, SwapOperands
 from npusim.scenario import Network, Scenario, split_settings
 from npusim.studies.sustained import with_sustained
 from npusim.studies.uncertainty import SAMPLES, with_interval
@@ -59,6 +59,7 @@ class How(What, total=False):
     swap_operands: SwapOperands
     first: bool
     mapping_objective: MappingObjective | None
+    mapping: OwnMapping | MappingFile | str | Path | Mapping[str, Any] | None
 
 
 class Common(How, total=False):
@@ -148,8 +149,8 @@ def estimate(
         Event engine: simulate every loop iteration. By default some are simulated and the steady state is
         extrapolated, which moves no figure by more than 0.1 %; --trace simulates all.
     **how
-        techniques, hint, requests, tiles, device, swap_operands, first, mapping_objective, settings, shapes,
-        inputs: as for `npusim.Scenario`.
+        techniques, hint, requests, tiles, device, swap_operands, first, mapping_objective, mapping, settings,
+        shapes, inputs: as for `npusim.Scenario`.
 
     Returns
     -------
@@ -178,6 +179,8 @@ def estimate(
         npusim estimate my_model.onnx --shape 'input=[1,3,224,224]' -o result.json
         npusim estimate gcn-cora --techniques stagr --details
         npusim estimate gcn-cora --techniques stagr -o page.html
+        npusim estimate gcn-cora --save-mapping nests.yaml
+        npusim estimate gcn-cora --mapping nests.yaml --engine event
     """
     if engine not in _ENGINES:
         raise UnknownNameError("engine", engine, _ENGINES)

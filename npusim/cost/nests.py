@@ -126,20 +126,20 @@ def _agrees(fixed: float, value: float) -> bool:
 
 
 @compiled
-def _first_count(count: float, size: float, pieces: float, piece: float) -> float:
+def _first_count(count: float, size: float, length: float, pieces: float, piece: float) -> float:
     """Return the first count of blocks to try; 0 where no count gives the fixed one, or the fixed size.
 
     Parameters
     ----------
     count, size : float
         Fixed blocks, and fixed elements of a block, or `OPEN`.
-    pieces, piece : float
-        Pieces to divide among blocks, and elements of a piece.
+    length, pieces, piece : float
+        Elements and pieces to divide among blocks, and elements of a piece.
     """
     first = 1.0
     if size >= 0.0:
         in_block = np.ceil(size / piece)
-        if in_block < pieces and in_block * piece != size:
+        if in_block * piece != size and size != length:
             return 0.0
         first = np.ceil(pieces / min(in_block, pieces))
     if count >= 0.0:
@@ -167,12 +167,13 @@ def _try_agreeing(task: Task, nest: NestRecord, layout: Layout, block: Block, st
         return stop
     arch, op, sram_bytes = task.arch, task.op, task.lower.tile_sram_bytes
     row_parts, column_parts = layout.row_parts, layout.column_parts
+    rows, channels = part_sizes(arch, op, layout.split, row_parts, column_parts)
     is_depth_fixed = nest.depth_blocks >= 0.0 or nest.block_depth >= 0.0 or is_in_parts(layout)
     is_width_fixed = nest.column_blocks >= 0.0 or nest.block_columns >= 0.0 or column_parts > 1.0
     is_height_fixed = nest.row_blocks >= 0.0 or nest.block_rows >= 0.0
     # Blocks of lanes that no nest names serve tilings in chunks alone.
     is_last_resort = block.piece_rows != layout.block.piece_rows and nest.piece_rows < 0.0
-    chunks = _first_count(nest.depth_blocks, nest.block_depth, block.chunks, arch.dpu_channel_lanes)
+    chunks = _first_count(nest.depth_blocks, nest.block_depth, op.in_c, block.chunks, arch.dpu_channel_lanes)
     while chunks > 0.0:
         row_bytes = contiguous_bytes(op, layout.piece, chunks)
         if stop + 2 >= task.candidates.shape[0]:
@@ -182,11 +183,11 @@ def _try_agreeing(task: Task, nest: NestRecord, layout: Layout, block: Block, st
         is_skipped = is_last_resort and chunks == 1.0
         is_skipped = is_skipped or is_hopeless(task, layout, block, chunks, row_bytes, stop)
         count = nest.column_blocks / column_parts if nest.column_blocks >= 0.0 else OPEN
-        columns = _first_count(count, nest.block_columns, block.columns, layout.piece.channels)
+        columns = _first_count(count, nest.block_columns, channels, block.columns, layout.piece.channels)
         while columns > 0.0 and not is_skipped:
             room = room_of(block, columns, chunks)
             count = nest.row_blocks / row_parts if nest.row_blocks >= 0.0 else OPEN
-            row_blocks = _first_count(count, nest.block_rows, block.rows, block.piece_rows)
+            row_blocks = _first_count(count, nest.block_rows, rows, block.rows, block.piece_rows)
             if not is_height_fixed:
                 row_blocks = fewest_row_blocks(block, room, sram_bytes)
             is_legal = row_blocks > 0.0 and (row_parts == 1.0 or row_blocks == 1.0)

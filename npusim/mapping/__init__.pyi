@@ -1,5 +1,9 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
+from npusim.mapping.exchange import FORMATS as FORMATS
+from npusim.mapping.exchange import loop_lines as loop_lines
+from npusim.mapping.exchange import mapping_file as mapping_file
+from npusim.mapping.exchange import product_nests as product_nests
 from npusim.mapping.fusion import entries as entries
 from npusim.mapping.fusion import stored_inputs as stored_inputs
 from npusim.mapping.graphsplit.chain_front import ChainProblem as ChainProblem

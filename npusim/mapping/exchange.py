@@ -137,15 +137,19 @@ def _loop(level: str, over: str, outer: int, inner: int, rest: dict[str, int]) -
 
 def about(mapped: Mapped, index: int) -> str:
     """Return what stays in SRAM and what moves for a product, in words."""
-    result = mapped.results[index]
+    op, result = mapped.lowered.ops[index], mapped.results[index]
     order, rows, columns = Order(int(result["order"])), result["row_blocks"], result["column_blocks"]
-    a_passes = 1 if order is Order.ACTIVATIONS_HELD else columns
-    b_passes = 1 if order is Order.WEIGHTS_HELD else rows * result["strips"]
+    passes = {
+        "activations": ("a_resident", 1 if order is Order.ACTIVATIONS_HELD else columns),
+        "weights": ("b_resident", 1 if order is Order.WEIGHTS_HELD else rows * result["strips"]),
+    }
+    moves = [
+        f"{name} are in SRAM" if op[resident] else f"{name} pass {count}x"
+        for name, (resident, count) in passes.items()
+    ]
     read, moved = float(result["dram_read_bytes"]), float(result["dram_bytes"])
-    return (
-        f"{_STAYS[order]} in SRAM; activations pass {a_passes}x, weights {b_passes}x; "
-        f"DRAM reads {read:,.0f} B, writes {moved - read:,.0f} B"
-    )
+    dram = f"DRAM reads {read:,.0f} B, writes {moved - read:,.0f} B"
+    return "; ".join((f"{_STAYS[order]} in SRAM", *moves, dram))
 
 
 def mapping_file(mapped: Mapped) -> MappingFile:
