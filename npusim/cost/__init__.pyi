@@ -56,12 +56,10 @@ from npusim.cost.lowering import dispatches as dispatches
 from npusim.cost.lowering import lower as lower
 from npusim.cost.lowering import lower_plans as lower_plans
 from npusim.cost.lowering import transfers as transfers
-from npusim.cost.nests import NEST_DTYPE as NEST_DTYPE
-from npusim.cost.nests import OPEN as OPEN
+from npusim.cost.nests import Nest as Nest
 from npusim.cost.nests import least_sram_bytes as least_sram_bytes
 from npusim.cost.nests import nest_of as nest_of
 from npusim.cost.nests import nested_costs as nested_costs
-from npusim.cost.nests import open_nests as open_nests
 from npusim.cost.nests import with_nests as with_nests
 from npusim.cost.notice import COMPILING_S as COMPILING_S
 from npusim.cost.notice import tell_once as tell_once

@@ -7,6 +7,7 @@ the search. Points that differ in energies alone share all times (`npusim.cost.d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ from npusim.cost.kernels import (
     thread_count,
 )
 from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, serve_rows
-from npusim.cost.nests import nested_costs, search_nested_rows, with_nests
+from npusim.cost.nests import Nest, nested_costs, search_nested_rows, with_nests
 from npusim.cost.objective import Energies, choose_mapping, weighs_energy
 from npusim.cost.plan_costs import (
     STALLS_S,
@@ -68,7 +69,6 @@ from npusim.cost.totals import (
     fill_columns,
     fill_device_uses,
     operator_costs,
-    rates_at_point,
     write_point_totals,
 )
 
@@ -113,7 +113,7 @@ def _search_group(
     return _served_search(archs, rows, candidates, row_starts, first_ops)
 
 
-@compiled_making_arrays
+@compiled_or_plain(lambda archs, rows, *_: 0.1 * len(rows))
 def _served_search(archs: Archs, rows: Any, candidates: Any, row_starts: Ints, first_ops: Any) -> GroupSearch:
     """Return a search result with what memory levels serve, and demands under any plan."""
     demands, macs = np.zeros((archs.arrays.shape[1], COUNT)), 0.0
@@ -451,31 +451,24 @@ def _evaluate_all(
         _evaluate_share(design, points, table, search, incumbents, results, thread, threads)
 
 
-@compiled_or_plain(lambda archs, rows, *_: plain_ms(rows, archs.arrays))
-def _search_nested(archs: Archs, rows: Any, nests: Any, first_ops: Any) -> GroupSearch:
-    """Return the tiling search of operators that loop nests restrict, at one point."""
-    row_starts = np.empty(rows.shape[0] + 1, np.int64)
-    candidates = search_nested_rows(archs, rows, nests, rates_at_point(archs)[1], row_starts)
-    return _served_search(archs, rows, candidates, row_starts, first_ops)
-
-
 def evaluate_plans(
-    row: ArchRow, table: PlanTable, totals: Any, plans: Ints, nests: Any = None
+    row: ArchRow, table: PlanTable, totals: Any, plans: Ints, nests: Sequence[Nest | None] | None = None
 ) -> tuple[Any, Any]:
     """Cost a network on one architecture under the best of its residency plans.
 
-    `nests`, array of NEST_DTYPE with a row per row of the table, restricts the tilings of operators.
-    Write its `totals`, array of TOTAL_DTYPE, shape (1,), and its `plans`, -1 where it fits under none. Return
-    the busy times of array devices, then hosts, array of DEVICE_USE_DTYPE, and the prefetched transfers,
-    array of TRANSFER_DTYPE.
+    `nests` restricts the tilings of each operator. Write the network's `totals`, array of TOTAL_DTYPE, shape
+    (1,), and its `plans`, -1 where it fits under none. Return the busy times of array devices, then hosts,
+    array of DEVICE_USE_DTYPE, and the prefetched transfers, array of TRANSFER_DTYPE.
     """
     uses = np.zeros(len(row.arrays) + len(row.hosts), DEVICE_USE_DTYPE)
     design = _design(row, points_in_groups(np.empty(0, np.int64), np.empty((1, 0)), np.arange(2)))
     transfers = np.zeros(1 + 2 * table.fused_chains.shape[1], TRANSFER_DTYPE)
     results, search = Results(totals, plans, uses, transfers), no_search()
     if nests is not None:
+        table, of_rows = with_nests(table, nests)
+        candidates, row_starts = search_nested_rows(row.archs, table.rows, of_rows)
         first_ops = table.rows[table.changes[: table.fused_chains.shape[1], 1]]
-        search = _search_nested(row.archs, table.rows, nests, first_ops)
+        search = _served_search(row.archs, table.rows, candidates, row_starts, first_ops)
     _evaluate_group(design, 0, 1, table, search, nests is not None, no_incumbents(), 0, results)
     return uses, transfers[: int(np.argmax(transfers["operator"] < 0))]
 
@@ -515,7 +508,9 @@ def evaluate_points(
     _evaluate_all(_design(base, points), points, table, no_search(), own, results, thread_count())
 
 
-def evaluate(row: ArchRow, ops: Any, results: Any, total: Any, nests: Any = None) -> None:
+def evaluate(
+    row: ArchRow, ops: Any, results: Any, total: Any, nests: Sequence[Nest | None] | None = None
+) -> None:
     """Cost a network on one architecture under one residency plan, operator by operator.
 
     Parameters
@@ -523,14 +518,11 @@ def evaluate(row: ArchRow, ops: Any, results: Any, total: Any, nests: Any = None
     ops : array of OP_DTYPE, shape (operators,)
     results : array of RESULT_DTYPE, shape (operators,)
         Written; zero before.
-    nests : array of NEST_DTYPE, shape (operators,), optional
-        Loop nests that restrict the tilings.
+    nests : sequence of Nest or None, optional
+        Loop nest that restricts the tilings of each operator.
     """
-    totals, table = np.zeros(1, TOTAL_DTYPE), plan_table(ops[np.newaxis])
-    of_rows = None
-    if nests is not None:
-        table, of_rows = with_nests(table, nests)
-    _, transfers = evaluate_plans(row, table, totals, np.zeros(1, np.int64), of_rows)
+    totals = np.zeros(1, TOTAL_DTYPE)
+    _, transfers = evaluate_plans(row, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64), nests)
     np.add.at(results["ahead_s"], transfers["operator"], transfers["seconds"])
     if nests is None:
         operator_costs(row.archs, ops, results)

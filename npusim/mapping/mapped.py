@@ -8,7 +8,7 @@ that differ in clocks, sizes and rates.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,7 +17,6 @@ import numpy as np
 
 from npusim.arch import Soc
 from npusim.cost import (
-    OPEN,
     RESULT_DTYPE,
     TOTAL_DTYPE,
     ArchRow,
@@ -25,6 +24,7 @@ from npusim.cost import (
     Group,
     Liveness,
     Lowered,
+    Nest,
     Plans,
     PlanTable,
     Residency,
@@ -37,13 +37,12 @@ from npusim.cost import (
     operator_costs,
     operators_of,
     under_plan,
-    with_nests,
 )
 from npusim.errors import InfeasibleError, shown
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
 from npusim.mapping.memory import MemoryUse, memory_use
-from npusim.mapping.nests import NEST_COLUMNS, OwnMapping
+from npusim.mapping.nests import OwnMapping
 from npusim.mapping.placing import DeviceChoice, unpacked
 from npusim.mapping.residency import plans
 
@@ -115,8 +114,8 @@ class Mapped:
     """Prefetched transfers, array of TRANSFER_DTYPE."""
     memory: MemoryUse
     """What it occupies in DRAM."""
-    nests: Any = None
-    """Loop nests that the run fixes, array of NEST_DTYPE, a row per group; None: none."""
+    nests: Sequence[Nest | None] | None = None
+    """What the run fixes of the loop nest of each group; None: nothing."""
 
     @property
     def npu(self) -> Any:
@@ -171,13 +170,11 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     arch = run.row(soc)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
     nests = None
-    if run.own is None:
-        uses, transfers = evaluate_plans(arch, tables.table, total, plan)
-    else:
-        tables = _restricted(graph, soc, tables, run.own)
+    if run.own is not None:
+        if run.own.file.stays is not None:
+            tables = tables.under(run.own.plan(tables.plans))
         nests = run.own.nests(tables.groups, operators_of(tables.table, 0), soc)
-        table, of_rows = with_nests(tables.table, nests)
-        uses, transfers = evaluate_plans(arch, table, total, plan, of_rows)
+    uses, transfers = evaluate_plans(arch, tables.table, total, plan, nests)
     chosen = max(int(plan[0]), 0)
     decisions = Decisions(tables.groups, tables.plans.residency(chosen))
     lowered = Lowered(operators_of(tables.table, chosen), tables.groups, tables.warnings)
@@ -191,7 +188,7 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
         place = int(np.argmax(~np.isfinite(results["latency_s"])))
         stuck = lowered.groups[place]
         npu = arch[stuck.device]
-        if run.own is not None and nests is not None and nests[place]["is_fixed"] > 0.0:
+        if run.own is not None and nests is not None and nests[place] is not None:
             raise _broken_nest(run.own, stuck, arch, lowered.ops[place], nests[place])
         raise InfeasibleError(
             f"operator {shown(stuck.main)} does not fit into {int(npu['tiles'])} x "
@@ -205,18 +202,7 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     )
 
 
-def _restricted(graph: Graph, soc: Soc, tables: PlanTables, own: OwnMapping) -> PlanTables:
-    """Return the tables under the only plan that a mapping allows; all where it leaves that open."""
-    if own.file.stays is None:
-        return tables
-    choices, place = own.plan(tables.plans)
-    if place < 0:
-        return PlanTables(tables.groups, choices, *lower_plans(graph, tables.groups, soc, choices))
-    one = replace(choices, steps=(choices.steps[place],))
-    return PlanTables(tables.groups, one, under_plan(tables.table, place), tables.warnings)
-
-
-def _broken_nest(own: OwnMapping, group: Group, arch: ArchRow, op: Any, nest: Any) -> InfeasibleError:
+def _broken_nest(own: OwnMapping, group: Group, arch: ArchRow, op: Any, nest: Nest) -> InfeasibleError:
     """Return the error about a loop nest that exceeds SRAM or agrees with no tiling."""
     npu = arch[group.device]
     free, live = float(npu["sram_tile_bytes"]), float(live_tile_bytes(npu, op))
@@ -228,18 +214,13 @@ def _broken_nest(own: OwnMapping, group: Group, arch: ArchRow, op: Any, nest: An
             f"{place}: its blocks need {needed:,.0f} bytes of {group.device}.sram.per_tile, {live:,.0f} of "
             f"them for tensors that stay; available: {free:,.0f} bytes"
         )
-    return InfeasibleError(f"{place}: found a loop nest that no tiling has; {_way_out(arch, op, nest)}")
+    against = [key for key in nest if np.isfinite(least_sram_bytes(arch.archs, op, _without(nest, key)))]
+    disagreeing = f"; `{against[0]}` disagrees with the rest: leave it out, or change it" if against else ""
+    return InfeasibleError(f"{place}: found a loop nest that no tiling has{disagreeing}")
 
 
-def _way_out(arch: ArchRow, op: Any, nest: Any) -> str:
-    """Return which one value of a loop nest stands against the others."""
-    for path, column in NEST_COLUMNS.items():
-        if nest[column] != OPEN:
-            freed = nest.copy()
-            freed[column] = OPEN
-            if np.isfinite(least_sram_bytes(arch.archs, op, freed)):
-                return f"`{path}: {nest[column]:g}` disagrees with the rest: leave it out, or change it"
-    return "leave some of it out: the search chooses the rest"
+def _without(nest: Nest, key: str) -> Nest:
+    return {other: value for other, value in nest.items() if other != key}
 
 
 def refuse_too_large(graph: Graph, soc: Soc, requests: int = 1, tables: PlanTables | None = None) -> None:
@@ -292,6 +273,11 @@ class PlanTables:
     plans: Plans
     table: PlanTable
     warnings: tuple[str, ...]
+
+    def under(self, plan: int) -> PlanTables:
+        """Return the tables under one plan alone."""
+        one = replace(self.plans, steps=(self.plans.steps[plan],))
+        return replace(self, plans=one, table=under_plan(self.table, plan))
 
 
 def plan_tables(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,86 +17,42 @@ from npusim.arch import Soc
 from npusim.config import Section, validate_data
 from npusim.config.reading import ParsedFile, read_yaml
 from npusim.cost import (
-    OPEN,
     DpuOperation,
-    Fusion,
     Group,
+    Nest,
     Order,
-    Plan,
     Plans,
     Residency,
     Split,
     Unit,
-    nest_of,
-    open_nests,
 )
 from npusim.errors import ConfigError, nearest, shown
 from npusim.graph import Graph
 
 Positive = Annotated[int, Field(ge=1)]
 _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
-_SPLITS = {split.name.lower(): split for split in Split}
 _ORDERS = {
     "columns rows": Order.WEIGHTS_HELD,
     "rows columns": Order.ACTIVATIONS_HELD,
     "rows columns depth": Order.OUTPUTS_HELD,
 }
-_TRIANGLES = ("twice", "once")
-# Columns of a nest by their place in an entry.
-_COLUMNS = {
-    "tiles.count": "tiles",
-    "dram.buffers": "buffers",
-    "dram.blocks.strips": "strips",
-    "dram.blocks.rows": "row_blocks",
-    "dram.blocks.columns": "column_blocks",
-    "dram.blocks.depth": "depth_blocks",
-    "sram.block.rows": "block_rows",
-    "sram.block.columns": "block_columns",
-    "sram.block.depth": "block_depth",
-    "grid.piece.rows": "piece_rows",
-    "grid.piece.width": "piece_width",
-    "grid.piece.columns": "piece_columns",
-}
-# Places of entries whose values are names.
-_NAMED = {"tiles.split": "split", "dram.order": "order", "grid.mode": "mode", "triangle": "is_once"}
-NEST_COLUMNS = _NAMED | _COLUMNS
-"""Columns of NEST_DTYPE by their place in an entry."""
+_LEVELS = ("dram", "tiles", "sram", "grid")
+# Places of an entry that say the same as another one.
+_SAME = {"sram.block.width": "grid.piece.width", "grid.piece.depth": "sram.block.depth"}
 _MOST_LISTED = 8
 
 
-class BlockCounts(Section):
-    """Blocks of a tile's share, one after the other, along each loop."""
-
-    strips: Positive | None = None
-    """Vertical strips of an image; 1 for a product."""
-    rows: Positive | None = None
-    """Blocks of output rows in each strip: lines of an image, pixels of a product."""
-    columns: Positive | None = None
-    """Blocks of output channels."""
-    depth: Positive | None = None
-    """Chunks of input channels."""
-
-
-class BlockSizes(Section):
-    """Elements of the largest block in SRAM along each loop."""
+class Sizes(Section):
+    """Numbers along the loops of a product or convolution."""
 
     rows: Positive | None = None
-    """Output rows: lines of an image, pixels of a product."""
-    columns: Positive | None = None
-    """Output channels."""
-    depth: Positive | None = None
-    """Input channels."""
-
-
-class PieceSizes(Section):
-    """Elements of the piece that the grid computes at a time."""
-
-    rows: Positive | None = None
-    """Output rows: lines of an image, pixels of a product."""
+    """Along output rows: lines of an image, pixels of a product."""
     width: Positive | None = None
-    """Pixels of a line; 1 for a product."""
+    """Along the pixels of a line; 1 for a product."""
     columns: Positive | None = None
-    """Output channels."""
+    """Along output channels."""
+    depth: Positive | None = None
+    """Along input channels."""
 
 
 class DramLevel(Section):
@@ -108,8 +63,8 @@ class DramLevel(Section):
     sums."""
     buffers: Literal[1, 2] | None = None
     """Buffers of a stationary operand in several blocks; with 1, work waits for the next block."""
-    blocks: BlockCounts = BlockCounts()
-    """Number of blocks."""
+    blocks: Sizes = Sizes()
+    """Blocks of a tile's share, one after the other, along each loop."""
 
 
 class TilesLevel(Section):
@@ -124,8 +79,8 @@ class TilesLevel(Section):
 class SramLevel(Section):
     """What a tile's SRAM holds of an operator."""
 
-    block: BlockSizes = BlockSizes()
-    """Size of a block; another way to write the number of blocks."""
+    block: Sizes = Sizes()
+    """Elements of the largest block; another way to write the number of blocks."""
 
 
 class GridLevel(Section):
@@ -133,8 +88,8 @@ class GridLevel(Section):
 
     mode: str | None = None
     """MPE mode, by its name in the data sheet."""
-    piece: PieceSizes = PieceSizes()
-    """Size of a piece."""
+    piece: Sizes = Sizes()
+    """Elements that it computes at a time; all of a block's depth."""
 
 
 class OperatorNest(Section):
@@ -245,95 +200,45 @@ class OwnMapping:
         """Return the operators whose operands change places."""
         return frozenset(name for name, entry in self.file.operators.items() if entry.swapped)
 
-    def nests(self, groups: tuple[Group, ...], ops: Any, soc: Soc) -> Any:
-        """Return the nest of each group, array of NEST_DTYPE, shape (groups,).
+    def nests(self, groups: tuple[Group, ...], ops: Any, soc: Soc) -> list[Nest | None]:
+        """Return what is fixed of the loop nest of each group.
 
         Parameters
         ----------
         ops : array of OP_DTYPE, shape (groups,)
             The operators under any plan.
         """
-        nests = open_nests(len(groups))
-        for i, group in enumerate(groups):
+        nests: list[Nest | None] = []
+        for group, op in zip(groups, ops, strict=True):
             entry = self.file.operators.get(group.main)
-            if entry is not None and group.unit is Unit.DPU:
-                if ops[i]["dpu_operation"] not in _PRODUCTS:
-                    for path, _ in _values(entry):
-                        allowed = "no loop nest: elements stream once through the grid"
-                        raise self.refused(path, group.main, "a loop nest", allowed=allowed)
-                self._fill(nests[i], group, entry, list(soc.array_devices[group.device].dpu.modes))
+            values = dict(_values(entry)) if entry is not None and group.unit is Unit.DPU else {}
+            if values and not is_product(group, op):
+                allowed = "no loop nest: elements stream once through the grid"
+                raise self.refused(next(iter(values)), group.main, "a loop nest", allowed=allowed)
+            names = _names(list(soc.array_devices[group.device].dpu.modes)) if values else {}
+            for key in values.keys() & names.keys():
+                if values[key] not in names[key]:
+                    allowed, close = ", ".join(names[key]), nearest(values[key], names[key])
+                    found = shown(values[key])
+                    raise self.refused(key, group.main, found, allowed=allowed, suggestion=close)
+            nests.append(
+                {_SAME.get(k, k): float(names[k][v] if k in names else v) for k, v in values.items()} or None
+            )
         return nests
 
-    def _fill(self, nest: Any, group: Group, entry: OperatorNest, modes: list[str]) -> None:
-        values = dict(_values(entry))
-        nest["is_fixed"] = 1.0 if values else OPEN
-        for path, column in _COLUMNS.items():
-            if path in values:
-                nest[column] = values[path]
-        places: dict[str, Mapping[str, int]] = {
-            "split": _SPLITS,
-            "order": _ORDERS,
-            "mode": {mode: place for place, mode in enumerate(modes)},
-            "is_once": {name: place for place, name in enumerate(_TRIANGLES)},
-        }
-        for path, column in _NAMED.items():
-            if path in values:
-                word, allowed = values[path], places[column]
-                if word not in allowed:
-                    close = nearest(word, allowed)
-                    raise self.refused(
-                        path, group.main, shown(word), allowed=", ".join(allowed), suggestion=close
-                    )
-                nest[column] = allowed[word]
-
-    def plan(self, plans: Plans) -> tuple[Plans, int]:
-        """Return plans with the one whose tensors stay in SRAM as the file says, and its place among them.
-
-        A plan that npusim would not try is new: the returned plans then hold it alone.
-        """
+    def plan(self, plans: Plans) -> int:
+        """Return the place of the plan whose tensors stay in SRAM as the file says."""
         stays = self.file.stays or Stays()
-        kept = Residency(
-            frozenset(stays.whole),
-            stays.cached,
-            frozenset(stays.rows).union(stays.bands),
-            stays.bands,
-            stays.resident,
+        rows = frozenset(stays.rows).union(stays.bands)
+        kept = Residency(frozenset(stays.whole), stays.cached, rows, stays.bands, stays.resident)
+        for place, step in enumerate(plans.steps):
+            if step.reserved_bytes == stays.reserved_bytes and plans.residency(place) == kept:
+                return place
+        file, line = self.source.place(("stays",))
+        allowed = "what --save-mapping wrote for this network, or left out: npusim then chooses"
+        raise ConfigError(
+            "tensors that no plan keeps together", file=file, line=line, key="stays", allowed=allowed
         )
-        for i, step in enumerate(plans.steps):
-            if step.reserved_bytes == stays.reserved_bytes and plans.residency(i) == kept:
-                return plans, i
-        self._refuse_tensors(plans, stays)
-        share = max(stays.cached.values(), default=0.0)
-        is_fused = bool(stays.rows or stays.bands)
-        fusions = (Fusion(), Fusion(frozenset(stays.rows), stays.bands))[: 1 + is_fused]
-        step = Plan(int(is_fused), kept.whole, share, int(bool(stays.resident)), stays.reserved_bytes)
-        return Plans((step,), fusions, tuple(stays.cached), ({}, stays.resident)), -1
-
-    def _refuse_tensors(self, plans: Plans, stays: Stays) -> None:
-        """Refuse tensors that no plan of npusim keeps in SRAM."""
-        able = {
-            "whole": {name for step in plans.steps for name in step.whole},
-            "cached": set(plans.marked),
-            "rows": {name for fusion in plans.fusions for name in fusion.rows},
-            "bands": {name for fusion in plans.fusions for name in fusion.bands},
-            "resident": {name for kept in plans.resident for name in kept},
-        }
-        for key, names in able.items():
-            for name in getattr(stays, key):
-                if name not in names:
-                    file, line = self.source.place(("stays", key))
-                    raise ConfigError(
-                        f"the tensor {shown(name)}, which cannot stay so",
-                        file=file,
-                        line=line,
-                        key=f"stays.{key}",
-                        allowed=_listed(sorted(names)) if names else "none",
-                        suggestion=nearest(name, names),
-                    )
-        if len(set(stays.cached.values())) > 1:
-            file, line = self.source.place(("stays", "cached"))
-            allowed = "one share for all"
-            raise ConfigError("several shares", file=file, line=line, key="stays.cached", allowed=allowed)
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -344,10 +249,23 @@ def _listed(names: Iterable[str]) -> str:
 
 def _values(entry: OperatorNest) -> Iterator[tuple[str, Any]]:
     """Yield place and value of what an entry fixes of a loop nest."""
-    for path in NEST_COLUMNS:
-        value = attrgetter(path)(entry)
-        if value is not None:
-            yield path, value
+    if entry.triangle is not None:
+        yield "triangle", entry.triangle
+    for level in _LEVELS:
+        for key, value in getattr(entry, level):
+            for along, size in value if isinstance(value, Sizes) else (("", value),):
+                if size is not None:
+                    yield f"{level}.{key}.{along}".rstrip("."), size
+
+
+def _names(modes: list[str]) -> dict[str, dict[str, int]]:
+    """Return the numbers of the names that some places of an entry take."""
+    return {
+        "dram.order": {name: int(order) for name, order in _ORDERS.items()},
+        "tiles.split": {split.name.lower(): int(split) for split in Split},
+        "grid.mode": {mode: place for place, mode in enumerate(modes)},
+        "triangle": {"twice": 0, "once": 1},
+    }
 
 
 def own_mapping(source: OwnMapping | MappingFile | str | Path | Mapping[str, Any]) -> OwnMapping:
@@ -363,35 +281,19 @@ def own_mapping(source: OwnMapping | MappingFile | str | Path | Mapping[str, Any
     return OwnMapping(validate_data(parsed, MappingFile), parsed)
 
 
-def entry_of(nest: Any, modes: list[str]) -> dict[str, Any]:
-    """Return what a row of NEST_DTYPE fixes, as an entry of a file."""
-    names = {
-        "split": {int(place): name for name, place in _SPLITS.items()},
-        "order": {int(place): name for name, place in _ORDERS.items()},
-        "mode": dict(enumerate(modes)),
-        "is_once": dict(enumerate(_TRIANGLES)),
-    }
-    entry: dict[str, Any] = {}
-    for path, column in NEST_COLUMNS.items():
-        number = int(nest[column])
-        if number != OPEN and (column != "is_once" or number):
-            *sections, key = path.split(".")
-            within = entry
-            for section in sections:
-                within = within.setdefault(section, {})
-            within[key] = names[column][number] if column in names else number
+def entry_of(nest: Nest, modes: list[str]) -> dict[str, Any]:
+    """Return what is fixed of a loop nest as an entry of a file."""
+    names, entry = _names(modes), dict[str, Any]()
+    for place, number in nest.items():
+        *sections, key = place.split(".")
+        within = entry
+        for section in sections:
+            within = within.setdefault(section, {})
+        named = {value: name for name, value in names.get(place, {}).items()}
+        within[key] = named[int(number)] if named else int(number)
     return entry
 
 
 def is_product(group: Group, op: Any) -> bool:
     """Return whether a group has a loop nest: a matrix product or convolution on an array device."""
     return group.unit is Unit.DPU and op["dpu_operation"] in _PRODUCTS
-
-
-def nests_of(groups: tuple[Group, ...], ops: Any, results: Any, arch: Any) -> Any:
-    """Return the loop nest that each product has, array of NEST_DTYPE, shape (groups,); others are open."""
-    nests = open_nests(len(groups))
-    for i, group in enumerate(groups):
-        if is_product(group, ops[i]):
-            nests[i] = nest_of(arch[group.device], ops[i], results[i])
-    return nests
