@@ -151,7 +151,7 @@ WRONG = [
         text_of("dram: {blocks: {channels: 2}}"),
         ":3: ",
         "unknown key `channels`",
-        "strips, rows, columns, depth",
+        "rows, width, columns, depth",
     ),
     (text_of("dram: {order: depth rows}"), ":3: ", "depth rows", "rows columns"),
     (text_of("grid: {mode: 3x3}"), ":3: ", "`3x3`", "16x16, 8x16, 4x16"),
