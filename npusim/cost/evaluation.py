@@ -65,12 +65,7 @@ from npusim.cost.resources import COUNT, add_operator_demand
 from npusim.cost.search import GroupSearch, plain_ms, search_rows
 from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, DpuOperation, Unit
 from npusim.cost.terms import CANDIDATE, fill_terms
-from npusim.cost.totals import (
-    fill_columns,
-    fill_device_uses,
-    operator_costs,
-    write_point_totals,
-)
+from npusim.cost.totals import fill_columns, fill_device_uses, operator_costs, write_point_totals
 
 if TYPE_CHECKING:
     from numba import prange  # the decorator of the kernel provides it

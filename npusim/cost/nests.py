@@ -64,7 +64,7 @@ def _counts(
             yield count
             count = tiling.next_count(count, pieces)
         return
-    if size is not None and size != length and size % piece:
+    if size is not None and size != length and (size > length or size % piece):
         return
     by_size = None if size is None else np.ceil(pieces / min(pieces, np.ceil(size / piece)))
     count = by_size if fixed is None else fixed / parts

@@ -16,16 +16,7 @@ from pydantic import Field
 from npusim.arch import Soc
 from npusim.config import Section, validate_data
 from npusim.config.reading import ParsedFile, read_yaml
-from npusim.cost import (
-    DpuOperation,
-    Group,
-    Nest,
-    Order,
-    Plans,
-    Residency,
-    Split,
-    Unit,
-)
+from npusim.cost import DpuOperation, Group, Nest, Order, Plans, Residency, Split, Unit
 from npusim.errors import ConfigError, nearest, shown
 from npusim.graph import Graph
 
