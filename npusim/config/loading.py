@@ -106,15 +106,15 @@ def dump_model(model: BaseModel, *, is_short: bool = False) -> str:
 
     A short one has only the keys that were set, and innermost mappings and lists on one line.
     """
-    return dump_data(model.model_dump(mode="json", by_alias=True, exclude_unset=is_short), is_short=is_short)
+    data = model.model_dump(mode="json", by_alias=True, exclude_unset=is_short)
+    return dump_data(data, flat=is_short)
 
 
-def dump_data(data: Any, *, is_short: bool = False) -> str:
-    """Return mappings, lists and scalars as YAML; `is_short` as in `dump_model`."""
-    flow = None if is_short else False
-    return yaml.dump(
-        data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=flow
-    )
+def dump_data(data: Any, *, flat: bool = False) -> str:
+    """Return plain data as YAML; `flat` writes innermost mappings and lists on one line."""
+    flow = None if flat else False
+    style: dict[str, Any] = {"Dumper": _Dumper, "sort_keys": False, "allow_unicode": True}
+    return str(yaml.dump(data, default_flow_style=flow, width=110, **style))
 
 
 class _Dumper(yaml.SafeDumper):

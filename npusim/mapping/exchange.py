@@ -162,7 +162,7 @@ def _timeloop(mapped: Mapped) -> str:
         swapped = {"rows": "P", "width": "Q"} if nest.is_matmul else {}
         directives = [_directive(level, nest.loops, _TIMELOOP | swapped) for level in _TARGETS]
         heading = f"# operator {nest.group.main} on {nest.group.path}: {nest.about}\n"
-        documents.append(heading + dump_data({"mapping": directives}, is_short=True))
+        documents.append(heading + dump_data({"mapping": directives}, flat=True))
     return "---\n".join(documents)
 
 
@@ -194,7 +194,7 @@ def _zigzag(mapped: Mapped) -> str:
                 "memory_operand_links": {"O": "O", "W": "I2", "I": "I1"},
             }
         )
-    return dump_data(entries, is_short=True)
+    return dump_data(entries, flat=True)
 
 
 FORMATS: dict[str, Callable[[Mapped], str]] = {"npusim": _npusim, "timeloop": _timeloop, "zigzag": _zigzag}
