@@ -58,10 +58,15 @@ class How(What, total=False):
     swap_operands: SwapOperands
     first: bool
     mapping_objective: MappingObjective | None
+
+
+class Placed(How, total=False):
+    """As `How`, with a mapping of one's own."""
+
     mapping: OwnMapping | MappingFile | str | Path | Mapping[str, Any] | None
 
 
-class Common(How, total=False):
+class Common(Placed, total=False):
     """All fields of `Scenario` but the network."""
 
     soc: Soc | str | Path
@@ -125,7 +130,7 @@ def estimate(
     interval: bool | None = None,
     sustained: bool = False,
     every_tile: bool = False,
-    **how: Unpack[How],
+    **how: Unpack[Placed],
 ) -> Estimate:
     """Estimate latency, throughput, energy and memory traffic of a network.
 

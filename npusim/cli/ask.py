@@ -51,7 +51,7 @@ def _estimate(values: dict[str, Any]) -> None:
         raise ConfigError(f"`{form}`", file="--mapping-format", allowed="only with --save-mapping FILE")
     if values["loops"] and not values["details"]:
         raise ConfigError("no --details", file="--loops", allowed="--details --loops")
-    scenario = scenario_from(values, (*HOW, "mapping")).load()
+    scenario = scenario_from(values, HOW).load()
     engine, details, advice = values["engine"], values["details"], values["advice"]
     for name, reason in {"trace": ", which has a time line", "advice": ""}.items():
         if values[name] and engine != "event":
@@ -130,7 +130,7 @@ ESTIMATE = Command(
         ),
         **WRITTEN,
     },
-    fields=(*HOW, "mapping"),
+    fields=HOW,
     network=WORKLOAD,
     run=_estimate,
 )

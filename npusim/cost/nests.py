@@ -66,11 +66,12 @@ def _counts(
         return
     if size is not None and size != length and (size > length or size % piece):
         return
-    by_size = None if size is None else np.ceil(pieces / min(pieces, np.ceil(size / piece)))
-    count = by_size if fixed is None else fixed / parts
-    is_whole = 1.0 <= count <= pieces and np.ceil(pieces / np.ceil(pieces / count)) == count
-    if is_whole and by_size in (None, count):
-        yield float(count)
+    said = {fixed / parts} if fixed is not None else set[float]()
+    if size is not None:
+        said.add(float(np.ceil(pieces / min(pieces, np.ceil(size / piece)))))
+    count = said.pop()
+    if not said and 1.0 <= count <= pieces and np.ceil(pieces / np.ceil(pieces / count)) == count:
+        yield count
 
 
 def _layouts(task: Task, nest: Nest) -> Iterator[tuple[Layout, Block]]:

@@ -188,8 +188,8 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
         place = int(np.argmax(~np.isfinite(results["latency_s"])))
         stuck = lowered.groups[place]
         npu = arch[stuck.device]
-        if run.own is not None and nests is not None and nests[place] is not None:
-            raise _broken_nest(run.own, stuck, arch, lowered.ops[place], nests[place])
+        if run.own is not None and nests is not None and (nest := nests[place]) is not None:
+            raise _broken_nest(run.own, stuck, arch, lowered.ops[place], nest)
         raise InfeasibleError(
             f"operator {shown(stuck.main)} does not fit into {int(npu['tiles'])} x "
             f"{float(npu['sram_tile_bytes']) / 1024:.0f} KiB of SRAM in any way; "
