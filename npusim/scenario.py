@@ -17,7 +17,7 @@ from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownName
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.graph.formats import with_formats
 from npusim.locate import DEFAULT_SOC
-from npusim.mapping import Mapped, Run, SwapOperands, map_graph
+from npusim.mapping import Mapped, MappingFile, OwnMapping, Run, SwapOperands, map_graph, own_mapping
 from npusim.techniques import Stack, apply
 from npusim.workloads import build_gnn, import_settings, load_gnn, load_workload
 
@@ -64,6 +64,9 @@ class Scenario:
     mapping_objective : {"latency", "energy", "edp"}, optional
         What the mapping of each operator is chosen for; edp: energy times latency. None: what the SoC says
         (npu.schedule.objective).
+    mapping : str, Path, mapping or OwnMapping, optional
+        Loop nests of operators, wholly or in part, and what stays in SRAM: a file of --save-mapping, or one
+        of your own (npusim schema mapping). None: the search chooses everything
     settings : sequence of str, or mapping of str to value
         Change a value of the SoC (npu.sram.per_tile=2MiB) or of the workload (workload.hidden=128).
         Repeatable.
@@ -89,6 +92,7 @@ class Scenario:
     swap_operands: SwapOperands = False
     first: bool = False
     mapping_objective: MappingObjective | None = None
+    mapping: OwnMapping | MappingFile | str | Path | Mapping[str, Any] | None = None
     settings: Settings = ()
     shapes: Mapping[str, Sequence[int]] | None = None
     inputs: Any = None
@@ -154,13 +158,19 @@ class Scenario:
     def run(self) -> Run:
         """How the network is run, every default made definite."""
         how = (self.hint, self.requests, self.tiles, self.device, self.swap_operands)
-        return resolve_run(self.machine, *how)
+        own = None if self.mapping is None else own_mapping(self.mapping)
+        return replace(resolve_run(self.machine, *how), own=own)
 
     @cached_property
     def mapped(self) -> Mapped:
         """The network mapped to the SoC; an `InfeasibleError` where it does not fit."""
         run = self.run  # before the graph, which may take long
-        return map_graph(self.graph, self.machine, run)
+        if run.own is not None:
+            run.own.refuse_unknown(self.graph)
+        mapped = map_graph(self.graph, self.machine, run)
+        if run.own is not None:
+            run.own.refuse_unused(mapped.decisions.groups)
+        return mapped
 
     @cached_property
     def on_structure(self) -> Callable[[GraphStructure], Graph]:

@@ -20,7 +20,7 @@ from npusim.engines.estimate import Estimate
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.graph import Graph, GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
-from npusim.mapping import SwapOperands
+from npusim.mapping import MappingFile, OwnMapping, SwapOperands
 from npusim.scenario import Network, Scenario, split_settings
 from npusim.studies.sustained import with_sustained
 from npusim.studies.uncertainty import SAMPLES, with_interval
@@ -60,7 +60,13 @@ class How(What, total=False):
     mapping_objective: MappingObjective | None
 
 
-class Common(How, total=False):
+class Placed(How, total=False):
+    """As `How`, with a mapping of one's own."""
+
+    mapping: OwnMapping | MappingFile | str | Path | Mapping[str, Any] | None
+
+
+class Common(Placed, total=False):
     """All fields of `Scenario` but the network."""
 
     soc: Soc | str | Path
@@ -124,7 +130,7 @@ def estimate(
     interval: bool | None = None,
     sustained: bool = False,
     every_tile: bool = False,
-    **how: Unpack[How],
+    **how: Unpack[Placed],
 ) -> Estimate:
     """Estimate latency, throughput, energy and memory traffic of a network.
 
@@ -147,8 +153,8 @@ def estimate(
         Event engine: simulate every loop iteration. By default some are simulated and the steady state is
         extrapolated, which moves no figure by more than 0.1 %; --trace simulates all.
     **how
-        techniques, hint, requests, tiles, device, swap_operands, first, mapping_objective, settings, shapes,
-        inputs: as for `npusim.Scenario`.
+        techniques, hint, requests, tiles, device, swap_operands, first, mapping_objective, mapping, settings,
+        shapes, inputs: as for `npusim.Scenario`.
 
     Returns
     -------
@@ -177,6 +183,8 @@ def estimate(
         npusim estimate my_model.onnx --shape 'input=[1,3,224,224]' -o result.json
         npusim estimate gcn-cora --techniques stagr --details
         npusim estimate gcn-cora --techniques stagr -o page.html
+        npusim estimate gcn-cora --save-mapping nests.yaml
+        npusim estimate gcn-cora --mapping nests.yaml --engine event
     """
     if engine not in _ENGINES:
         raise UnknownNameError("engine", engine, _ENGINES)

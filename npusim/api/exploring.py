@@ -30,6 +30,7 @@ READ_FILES = {
     "suite": "npusim.validation:Suite",
     "space": "npusim.explore.spaces:Space",
     "mix": "npusim.system.mix:Mix",
+    "mapping": "npusim.mapping:MappingFile",
     "measurement-suite": "npusim.measuring.suites:MeasurementSuite",
 }
 """Module and model, or function that returns the model, of each kind of file that npusim reads."""

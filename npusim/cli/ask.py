@@ -43,6 +43,14 @@ _PLACED = ("soc", "techniques", "settings", "shapes", "hint", "requests", "tiles
 def _estimate(values: dict[str, Any]) -> None:
     """Estimate, and show what the event engine's time line says."""
     destination = Destination(values["output"], values["form"])
+    from npusim.mapping import FORMATS
+
+    form = values["mapping_format"]
+    saved = file_target(values["save_mapping"], "--save-mapping", (".yaml", ".yml"))
+    if form and saved is None:
+        raise ConfigError(f"`{form}`", file="--mapping-format", allowed="only with --save-mapping FILE")
+    if values["loops"] and not values["details"]:
+        raise ConfigError("no --details", file="--loops", allowed="--details --loops")
     scenario = scenario_from(values, HOW).load()
     engine, details, advice = values["engine"], values["details"], values["advice"]
     for name, reason in {"trace": ", which has a time line", "advice": ""}.items():
@@ -53,6 +61,8 @@ def _estimate(values: dict[str, Any]) -> None:
     result = npusim.estimate(
         scenario, engine=engine, interval=interval, sustained=values["sustained"], every_tile=every_tile
     )
+    if saved is not None:
+        write_whole(saved, FORMATS[form or "npusim"](scenario.mapped).encode())
     if trace is not None and trace.suffix == ".html":
         from npusim.reporting.timeline import timeline_page
 
@@ -63,7 +73,11 @@ def _estimate(values: dict[str, Any]) -> None:
         write_whole(trace, chrome_trace(result.timeline).encode())
 
     def page() -> Page:
+        from dataclasses import replace
+
+        from npusim.mapping import loop_lines, product_nests
         from npusim.reporting.estimate import estimate_page
+        from npusim.reporting.page import Lines
 
         sensitivities: Sequence[Elasticity] = ()
         if advice:
@@ -71,7 +85,11 @@ def _estimate(values: dict[str, Any]) -> None:
             from npusim.studies.elasticity import elasticities
 
             sensitivities = elasticities(scenario, event_estimate)
-        return estimate_page(result, details, lambda: scenario.mapped, sensitivities)
+        page = estimate_page(result, details, lambda: scenario.mapped, sensitivities)
+        if not values["loops"]:
+            return page
+        lines = [line for nest in product_nests(scenario.mapped) for line in loop_lines(nest)]
+        return replace(page, sections=[*page.sections, Lines(lines, "Loop nests")])
 
     destination.write(result, page)
 
@@ -97,6 +115,18 @@ ESTIMATE = Command(
             help="Event engine: also show the sensitivity to each resource (about nine more simulations).",
             default=False,
             panel=OUTPUT,
+        ),
+        "save_mapping": file_option(
+            "Write how each operator is mapped: loop nests, what stays in SRAM, units.", "FILE.yaml"
+        ),
+        "mapping_format": option(
+            help="Format of --save-mapping; --mapping reads npusim's own. None: npusim",
+            default=None,
+            choices=("npusim", "timeloop", "zigzag"),
+            panel=OUTPUT,
+        ),
+        "loops": option(
+            help="With --details: the loop nest of each product, line by line.", default=False, panel=OUTPUT
         ),
         **WRITTEN,
     },

@@ -458,6 +458,7 @@ SCENARIO = {
     "swap_operands": option(panel=RUN, default="none", choices=("none", "all", "search")),
     "first": option("--first", bool, panel=RUN),
     "mapping_objective": option(panel=RUN, default=None, choices=("latency", "energy", "edp")),
+    "mapping": option("FILE", Path, panel=RUN),
 }
 """Options that are fields of `Scenario`."""
 HOW = tuple(SCENARIO)

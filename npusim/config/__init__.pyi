@@ -1,5 +1,6 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
+from npusim.config.loading import dump_data as dump_data
 from npusim.config.loading import dump_model as dump_model
 from npusim.config.loading import field_descriptions as field_descriptions
 from npusim.config.loading import load_model as load_model

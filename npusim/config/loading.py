@@ -101,9 +101,13 @@ def _validate(
         raise _explained(error, model, document, written) from None
 
 
-def dump_model(model: BaseModel) -> str:
-    """Return a model as YAML that `load_model` reads as an equal model, with its sources."""
-    return dump_data(model.model_dump(mode="json", by_alias=True))
+def dump_model(model: BaseModel, *, is_short: bool = False) -> str:
+    """Return a model as YAML that `load_model` reads as an equal model, with its sources.
+
+    A short one has only the keys that were set, and innermost mappings and lists on one line.
+    """
+    data = model.model_dump(mode="json", by_alias=True, exclude_unset=is_short)
+    return dump_data(data, flat=is_short)
 
 
 def dump_data(data: Any, *, flat: bool = False) -> str:

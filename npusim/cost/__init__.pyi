@@ -57,6 +57,11 @@ from npusim.cost.lowering import dispatches as dispatches
 from npusim.cost.lowering import lower as lower
 from npusim.cost.lowering import lower_plans as lower_plans
 from npusim.cost.lowering import transfers as transfers
+from npusim.cost.nests import Nest as Nest
+from npusim.cost.nests import least_sram_bytes as least_sram_bytes
+from npusim.cost.nests import nest_of as nest_of
+from npusim.cost.nests import nested_costs as nested_costs
+from npusim.cost.nests import with_nests as with_nests
 from npusim.cost.notice import COMPILING_S as COMPILING_S
 from npusim.cost.notice import tell_once as tell_once
 from npusim.cost.plan_costs import DeviceTimes as DeviceTimes
@@ -73,6 +78,7 @@ from npusim.cost.plans import PlanTable as PlanTable
 from npusim.cost.plans import Residency as Residency
 from npusim.cost.plans import is_state_copy as is_state_copy
 from npusim.cost.plans import operators_of as operators_of
+from npusim.cost.plans import under_plan as under_plan
 from npusim.cost.rates import BLOCK as BLOCK
 from npusim.cost.rates import CMX2CMX as CMX2CMX
 from npusim.cost.rates import CMX2DDR as CMX2DDR
@@ -96,5 +102,7 @@ from npusim.cost.tables import Order as Order
 from npusim.cost.tables import Split as Split
 from npusim.cost.tables import Unit as Unit
 from npusim.cost.tables import empty_ops as empty_ops
+from npusim.cost.tiling import TRIANGLE_ONCE as TRIANGLE_ONCE
 from npusim.cost.tiling import halo_factor as halo_factor
+from npusim.cost.tiling import live_tile_bytes as live_tile_bytes
 from npusim.cost.totals import operator_costs as operator_costs

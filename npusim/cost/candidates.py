@@ -33,7 +33,7 @@ NeedsRecord.__annotations__ = {
 
 
 class CandidateRecord(NeedsRecord):
-    """A mapping of one operator: its needs and, in the last ten columns, its tiling.
+    """A mapping of one operator: its needs and, in the last eleven columns, its tiling.
 
     `npusim.cost.levels.serve_rows` deducts the bytes of memory levels after the search.
     """
@@ -80,6 +80,8 @@ class CandidateRecord(NeedsRecord):
     """Chunks of input channels."""
     buffers: Number
     """Buffers of a stationary operand that comes in several blocks, 1 or 2."""
+    piece_level: Number
+    """Size of the pieces, see `npusim.cost.tiling.piece_of`."""
 
 
 CANDIDATE_DTYPE = dtype_of(CandidateRecord)

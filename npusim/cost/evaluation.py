@@ -7,10 +7,12 @@ the search. Points that differ in energies alone share all times (`npusim.cost.d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from npusim.cost.architecture import Archs
 from npusim.cost.candidates import CANDIDATE_DTYPE
 from npusim.cost.design_batch import (
     POINTS,
@@ -34,6 +36,7 @@ from npusim.cost.kernels import (
     thread_count,
 )
 from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, serve_rows
+from npusim.cost.nests import Nest, nested_costs, search_nested_rows, with_nests
 from npusim.cost.objective import Energies, choose_mapping, weighs_energy
 from npusim.cost.plan_costs import (
     STALLS_S,
@@ -102,7 +105,14 @@ def _search_group(
     for d in range(arrays if weighs_energy(archs) else 0):
         clear_rate_bounds(rate_bounds[d])
     candidates = search_rows(archs, rows, rate_bounds, row_starts)
-    served, demands, macs = np.zeros(rows.shape[0], SERVED_DTYPE), np.zeros((arrays, COUNT)), 0.0
+    return _served_search(archs, rows, candidates, row_starts, first_ops)
+
+
+@compiled_or_plain(lambda archs, rows, *_: 0.1 * len(rows))
+def _served_search(archs: Archs, rows: Any, candidates: Any, row_starts: Ints, first_ops: Any) -> GroupSearch:
+    """Return a search result with what memory levels serve, and demands under any plan."""
+    demands, macs = np.zeros((archs.arrays.shape[1], COUNT)), 0.0
+    served = np.zeros(rows.shape[0], SERVED_DTYPE)
     serve_rows(archs.arrays[0], rows, candidates, row_starts, served)
     for o in range(first_ops.shape[0]):
         op = first_ops[o]
@@ -436,18 +446,25 @@ def _evaluate_all(
         _evaluate_share(design, points, table, search, incumbents, results, thread, threads)
 
 
-def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Ints) -> tuple[Any, Any]:
+def evaluate_plans(
+    row: ArchRow, table: PlanTable, totals: Any, plans: Ints, nests: Sequence[Nest | None] | None = None
+) -> tuple[Any, Any]:
     """Cost a network on one architecture under the best of its residency plans.
 
-    Write its `totals`, array of TOTAL_DTYPE, shape (1,), and its `plans`, -1 where it fits under none. Return
-    the busy times of array devices, then hosts, array of DEVICE_USE_DTYPE, and the prefetched transfers,
-    array of TRANSFER_DTYPE.
+    `nests` restricts the tilings of each operator. Write the network's `totals`, array of TOTAL_DTYPE, shape
+    (1,), and its `plans`, -1 where it fits under none. Return the busy times of array devices, then hosts,
+    array of DEVICE_USE_DTYPE, and the prefetched transfers, array of TRANSFER_DTYPE.
     """
     uses = np.zeros(len(row.arrays) + len(row.hosts), DEVICE_USE_DTYPE)
     design = _design(row, points_in_groups(np.empty(0, np.int64), np.empty((1, 0)), np.arange(2)))
     transfers = np.zeros(1 + 2 * table.fused_chains.shape[1], TRANSFER_DTYPE)
-    results = Results(totals, plans, uses, transfers)
-    _evaluate_group(design, 0, 1, table, no_search(), False, no_incumbents(), 0, results)
+    results, search = Results(totals, plans, uses, transfers), no_search()
+    if nests is not None:
+        table, of_rows = with_nests(table, nests)
+        candidates, row_starts = search_nested_rows(row.archs, table.rows, of_rows)
+        first_ops = table.rows[table.changes[: table.fused_chains.shape[1], 1]]
+        search = _served_search(row.archs, table.rows, candidates, row_starts, first_ops)
+    _evaluate_group(design, 0, 1, table, search, nests is not None, no_incumbents(), 0, results)
     return uses, transfers[: int(np.argmax(transfers["operator"] < 0))]
 
 
@@ -486,7 +503,9 @@ def evaluate_points(
     _evaluate_all(_design(base, points), points, table, no_search(), own, results, thread_count())
 
 
-def evaluate(row: ArchRow, ops: Any, results: Any, total: Any) -> None:
+def evaluate(
+    row: ArchRow, ops: Any, results: Any, total: Any, nests: Sequence[Nest | None] | None = None
+) -> None:
     """Cost a network on one architecture under one residency plan, operator by operator.
 
     Parameters
@@ -494,10 +513,15 @@ def evaluate(row: ArchRow, ops: Any, results: Any, total: Any) -> None:
     ops : array of OP_DTYPE, shape (operators,)
     results : array of RESULT_DTYPE, shape (operators,)
         Written; zero before.
+    nests : sequence of Nest or None, optional
+        Loop nest that restricts the tilings of each operator.
     """
     totals = np.zeros(1, TOTAL_DTYPE)
-    _, transfers = evaluate_plans(row, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64))
+    _, transfers = evaluate_plans(row, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64), nests)
     np.add.at(results["ahead_s"], transfers["operator"], transfers["seconds"])
-    operator_costs(row.archs, ops, results)
+    if nests is None:
+        operator_costs(row.archs, ops, results)
+    else:
+        nested_costs(row.archs, ops, nests, results)
     for name in TOTAL_DTYPE.names or ():
         total[name] = totals[name][0]

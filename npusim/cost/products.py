@@ -125,7 +125,7 @@ def search_product(task: Task) -> int:
         for level in range(levels):
             for split in range(3):
                 for mode in range(modes_of(arch)):
-                    layout = _layout_of(task, split, mode, level, strips, 1.0, 1.0, np.inf)
+                    layout = layout_of(task, split, mode, level, strips, 1.0, 1.0, np.inf)
                     if layout.piece.rows > 0.0:
                         stop = _search_layout(task, layout, stop)
         strips = more_strips(arch, op, strips)
@@ -135,7 +135,7 @@ def search_product(task: Task) -> int:
             for split in range(3):
                 for mode in range(modes_of(arch)):
                     level = row_level * CHANNEL_LEVELS
-                    whole = _layout_of(task, split, mode, level, strips, 1.0, 1.0, np.inf)
+                    whole = layout_of(task, split, mode, level, strips, 1.0, 1.0, np.inf)
                     whole_bytes = needed_bytes(whole.block, room_of(whole.block, 1.0, 1.0), 1.0)
                     is_cut = whole.piece.rows > 0.0 and whole_bytes > task.upper.tile_sram_bytes
                     for along_rows in range(2 if is_cut else 0):
@@ -159,14 +159,14 @@ def _search_parts(task: Task, whole: Layout, level: int, strips: float, along_ro
         fill_least(op, least, whole, row_parts, column_parts, whole.least_cycles, 0.0)
         if _is_slower(task, least) or _is_beaten(task, least, stop):
             return stop
-        if _part_bytes(task, split, mode, level, strips, parts, along_rows) <= task.lower.tile_sram_bytes:
+        if part_bytes(task, split, mode, level, strips, parts, along_rows) <= task.lower.tile_sram_bytes:
             most_bytes = np.inf
             if parts >= 4.0:
                 fewer = np.floor(parts / 2.0)
-                most_bytes = _part_bytes(task, split, mode, level, strips, fewer, along_rows)
+                most_bytes = part_bytes(task, split, mode, level, strips, fewer, along_rows)
             if most_bytes <= task.upper.tile_sram_bytes:
                 return stop
-            layout = _layout_of(task, split, mode, level, strips, row_parts, column_parts, most_bytes)
+            layout = layout_of(task, split, mode, level, strips, row_parts, column_parts, most_bytes)
             if layout.piece.rows > 0.0:
                 stop = _search_layout(task, layout, stop)
         parts = next_count(parts, groups)
@@ -174,13 +174,13 @@ def _search_parts(task: Task, whole: Layout, level: int, strips: float, along_ro
 
 
 @compiled
-def _part_bytes(
+def part_bytes(
     task: Task, split: int, mode: int, level: int, strips: float, parts: float, along_rows: bool
 ) -> float:
     """Return the least SRAM of a tile for so many parts along an axis, the other operand in pieces."""
     arch, op = task.arch, task.op
     row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
-    part_rows, part_channels = _part_sizes(arch, op, split, row_parts, column_parts)
+    part_rows, part_channels = part_sizes(arch, op, split, row_parts, column_parts)
     piece = piece_of(arch, op, part_rows, part_channels, mode, level, strips)
     if piece.rows == 0.0:
         return np.inf
@@ -190,7 +190,7 @@ def _part_bytes(
 
 
 @compiled
-def _layout_of(
+def layout_of(
     task: Task,
     split: int,
     mode: int,
@@ -204,7 +204,7 @@ def _layout_of(
     arch, op = task.arch, task.op
     is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
     used, rows, channels = tile_share(arch, op, split)
-    part_rows, part_channels = _part_sizes(arch, op, split, row_parts, column_parts)
+    part_rows, part_channels = part_sizes(arch, op, split, row_parts, column_parts)
     piece = piece_of(arch, op, part_rows, part_channels, mode, level, strips)
     passes = rows if is_array and level > 0 else 1.0  # a line at a time
     cycles = array_bytes = 0.0
@@ -230,6 +230,7 @@ def _layout_of(
         column_parts,
         most_bytes,
         piece,
+        level,
         cycles,
         least_cycles(arch, op, rows, channels, mode) if has_stencils(arch, op) else cycles,
         block,
@@ -240,7 +241,7 @@ def _layout_of(
 
 
 @compiled
-def _part_sizes(
+def part_sizes(
     arch: ArchRecord, op: OpRecord, split: int, row_parts: float, column_parts: float
 ) -> tuple[float, float]:
     """Return the rows and channels of the largest part of a share."""
@@ -333,12 +334,8 @@ def _search_layout(task: Task, layout: Layout, stop: int) -> int:
     has_lanes = has_stencils(arch, op) and not is_in_parts(layout)
     while chunks > 0.0:
         row_bytes = contiguous_bytes(op, layout.piece, chunks)
-        least, finest = task.candidates[stop], lane_block_of(arch, op, layout) if has_lanes else block
-        cycles = layout.least_cycles if has_lanes else layout.cycles
-        cycles += _spill_cycles(arch, finest, chunks)
-        fill_least(op, least, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
-        set_prologue_epilogue(arch, op, least, layout, block.chunks)
-        if _is_slower(task, least) or _is_beaten(task, least, stop):
+        finest = lane_block_of(arch, op, layout) if has_lanes else block
+        if is_hopeless_in_chunks(task, layout, finest, chunks, row_bytes, stop):
             return stop
         stop = _try_blocks(task, layout, block, chunks, row_bytes, stop)
         if stop >= 0 and chunks > 1.0 and has_lanes:
@@ -347,6 +344,33 @@ def _search_layout(task: Task, layout: Layout, stop: int) -> int:
             return stop
         chunks = 0.0 if is_in_parts(layout) else next_count(chunks, block.chunks)
     return stop
+
+
+@compiled
+def is_hopeless_in_chunks(
+    task: Task, layout: Layout, finest: Block, chunks: float, row_bytes: float, stop: int
+) -> bool:
+    """Whether so many chunks of a layout, or more, are too slow; `finest` are its finest blocks of rows."""
+    least = task.candidates[stop]
+    cycles = layout.cycles if finest.piece_rows == layout.piece.rows else layout.least_cycles
+    cycles += _spill_cycles(task.arch, finest, chunks)
+    fill_least(task.op, least, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
+    set_prologue_epilogue(task.arch, task.op, least, layout, layout.block.chunks)
+    return _is_slower(task, least) or _is_beaten(task, least, stop)
+
+
+@compiled
+def is_hopeless(task: Task, layout: Layout, block: Block, chunks: float, row_bytes: float, stop: int) -> bool:
+    """Whether every number of blocks of a layout is too slow, or dominated."""
+    arch, op, least = task.arch, task.op, task.candidates[stop]
+    cycles = layout.cycles if block.piece_rows == layout.piece.rows else layout.least_cycles
+    cycles += _spill_cycles(arch, block, chunks)
+    fill_least(op, least, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
+    set_prologue_epilogue(arch, op, least, layout, chunks)
+    if layout.column_parts > 1.0:  # each part fills its weights before the second piece
+        set_fills(arch, op, least, layout, Tiling(_WEIGHTS_HELD, block.strips, 1.0, layout.column_parts, 1.0))
+    set_least_streamed(least, layout, chunks)
+    return _is_slower(task, least) or _is_dominated(task, least, stop)
 
 
 @compiled
@@ -362,14 +386,8 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
     arch, op, candidates, columns = task.arch, task.op, task.candidates, 1.0
     start_cycles, parts = block_start_cycles(arch), layout.row_parts * layout.column_parts
     bound_cycles = layout.cycles if block.piece_rows == layout.piece.rows else layout.least_cycles
-    spill, least = _spill_cycles(arch, block, chunks), candidates[stop]
-    cycles = bound_cycles + spill
-    fill_least(op, least, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
-    set_prologue_epilogue(arch, op, least, layout, chunks)
-    if layout.column_parts > 1.0:  # each part fills its weights before the second piece
-        set_fills(arch, op, least, layout, Tiling(_WEIGHTS_HELD, block.strips, 1.0, layout.column_parts, 1.0))
-    set_least_streamed(least, layout, chunks)
-    if _is_slower(task, least) or _is_dominated(task, least, stop):
+    spill = _spill_cycles(arch, block, chunks)
+    if is_hopeless(task, layout, block, chunks, row_bytes, stop):
         return stop
     first = (
         _OUTPUTS_HELD if chunks > 1.0 else (_ACTIVATIONS_HELD if layout.row_parts > 1.0 else _WEIGHTS_HELD)
@@ -392,25 +410,12 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
                 if stop + 2 >= candidates.shape[0]:
                     return -1
                 before = needed
-                starts = parts * (block.strips * row_blocks * columns * chunks - 1.0) * start_cycles
                 is_useful = _is_useful(layout, block, row_blocks, columns, chunks, needed)
-                cycles = (
-                    spill + starts + (_blocks_cycles(task, layout, block, row_blocks) if is_useful else 0.0)
-                )
+                cycles = tiled_cycles(task, layout, block, row_blocks, columns, chunks) if is_useful else 0.0
                 for order in range(first, last + 1 if is_useful else first):
                     all_rows, all_columns = layout.row_parts * row_blocks, layout.column_parts * columns
                     tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
-                    new = candidates[stop]
-                    new.fine = 1.0 if layout.piece.is_fine else 0.0
-                    new.needed_bytes, new.most_bytes = needed, layout.most_bytes
-                    fill_needs(op, new, tiling, cycles, row_bytes)
-                    set_prologue_epilogue(arch, op, new, layout, chunks)
-                    if chunks == 1.0:
-                        set_fills(arch, op, new, layout, tiling)
-                    set_streamed_held(op, new, layout, tiling)
-                    if not _is_slower(task, new):
-                        set_tiling(arch, op, new, layout, block, tiling)
-                        stop = _with_new(task, new, stop)
+                    stop = add_tiling(task, layout, block, tiling, needed, cycles, row_bytes, stop)
             # Of blocks in lanes another number may fill stencils better.
             is_whole = block.piece_rows == layout.piece.rows
             is_short = np.ceil(block.rows / row_blocks) * block.piece_rows <= layout.piece.rows
@@ -419,6 +424,42 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
             row_blocks = next_count(row_blocks, block.rows)
         columns = 0.0 if layout.column_parts > 1.0 else next_count(columns, block.columns)
     return stop
+
+
+@compiled
+def tiled_cycles(
+    task: Task, layout: Layout, block: Block, row_blocks: float, columns: float, chunks: float
+) -> float:
+    """Return the cycles of the grid for so many blocks of each part, with their starts and spilled sums."""
+    starts = layout.row_parts * layout.column_parts * (block.strips * row_blocks * columns * chunks - 1.0)
+    starts *= block_start_cycles(task.arch)
+    return _spill_cycles(task.arch, block, chunks) + starts + _blocks_cycles(task, layout, block, row_blocks)
+
+
+@compiled
+def add_tiling(
+    task: Task,
+    layout: Layout,
+    block: Block,
+    tiling: Tiling,
+    needed: float,
+    cycles: float,
+    row_bytes: float,
+    stop: int,
+) -> int:
+    """Add the candidate of a tiling of `needed` bytes unless it is too slow; return where candidates end."""
+    arch, op, new = task.arch, task.op, task.candidates[stop]
+    new.fine = 1.0 if layout.piece.is_fine else 0.0
+    new.needed_bytes, new.most_bytes = needed, layout.most_bytes
+    fill_needs(op, new, tiling, cycles, row_bytes)
+    set_prologue_epilogue(arch, op, new, layout, tiling.chunks)
+    if tiling.chunks == 1.0:
+        set_fills(arch, op, new, layout, tiling)
+    set_streamed_held(op, new, layout, tiling)
+    if _is_slower(task, new):
+        return stop
+    set_tiling(arch, op, new, layout, block, tiling)
+    return _with_new(task, new, stop)
 
 
 @compiled

@@ -52,6 +52,7 @@ from npusim.cost.records import Floats, Ints
 from npusim.cost.resources import fed_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
 from npusim.cost.tiling import (
+    TRIANGLE_ONCE,
     live_bytes,
     live_tile_bytes,
     sum_rate,
@@ -152,6 +153,7 @@ def search_stream(task: Task) -> int:
     new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
     new.row_pieces, new.strips = arch.stream_pieces, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = arch.stream_pieces, 1.0, 1.0
+    new.piece_level = 0.0
     return task.start + 1
 
 
@@ -169,14 +171,14 @@ def search_triangle(task: Task) -> int:
             # Tiles that share the triangle add up their partial sums, so fewer tiles may be faster.
             used = 1.0 if split == _ROWS else most
             while used <= most:
-                stop = _fetch_once(task, stop, split, mode, used, channels)
+                stop = fetch_once(task, stop, split, mode, used, channels)
                 used += 1.0
     return stop
 
 
 @compiled
-def _fetch_once(task: Task, stop: int, split: int, mode: int, used: float, channels: float) -> int:
-    """Try one split, mode and number of tiles; return where the candidates end."""
+def fetch_once(task: Task, stop: int, split: int, mode: int, used: float, channels: float) -> int:
+    """Try to fetch a triangle once in one split, mode and number of tiles; return as `search_product`."""
     arch, op = task.arch, task.op
     if stop < 0 or stop + 1 >= task.candidates.shape[0]:
         return -1
@@ -210,6 +212,7 @@ def _fetch_once(task: Task, stop: int, split: int, mode: int, used: float, chann
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
     new.row_pieces, new.strips = blocks, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = blocks, 1.0, blocks
+    new.piece_level = TRIANGLE_ONCE
     if has_levels(arch):
         fill_again(arch, op, new, task.candidates.view(np.float64), stop * CANDIDATE_SIZE)
     least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
@@ -239,7 +242,7 @@ def _triangle_cycles(
 
 
 @compiled
-def _search_operator(
+def search_operator(
     arch: ArchRecord,
     op: OpRecord,
     rate_bounds: Floats,
@@ -290,13 +293,13 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) 
         if op.unit == _VIEW or op.unit == _HOST:
             continue
         arch, own_rates = archs.arrays[0, op.device], rate_bounds[op.device]
-        stop = _search_operator(arch, op, own_rates, candidates, index, seconds, known, limits)
+        stop = search_operator(arch, op, own_rates, candidates, index, seconds, known, limits)
         while stop < 0:  # the table was too short
             longer = np.zeros(2 * candidates.shape[0], CANDIDATE_DTYPE)
             for i in range(index):
                 longer[i] = candidates[i]
             candidates, seconds = longer, np.empty(longer.shape[0])
-            stop = _search_operator(arch, op, own_rates, candidates, index, seconds, known, limits)
+            stop = search_operator(arch, op, own_rates, candidates, index, seconds, known, limits)
         sort_candidates(candidates, index, stop)
         index = stop
     row_starts[rows.shape[0]] = index

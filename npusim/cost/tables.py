@@ -356,6 +356,8 @@ class ResultRecord:
     """Chunks of input channels."""
     buffers: int
     """Buffers of a stationary operand that comes in several blocks, 1 or 2."""
+    piece_level: int
+    """Size of the pieces, see `npusim.cost.tiling.piece_of`."""
 
 
 class DeviceUseRecord:

@@ -188,6 +188,8 @@ _MATMUL = int(DpuOperation.MATMUL)
 _ROWS, _COLUMNS = int(Split.ROWS), int(Split.COLUMNS)
 _WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
 ROW_LEVELS, CHANNEL_LEVELS = 3, 2
+TRIANGLE_ONCE = -1.0
+"""In place of a size of pieces: a stored triangle is fetched once (`npusim.cost.search`)."""
 
 
 class TilePart(NamedTuple):
@@ -329,6 +331,8 @@ class Layout(NamedTuple):
     most_bytes: float
     """See `CandidateRecord.most_bytes`."""
     piece: TilePart
+    piece_level: int
+    """Size of the pieces, see `piece_of`."""
     cycles: float
     """Cycles of the busiest MAC grid for all parts, for one product of a batch that is not cut further."""
     least_cycles: float
@@ -498,6 +502,7 @@ def set_tiling(
     )
     new.buffers = 1.0 if is_in_parts(layout) else 2.0
     new.column_blocks, new.channel_chunks = tiling.column_blocks, tiling.chunks
+    new.piece_level = layout.piece_level
 
 
 @compiled

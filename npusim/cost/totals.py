@@ -82,12 +82,22 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         Written; zero before, except `ahead_s`. The latency of an operator that does not fit into SRAM is
         infinite.
     """
-    devices = archs.arrays.shape[1]
-    every_rate, choices = np.zeros((devices, RATES, BLOCK)), np.empty((CHOICES, BLOCK))
+    every_rate, rate_bounds = rates_at_point(archs)
+    row_starts = np.empty(ops.shape[0] + 1, np.int64)
+    candidates = search_rows(archs, ops, rate_bounds, row_starts)
+    cost_candidates(archs, ops, every_rate, candidates, row_starts, results)
+
+
+@compiled_or_plain(lambda archs, ops, *_: 0.2 * len(ops))
+def cost_candidates(
+    archs: Archs, ops: Any, every_rate: Floats, candidates: Any, row_starts: Ints, results: Any
+) -> None:
+    """Cost each operator by the best of its candidates; arguments as `operator_costs` and `search_rows`."""
+    choices = np.empty((CHOICES, BLOCK))
     point: Any = np.int64(0)  # a literal would make a second specialisation
     points: Any = np.int64(1)
-    row_starts, all_served = np.empty(ops.shape[0] + 1, np.int64), np.zeros(ops.shape[0], SERVED_DTYPE)
-    candidates = _search(archs, ops, every_rate, row_starts, all_served)
+    all_served = np.zeros(ops.shape[0], SERVED_DTYPE)
+    serve_rows(archs.arrays[0], ops, candidates, row_starts, all_served)
     latencies, states, demand = np.empty(candidates.shape[0]), np.zeros(1, np.int64), np.empty((1, COUNT))
     unit_j, machine = np.empty((1, 1, UNIT_ENERGIES)), np.zeros((1, 4))
     machine[0, IDLE_W] = archs.shared[0, 0].idle_w
@@ -155,20 +165,19 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
 
 
 @compiled_making_arrays
-def _search(archs: Archs, ops: Any, rates: Floats, row_starts: Ints, served: Any) -> Any:
-    """Fill the rates of all array devices; return the tiling candidates of all operators."""
+def rates_at_point(archs: Archs) -> tuple[Floats, Floats]:
+    """Return the rates of all array devices at one point, and their bounds for a search."""
     point: Any = np.int64(0)
     points: Any = np.int64(1)
-    rate_bounds = np.empty((rates.shape[0], RATES, 2))
-    for d in range(rates.shape[0]):
+    devices = archs.arrays.shape[1]
+    rates, rate_bounds = np.zeros((devices, RATES, BLOCK)), np.empty((devices, RATES, 2))
+    for d in range(devices):
         fill_rates(archs.arrays[0, d], rates, d, point)
         start_rate_bounds(rate_bounds[d])
         widen_rate_bounds(rates[d], points, rate_bounds[d])
         if weighs_energy(archs):
             clear_rate_bounds(rate_bounds[d])
-    candidates = search_rows(archs, ops, rate_bounds, row_starts)
-    serve_rows(archs.arrays[0], ops, candidates, row_starts, served)
-    return candidates
+    return rates, rate_bounds
 
 
 @compiled
@@ -179,6 +188,7 @@ def _fill_tiling(result: ResultRecord, candidate: CandidateRecord) -> None:
     result.row_pieces, result.strips = int(candidate.row_pieces), int(candidate.strips)
     result.column_blocks = int(candidate.column_blocks)
     result.channel_chunks, result.buffers = int(candidate.channel_chunks), int(candidate.buffers)
+    result.piece_level = int(candidate.piece_level)
 
 
 @compiled

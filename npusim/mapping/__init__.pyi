@@ -1,5 +1,9 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
+from npusim.mapping.exchange import FORMATS as FORMATS
+from npusim.mapping.exchange import loop_lines as loop_lines
+from npusim.mapping.exchange import mapping_file as mapping_file
+from npusim.mapping.exchange import product_nests as product_nests
 from npusim.mapping.fusion import entries as entries
 from npusim.mapping.fusion import stored_inputs as stored_inputs
 from npusim.mapping.graphsplit.chain_front import ChainProblem as ChainProblem
@@ -46,5 +50,8 @@ from npusim.mapping.mapped import prepared as prepared
 from npusim.mapping.mapped import refuse_too_large as refuse_too_large
 from npusim.mapping.mapped import sram_contents as sram_contents
 from npusim.mapping.memory import MemoryUse as MemoryUse
+from npusim.mapping.nests import MappingFile as MappingFile
+from npusim.mapping.nests import OwnMapping as OwnMapping
+from npusim.mapping.nests import own_mapping as own_mapping
 from npusim.mapping.placing import DeviceChoice as DeviceChoice
 from npusim.mapping.placing import wished as wished

@@ -8,7 +8,7 @@ that differ in clocks, sizes and rates.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -25,19 +25,25 @@ from npusim.cost import (
     Group,
     Liveness,
     Lowered,
+    Nest,
     Plans,
     PlanTable,
     Residency,
     arch_row,
     evaluate_plans,
+    least_sram_bytes,
+    live_tile_bytes,
     lower_plans,
+    nested_costs,
     operator_costs,
     operators_of,
+    under_plan,
 )
 from npusim.errors import InfeasibleError, shown
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
 from npusim.mapping.memory import MemoryUse, memory_use
+from npusim.mapping.nests import OwnMapping
 from npusim.mapping.placing import DeviceChoice, unpacked
 from npusim.mapping.residency import plans
 
@@ -72,6 +78,8 @@ class Run:
     where that is faster."""
     tiles_told: bool = False
     """Whether the user set the tiles: they then count for every NPU, up to the tiles that it has."""
+    own: OwnMapping | None = None
+    """Loop nests, and what stays in SRAM, that the user gives."""
 
     def row(self, soc: Soc) -> ArchRow:
         """Return a machine in this run as a design point."""
@@ -109,6 +117,8 @@ class Mapped:
     """Prefetched transfers, array of TRANSFER_DTYPE."""
     memory: MemoryUse
     """What it occupies in DRAM."""
+    nests: Sequence[Nest | None] | None = None
+    """What the run fixes of the loop nest of each group; None: nothing."""
 
     @property
     def npu(self) -> Any:
@@ -141,6 +151,8 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
 
     if run.swap_operands != "search":
         return with_roles(run.swap_operands)
+    if run.own is not None and run.own.swapped():
+        return with_roles(run.own.swapped())
     candidates = [with_roles(False)]
     with suppress(InfeasibleError):
         candidates.append(with_roles(True))
@@ -160,16 +172,27 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     refuse_too_large(graph, soc, run.requests, tables)
     arch = run.row(soc)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
-    uses, transfers = evaluate_plans(arch, tables.table, total, plan)
+    nests = None
+    if run.own is not None:
+        if run.own.file.stays is not None:
+            tables = tables.under(run.own.plan(tables.plans))
+        nests = run.own.nests(tables.groups, operators_of(tables.table, 0), soc)
+    uses, transfers = evaluate_plans(arch, tables.table, total, plan, nests)
     chosen = max(int(plan[0]), 0)
     decisions = Decisions(tables.groups, tables.plans.residency(chosen))
     lowered = Lowered(operators_of(tables.table, chosen), tables.groups, tables.warnings)
     results = np.zeros(len(lowered.groups), RESULT_DTYPE)
     np.add.at(results["ahead_s"], transfers["operator"], transfers["seconds"])
-    operator_costs(arch.archs, lowered.ops, results)
+    if nests is None:
+        operator_costs(arch.archs, lowered.ops, results)
+    else:
+        nested_costs(arch.archs, lowered.ops, nests, results)
     if plan[0] < 0:
-        stuck = lowered.groups[int(np.argmax(~np.isfinite(results["latency_s"])))]
+        place = int(np.argmax(~np.isfinite(results["latency_s"])))
+        stuck = lowered.groups[place]
         npu = arch[stuck.device]
+        if run.own is not None and nests is not None and (nest := nests[place]) is not None:
+            raise _broken_nest(run.own, stuck, arch, lowered.ops[place], nest)
         raise InfeasibleError(
             f"operator {shown(stuck.main)} does not fit into {int(npu['tiles'])} x "
             f"{float(npu['sram_tile_bytes']) / 1024:.0f} KiB of SRAM in any way; "
@@ -177,7 +200,30 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
         )
     memory = memory_use(graph, decisions, soc, run.requests)
     _check_capacity(graph, soc, run.requests, memory)
-    return Mapped(graph, soc, run, decisions, lowered, arch, results, total[0], uses, transfers, memory)
+    return Mapped(
+        graph, soc, run, decisions, lowered, arch, results, total[0], uses, transfers, memory, nests
+    )
+
+
+def _broken_nest(own: OwnMapping, group: Group, arch: ArchRow, op: Any, nest: Nest) -> InfeasibleError:
+    """Return the error about a loop nest that exceeds SRAM or agrees with no tiling."""
+    npu = arch[group.device]
+    free, live = float(npu["sram_tile_bytes"]), float(live_tile_bytes(npu, op))
+    needed = least_sram_bytes(arch.archs, op, nest)
+    file, line = own.source.place(("operators", group.main))
+    place = f"{file}:{line}: operators.{group.main}"
+    if np.isfinite(needed):
+        return InfeasibleError(
+            f"{place}: its blocks need {needed:,.0f} bytes of {group.device}.sram.per_tile, {live:,.0f} of "
+            f"them for tensors that stay; available: {free:,.0f} bytes"
+        )
+    against = [key for key in nest if np.isfinite(least_sram_bytes(arch.archs, op, _without(nest, key)))]
+    disagreeing = f"; `{against[0]}` disagrees with the rest: leave it out, or change it" if against else ""
+    return InfeasibleError(f"{place}: found a loop nest that no tiling has{disagreeing}")
+
+
+def _without(nest: Nest, key: str) -> Nest:
+    return {other: value for other, value in nest.items() if other != key}
 
 
 def refuse_too_large(graph: Graph, soc: Soc, requests: int = 1, tables: PlanTables | None = None) -> None:
@@ -230,6 +276,11 @@ class PlanTables:
     plans: Plans
     table: PlanTable
     warnings: tuple[str, ...]
+
+    def under(self, plan: int) -> PlanTables:
+        """Return the tables under one plan alone."""
+        one = replace(self.plans, steps=(self.plans.steps[plan],))
+        return replace(self, plans=one, table=under_plan(self.table, plan))
 
 
 def plan_tables(

@@ -255,7 +255,7 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
     """
     ops = lowered_on(mapped, machine) if table is None else table
     results, total = np.zeros(len(ops), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
-    evaluate(arch, ops, results, total[0])
+    evaluate(arch, ops, results, total[0], mapped.nests)
     return total[0]
 
 

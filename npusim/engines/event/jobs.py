@@ -18,6 +18,7 @@ from npusim.cost import (
     CMX2CMX,
     CMX2DDR,
     DDR2CMX,
+    TRIANGLE_ONCE,
     DpuOperation,
     Order,
     Split,
@@ -212,18 +213,6 @@ def _hold_rows(steps: Steps, rows: _Rows, columns: int, chunks: int) -> None:
                     steps.steps.append(step)
 
 
-def _is_fetched_once(op: Any, result: Any) -> bool:
-    """Return whether a stored triangle is fetched once (`npusim.cost.search`): its traffic tells."""
-    if not op["triangle"] or op["a_triangle_bytes"] <= 0.0:
-        return False
-    a_bytes = op["a_triangle_bytes"] * result["column_blocks"]
-    once_bytes = a_bytes + op["b_dram_bytes"] + op["extra_dram_bytes"] + op["c_dram_bytes"]
-    return bool(
-        abs(result["dram_bytes"] + result["level_bytes"] - once_bytes) <= 1e-9 * once_bytes
-        and result["row_blocks"] == result["channel_chunks"]
-    )
-
-
 def _triangle_steps(result: Any, most_turns: int) -> Steps:
     """Return the steps of a product whose triangle is fetched once: sums wait until a pass ends."""
     rows, passes = int(result["row_blocks"]), int(result["column_blocks"])
@@ -400,7 +389,7 @@ def job_of(
     arch = mapped.arch[mapped.decisions.groups[index].device]
     pieces = max(pieces, int(arch["stream_pieces"]))
     is_product = op["unit"] == Unit.DPU and op["dpu_operation"] in _PRODUCTS
-    if is_product and _is_fetched_once(op, result):
+    if is_product and result["piece_level"] == TRIANGLE_ONCE:
         steps = _triangle_steps(result, most_turns)
     elif is_product:
         steps = _product_steps(op, result, pieces, most_turns, float(arch["dpu_channel_lanes"]))
@@ -474,7 +463,7 @@ def _activation_s_per_byte(job: Job, dma_s: float) -> float:
 def _set_product(job: Job, arch: Any, op: Any, result: Any) -> None:
     """Set the operands and partial sums of a matrix product or convolution."""
     used, split = int(result["tiles"]), int(result["split"])
-    once = _is_fetched_once(op, result)
+    once = result["piece_level"] == TRIANGLE_ONCE
     halo = halo_factor(op, float(result["row_blocks"]), float(result["strips"]))
     a_bytes = float(op["a_triangle_bytes"] if once else op["a_dram_bytes"] * halo)
     b_bytes, out_bytes, extra = (float(op[f"{name}_dram_bytes"]) for name in ("b", "c", "extra"))

@@ -30,6 +30,7 @@ from npusim.graph import Editor, Graph
 from npusim.mapping.graphsplit.device_costs import homes, placement_problem
 from npusim.mapping.graphsplit.problem import Link, Load, ObjectiveWeights, Problem
 from npusim.mapping.mapped import Mapped, Run, map_placed
+from npusim.mapping.nests import OwnMapping
 from npusim.mapping.placing import unpacked, wished
 
 MOST_STATES = 4096
@@ -343,6 +344,17 @@ def _split(graph: Graph, soc: Soc, run: Run) -> Mapped:
     )
 
 
+def _placed_by(own: OwnMapping, graph: Graph) -> Graph | None:
+    """Return a graph whose preprocessing runs where a mapping says; None where it leaves that open."""
+    editor = Editor.of(graph)
+    for name in wished(graph):
+        device = own.device_of(name)
+        if device is None:
+            return None
+        editor.change_operator(name, device=device)
+    return editor.finish()
+
+
 def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
     """Decide placement, fusion and residency of a graph on a SoC for the least latency.
 
@@ -358,6 +370,8 @@ def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
         Where some operator fits into SRAM under no plan; it is named.
     """
     graph = unpacked(graph, soc, run.device)
+    if run.own is not None and (own_graph := _placed_by(run.own, graph)) is not None:
+        return map_placed(own_graph, soc, run)
     if run.device == "auto" and soc.main_device in soc.array_devices and soc.has("cpu") and wished(graph):
         return _split(graph, soc, run)
     return map_placed(graph, soc, run)
