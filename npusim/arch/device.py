@@ -10,6 +10,7 @@ from npusim.arch.power import DevicePower, SharePerHint, rated_power
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Section
 from npusim.errors import UnknownNameError, nearest
 from npusim.ops import OPERATORS
+from npusim.ops.formats import FormatName
 from npusim.units import refuse
 
 DtypeName = Literal["fp64", "fp32", "fp16", "bf16", "int16", "int8", "int4"]

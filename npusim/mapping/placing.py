@@ -213,4 +213,4 @@ def _handling(op: Operator, graph: Graph, soc: Soc, device: str) -> str:
         return "product"
     stays = device == "auto" or op.pinned
     target = soc.named((op.device or soc.main_device) if stays else device)
-    return "product" if target is None else str(getattr(soc.devices[target].packed_weights, bits))
+    return "product" if target is None else soc.devices[target].packed_weights.get(bits, "product")
