@@ -17,6 +17,7 @@ from npusim.errors import FileError, NpusimError, ShapeError, UnfixedSizeError, 
 from npusim.frontends.model_structure import user_line
 from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
 from npusim.frontends.splicing import with_known_values
+from npusim.frontends.subgraphs import ExampleGraph
 from npusim.frontends.translation import Origin
 from npusim.graph import Graph
 from npusim.ops import DType, Role
@@ -24,6 +25,9 @@ from npusim.ops import DType, Role
 _RAISED = (Exception, SystemExit, GeneratorExit)
 """What code of a user may raise; Ctrl-C is not the code's."""
 _SELF_LOOPS = "self_loops"
+_MANY_EDGES = 300_000
+"""Edges from which on a module is traced on a smaller graph."""
+_FEW_NODES, _FEW_EDGES = 1009, 3001
 
 _MASK = "use x * mask or torch.where(mask, x, 0): they keep the size"
 _UNIQUE = "find the unique values before the network and hand them in"
@@ -227,7 +231,6 @@ def named_inputs(module: Any, inputs: Any) -> dict[str, Any]:
 
 def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
     """Trace a module to an `openvino.Model` with fixed shapes and the given input names."""
-    ov = openvino()
     try:
         import torch
     except ImportError:
@@ -239,11 +242,9 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
                 "tensor; wrap the module in one whose forward takes a tensor an argument, such as x_user and "
                 "edge_index_buys, and makes the dictionaries of them"
             )
-    examples = tuple(inputs.values())
     module.eval()
     try:
-        with torch.no_grad(), unreported():
-            model = ov.convert_model(module, example_input=examples, input=[tuple(t.shape) for t in examples])
+        model = _traced_on_fewer_nodes(module, inputs) or _traced(module, inputs, inputs)
     except _RAISED as error:  # it is about the module
         raise NpusimError(
             f"{type(module).__name__} cannot be converted to OpenVINO: {_reason(error)}"
@@ -252,6 +253,54 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
         port.get_tensor().set_names({name})
         port.get_node().set_friendly_name(name)
     return model
+
+
+def _traced(module: Any, inputs: Mapping[str, Any], examples: Mapping[str, Any]) -> Any:
+    """Trace a module on examples, and return the model for the shapes of the inputs."""
+    import torch
+
+    with torch.no_grad(), unreported():
+        shapes = [tuple(value.shape) for value in inputs.values()]
+        return openvino().convert_model(module, example_input=tuple(examples.values()), input=shapes)
+
+
+def _traced_on_fewer_nodes(module: Any, inputs: Mapping[str, Any]) -> Any:
+    """Trace a module on a small graph; None for a small example, or where a trace fixes sizes.
+
+    A trace runs the module, which takes gigabytes for millions of edges. The sizes of the small graph are
+    primes: a multiple of one in the model comes from the trace.
+    """
+    arrays = {name: value.detach().numpy() for name, value in inputs.items()}
+    graph = ExampleGraph.of(arrays)
+    if graph is None or graph.edges < _MANY_EDGES:
+        return None
+    few = graph.inputs_on(arrays, np.arange(_FEW_NODES), np.arange(_FEW_EDGES))
+    few[graph.edge_input] = np.arange(2 * _FEW_EDGES).reshape(2, -1) % _FEW_NODES
+    examples = as_tensors(few)
+    try:
+        model = _traced(module, inputs, examples)
+    except _RAISED:  # the example itself may still work
+        return None
+    sizes = [size for op in model.get_ops() for size in _sizes_in(op)]
+    fixed = any(size > 0 and (size % _FEW_NODES == 0 or size % _FEW_EDGES == 0) for size in sizes)
+    return None if fixed or _FEW_NODES + _FEW_EDGES in sizes else model
+
+
+def _sizes_in(op: Any) -> list[int]:
+    """Return the fixed sizes of an operator's results, and the whole numbers of a small constant."""
+    shapes = [port.get_partial_shape() for port in op.outputs()]
+    sizes = [size.get_length() for s in shapes if s.rank.is_static for size in s if size.is_static]
+    is_number = op.get_type_name() == "Constant" and op.get_element_type().is_integral()
+    if is_number and op.data.size < _FEW_NODES:
+        sizes += [int(value) for value in op.data.ravel()]
+    return sizes
+
+
+def as_tensors(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return arrays as tensors."""
+    import torch
+
+    return {name: torch.tensor(array) for name, array in arrays.items()}
 
 
 def all_results(module: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
@@ -265,7 +314,7 @@ def all_results(module: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt
         return [array for part in parts for array in flat(part)]
 
     with torch.no_grad():
-        return flat(module(*(torch.tensor(value) for value in inputs.values())))
+        return flat(module(*as_tensors(inputs).values()))
 
 
 def _reason(error: BaseException) -> str:

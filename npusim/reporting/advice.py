@@ -14,6 +14,10 @@ _MEANING = (
     "gain: inferences a second of the stack over those without the technique; today: whether a model file "
     "can hold it."
 )
+_DEPLOYMENTS = (
+    "all nodes: time for the answers of all nodes, in one run or several; memory: DRAM in use while a "
+    "network runs; its memory: most in use while compiling."
+)
 
 
 def advice_page(result: Advice) -> Page:
@@ -26,12 +30,13 @@ def advice_page(result: Advice) -> Page:
         "Advice",
         (result.workload, result.soc, ""),
         conditions(result),
-        [_stacks(result), _techniques(result), _layouts(result)],
+        [_stacks(result), _techniques(result), _deployments(result)],
         [
             Remark("Results", numerics, "cyan"),
             Remark("Answers", [_agreement(one) for one in result.agreement], "cyan"),
             Remark("Written", [f"{result.file}: {result.today.techniques}"] if result.file else [], "cyan"),
             Remark("Run", [result.benchmark] if result.benchmark else [], "cyan"),
+            Remark("Not advised", _impossible(result), "yellow"),
             Remark("Rewrite", _rewritings(result), "yellow"),
             Remark("Not yet", not_today, "yellow"),
             Remark("Refused", refused),
@@ -76,17 +81,30 @@ def _techniques(result: Advice) -> Table:
     return Table(columns, rows, name="gains", caption=_MEANING, style=lambda one: _STYLES[one.verdict])
 
 
-def _layouts(result: Advice) -> Table:
+def _deployments(result: Advice) -> Table:
     columns = (
+        Column("graph"),
         Column("device"),
         Column("techniques", "stack"),
-        Column("latency_s"),
-        Column("constants_bytes", "constants"),
+        Column("all_nodes_s", "all nodes"),
+        Column("memory_bytes", "memory"),
         Column("compile_s", "compile time"),
-        Column("compile_peak_bytes", "memory"),
-        Column("problem", "not advised because", layout=FOLD),
+        Column("compile_peak_bytes", "its memory"),
+        Column("same_answers", "same answers"),
     )
-    return Table(columns, result.layouts, name="layouts", caption="memory: most in use while compiling.")
+    possible = [each for each in result.deployments if not each.problem]
+    return Table(columns, possible, name="deployments", caption=_DEPLOYMENTS)
+
+
+def _impossible(result: Advice) -> list[str]:
+    """Return the ways that cannot be advised, by reason."""
+    lines = []
+    for problem, group in grouped(
+        [each for each in result.deployments if each.problem], lambda each: each.problem
+    ).items():
+        names = dict.fromkeys(f"{each.graph} {each.device} {each.techniques}".strip() for each in group)
+        lines.append(f"{', '.join(names)}: {problem}")
+    return lines
 
 
 def _rewritings(result: Advice) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,8 @@ _BUCKET_ROWS = 2000
 """Rows that a further bucket has to save, since it adds operators; fitted: TransformerConv and power laws."""
 
 
-def _matrix(values: Array, rows: Array, columns: Array, shape: tuple[int, ...]) -> Matrix:
+def matrix_from(values: Array, rows: Array, columns: Array, shape: tuple[int, ...]) -> Matrix:
+    """Return a sparse matrix of its entries; equal places add up."""
     from scipy.sparse import csr_matrix  # slow to import
 
     return csr_matrix((values, (rows, columns)), shape)
@@ -41,10 +43,16 @@ class Reduction:
     region: str
 
 
+_REDUCTIONS: WeakKeyDictionary[Graph, tuple[Reduction, ...]] = WeakKeyDictionary()
+"""Reductions of graphs that are still in use: those along millions of edges take seconds."""
+
+
 def find_reductions(graph: Graph) -> tuple[Reduction, ...]:
     """Return the reductions of rows by a scatter whose targets are known."""
-    scatters = [op for op in graph if op.family is Family.SCATTER]
-    return tuple(r for op in scatters if (r := _reduction(graph, op)) is not None)
+    if graph not in _REDUCTIONS:
+        scatters = [op for op in graph if op.family is Family.SCATTER]
+        _REDUCTIONS[graph] = tuple(r for op in scatters if (r := _reduction(graph, op)) is not None)
+    return _REDUCTIONS[graph]
 
 
 def _reduction(graph: Graph, op: Operator) -> Reduction | None:
@@ -81,7 +89,7 @@ def _extreme(graph: Graph, op: Operator, operation: str) -> Reduction | None:
     shape = (graph.tensors[op.outputs[0]].shape[0], graph.tensors[rows].shape[0])
     if starts or targets is None or len(targets) != shape[1] or rows in graph.feature_independent:
         return None
-    matrix = _matrix(np.ones(shape[1], np.float32), targets, np.arange(shape[1]), shape)
+    matrix = matrix_from(np.ones(shape[1], np.float32), targets, np.arange(shape[1]), shape)
     return Reduction(rows, op.outputs[0], matrix, operation, op.region)
 
 
@@ -111,7 +119,7 @@ def matrix_of(graph: Graph, aggregation: Aggregation) -> Matrix | None:
         if count is None or len(count) not in (1, shape[0]):
             return None
         scale = scale / count if kind == "Divide" else scale * count
-    return _matrix(values * scale[rows], rows, columns, shape)
+    return matrix_from(values * scale[rows], rows, columns, shape)
 
 
 def _buckets(degrees: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray[np.int64]]]:
@@ -268,7 +276,7 @@ def _write_terms(writer: Writer, terms: _Terms, rows: str) -> str:
     parts = [reduction.matrix.tocoo() for reduction in terms.reductions]
     columns = np.concatenate([part.col * count + i for i, part in enumerate(parts)])
     values, targets = (np.concatenate([getattr(p, key) for p in parts]) for key in ("data", "row"))
-    matrix = _matrix(values, targets, columns, (parts[0].shape[0], nodes * count))
+    matrix = matrix_from(values, targets, columns, (parts[0].shape[0], nodes * count))
     total = writer.reduce(replace(terms.reductions[0], matrix=matrix), product)
     for other in terms.others:
         total = editor.eltwise("Add", total, other, "term")
