@@ -108,7 +108,8 @@ def from_pyg(
         The module.
     inputs : mapping of str to tensor, sequence of tensors, or data object
         Example inputs in the order of `forward`; with names, or x, edge_index, input2 ... without; of a data
-        object, such as `torch_geometric.data.Data`, the attributes that `forward` names.
+        object, such as `torch_geometric.data.Data` or `HeteroData`, the attributes that `forward` names. A
+        dictionary, such as `x_dict`, becomes an input for each entry, named by the argument and the key.
     name : str, optional
         Name of the graph; default: the module's class.
     roles : mapping of str to Role, optional
@@ -127,10 +128,11 @@ def from_pyg(
     >>> from_pyg(torch.nn.Linear(4, 8), {"x": torch.zeros(5, 4)}).macs
     160.0
     """
-    named = named_inputs(module, inputs)
+    name = name or type(module).__name__
+    module, named = flattened(module, inputs)
     model, origin = convert(module, named), Origin()
     try:
-        graph = graph_of_model(model, name or type(module).__name__, None, roles, precision, origin)
+        graph = graph_of_model(model, name, None, roles, precision, origin)
         return with_known_values(graph, origin, {key: value.detach().numpy() for key, value in named.items()})
     except UnfixedSizeError as error:
         advice = advice_of_module(module, tuple(named.values()))
@@ -185,7 +187,7 @@ def module_at(what: str) -> FoundModule:
             "torch.nn.Module and its tensors, or a function that returns one"
         )
     module, inputs = value
-    return FoundModule(name, module, dict(named_inputs(module, inputs)))
+    return FoundModule(name, *flattened(module, inputs))
 
 
 @contextmanager
@@ -210,8 +212,46 @@ def advice_of_module(module: Any, examples: tuple[Any, ...]) -> str:
         return ""
 
 
-def named_inputs(module: Any, inputs: Any) -> dict[str, Any]:
-    """Return the example inputs of a module by name; see `from_pyg`."""
+def flattened(module: Any, inputs: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a module that takes a tensor an argument, and its example inputs by name; see `from_pyg`.
+
+    A module that takes dictionaries, such as `x_dict` and `edge_index_dict` of PyTorch Geometric's tutorials,
+    is wrapped in one with an input for each entry: `x_user`, `edge_index_user_buys_item`.
+    """
+    named = _named(module, inputs)
+    if not any(isinstance(value, Mapping) for value in named.values()):
+        return module, named
+    import torch
+
+    places: list[tuple[str, Any]] = []
+    tensors: dict[str, Any] = {}
+    for argument, value in named.items():
+        entries = value if isinstance(value, Mapping) else {None: value}
+        for key, tensor in entries.items():
+            words = [key] if isinstance(key, str) else key or ()
+            places.append((argument, key))
+            tensors["_".join([argument.removesuffix("_dict"), *map(str, words)])] = tensor
+
+    class Flattened(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *values: Any) -> Any:
+            arguments: dict[str, Any] = {}
+            for (argument, key), value in zip(places, values, strict=True):
+                if key is None:
+                    arguments[argument] = value
+                else:
+                    arguments.setdefault(argument, {})[key] = value
+            result = self.module(**arguments)
+            return tuple(result.values()) if isinstance(result, Mapping) else result
+
+    return Flattened(), tensors
+
+
+def _named(module: Any, inputs: Any) -> dict[str, Any]:
+    """Return the example inputs of a module by the arguments of `forward`."""
     if isinstance(inputs, Mapping):
         return dict(inputs)
     if isinstance(inputs, Sequence):
@@ -239,8 +279,7 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
         if not isinstance(value, torch.Tensor):
             raise NpusimError(
                 f"{type(module).__name__}: input {shown(name)} is a {type(value).__name__}; allowed: a "
-                "tensor; wrap the module in one whose forward takes a tensor an argument, such as x_user and "
-                "edge_index_buys, and makes the dictionaries of them"
+                "tensor, or a dictionary of tensors such as x_dict"
             )
     module.eval()
     try:

@@ -1,4 +1,4 @@
-"""Example inputs of a module on a part of its graph: partitions with halos, and sampled neighbourhoods.
+"""Example inputs on a part of a graph: partitions with halos, and sampled neighbourhoods.
 
 All counts are exact; nothing here works edge by edge in Python.
 """

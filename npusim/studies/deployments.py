@@ -101,11 +101,10 @@ class ExampleModule:
         from npusim.frontends import pyg  # torch is slow to import
 
         if is_module(network):
-            module: Any = network
-            inputs: Mapping[str, Any] = pyg.named_inputs(network, scenario.inputs)
+            module, inputs = pyg.flattened(network, scenario.inputs)
         elif pyg.MODULE.fullmatch(str(network)):
             described = pyg.module_at(str(network))
-            module, inputs = described.module, described.inputs
+            module, inputs = described.module, dict(described.inputs)
         else:
             return None
         precision, roles = import_settings(split_settings(scenario.settings)[0])
