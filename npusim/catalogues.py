@@ -16,7 +16,7 @@ class Listing(Document):
     """A catalogue as a document."""
 
     schema_: Literal["npusim.list/1"] = Field("npusim.list/1", alias="schema")
-    catalogue: Literal["socs", "workloads", "techniques", "ops", "suites", "spaces", "plugins"]
+    catalogue: Literal["socs", "workloads", "techniques", "ops", "suites", "spaces", "schedulers", "plugins"]
     """What is listed."""
     entries: list[Entry]
     """One entry a thing: its name and its headline facts, in SI units."""
@@ -134,6 +134,16 @@ def spaces() -> list[Entry]:
     ]
 
 
+def schedulers() -> list[Entry]:
+    """Orders in which devices serve the requests of a mix."""
+    from npusim.system.schedulers import SCHEDULERS
+
+    return [
+        {"name": name, "summary": SCHEDULERS.find(name).summary, "preempts": SCHEDULERS.find(name).preempts}
+        for name in SCHEDULERS
+    ]
+
+
 def plugins() -> list[Entry]:
     """What other installed packages add to npusim."""
     from npusim import plugins
@@ -148,6 +158,7 @@ CATALOGUES: Mapping[str, Callable[[], list[Entry]]] = {
     "ops": ops,
     "suites": suites,
     "spaces": spaces,
+    "schedulers": schedulers,
     "plugins": plugins,
 }
 

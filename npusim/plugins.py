@@ -286,10 +286,15 @@ def _readable_entries() -> dict[str, list[metadata.EntryPoint]]:
 
 def _package_of(entry: metadata.EntryPoint) -> str:
     """Return name and version of the package of an entry; '' for npusim's own."""
+    package = None if entry.dist is None else _described(entry.dist)
+    return entry.value if package is None else package
+
+
+@lru_cache(maxsize=256)
+def _described(package: metadata.Distribution) -> str | None:
+    """Return name and version of a package; '' for npusim itself, None where its metadata cannot be read."""
     try:
-        name = entry.dist.metadata["Name"] if entry.dist is not None else None
-        if name is None or entry.dist is None:
-            return entry.value
-        return "" if name == _OWN else f"{name} {entry.dist.metadata['Version'] or ''}".strip()
+        name, version = package.metadata["Name"], package.metadata["Version"]
     except Exception:  # no METADATA, or none that can be read
-        return entry.value
+        return None
+    return "" if name == _OWN else name and f"{name} {version or ''}".strip()

@@ -17,7 +17,7 @@ from npusim.api.exploring import READ_FILES, models
 from npusim.cli.program import command_app, command_names
 from npusim.config import schema_of
 from npusim.lazy import lazy_names
-from npusim.reporting.pages import DOCUMENTS
+from npusim.reporting.kinds import DOCUMENTS
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "validation-results.json"
 """What `scripts/store_validation.py` stored."""

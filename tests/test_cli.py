@@ -18,7 +18,7 @@ from npusim.api.exploring import READ_FILES
 from npusim.cli.options import Command
 from npusim.cli.program import command_app, command_names, run
 from npusim.plugins import announced
-from npusim.reporting.pages import DOCUMENTS
+from npusim.reporting.kinds import DOCUMENTS
 
 Runner = Callable[..., str]
 HEAVY = ("numba", "numpy", "scipy", "networkx", "torch", "openvino", "dask", "marimo", "plotly", "duckdb")

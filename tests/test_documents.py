@@ -14,7 +14,7 @@ from npusim.errors import ConfigError
 from npusim.explore.query import Answer
 from npusim.measuring.traces import LayerPair, LoneLayer, TraceDiff
 from npusim.plugins import Registry
-from npusim.reporting.pages import DOCUMENTS
+from npusim.reporting.kinds import DOCUMENTS
 
 DIFF = TraceDiff(
     first="a network on a machine",

@@ -17,6 +17,7 @@ import hostile_inputs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper, save
 
 import npusim
 from npusim.cli.program import run
@@ -310,6 +311,18 @@ def test_a_space_of_one_axis_is_swept_and_explained(
     assert run(["sweep", str(file), "-o", str(tmp_path / "out"), "-q"]) == 0
     assert run(["pareto", str(tmp_path / "out")]) == 0
     assert "npu.tiles" in capsys.readouterr().out
+
+
+def test_a_name_of_a_million_letters_is_cut_where_it_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shape = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])
+    node = helper.make_node("Relu", ["x"], ["y"], name="n" * 1_000_000)
+    model = helper.make_model(helper.make_graph([node], "g", [shape], [result]))
+    save(model, tmp_path / "long.onnx")
+    assert run(["estimate", str(tmp_path / "long.onnx"), "--details"]) == 0
+    assert len("".join(capsys.readouterr())) < 10_000
 
 
 @pytest.mark.parametrize("read", [compose, parse_json])

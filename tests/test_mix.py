@@ -308,3 +308,30 @@ def test_an_error_in_a_file_names_its_line(tmp_path):
         load_mix([file])
     assert parse_stream("vit:bursts=8@2/s")["arrivals"] == {"kind": "bursts", "size": 8, "rate": "2/s"}
     assert isinstance(load_mix(["vit:closed"]), Mix)
+
+
+def test_weights_that_another_network_evicts_are_fetched_again() -> None:
+    """Two networks by turns each take the time of a first inference; one alone that of the steady state."""
+    kept = ["npu.sram.per_tile=16MiB", "npu.schedule.resident_weights=true"]
+    steady = npusim.estimate("resnet-50", settings=kept).latency_s
+    first = npusim.estimate("resnet-50", settings=kept, first=True).latency_s
+    assert first > 1.1 * steady
+    alone = npusim.mix("resnet-50:20/s", settings=kept, duration="20s").streams[0]
+    # The first request finds no weights; all others find those of the one before.
+    assert alone.p50_s == steady and alone.mean_s < steady * 1.01
+    by_turns = npusim.mix(
+        "resnet-50:20/s", "resnet-50:20/s,name=other,techniques=quantgr", settings=kept, duration="20s"
+    ).streams
+    assert by_turns[0].p50_s == pytest.approx(first, rel=1e-12)
+
+
+def test_weights_evicted_by_a_preempting_network_are_fetched_again() -> None:
+    kept = ["npu.sram.per_tile=16MiB", "npu.schedule.resident_weights=true"]
+    streams = ("resnet-50:5/s,priority=2", "mobilenet-v2:5/s,priority=1")
+    fetched, without = (
+        npusim.mix(*streams, settings=settings, scheduler="priority", duration="20s").streams[0]
+        for settings in (kept, kept[:1])
+    )
+    first = npusim.estimate("resnet-50", settings=kept, first=True).latency_s
+    assert fetched.p50_s == pytest.approx(first, rel=1e-9)
+    assert without.p50_s == npusim.estimate("resnet-50", settings=kept[:1]).latency_s

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from npusim.errors import ConfigError, UnknownNameError, shown
 from npusim.plugins import announced
-from npusim.reporting.pages import DOCUMENTS, Result, report_html
+from npusim.reporting.kinds import DOCUMENTS
 
 if TYPE_CHECKING:
     from npusim.catalogues import Listing
     from npusim.documents import Document
+    from npusim.reporting.pages import Result
 
 READ_FILES = {
     "soc": "npusim.arch:Soc",
@@ -40,9 +41,9 @@ def list(catalogue: str) -> Listing:
 
     Parameters
     ----------
-    catalogue : {"socs", "workloads", "techniques", "ops", "suites", "spaces", "plugins"}
+    catalogue : {"socs", "workloads", "techniques", "ops", "suites", "spaces", "schedulers", "plugins"}
         socs: machines; workloads: networks by name; techniques; ops: operator types; suites: published
-        figures to check against; spaces: designs to sweep.
+        figures to check against; spaces: designs to sweep; schedulers: orders of requests (mix).
 
     Examples
     --------
@@ -140,6 +141,7 @@ def report(
         npusim report fitted.json "validate granite" --title "Our laptop" -o report.html
     """
     from npusim.files import write_whole
+    from npusim.reporting.pages import report_html
 
     page = report_html(title, [result_of(run) for run in runs], "")
     if output is not None:
@@ -152,6 +154,7 @@ def result_of(run: Document | Result | str | Path) -> Result:
     from npusim.explore.fronts import pareto
     from npusim.explore.sweep import SweepResult
     from npusim.files import read_bounded
+    from npusim.reporting.pages import Result
 
     if isinstance(run, Result):
         return run

@@ -6,6 +6,7 @@ The docstrings are the help of the command line too: what stands under a paramet
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from npusim.studies.map_front import Limits
     from npusim.studies.placement_document import MapFront, Placement
     from npusim.studies.stream import Followed, StorePlan, Update
-    from npusim.system.document import MixResult
+    from npusim.system.document import MixResult, MixStudy
     from npusim.system.mix import Mix
 
 _BOTH = "latency,energy"
@@ -345,7 +346,13 @@ def mix(
     requests: int | None = None,
     seed: int | None = None,
     find_rate: str | None = None,
-) -> MixResult:
+    over: Mapping[str, str | Sequence[Any]] | None = None,
+    changes: bool = False,
+    placements: bool = False,
+    minimise: str | Sequence[str] = "p99_s,power_w,area_mm2",
+    judged: str | None = None,
+    progress: Progress | None = None,
+) -> MixResult | MixStudy:
     """Simulate many networks that share a SoC: response times, tails, deadlines, queues and energy.
 
     Each stream has arrivals, a deadline, a priority and a batch policy. Service times, DRAM traffic and
@@ -371,11 +378,25 @@ def mix(
         Of all random numbers. None: that of the file, or 0
     find_rate : str, optional
         Also find the largest rate of this stream at which its 99th percentile keeps the deadline.
+    over : mapping of str to sequence, optional
+        Simulate every combination of values: settings of the SoC, soc, scheduler, devices.npu.preemption,
+        streams.NAME.KEY (streams.* for all). Designs see the same arrivals. Repeatable.
+    changes : bool
+        Simulate one change at a time: more tiles, DRAM bandwidth, contexts, preemption, schedulers, a
+        second NPU.
+    placements : bool
+        Simulate every placement of the streams on the devices of the machine.
+    minimise : str or sequence of str
+        Objectives of the front of designs: p99_s, mean_s, missed_share, power_w, energy_j, area_mm2.
+    judged : str, optional
+        Stream whose response times are compared. None: the first with a deadline
+    progress : callable, optional
+        Called with the number of designs done, their total, and the latest.
 
     Returns
     -------
-    MixResult
-        The streams and the resources.
+    MixResult or MixStudy
+        The streams and the resources; with `over`, `changes` or `placements` a row for each design.
 
     Raises
     ------
@@ -388,20 +409,41 @@ def mix(
     >>> camera = npusim.mix("yolov8n:10/s,deadline=33ms", duration="20s").streams[0]
     >>> camera.mean_s == npusim.estimate("yolov8n").latency_s
     True
+    >>> study = npusim.mix("yolov8n:10/s", duration="20s", over={"npu.tiles": [3, 6]})
+    >>> [row.at for row in study.rows]
+    [{}, {'npu.tiles': '3'}, {'npu.tiles': '6'}]
 
     Command lines
     -------------
         npusim mix yolov8n:30/s,deadline=33ms llama3.2-1b:closed gcn-cora:poisson=5/s
         npusim mix yolov8n:30/s,deadline=33ms llama3.2-1b:closed --scheduler priority --find-rate yolov8n
         npusim mix laptop.yaml --soc core-ultra-series2 -o mix.html
+        npusim mix laptop.yaml --changes
+        npusim mix laptop.yaml --over npu.tiles=2,4,6 --over scheduler=priority,edf
     """
     from npusim.system.answering import answer
     from npusim.system.mix import load_mix
 
-    changes = {"soc": None if soc is None else str(soc), "scheduler": scheduler, "duration": duration}
+    fields = {"soc": None if soc is None else str(soc), "scheduler": scheduler, "duration": duration}
     overrides = {".".join(one.path): one.value for one in as_overrides(settings or ())}
-    given = load_mix(streams, **changes, requests=requests, seed=seed, set=overrides)
-    return answer(given, find_rate)
+    scenario = load_mix(streams, **fields, requests=requests, seed=seed, set=overrides)
+    kinds = {"--over": over, "--changes": changes, "--placements": placements}
+    asked = [name for name, value in kinds.items() if value]
+    if not asked:
+        refuse_ignored({} if judged is None else {"judged": judged}, f"only with {', '.join(kinds)}")
+        return answer(scenario, find_rate)
+    if len(asked) > 1:
+        raise ConfigError(" and ".join(asked), file="mix", allowed="one of them")
+    refuse_ignored({} if find_rate is None else {"find-rate": find_rate}, f"without {asked[0]}")
+    from npusim.explore import mix_study
+
+    values = {path: as_list(listed) for path, listed in (over or {}).items()}
+    with ExitStack() as files:
+        if changes:
+            designs = files.enter_context(mix_study.usual_changes(scenario))
+        else:
+            designs = mix_study.combinations(values) if over else mix_study.placements(scenario)
+        return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress)
 
 
 def _stream_updates(

@@ -14,6 +14,7 @@ from npusim.cli.options import (
     GNN,
     HOW,
     OUTPUT,
+    QUIET,
     SEED,
     SETTINGS,
     WORKLOAD,
@@ -27,12 +28,13 @@ from npusim.cli.options import (
     option,
     scenario_from,
 )
-from npusim.cli.output import Destination, file_target, write_html
+from npusim.cli.output import Destination, Progress, file_target, write_html
 from npusim.errors import ConfigError
 from npusim.files import write_whole
 
 if TYPE_CHECKING:
     from npusim.reporting.page import Page
+    from npusim.studies.elasticity import Elasticity
 
 _MOST_COMBINATIONS = 1_000
 _PLACED = ("soc", "techniques", "settings", "shapes", "hint", "requests", "tiles")
@@ -61,11 +63,14 @@ def _estimate(values: dict[str, Any]) -> None:
         write_whole(trace, chrome_trace(result.timeline).encode())
 
     def page() -> Page:
-        from npusim.engines.event import event_estimate
         from npusim.reporting.estimate import estimate_page
-        from npusim.studies.elasticity import elasticities
 
-        sensitivities = elasticities(scenario, event_estimate) if advice else ()
+        sensitivities: Sequence[Elasticity] = ()
+        if advice:
+            from npusim.engines.event import event_estimate
+            from npusim.studies.elasticity import elasticities
+
+            sensitivities = elasticities(scenario, event_estimate)
         return estimate_page(result, details, lambda: scenario.mapped, sensitivities)
 
     destination.write(result, page)
@@ -251,15 +256,22 @@ STREAM = Command(
 def _mix(values: dict[str, Any]) -> None:
     destination = Destination(values.pop("output"), values.pop("form"))
     trace = file_target(values.pop("trace"), "--trace", (".json",))
-    result = npusim.mix(*values.pop("streams"), **values)
+    quiet, values["over"] = values.pop("quiet"), parse_over(values["over"] or ())
+    if trace is not None and (values["over"] or values["changes"] or values["placements"]):
+        raise ConfigError("`--trace`", file="mix", allowed="one design: no --over, --changes, --placements")
+    with Progress("designs", quiet) as progress:
+        result = npusim.mix(*values.pop("streams"), progress=progress, **values)
     if trace is not None:
         from npusim.engines.chrome_trace import spans_trace
+        from npusim.system.document import MixResult
 
+        assert isinstance(result, MixResult)  # several designs with a trace are refused above
         tracks = [(s.device, f"{s.stream} {s.number}", s.stream, s.begin_s, s.end_s) for s in result.spans]
         write_whole(trace, spans_trace(tracks).encode())
     destination.write(result)
 
 
+_DESIGNS = "Several designs"
 MIX = Command(
     "npusim.api.planning:mix",
     {
@@ -275,6 +287,12 @@ MIX = Command(
         "requests": option("N", int, min=100, max=100_000_000),
         "seed": option("N", int, min=0),
         "find_rate": option("STREAM"),
+        "over": option("PATH=V1,V2,...", many=True, panel=_DESIGNS),
+        "changes": option(panel=_DESIGNS),
+        "placements": option(panel=_DESIGNS),
+        "minimise": option("LIST", panel=_DESIGNS),
+        "judged": option("STREAM", panel=_DESIGNS, show_default=False),
+        **QUIET,
         "trace": file_option("Write the times of service as a trace for Perfetto.", "FILE.json"),
         **WRITTEN,
     },

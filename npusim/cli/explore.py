@@ -6,7 +6,7 @@ import json
 import shlex
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,7 +15,9 @@ from npusim.api.exploring import READ_FILES, REPORTED, document_names, result_of
 from npusim.cli.options import CORES, FORM, QUIET, WRITTEN, Command, argument, completion, file_option, option
 from npusim.cli.output import RESULTS, Destination, Progress, say, write_html
 from npusim.errors import ConfigError, NpusimError
-from npusim.reporting.pages import Result, report_html
+
+if TYPE_CHECKING:
+    from npusim.reporting.pages import Result
 
 _SPACE = {"space": argument("SPACE", autocompletion=completion("npusim.explore.spaces:space_names"))}
 _DIRECTORY = {"directory": argument("DIR", Path)}
@@ -145,6 +147,8 @@ _WITHOUT_RESULT = ("learn", "report", "schema", "export")
 
 
 def _report(values: dict[str, Any]) -> None:
+    from npusim.reporting.pages import report_html
+
     runs, output = values["runs"], values["output"]
     destination = Destination(output, None)
     if not destination.is_html:
@@ -163,6 +167,7 @@ def _result_of_command(command: str) -> Result:
     """Run a command and return its result."""
     from npusim.cli.program import command_names, run
     from npusim.explore.sweep import SweepResult
+    from npusim.reporting.pages import Result
 
     try:
         words = shlex.split(command)

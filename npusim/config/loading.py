@@ -133,6 +133,9 @@ def _explained(
         for failure in error.errors(include_url=False)
         if failure["type"] != "default_factory_not_called"  # follows from another failure
     ]
+    # A file of another kind has one fault, whatever its keys.
+    of_schema = [failure for failure in failures if _is_of_another_kind(failure)]
+    failures = of_schema[:1] or failures
     # Unknown keys come first: a misspelt key is the cause of the missing one.
     failures.sort(key=lambda failure: failure["type"] != "extra_forbidden")
     errors: list[ConfigError] = []
@@ -149,6 +152,10 @@ def _explained(
         if all(explained.headline != other.headline for other in errors):
             errors.append(explained)
     return errors[0].with_(others=errors[1:_SHOWN], more=max(0, len(errors) - _SHOWN))
+
+
+def _is_of_another_kind(failure: Any) -> bool:
+    return failure["loc"] == ("schema",) and str(failure["input"]).startswith("npusim.")
 
 
 def _explain(
@@ -170,6 +177,8 @@ def _explain(
         found, allowed = f"the unknown key `{name}`", ", ".join(known) or None
     else:
         found, allowed, suggestion = _words(failure, location, options, is_key)
+    if _is_of_another_kind(failure):
+        found, suggestion = shown(failure["input"]), None
     at = failure.get("ctx", {}).get("at")
     if at:
         path = (*path, *(int(part) if part.isdecimal() else part for part in at.split(".")))

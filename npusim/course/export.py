@@ -23,7 +23,17 @@ import numpy as np
 
 from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.drawings import alternative
-from npusim.course.lesson import INVITATION, Exercise, Lesson, Picture, Slider, drawing_spec, heading, links
+from npusim.course.lesson import (
+    INVITATION,
+    Exercise,
+    Lesson,
+    Picture,
+    Slider,
+    drawing_spec,
+    heading,
+    links,
+    script,
+)
 from npusim.errors import FileError, NpusimError
 from npusim.files import write_whole
 from npusim.reporting.html import plotting_library
@@ -174,19 +184,16 @@ def _page(page: LessonPage) -> str:
 
 def _document(title: str, data: dict[str, Any]) -> str:
     packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
-    style, *scripts = (
-        (_HERE / name).read_text(encoding="utf-8")
-        for name in ("static.css", "figure.js", "steps.js", "static.js")
-    )
+    style, static = ((_HERE / name).read_text(encoding="utf-8") for name in ("static.css", "static.js"))
     # Modules of live pages, as functions of a page without modules.
-    figure, steps = (source.replace("export default", "return") for source in scripts[:2])
+    figure, steps = (script(name).replace("export default", "return") for name in ("figure.js", "steps.js"))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>npusim: {escape(title)}</title><style>{style}</style></head><body><main></main>"
         f'<script type="text/plain" id="data">{packed}</script>'
         f"<script>const liveFigure = (() => {{{figure}}})(), liveSteps = (() => {{{steps}}})();\n"
-        f"{scripts[2]}</script></body></html>\n"
+        f"{static}</script></body></html>\n"
     )
 
 

@@ -32,10 +32,15 @@ _EMPTY = json.dumps({"data": [], "layout": {"height": 1}, "config": {}})
 _CONFIG = {"displayModeBar": False, "responsive": True}
 
 
+def script(name: str) -> str:
+    """Return the module of a widget, with what makes the page around it accessible."""
+    return "\n".join(Path(__file__).with_name(part).read_text("utf-8") for part in ("accessible.js", name))
+
+
 class _Widget(anywidget.AnyWidget):
     """A figure as JSON; `figure.js` draws it and follows its changes."""
 
-    _esm = Path(__file__).with_name("figure.js")
+    _esm = script("figure.js")
     spec = traitlets.Unicode(_EMPTY).tag(sync=True)
     label = traitlets.Unicode("").tag(sync=True)
     is_waiting = traitlets.Bool(True).tag(sync=True)
@@ -44,7 +49,7 @@ class _Widget(anywidget.AnyWidget):
 class _Player(_Widget):
     """A product step by step as JSON; `steps.js` draws it."""
 
-    _esm = Path(__file__).with_name("steps.js")
+    _esm = script("steps.js")
 
 
 def drawing_spec(drawing: Drawing, height: int) -> str:

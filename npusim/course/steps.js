@@ -212,12 +212,13 @@ const sentence = (spec, state) => {
 };
 
 function render({ model, el }) {
+  accessible();
   el.innerHTML = `<div class="steps"><style>${STYLE}</style>
     <div class="bar"><button data-do="back">Back</button><button data-do="play">Play</button>
     <button data-do="step">Step</button><label>at a time <select><option>1</option><option>10</option>
     <option>100</option></select></label><input type="range" min="0" value="0" aria-label="step"></div>
     <p class="said"></p><div class="parts"><div class="drawn" role="img"></div>
-    <div><pre></pre><table></table></div></div>
+    <div><pre tabindex="0" aria-label="loop nest"></pre><table></table></div></div>
     <p class="key">${[["dram", "in DRAM"], ["sram", "in SRAM"], ["lane", "in lanes"], ["sum", "sums filling"],
       ["done", "sums finished"], ["idle", "idle lanes"]].map(([name, text]) =>
       `<span style="background:${COLOURS[name]}"></span>${text}`).join("")}</p></div>`;

@@ -59,7 +59,7 @@ MOST_VALUES = 100_000
 
 
 class AxisSpec(Section):
-    """The values of one axis: a list, or a range in steps, or a range that a sampled design draws from."""
+    """Values of an axis: a list (plain, or as `values`), a range in steps, or a range to draw from."""
 
     values: list[AxisValue] | None = Field(None, min_length=1, max_length=10_000)
     """The values themselves, each as `--set` takes it; in Python also graphs and factories on `workload`."""
@@ -73,6 +73,11 @@ class AxisSpec(Section):
     """How many values a range has; neither `count` nor `step`: a sampled design draws from all of it."""
     scale: Literal["linear", "log"] = "linear"
     """`log`: neighbours have the same ratio instead of the same distance; for `count` and for sampling."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_list(cls, axis: Any) -> Any:
+        return {"values": axis} if isinstance(axis, list | tuple) else axis
 
     @model_validator(mode="after")
     def _one_form(self) -> AxisSpec:
@@ -282,7 +287,7 @@ def load_space(space: str | Path | Space | Mapping[str, Any]) -> Space:
     ----------
     space : str, Path, mapping or Space
         A shipped name (`space_names`), a YAML file, what such a file holds, or a space that is loaded. A
-        mapping needs no `schema`, and the values of an axis may stand as a plain list.
+        mapping needs no `schema`.
 
     Raises
     ------
@@ -299,18 +304,10 @@ def load_space(space: str | Path | Space | Mapping[str, Any]) -> Space:
     if isinstance(space, Space):
         return space
     if isinstance(space, Mapping):
-        data, axes = {"schema": "npusim.space/1", **space}, space.get("axes")
-        if isinstance(axes, Mapping):
-            data["axes"] = {path: _axis(axis) for path, axis in axes.items()}
-        return validate_data(data, Space)
+        return validate_data({"schema": "npusim.space/1", **space}, Space)
     text = str(space)
     if isinstance(space, Path) or text.endswith(_YAML) or "/" in text or "\\" in text:
         return load_model(text, Space)
     if text not in space_names():
         raise UnknownNameError("design space", text, space_names(), "or give the path of a YAML file")
     return load_model(resource("configs", "spaces", f"{text}.yaml"), Space)
-
-
-def _axis(axis: Any) -> Any:
-    is_list = isinstance(axis, Sequence) and not isinstance(axis, str)
-    return {"values": axis} if is_list else axis

@@ -22,7 +22,7 @@ from npusim.graph import Graph
 from npusim.llm.spec import LlmSpec
 from npusim.mapping import Mapped
 from npusim.ops import Family, TensorKind
-from npusim.reporting.pages import DocumentKind
+from npusim.reporting.kinds import DocumentKind
 from npusim.scenario import Scenario, split_settings
 from npusim.studies.uncertainty import draw
 from npusim.workloads import load_spec

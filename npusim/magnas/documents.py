@@ -10,7 +10,7 @@ from pydantic import Field
 
 from npusim.documents import Document, Part
 from npusim.files import write_whole
-from npusim.reporting.pages import DocumentKind
+from npusim.reporting.kinds import DocumentKind
 
 
 class ScoredSubnet(Part):

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from npusim.documents import Document, Part
 from npusim.gnn_models.document import Training
-from npusim.reporting.pages import DocumentKind
+from npusim.reporting.kinds import DocumentKind
 
 
 class PrunedSeed(Part):

@@ -130,8 +130,11 @@ def estimate_page(
     helpful : sequence of Elasticity
         What more of each resource would save.
     """
-    from npusim.reporting.timeline import timeline_sections
+    simulated: Sequence[Section] = ()
+    if "timeline" in vars(estimate):
+        from npusim.reporting.timeline import timeline_sections
 
+        simulated = timeline_sections(estimate.timeline, helpful)
     utilisation = estimate.units[estimate.bound].utilisation
     latency = engineering(estimate.latency_s, "s", last_digit(estimate.latency_interval_s))
     launch = percent(estimate.launch_s / estimate.latency_s) if estimate.requests == 1 else ""
@@ -145,7 +148,7 @@ def estimate_page(
             *_regions(estimate),
             _units(estimate),
             *_operators(estimate),
-            *(timeline_sections(estimate.timeline, helpful) if "timeline" in vars(estimate) else ()),
+            *simulated,
             _energy(estimate),
             *sustained_sections(estimate),
             *traffic_sections(estimate),

@@ -112,5 +112,6 @@ _PAGES: Mapping[str, Callable[[Sequence[Entry]], RenderableType]] = {
     "ops": _ops,
     "suites": partial(_described, lambda entry: [entry["title"]]),
     "spaces": partial(_described, _space_lines),
+    "schedulers": partial(_described, lambda entry: [entry["summary"]]),
     "plugins": partial(_described, lambda entry: [entry["package"], entry["group"], entry["object"]]),
 }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from npusim.reporting.charts import Figure, add_spans, blank_figure, line_figure
+from npusim.reporting.charts import Figure, add_marks, add_spans, blank_figure, line_figure
 from npusim.reporting.engineering import engineering, factor, percent
 from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
 from npusim.reporting.page import Amount, Column, Page, Plot, Remark, Table
-from npusim.system.document import MixResult, StreamAnswer
+from npusim.system.document import DesignRow, MixResult, MixStudy, StreamAnswer
 
 _FIGURES = ("mean_s", "p50_s", "p90_s", "p99_s", "p999_s")
 _SURE = ("mean_s", "p99_s")
 """Figures that are shown with their intervals."""
+_WIDE = {"min_width": 18}
+_MOST_ROWS = 16
+"""Designs beyond which the terminal shows the front alone."""
 _SHOWN = 400
 """Spans of the time line in HTML."""
 
@@ -50,6 +53,81 @@ def mix_page(result: MixResult) -> Page:
         result.conclusion,
         document=result,
     )
+
+
+def study_page(study: MixStudy) -> Page:
+    """Return the page of a mix on many designs."""
+    refused = [f"{row.name}: {row.refused}" for row in study.rows if row.refused]
+    return Page(
+        "Designs for a mix",
+        (study.title or ", ".join(each.name for each in study.rows[0].streams), study.soc, ""),
+        f"{len(study.rows)} designs, {study.simulated_s:,.3g} s each, scheduler {study.scheduler}, "
+        f"seed {study.seed}; * on the front of {', '.join(study.minimise)}",
+        [
+            _designs(study),
+            Plot("Response time and power", lambda: _front_figure(study)),
+        ],
+        [Remark("Refused", refused, "yellow"), Remark("Note", study.notes)],
+        study.conclusion,
+        document=study,
+    )
+
+
+def _designs(study: MixStudy) -> Table:
+    def judged(row: DesignRow) -> StreamAnswer:
+        return next(stream for stream in row.streams if stream.name == study.stream)
+
+    def change(row: DesignRow) -> str:
+        if row.change is None:
+            return "-"
+        low, high = row.change
+        if low <= 0.0 <= high:
+            return "same"
+        middle, half = (low + high) / 2.0, (high - low) / 2.0
+        return f"{middle:+.0%} ±{percent(half)}" if middle < 1.0 else f"{factor(1.0 + middle)} ±{half:,.2g}"
+
+    def missed(row: DesignRow) -> str:
+        late = [stream.missed_share for stream in row.streams if stream.missed_share is not None]
+        return f"{max(late):.2%}" if late else "-"
+
+    def busy(row: DesignRow) -> str:
+        return f"{row.contended} {row.utilisation or 0.0:.0%}"
+
+    columns = (
+        Column("name", "design", lambda row: f"{row.name}{' *' if row.on_front else ''}", layout=_WIDE),
+        Column("p99", f"{study.stream} p99", lambda row: Amount(judged(row).p99_s, "s")),
+        Column("mean", show=lambda row: Amount(judged(row).mean_s, "s"), only="html"),
+        Column("change", "mean by", change, words=False),
+        Column("missed", show=missed),
+        Column("busiest", show=busy),
+        Column("power_w", "power"),
+        Column("area_mm2", "area"),
+    )
+    rows = [row for row in study.rows if row.refused is None]
+    caption = "mean by: relative change with its 95 % interval, from the same requests; missed: worst stream"
+    few = [row for row in rows if row.on_front or not row.at] if len(rows) > _MOST_ROWS else rows
+    caption += f"; {len(rows) - len(few)} more in HTML and JSON" if len(few) < len(rows) else ""
+    return Table(columns, rows, "Designs", "rows", caption, few)
+
+
+def _front_figure(study: MixStudy) -> Figure:
+    """Return response time against power, designs of the front apart from the others."""
+    names = [stream.name for stream in study.rows[0].streams]
+    rows = [row for row in study.rows if row.refused is None]
+    points = [(row.power_w or 0.0, row.streams[names.index(study.stream)].p99_s, row) for row in rows]
+    power_w, p99_s = [point[0] for point in points], [point[1] for point in points]
+    axis = log_axis(f"{study.stream}, 99th percentile", "s", min(p99_s), max(p99_s))
+    figure = blank_figure(xaxis=log_axis("power", "W", min(power_w), max(power_w)), yaxis=axis, height=420)
+    for number, name in enumerate(("on the front", "others")):
+        add_marks(
+            figure,
+            name,
+            [point for point in points if point[2].on_front is (number == 0)],
+            lambda point: point[:2],
+            {"color": COLOURS[number], "size": 10, "symbol": ("circle", "diamond")[number]},
+            lambda point: f"{point[2].name}: {engineering(point[1], 's')}, {engineering(point[0], 'W')}",
+        )
+    return figure
 
 
 def _times(result: MixResult) -> Table:

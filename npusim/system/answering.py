@@ -116,9 +116,9 @@ def system_of(mix: Mix) -> tuple[System, Demands]:
             allowed = f"contexts for which the {int(soc.array_devices[name].tiles)} tiles suffice"
             raise ConfigError(f"{contexts} contexts on {tiles} tiles", key=f"devices.{name}", allowed=allowed)
         devices[name] = (spec, contexts)
-    unused = next((name for name in mix.devices if name not in devices), None)
-    if unused is not None:
-        raise UnknownNameError("device of the mix", unused, devices)
+    unknown = next((name for name in mix.devices if name not in soc.devices), None)
+    if unknown is not None:
+        raise UnknownNameError("device of the mix", unknown, soc.devices)
     return System(flows, devices, demands.dram_bytes_per_s, scheduler, mix.seed), demands
 
 
@@ -136,8 +136,56 @@ def _refuse_overload(system: System) -> dict[str, float]:
     return {system.flows[number].name: rate for number, rate in highest.items()}
 
 
-def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
-    """Simulate a mix and return its answers; parameters and errors as for `npusim.mix`."""
+@dataclass(frozen=True)
+class Simulated:
+    """A mix that has been simulated."""
+
+    mix: Mix
+    system: System
+    demands: Demands
+    simulation: Simulation
+    highest_per_s: Mapping[str, float]
+    """Rates of open streams, by name, from which on queues grow."""
+    converged: bool
+    """Whether the intervals of mean and 99th percentile of every stream are within 5 %."""
+
+    def streams(self, alone_s: Sequence[float] = ()) -> list[StreamAnswer]:
+        """Return the answers to each stream; `alone_s`: mean response times where each is alone."""
+        return [
+            _stream_answer(
+                self.system,
+                self.simulation,
+                number,
+                spec.network,
+                self.highest_per_s.get(spec.title),
+                alone_s[number] if alone_s else None,
+            )
+            for number, spec in enumerate(self.mix.streams)
+        ]
+
+    def resources(self) -> list[ResourceUse]:
+        """Return the use of each device, and of DRAM."""
+        seconds = self.simulation.now_s
+        resources = [
+            ResourceUse(
+                name=device.name,
+                utilisation=device.busy_s / device.contexts / seconds,
+                contexts=device.contexts,
+                preemption=device.spec.preemption if device.preempts else "none",
+            )
+            for device in self.simulation.devices.values()
+        ]
+        moved = self.simulation.dram_bytes / self.system.dram_bytes_per_s / seconds
+        return [*resources, ResourceUse(name=_DRAM, utilisation=moved, contexts=1, preemption="none")]
+
+    def package_j(self, streams: Sequence[StreamAnswer]) -> float:
+        """Return the energy of the package with idle power, in J, from the answers to the streams."""
+        of_streams = sum(one.energy_j * one.answers for one in streams)
+        return of_streams + self.demands.idle_w * self.simulation.now_s
+
+
+def simulate(mix: Mix) -> Simulated:
+    """Simulate a mix to the end that it says; errors as for `npusim.mix`."""
     system, demands = system_of(mix)
     highest = _refuse_overload(system)
     simulation = system.simulation()
@@ -146,22 +194,25 @@ def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
     if silent:
         allowed = "a longer duration, or more requests"
         raise ConfigError(f"no answer to `{silent[0]}` in {simulation.now_s:.4g} s", allowed=allowed)
-    alone: list[float | None] = [None] * len(system.flows)
-    for number, flow in enumerate(system.flows if len(system.flows) > 1 else ()):
+    return Simulated(mix, system, demands, simulation, highest, converged)
+
+
+def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
+    """Simulate a mix and return its answers; parameters and errors as for `npusim.mix`."""
+    run = simulate(mix)
+    system, simulation = run.system, run.simulation
+    alone_s = []
+    for flow in system.flows if len(system.flows) > 1 else ():
         single = replace(system, flows=[flow]).simulation()
         while not single.answered or single.now_s < simulation.now_s:
             single.run(single.now_s + simulation.now_s)
-        alone[number] = figures(steady(np.array(single.answers[0].response_s)))["mean_s"][0]
-    streams = [
-        _stream_answer(system, simulation, number, spec.network, highest.get(spec.title), alone[number])
-        for number, spec in enumerate(mix.streams)
-    ]
-    resources = _resources(system, simulation)
+        alone_s.append(figures(steady(np.array(single.answers[0].response_s)))["mean_s"][0])
+    streams, resources = run.streams(alone_s), run.resources()
     contended = max(resources, key=lambda resource: resource.utilisation)
-    energy_j = sum(one.energy_j * one.answers for one in streams) + demands.idle_w * simulation.now_s
+    energy_j = run.package_j(streams)
     return MixResult(
         title=mix.title,
-        soc=demands.soc.name,
+        soc=run.demands.soc.name,
         scheduler=mix.scheduler,
         seed=mix.seed,
         simulated_s=simulation.now_s,
@@ -170,10 +221,10 @@ def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
         contended=contended.name,
         energy_j=energy_j,
         power_w=energy_j / simulation.now_s,
-        converged=converged,
+        converged=run.converged,
         found_rate=None if find_rate is None else largest_rate(system, find_rate),
         spans=simulation.spans,
-        notes=_notes(simulation, converged),
+        notes=_notes(simulation, run.converged),
         conclusion=_conclusion(streams, contended),
     )
 
@@ -290,24 +341,9 @@ def _stream_answer(
         missed_share=answers.missed / answered if has_deadline else None,
         mean_waiting=sum(answers.wait_s) / span_s,
         mean_in_system=sum(answers.response_s) / span_s,
-        energy_j=(work_j + static_j) / answered,
+        energy_j=(work_j + simulation.reload_j[number] + static_j) / answered,
         highest_rate_per_s=highest,
     )
-
-
-def _resources(system: System, simulation: Simulation) -> list[ResourceUse]:
-    """Return the use of each device, and of DRAM."""
-    resources = [
-        ResourceUse(
-            name=device.name,
-            utilisation=device.busy_s / device.contexts / simulation.now_s,
-            contexts=device.contexts,
-            preemption=device.spec.preemption if device.preempts else "none",
-        )
-        for device in simulation.devices.values()
-    ]
-    moved = simulation.dram_bytes / system.dram_bytes_per_s / simulation.now_s
-    return [*resources, ResourceUse(name=_DRAM, utilisation=moved, contexts=1, preemption="none")]
 
 
 def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse) -> str:
@@ -321,6 +357,8 @@ def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse) -> str:
 def _notes(simulation: Simulation, converged: bool) -> list[str]:
     """Return what the simulation assumes, and where its answers are not sure."""
     notes = ["the bytes of an inference are spread evenly over its time on the device"]
+    if any(simulation.reload_j):
+        notes.append("largest rates leave out the time of fetching weights again after another network")
     if not converged:
         notes.append("some mean or 99th percentile has an interval wider than 5 %: simulate longer")
     for flow, answers in zip(simulation.flows, simulation.answers, strict=True):

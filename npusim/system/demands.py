@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -38,6 +38,8 @@ class Demand:
     """NPU tiles that it occupies."""
     contexts: int = 1
     """Requests that the device serves at a time, as it is compiled."""
+    reload: Demand | None = None
+    """Fetching the weights that stay in SRAM, after another network; None: none stay."""
 
 
 @dataclass
@@ -50,14 +52,19 @@ class Demands:
     """What DRAM sustains for all devices together, by the law of the event engine."""
     idle_w: float = 0.0
     """Power of the idle package, in W."""
+    area_mm2: float = 0.0
+    """Area of the array devices, in mm2."""
     _kept: dict[tuple[str, ...], tuple[str, Demand]] = field(default_factory=dict)
 
     def of(self, stream: StreamSpec) -> Mapping[str, Demand]:
         """Return the demand of a stream on each device that may serve it."""
+        devices = [*self.soc.array_devices, *self.soc.hosts]
         if stream.device != "any":
-            return dict([self._on(stream, stream.device)])
+            devices = [name.strip() for name in stream.device.split(",")]
+        if len(devices) == 1:
+            return dict([self._on(stream, devices[0])])
         demands = {}
-        for device in (*self.soc.array_devices, *self.soc.hosts):
+        for device in devices:
             try:
                 name, demand = self._on(stream, device)
             except InfeasibleError:
@@ -75,17 +82,23 @@ class Demands:
             home = self.soc.main_device if device == "auto" else self.soc.named(device)
             rates = transfer_rates(scenario.mapped.arch)
             self.dram_bytes_per_s = rates.dram_bytes_per_s
+            self.area_mm2 = max(self.area_mm2, alone.area_mm2)
             self.idle_w = max(self.idle_w, alone.energy.idle_j * alone.throughput_per_s)
             full = estimate(scenario.with_(requests=None)) if stream.hint == "throughput" else alone
-            self._kept[key] = (str(home), _demand(alone, full))
+            demand = _demand(alone, full)
+            cold = estimate(scenario.with_(first=True))
+            if cold.latency_s > alone.latency_s:
+                reload_s = cold.latency_s - alone.latency_s
+                more_bytes, more_j = cold.dram_bytes - alone.dram_bytes, _work_j(cold) - _work_j(alone)
+                reload = Demand(reload_s, reload_s, max(0.0, more_bytes), work_j=max(0.0, more_j))
+                demand = replace(demand, reload=reload)
+            self._kept[key] = (str(home), demand)
         return self._kept[key]
 
 
 def _demand(alone: Estimate, full: Estimate) -> Demand:
     """Return the demand of an inference from its estimates, alone and with all requests in flight."""
     critical = np.cumsum([op.critical_s or 0.0 for op in alone.operators]) + alone.launch_s
-    energy = alone.energy
-    work_j = energy.mac_j + energy.sram_j + energy.dram_j + energy.dsp_j + energy.cpu_j + energy.gpu_j
     # Calls of the runtime overlap with the work of other requests in flight.
     occupancy_s = alone.latency_s
     if full.requests > 1:
@@ -96,11 +109,16 @@ def _demand(alone: Estimate, full: Estimate) -> Demand:
         full.dram_bytes,
         min(alone.launch_s, occupancy_s) if occupancy_s == alone.latency_s else 0.0,
         tuple(sorted({*(critical / alone.latency_s).clip(0.0, 1.0).tolist(), 1.0})),
-        work_j,
-        energy.static_j / alone.latency_s,
+        _work_j(alone),
+        alone.energy.static_j / alone.latency_s,
         alone.tiles,
         full.contexts,
     )
+
+
+def _work_j(result: Estimate) -> float:
+    energy = result.energy
+    return energy.mac_j + energy.sram_j + energy.dram_j + energy.dsp_j + energy.cpu_j + energy.gpu_j
 
 
 def refuse_short_deadline(stream: StreamSpec, demands: Mapping[str, Demand]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -128,3 +128,62 @@ class MixResult(Document):
     """What one should know before believing a figure."""
     conclusion: str
     """One sentence: deadlines and the contended resource."""
+
+
+class DesignRow(Part):
+    """A design of a study of a mix."""
+
+    name: str
+    """What differs from the mix as it is."""
+    at: dict[str, str]
+    """Values that differ, by path; empty: the mix as it is."""
+    refused: str | None = None
+    """Why it cannot be simulated, such as a load above its capacity; null: it can."""
+    soc: str = ""
+    """Name of the SoC."""
+    simulated_s: float = 0.0
+    """Simulated time, in s."""
+    streams: list[StreamAnswer] = Field(default_factory=list)
+    """The streams, in the order of the mix."""
+    change: tuple[float, float] | None = None
+    """95 % interval of the relative change of the judged stream's mean response time; both runs answer the
+    same requests. Null: the mix as it is, or too few answers."""
+    contended: str = ""
+    """The resource with the greatest utilisation."""
+    utilisation: float | None = None
+    """Its busy share."""
+    energy_j: float | None = None
+    """Energy of the package for a request, with idle power, in J."""
+    power_w: float | None = None
+    """Mean power of the package, in W."""
+    area_mm2: float | None = None
+    """Area of the NPUs, in mm2."""
+    on_front: bool = False
+    """Whether no other design is better in one objective and no worse in the others."""
+
+
+class MixStudy(Document):
+    """A mix of networks on many designs."""
+
+    MAIN_TABLE: ClassVar[str] = "rows"
+    schema_: Literal["npusim.mix-study/1"] = Field("npusim.mix-study/1", alias="schema")
+    title: str
+    """What the mix is about."""
+    soc: str
+    """Name of the SoC of the first row."""
+    scheduler: str
+    """Scheduler of the first row."""
+    seed: int
+    """Seed of the random numbers, the same for all designs."""
+    simulated_s: float
+    """Simulated time of each design, in s."""
+    stream: str
+    """Stream whose response times are judged."""
+    minimise: list[str]
+    """Objectives of the front."""
+    rows: list[DesignRow]
+    """The mix as it is, then the designs."""
+    notes: list[str]
+    """What one should know before believing a figure."""
+    conclusion: str
+    """One sentence: the design that answers the judged stream soonest."""

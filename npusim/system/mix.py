@@ -117,7 +117,7 @@ class StreamSpec(Section):
     hint: Literal["latency", "throughput"] = "latency"
     """Performance hint that the network is compiled for; `throughput`: several requests overlap."""
     device: str = "auto"
-    """Device that serves it, as in `npusim estimate`; `any`: for each request, the one that is done first."""
+    """Device that serves it, as in `npusim estimate`; `npu,npu2` or `any`: the one that is done first."""
     arrivals: Arrivals
     """When requests come."""
     inferences: Annotated[float, Field(ge=1.0, le=1e6)] = 1.0

@@ -139,6 +139,8 @@ class Device:
         """Interrupted requests that work up to their next boundary, in contexts that are granted already."""
         self.switch_s = float(spec.switch_cost or 0.0)
         self.busy_s = self.backlog_s = 0.0
+        self.resident: Demand | None = None
+        """Demand of the network that ran last: its weights are those that lie in SRAM."""
 
     def request(self, rank: Rank) -> PriorityRequest:
         """Ask for a context; SimPy sorts by any value that can be compared, not only by whole numbers."""
@@ -184,6 +186,8 @@ class Simulation:
         """Time that each device serves each stream."""
         self.inferences: list[dict[str, float]] = [dict.fromkeys(flow.demands, 0.0) for flow in flows]
         """Inferences of each stream that each device has served."""
+        self.reload_j = [0.0] * len(self.flows)
+        """Energy of fetching weights again that another network evicted, by stream, in J."""
         self._numbers = 0
         # Each stream draws from its own generators, so that another mix gives it the same numbers.
         for number, flow in enumerate(flows):
@@ -285,6 +289,9 @@ class Simulation:
                 yield grant
                 begin_s = env.now
                 device.order.begins(key)
+                reload = self._evicted(device, demand, stream)
+                if reload is not None:
+                    yield self._work(reload, reload.occupancy_s)[0]
                 yield self._work(demand, service_s)[0]
                 self._note(device, stream, number, begin_s)
         device.backlog_s -= service_s
@@ -296,7 +303,7 @@ class Simulation:
         self, device: Device, demand: Demand, rank: Rank, stream: int, size: float, service_s: float
     ) -> Generator[simpy.Event, Any, float]:
         """Hold a context, and yield it at boundaries to more urgent requests; return when service began."""
-        env, left_s, begin_s, cost_s = self.env, service_s, -1.0, 0.0
+        env, left_s, begin_s, cost_s, is_resuming = self.env, service_s, -1.0, 0.0, False
         per_inference_s = service_s / size
         while True:
             with device.request(rank) as grant:
@@ -312,9 +319,12 @@ class Simulation:
                     worked_s = env.now
                     begin_s = env.now if begin_s < 0.0 else begin_s
                     device.order.begins(rank[0])
-                    if cost_s:
-                        yield env.timeout(cost_s)
-                    cost_s, from_s = 0.0, env.now
+                    reload = self._evicted(device, demand, stream)
+                    resume_s = cost_s + (0.0 if reload is None else reload.occupancy_s)
+                    if resume_s:
+                        is_resuming = True
+                        yield env.timeout(resume_s)
+                    cost_s, is_resuming, from_s = 0.0, False, env.now
                     done, transfer = self._work(demand, left_s)
                     yield done
                     self._note(device, stream, rank[2], worked_s)
@@ -324,7 +334,7 @@ class Simulation:
                         device.draining.append(drain)
                     if worked_s is None:
                         continue
-                    if cost_s:  # interrupted while it resumes: it begins to resume again later
+                    if is_resuming:  # it begins to resume again later
                         self._note(device, stream, rank[2], worked_s)
                         continue
                     left_s = left_s - (env.now - from_s) if transfer is None else self._dram.leave(transfer)
@@ -340,6 +350,15 @@ class Simulation:
                     if left_s <= _EPSILON * per_inference_s:
                         return begin_s
                     cost_s = device.switch_s
+
+    def _evicted(self, device: Device, demand: Demand, stream: int) -> Demand | None:
+        """Return the fetch of resident weights that another network evicted; None: they are there."""
+        reload = None if device.resident is demand else demand.reload
+        device.resident = demand
+        if reload is not None:
+            self.dram_bytes += reload.dram_bytes
+            self.reload_j[stream] += reload.work_j
+        return reload
 
     def _work(self, demand: Demand, seconds: float) -> tuple[simpy.Event, Transfer | None]:
         """Start a service; return the event of its end."""

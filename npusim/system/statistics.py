@@ -50,3 +50,23 @@ def _interval(value: float, by_batch: list[float]) -> Interval | None:
         return None
     half = _T * float(np.std(by_batch, ddof=1)) / BATCHES**0.5
     return max(0.0, value - half), value + half
+
+
+def paired_change(before_s: NDArray[np.float64], after_s: NDArray[np.float64]) -> Interval | None:
+    """Return the 95 % interval of the relative change of the mean, from answers to the same requests.
+
+    Differences of successive requests are taken in batches; None where there are too few answers.
+
+    Parameters
+    ----------
+    before_s, after_s : array of shape (answers,)
+        Response times in the order of the answers; the shorter one counts.
+    """
+    most = min(len(before_s), len(after_s))
+    differences = steady(after_s[:most] - before_s[:most])
+    if len(differences) < 2 * BATCHES:
+        return None
+    means = np.array([batch.mean() for batch in np.array_split(differences, BATCHES)])
+    half = _T * float(np.std(means, ddof=1)) / BATCHES**0.5
+    middle, scale = float(differences.mean()), mean_of(steady(before_s[:most]))
+    return (middle - half) / scale, (middle + half) / scale

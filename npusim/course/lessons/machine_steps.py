@@ -22,8 +22,8 @@ def _machine(m: int, k: int, n: int, dataflow: str) -> Shown:
     down, across = machine.lanes[0][0], machine.lanes[1][0]
     cycles, macs = machine.counters["cycles"], machine.counters["macs"]
     text = rf"""
-        $$\text{{lanes at work}} = \frac{{M \cdot K \cdot N}}{{\text{{cycles}} \cdot \text{{lanes}}}} =
-        \frac{{{macs:.0f}}}{{{cycles:.0f} \cdot {LANES * LANES}}} = \mathbf{{{100 * machine.busy_share:.0f}\,\%}}$$
+        $$\begin{{aligned}} \text{{lanes at work}} &= \frac{{M \cdot K \cdot N}}{{\text{{cycles}} \cdot \text{{lanes}}}} \\[1ex]
+        &= \frac{{{macs:.0f}}}{{{cycles:.0f} \cdot {LANES * LANES}}} = \mathbf{{{100 * machine.busy_share:.0f}\,\%}} \end{{aligned}}$$
 
         The lanes hold {down.upper()} down and {across.upper()} across, so groups of {LANES} that a size does not fill leave lanes grey
         ({percent(machine.busy_share)} work on average). Counters end at what the analytical engine says: {cycles:.0f} cycles of the array,

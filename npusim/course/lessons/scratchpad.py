@@ -71,8 +71,9 @@ def _levels(width: int, capacity: float) -> Shown:
     faster = f"{gain:.2f} times as fast as" if gain >= HARDLY else "as fast as"
     cut = without.dram_bytes / cached.dram_bytes
     text = rf"""
-        $$\text{{scratchpad: }} \min\left(1, \frac{{C}}{{W}}\right) = \min\left(1, \frac{{{capacity:g}}}{{{size_mb:.2f}}}\right) = \mathbf{{{kept:.2f}}}
-        \qquad \text{{cache: 1 if }} W \le C, \text{{ else 0}}$$
+        $$\begin{{aligned}} \text{{scratchpad: }} & \min\left(1, \frac{{C}}{{W}}\right) \\[1ex]
+        &= \min\left(1, \frac{{{capacity:g}}}{{{size_mb:.2f}}}\right) = \mathbf{{{kept:.2f}}} \\[1ex]
+        \text{{cache: }} & \text{{1 if }} W \le C, \text{{ else 0}} \end{{aligned}}$$
 
         The matrix of {size_mb:.2f} MB {"fits" if shares["cache"] > 0.5 else "does not fit"}. It is read again {STEPS - 1} times; of these reads the cache serves **{percent(shares["cache"])}**, the scratchpad
         **{percent(shares["scratchpad"])}**{state}. The cache {"saves no byte" if cut < HARDLY else f"cuts DRAM traffic {cut:.1f} times"}. The machine with the scratchpad is **{faster}** the one with the cache.
