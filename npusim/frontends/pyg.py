@@ -25,7 +25,7 @@ from npusim.ops import DType, Role
 _RAISED = (Exception, SystemExit, GeneratorExit)
 """What code of a user may raise; Ctrl-C is not the code's."""
 _SELF_LOOPS = "self_loops"
-_MANY_EDGES = 300_000
+_MANY_EDGES = 100_000
 """Edges from which on a module is traced on a smaller graph."""
 _FEW_NODES, _FEW_EDGES = 1009, 3001
 

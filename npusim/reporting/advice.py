@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from npusim.reporting.engineering import percent
 from npusim.reporting.page import FOLD, Amount, Column, Page, Remark, Table, grouped
 from npusim.reporting.terminal import LongName, conditions
-from npusim.studies.advice import Advice
+from npusim.studies.advice import Advice, TechniqueAdvice
 from npusim.studies.agreement import Agreement
 
 _STYLES = {"gains": "green", "no gain": "dim", "instead": "dim", "refused": "dim"}
@@ -16,13 +18,18 @@ _MEANING = (
 )
 _DEPLOYMENTS = (
     "all nodes: time for the answers of all nodes, in one run or several; memory: DRAM in use while a "
-    "network runs; its memory: most in use while compiling."
+    "network runs; compile, peak: time and most memory in use while compiling; same: share of answers that "
+    "samples keep."
 )
 
 
 def advice_page(result: Advice) -> Page:
     """Return the page of advice; the conclusion is the last line."""
-    refused = [one.reason for one in result.techniques if one.verdict == "refused"]
+    without = [one for one in result.techniques if one.verdict == "refused"]
+    refused = [
+        reason if reason.startswith(group[0].technique) else f"{_names(group)}: {reason}"
+        for reason, group in grouped(without, lambda one: one.reason).items()
+    ]
     able = [one for one in result.techniques if one.verdict != "refused"]
     not_today = [f"{one.technique}: {one.reason}" for one in able if one.reason]
     numerics = [f"{one.technique}: {one.numerics}" for one in result.techniques if one.verdict == "gains"]
@@ -47,14 +54,21 @@ def advice_page(result: Advice) -> Page:
     )
 
 
+def _names(group: Sequence[TechniqueAdvice]) -> str:
+    return ", ".join(one.technique for one in group)
+
+
 def _stacks(result: Advice) -> Table:
     stacks = {"as it is": result.as_it_is, "today": result.today, "with a compiler": result.with_compiler}
     if result.with_compiler.techniques == result.today.techniques:
         del stacks["with a compiler"]
-    base_per_s = result.as_it_is.throughput_per_s
+    base = result.as_it_is
     rows = [
-        {"label": label, "gain": variant.throughput_per_s / base_per_s, **dict(variant)}
+        {"label": label, "gain": variant.throughput_per_s / base.throughput_per_s, **dict(variant)}
+        if base is not None
+        else {"label": label, "gain": None, **dict(variant), "speedup_interval": None}
         for label, variant in stacks.items()
+        if variant is not None
     ]
     columns = (
         Column("", "stack", lambda row: LongName(f"{row['label']}: {row['techniques']}", _JOINTS)),
@@ -77,7 +91,7 @@ def _techniques(result: Advice) -> Table:
         Column("today"),
         Column("", "in the stack", lambda one: LongName(one.stack or "", _JOINTS), layout=FOLD),
     )
-    rows = [one for one in result.techniques if one.gain is not None]
+    rows = [one for one in result.techniques if one.stack is not None]
     return Table(columns, rows, name="gains", caption=_MEANING, style=lambda one: _STYLES[one.verdict])
 
 
@@ -88,9 +102,9 @@ def _deployments(result: Advice) -> Table:
         Column("techniques", "stack"),
         Column("all_nodes_s", "all nodes"),
         Column("memory_bytes", "memory"),
-        Column("compile_s", "compile time"),
-        Column("compile_peak_bytes", "its memory"),
-        Column("same_answers", "same answers"),
+        Column("compile_s", "compile"),
+        Column("compile_peak_bytes", "peak"),
+        Column("same_answers", "same"),
     )
     possible = [each for each in result.deployments if not each.problem]
     return Table(columns, possible, name="deployments", caption=_DEPLOYMENTS)

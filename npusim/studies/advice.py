@@ -6,7 +6,7 @@ The network with its own numbers can be rewritten and compared with the original
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from math import inf
@@ -50,7 +50,7 @@ class TechniqueAdvice(Part):
     stack: str | None
     """Stack in which it was tried: the best that may hold it; null where it is refused."""
     gain: float | None
-    """Throughput of that stack over the same without the technique."""
+    """Throughput of that stack over the same without the technique; null where that does not fit."""
     gain_interval: Interval | None
     """90 % interval of the gain."""
     today: bool
@@ -90,8 +90,8 @@ class Advice(RunConditions, OnMachine):
     """Every technique, those that gain most first."""
     rewritings: list[RewritingAdvice]
     """What to write otherwise, the costliest place first."""
-    as_it_is: Variant
-    """The network without techniques."""
+    as_it_is: Variant | None
+    """The network without techniques; null where the machine has too little memory for it."""
     today: Variant
     """The stack to try: best of what a model file can hold."""
     with_compiler: Variant
@@ -149,32 +149,34 @@ def advise(
         stacks += [] if stack is None else [_without(stack, name), stack]
     comparison, draws = compared(scenario, list(dict.fromkeys(stacks)), samples=samples, seed=seed)
     variants = {variant.techniques: variant for variant in comparison.variants}
-    plain = variants[NONE]
-    usable = [
-        variants[stack]
-        for stack in dict.fromkeys((NONE, *today.stacks))
-        if stack == NONE
-        or (
-            stack in variants
-            and _gain(variants[stack], plain) >= _ADVISED
-            and not compiling_problem(scenario, variants[stack].compilation)
-        )
-    ]
+    plain = variants.get(NONE)
+    possible = [variants[stack] for stack in dict.fromkeys((NONE, *today.stacks)) if stack in variants]
+    usable = [variant for variant in possible if variant is plain or _pays(scenario, variant, plain)]
+    if not usable:
+        mapped_estimate(scenario.with_(techniques=NONE).mapped)  # raises what the network lacks
     best_today, agreement, unwritable = _keeping(sorted(usable, key=_time), judge)
     best = min((best_today, *(variants[s] for s in every.stacks if s in variants)), key=_time)
     best = best if _gain(best, best_today) >= _ADVISED else best_today
     deployments = compare_deployments(scenario, best_today.techniques, example)
-    techniques = [_advice(scenario, name, stack, variants, draws, best) for name, stack in tried.items()]
+    reasons = {each.techniques: each.reason for each in comparison.skipped}
+    techniques = [
+        _advice(scenario, name, stack, variants, draws, best, reasons) for name, stack in tried.items()
+    ]
     return Advice(
         **head_of(comparison),
-        techniques=sorted(techniques, key=lambda t: (_VERDICTS.index(t.verdict), -(t.gain or 0.0))),
+        techniques=sorted(techniques, key=lambda t: (_VERDICTS.index(t.verdict), -(t.gain or inf))),
         rewritings=_rewritings(scenario),
         as_it_is=plain,
         today=best_today,
         with_compiler=best,
         deployments=deployments,
         agreement=agreement,
-        notes=[*comparison.notes, *unwritable, *rounding_notes(agreement)],
+        notes=[
+            *(f"{NONE}: {reason}" for stack, reason in reasons.items() if stack == NONE),
+            *comparison.notes,
+            *unwritable,
+            *rounding_notes(agreement),
+        ],
         conclusion=_conclusion(plain, best_today, best, deployments),
     )
 
@@ -203,6 +205,12 @@ def _keeping(
 
 def _runs_today(technique: Technique) -> bool:
     return not technique.compiler_only and not technique.what_if
+
+
+def _pays(scenario: Scenario, variant: Variant, plain: Variant | None) -> bool:
+    """Whether a stack gains enough to be advised, and this machine can compile it."""
+    gains = plain is None or _gain(variant, plain) >= _ADVISED
+    return gains and not compiling_problem(scenario, variant.compilation)
 
 
 def _gain(variant: Variant, other: Variant) -> float:
@@ -234,23 +242,30 @@ def _advice(
     variants: dict[str, Variant],
     draws: Draws | None,
     best: Variant,
+    reasons: Mapping[str, str],
 ) -> TechniqueAdvice:
-    """Return the gain of a technique in a stack, over the same stack without it."""
+    """Return the gain of a technique in a stack, over the same stack without it.
+
+    `reasons` says why the machine cannot run a stack.
+    """
     technique = get(name)
     today = _runs_today(technique)
     advice = partial(TechniqueAdvice, technique=name, today=today, numerics=technique.numerics)
-    if stack is None or not {stack, _without(stack, name)} <= set(variants):
-        reason = legal(scenario.baseline, name) or "it does not fit into SRAM"
+    if stack is None or stack not in variants:
+        reason = legal(scenario.baseline, name) or reasons.get(stack or "", "")
         return advice(verdict="refused", stack=None, gain=None, gain_interval=None, reason=reason)
     reason = technique.what_if or "only a compiler can do it: no model file can ask for it"
-    before = _without(stack, name)
-    gain, place = variants[stack].throughput_per_s / variants[before].throughput_per_s, list(variants).index
+    before, gain, interval = _without(stack, name), None, None
+    if before in variants:
+        gain = _gain(variants[stack], variants[before])
+        rows = [list(variants).index(each) for each in (stack, before)]
+        interval = None if draws is None else draws.speedup_interval(*rows)
     excluded = set(technique.excludes) & set(parse(best.techniques).names)
     return advice(
-        verdict="instead" if excluded else "gains" if gain > 1.0 + LEAST_GAIN else "no gain",
+        verdict="instead" if excluded else "gains" if (gain or inf) > 1.0 + LEAST_GAIN else "no gain",
         stack=stack,
         gain=gain,
-        gain_interval=None if draws is None else draws.speedup_interval(place(stack), place(before)),
+        gain_interval=interval,
         reason="" if today else reason,
     )
 
@@ -281,9 +296,13 @@ def _rewritings(scenario: Scenario) -> list[RewritingAdvice]:
     return sorted(advice, key=lambda each: -each.region_share)
 
 
-def _conclusion(plain: Variant, today: Variant, best: Variant, deployments: Sequence[Deployment]) -> str:
+def _conclusion(
+    plain: Variant | None, today: Variant, best: Variant, deployments: Sequence[Deployment]
+) -> str:
     text = "No technique that runs today makes it faster"
-    if today.techniques != NONE:
+    if plain is None:
+        text = f"Try {today.techniques}: the network as it is takes more memory than the machine has"
+    elif today.techniques != NONE:
         interval = today.speedup_interval
         gain = factor(_gain(today, plain), last_digit(interval))
         if float(gain.removesuffix("x")) == 1.0:  # more digits than it bears, for "1x" would say nothing

@@ -181,7 +181,12 @@ def _costed(scenario: Scenario, share: Deployment) -> Deployment:
     figures["all_nodes_s"] = share.runs / estimate.throughput_per_s
     figures["constants_bytes"] = constants_bytes
     figures["memory_bytes"] = estimate.memory.dram_peak_bytes + (models - 1) * constants_bytes
-    return share.model_copy(update=figures | {"problem": compiling_problem(scenario, compilation)})
+    figures["problem"] = compiling_problem(scenario, compilation)
+    capacity = scenario.machine.dram.capacity
+    if figures["memory_bytes"] > capacity:
+        figures["problem"] = f"all models take {figures['memory_bytes'] / 1e9:.2g} GB, and "
+        figures["problem"] += f"{scenario.machine.name} has {capacity.text}"
+    return share.model_copy(update=figures)
 
 
 def compiling_problem(scenario: Scenario, compilation: Compilation | None) -> str:
