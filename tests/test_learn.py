@@ -14,6 +14,8 @@ from queue import Queue
 from typing import Any
 
 import pytest
+from marimo._runtime.commands import UpdateUIElementCommand
+from marimo._runtime.utils.set_ui_element_request_manager import SetUIElementRequestManager
 
 pytest.importorskip("marimo", reason="lessons need the extra `learn`")
 pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
@@ -304,3 +306,11 @@ def test_the_explorer_runs_as_a_script_on_every_machine_it_offers() -> None:
     module = import_module("npusim.course.explorer")
     _, defined = module.app.run()
     assert set(defined["estimates"]) == {"A", "B"}
+
+
+def test_no_move_of_a_slider_is_lost_while_a_page_calculates() -> None:
+    moves: Queue[UpdateUIElementCommand] = Queue()
+    for slider, value in (("clock", 1), ("width", 2), ("clock", 3)):
+        moves.put(UpdateUIElementCommand(object_ids=[slider], values=[value]))
+    sent = SetUIElementRequestManager(moves).process_request(moves.get())
+    assert [dict(one.ids_and_values) for one in sent] == [{"clock": 3}, {"width": 2}]

@@ -285,7 +285,6 @@ def test_a_row_of_a_machine_that_no_soc_models_is_left_out_with_a_note():
     machines = {name: place for name, place in suite.machines.items() if name != "npu5010"}
     fewer = suite.model_copy(update={"machines": machines, "unmodelled": {"npu5010": "no sheet"}})
     path = figures_path(suite)
-    assert path is not None
     notes = CHANNELWISE.read(fewer, path).notes
     assert any("left out 380 rows of npu5010: no sheet" in note for note in notes)
 

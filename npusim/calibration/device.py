@@ -282,22 +282,9 @@ def fitted_text(
 
 
 def _block(calibration: Calibration) -> str:
-    errors = ", ".join(f"{name}: {share:.4f}" for name, share in calibration.model_error.items())
-    lines = [
-        "calibration:                                    # written by `npusim calibrate`",
-        f"  device: {calibration.device}",
-        f"  chip: {quoted(_clean(calibration.chip))}",
-        f"  date: {quoted(_clean(calibration.date))}",
-        f"  rows: {calibration.rows}",
-        f"  noise: {calibration.noise:.4f}",
-        f"  model_error: {{{errors}}}",
-    ]
-    if calibration.parameters:
-        lines += ["  parameters:", *(f"    - {path}" for path in calibration.parameters), "  correlation:"]
-        for row in calibration.correlation:
-            numbers = ", ".join(f"{float(value):.3f}".replace("-0.000", "0.000") for value in row)
-            lines.append(f"    - [{numbers}]")
-    return "\n".join(lines) + "\n"
+    data = {"calibration": calibration.model_dump(mode="json")}
+    text: str = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=math.inf)
+    return text.replace("\n", "  # written by `npusim calibrate`\n", 1)
 
 
 _MOST_ROUNDS = 3  # largest number of decisions of fusion and residency

@@ -155,7 +155,6 @@ def shipped_rows(machine: str) -> TrainingRows:
 def _shipped(name: str) -> Figures:
     suite = load_suite(name)
     path = figures_path(suite)
-    assert path is not None, "a table has a file"
     return table_of(suite).read(suite, path)
 
 
@@ -185,7 +184,6 @@ def cross_validate(
         return kept if name == judged.name else shipped(name)
 
     path = figures_path(suite, figures)
-    assert path is not None, "a table has a file"
     rows = table.read(suite, path)
     fold = folds_of(rows["npu"], judged.row_groups, rows.keys(suite.near_duplicates), rows[suite.measured])
     predicted = np.full(len(rows), np.nan)

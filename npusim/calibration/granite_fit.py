@@ -113,7 +113,6 @@ def published_figures() -> list[tuple[KeyedFigure, Key]]:
     """Return the shipped figures of GraNNite with their columns."""
     suite = load_suite("granite")
     path = figures_path(suite)
-    assert path is not None, "published figures are a file"
     return read_figures(suite, path)[0]
 
 

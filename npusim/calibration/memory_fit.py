@@ -20,8 +20,8 @@ from npusim.validation.silicon import QUANTITIES, predicted_memories, read_memor
 from npusim.validation.suite import figures_path, load_suite
 
 _CAPACITY, _WORD = (0.0, 0.25, 0.5, 0.75, 1.0), (0.0, 0.5, 1.0, 1.5, 2.0)
+# Exponents that a law may have. More banks may save energy of an access, but no area, leakage or time.
 _BANKS = {"read_energy": (-1.0, -0.5, 0.0, 0.5, 1.0), "write_energy": (-1.0, -0.5, 0.0, 0.5, 1.0)}
-"""Exponents that a law may have. More banks may save energy of an access, but no area, leakage or time."""
 _TURNS, _WEIGHTINGS, _LEAST_ERROR, _DIGITS = 6, 8, 0.1, 5
 _PORTS = {"single_port": "1rw", "dual_port": "1r1w"}
 _SOURCE = "CACTI 7 (validate/figures/cacti.csv), fitted by `python -m npusim.calibration memories`"
@@ -93,7 +93,6 @@ class MemoryFit:
     def run(self, options: argparse.Namespace) -> Iterator[str]:
         """Fit the laws; yield the errors of rows left out in five folds, by quantity, node and cell."""
         path = figures_path(load_suite("memories"))
-        assert path is not None, "the suite has a file"
         figures = read_memories(path)
         figures = figures.where(is_consistent(figures))
         laws, worst = fitted_laws(figures), []

@@ -17,7 +17,13 @@ from npusim.locate import resource
 from npusim.mapping import Mapped
 from npusim.studies.perturbation import evaluated, moved
 from npusim.validation.figures import Evidence
-from npusim.validation.measured_networks import MeasuredNetworks, MeasuredRow, class_of, measured_rows
+from npusim.validation.measured_networks import (
+    MeasuredNetworks,
+    MeasuredRow,
+    NetworkRun,
+    class_of,
+    measured_rows,
+)
 from npusim.validation.network_figures import (
     HOST_FIGURES,
     PublishedNetworks,
@@ -50,12 +56,11 @@ class HostFit(FiguresFit):
     @cached_property
     def mapped(self) -> list[Mapped]:
         """Each row's network, mapped for its hint."""
-        return [
-            row.scenario(
-                str(workload_of(row)[0]), self.machine, [f"workload.precision={row.precision}"]
-            ).mapped
+        runs = [
+            NetworkRun(SOC, row.device, str(workload_of(row)[0]), row.precision, row.quantity)
             for row in self.rows
         ]
+        return [run.scenario.mapped for run in runs]
 
     def predicted(self, values: Mapping[str, float]) -> Floats:
         """Return the predictions of all rows, each in its unit."""
@@ -77,8 +82,7 @@ def host_fit(device: str) -> HostFit:
     return HostFit(device, [row for row in rows if row.device == device and workload_of(row)[0] is not None])
 
 
-_PUBLISHED_WEIGHT = 3.0
-"""Weight of a row that OpenVINO publishes: others have harnesses of their own in them."""
+_PUBLISHED_WEIGHT = 3.0  # weight of a row that OpenVINO publishes: others have harnesses of their own in them
 
 
 class NetworksFit(FiguresFit):

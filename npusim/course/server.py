@@ -7,13 +7,15 @@ import json
 import re
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import marimo
 import uvicorn
+from marimo._runtime.commands import UpdateUIElementCommand
+from marimo._runtime.utils import set_ui_element_request_manager as waiting_moves
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -196,6 +198,22 @@ async def _start(_: Request) -> Response:
         lead="Why is a graph neural network slow on an NPU, and what helps?",
     )
     return HTMLResponse(shown)
+
+
+def apart(moves: Sequence[UpdateUIElementCommand]) -> list[UpdateUIElementCommand]:
+    """Return the last move of each slider as a command of its own.
+
+    marimo 0.25 joins the moves that wait while a page calculates, and of those in one `mo.ui.dictionary` all
+    but one are lost: a slider would stand where the model does not.
+    """
+    latest = {slider: value for move in moves for slider, value in move.ids_and_values}
+    return [
+        UpdateUIElementCommand(object_ids=[slider], values=[value], request=moves[-1].request)
+        for slider, value in latest.items()
+    ]
+
+
+waiting_moves._merge_ui_commands = apart
 
 
 def application(port: int, folder: Path, token: str) -> ASGIApp:

@@ -94,6 +94,7 @@ function showPicture(section, picture, pool) {
     if (partner !== undefined && (partner > i ? places[partner] < to : places[partner] > to)) places[partner] = to;
     const isMoved = !(places.join(",") in picture.at);
     if (isMoved) places.forEach((_, j) => j !== i && (places[j] = start[j]));
+    if (!(places.join(",") in picture.at)) places[i] = start[partner]; // no further than the other end
     note.textContent = (isMoved ? "The other sliders went back to where they began. " : "") +
       "This page has every position of each slider while the others stand where they began: " +
       elements.map(({ values, name }, j) => `${name} ${values[start[j]]}`).join(", ") +

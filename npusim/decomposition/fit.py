@@ -29,7 +29,6 @@ class MissFit(FiguresFit):
     def __init__(self) -> None:
         suite = load_suite("feature-decomposition")
         path = figures_path(suite)
-        assert path is not None, "published figures are a file"
         rows = [row for row in read_figures(suite, path)[0] if row[1]["quantity"] != "memory"]
         self.keys = [key for _, key in rows]
         labels = [figure.id.removeprefix("feature_decomposition.") for figure, _ in rows]

@@ -275,15 +275,11 @@ class BatchedNetwork:
 
     def fill(self, store: HiddenStore, nodes: Nodes, now: int) -> None:
         """Compute and store the hidden features of nodes from all their neighbours."""
-        starts, columns = self.neighbours.of(nodes)
-        place = np.full(self.data.nodes, -1)
-        place[nodes] = np.arange(len(nodes))
-        others = np.unique(columns)
-        others = others[place[others] < 0]
-        place[others] = len(nodes) + np.arange(len(others))
-        x = self.x[torch.from_numpy(np.concatenate([nodes, others]))]
+        every = np.ones(self.data.nodes, bool)
+        batch = self.neighbours.around(nodes, every, 0, np.random.default_rng())
+        x = self.x[torch.from_numpy(batch.supporting)]
         with torch.no_grad():
-            store.write(nodes, self._layer(0, x, (starts, place[columns]), len(nodes), len(x)), now)
+            store.write(nodes, self._layer(0, x, batch.first, len(nodes), len(x)), now)
 
 
 @dataclass

@@ -114,11 +114,10 @@ def judge(
     judged: dict[tuple[str, str, str], list[OneSeed]] = {}
     for name, spec in specs.items():
         for seed in seeds:
-            progress.begin(f"{name}, seed {seed}: training", 2)
-            trained = cached_training(
-                spec, datasets[spec.dataset], replace(recipe, seed=seed), retrain, progress.within
-            )
-            model = _Model(name, spec, datasets[spec.dataset], trained, seed)
+            within = progress.begin(f"{name}, seed {seed}: training", 2)
+            graph_data = datasets[spec.dataset]
+            trained = cached_training(spec, graph_data, replace(recipe, seed=seed), retrain, within)
+            model = _Model(name, spec, graph_data, trained, seed)
             for stack, numbers, result in _judge_model(model, allowed[name], progress):
                 judged.setdefault((name, stack, numbers), []).append(result)
     results = [
@@ -204,18 +203,17 @@ class _Progress:
     """Progress of the work, in steps of about equal length."""
 
     def __init__(self, tell: Tell, steps: int) -> None:
-        self.tell, self.steps = tell, steps
-        self.done, self.now, self.doing = 0, 0, ""
+        self.tell, self.steps, self.begun = tell, steps, 0
 
-    def begin(self, doing: str, steps: int) -> None:
-        """Begin a piece of work of some steps."""
-        self.done += self.now
-        self.now, self.doing = steps, doing
-        self.within(0.0)
+    def begin(self, doing: str, steps: int) -> Callable[[float], None]:
+        """Begin a piece of work of some steps; return what reports the fraction of it that is done."""
+        first, self.begun = self.begun, self.begun + steps
 
-    def within(self, share: float) -> None:
-        """Report the fraction of the piece that is done."""
-        self.tell(self.doing, (self.done + self.now * share) / self.steps)
+        def within(share: float) -> None:
+            self.tell(doing, (first + steps * share) / self.steps)
+
+        within(0.0)
+        return within
 
 
 LARGEST = 65504.0

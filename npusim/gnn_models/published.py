@@ -19,9 +19,8 @@ _DATASET = "cora"
 class PublishedAccuracies:
     """Trains each model of a file of accuracies (%), where the raw data are at hand."""
 
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+    def evidence(self, suite: Suite, path: Path, machines: Mapping[str, Machine]) -> Evidence:
         """Return the published accuracies and the medians over the seeds; a note without data."""
-        assert path is not None, "the suite needs a file"
         figures, _ = read_figures(suite, path)
         missing = _missing()
         rows, notes = [], [f"nothing was trained: {missing}"] if missing else []

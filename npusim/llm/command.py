@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npusim.api import as_list
+from npusim.api import as_list, as_numbers
 from npusim.cli.options import WRITTEN, Command, argument, option
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import DEFAULT_SOC
@@ -102,13 +102,11 @@ def language_models(
 
 def _lengths(growth: str | Sequence[int]) -> tuple[int, int]:
     """Return two lengths of the cache, the shorter one first."""
-    texts = as_list(growth)
-    if len(texts) != 2 or not all(text.isdecimal() and len(text) < 10 for text in texts):
-        raise ConfigError(f"`{growth}`", file="--growth", allowed="two numbers of places, such as 128,2048")
-    short, long = sorted(int(text) for text in texts)
-    if short == long:
-        raise ConfigError(f"`{growth}`", file="--growth", allowed="two different numbers of places")
-    return short, long
+    allowed = "two different numbers of places, such as 128,2048"
+    lengths = sorted(as_numbers(growth, int, "--growth", allowed, 1e9))
+    if len(lengths) != 2 or lengths[0] == lengths[1]:
+        raise ConfigError(f"`{growth}`", file="--growth", allowed=allowed)
+    return lengths[0], lengths[1]
 
 
 COMMAND = Command(

@@ -46,25 +46,12 @@ def made_up_weights(spec: LlmSpec, only: Collection[str] = ()) -> dict[str, Tens
 
 
 def weight_shapes(spec: LlmSpec) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight by its name."""
-    width, narrow, wide = spec.hidden, spec.kv_heads * spec.head_width, spec.intermediate
-    shapes: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (spec.vocabulary, width)}
-    for layer in range(spec.layers):
-        place = f"layers.{layer}"
-        shapes |= {
-            f"{place}.self_attn.q_proj.weight": (width, width),
-            f"{place}.self_attn.k_proj.weight": (narrow, width),
-            f"{place}.self_attn.v_proj.weight": (narrow, width),
-            f"{place}.self_attn.o_proj.weight": (width, width),
-            f"{place}.mlp.gate_proj.weight": (wide, width),
-            f"{place}.mlp.up_proj.weight": (wide, width),
-            f"{place}.mlp.down_proj.weight": (width, wide),
-            f"{place}.input_layernorm.weight": (width,),
-            f"{place}.post_attention_layernorm.weight": (width,),
-        }
-    shapes["norm.weight"] = (width,)
-    if not spec.tied:
-        shapes["lm_head.weight"] = (spec.vocabulary, width)
+    """Return the shape of each weight by its name, as the parts have them; a tied last layer has none."""
+    with torch.device("meta"):  # no memory for the weights
+        modules = [module for _, module, _ in _modules(spec)]
+    shapes = {name: tuple(value.shape) for one in modules for name, value in one.state_dict().items()}
+    if spec.tied:
+        del shapes["lm_head.weight"]
     return shapes
 
 

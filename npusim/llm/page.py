@@ -7,7 +7,7 @@ from math import floor, log10
 from typing import TYPE_CHECKING
 
 from npusim.llm.study import CacheGrowth, LanguageModels, LanguageRow, Speculation
-from npusim.reporting.charts import bar_figure, line_figure
+from npusim.reporting.charts import add_marks, bar_figure, blank_figure
 from npusim.reporting.engineering import engineering, last_digit, percent
 from npusim.reporting.html import COLOURS, UNIT_COLOURS, amount_axis, log_axis, names_axis
 from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table, cell, span
@@ -72,6 +72,10 @@ def language_page(models: LanguageModels) -> Page:
     )
 
 
+def _named(row: LanguageRow) -> str:
+    return f"{row.model} {row.weights}"
+
+
 def _first_s(row: LanguageRow) -> float | None:
     return min((s for s in (row.first_token_s, row.prefill_s) if s is not None), default=None)
 
@@ -98,27 +102,22 @@ def _by_device(
     """Return a chart with a mark for each device, models and formats down the side."""
 
     def draw() -> go.Figure | None:
-        names = list(dict.fromkeys(f"{row.model} {row.weights}" for row in models.rows))
+        names = list(dict.fromkeys(map(_named, models.rows)))
         known = [v for row in models.rows if (v := value(row)) is not None and v > 0.0]
         if not known:
             return None
-        series, styles = {}, {}
-        for i, device in enumerate(dict.fromkeys(row.device for row in models.rows)):
-            values = {
-                f"{row.model} {row.weights}": v
-                for row in models.rows
-                if row.device == device and (v := value(row)) is not None
-            }
-            series[device] = (list(values.values()), list(values))
-            styles[device] = {
-                "marker": {"color": _COLOURS.get(device, COLOURS[i % len(COLOURS)]), "size": 12},
-                "orientation": "h",
-                "customdata": [engineering(v, unit) for v in values.values()],
-                "hovertemplate": f"%{{y}} on {device}: %{{customdata}}<extra></extra>",
-            }
         axis = log_axis(title.lower(), unit, min(known), max(known))
-        height = 110 + 34 * len(names)
-        figure = line_figure(series, axis, names_axis(names), mode="markers", height=height, styles=styles)
+        figure = blank_figure(xaxis=axis, yaxis=names_axis(names), height=110 + 34 * len(names))
+        for i, device in enumerate(dict.fromkeys(row.device for row in models.rows)):
+            add_marks(
+                figure,
+                device,
+                [row for row in models.rows if row.device == device and value(row) is not None],
+                lambda row: (value(row), _named(row)),
+                {"color": _COLOURS.get(device, COLOURS[i % len(COLOURS)]), "size": 12},
+                lambda row: f"{_named(row)} on {row.device}: {engineering(value(row) or 0.0, unit)}",
+                orientation="h",
+            )
         return figure.update_layout(scattermode="group")  # marks of equal times stand side by side
 
     return Plot(title, draw)

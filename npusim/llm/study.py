@@ -98,18 +98,13 @@ def cache_growth(model: str, device: str, mapped: Mapping[int, Mapped], samples:
 def _passes(estimates: Sequence[Estimate], growth_s: float) -> list[CachePass]:
     """Return the operators whose time grows, and all others as one."""
     short, long = (_by_name(one) for one in estimates)
-    passes = []
-    others: tuple[list[OperatorCost], list[OperatorCost]] = ([], [])
-    for name in dict.fromkeys([*long, *short]):
-        members = short.get(name, []), long.get(name, [])
-        row = _pass(name, *members)
-        if name != _OTHERS and row.time_s[1] - row.time_s[0] > _TELLING * growth_s:
-            passes.append(row)
-        else:
-            for kept, operators in zip(others, members, strict=True):
-                kept.extend(operators)
-    passes.sort(key=lambda one: one.time_s[0] - one.time_s[1])
-    return [*passes, _pass(_OTHERS, *others)]
+    names = dict.fromkeys([*long, *short])
+    passes = [_pass(name, short.get(name, []), long.get(name, [])) for name in names if name != _OTHERS]
+    growing = [one for one in passes if one.time_s[1] - one.time_s[0] > _TELLING * growth_s]
+    growing.sort(key=lambda one: one.time_s[0] - one.time_s[1])
+    rest = [name for name in names if name not in {one.name for one in growing}]
+    others = ([op for name in rest for op in each.get(name, [])] for each in (short, long))
+    return [*growing, _pass(_OTHERS, *others)]
 
 
 def _by_name(estimate: Estimate) -> dict[str, list[OperatorCost]]:

@@ -6,7 +6,7 @@ mapped once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -59,7 +59,11 @@ class MagnasFit(FiguresFit):
             scenario = Scenario(WORKLOAD, SOC, settings=settings)
             self.chains[network] = chain_of(scenario.graph)
             self.mapped[network] = {unit: scenario.with_(device=unit).mapped for unit in UNITS}
-        self.costs = _Costs([one for units in self.mapped.values() for one in units.values()])
+        self.each = [one for units in self.mapped.values() for one in units.values()]
+        rows = np.concatenate([one.lowered.ops for one in self.each])  # equal operators are costed once
+        keys = rows.view(np.dtype((np.void, rows.dtype.itemsize)))
+        _, first, self.kind = np.unique(keys, return_index=True, return_inverse=True)
+        self.rows = rows[first]
         labels = [figure.id.removeprefix("magnas.") for figure, _ in figures]
         super().__init__(SOC, FREE, labels, np.array([figure.value for figure, _ in figures]))
 
@@ -68,37 +72,26 @@ class MagnasFit(FiguresFit):
         paths = {name: tuple(name.split(".")) for name in values}
         homes = {name: path if path[0] == "dram" else ("devices", *path) for name, path in paths.items()}
         soc = moved(self.machine, {homes[name]: value for name, value in values.items()})
-        changed = iter(self.costs.on(soc))
+        changed = iter(self._on(soc))
         problems: dict[str, ChainProblem] = {}
         for network, units in self.mapped.items():
             chain, each = self.chains[network], {unit: next(changed) for unit in units}
             problems[network] = costs_of_mapped(each, chain, soc).problem(chain, UNITS)
         return np.array([predicted(key, problems[key["network"]]) for key in self.keys])
 
+    def _on(self, soc: Soc) -> list[Mapped]:
+        """Return the networks on a machine whose changed numbers do not affect mapping."""
+        arch = self.each[0].run.row(soc)
+        results = np.zeros(len(self.rows), RESULT_DTYPE)
+        operator_costs(arch.archs, self.rows, results)
+        ends = np.cumsum([len(one.lowered.ops) for one in self.each])[:-1]
+        pairs = zip(self.each, np.split(results[self.kind], ends), strict=True)
+        return [replace(mapped, soc=soc, arch=arch, results=own) for mapped, own in pairs]
+
     def errors(self, values: Mapping[str, float]) -> Floats:
         """Return the weighted errors of all figures."""
         errors = super().errors(values)
         return np.sign(errors) * np.abs(errors) ** _POWER
-
-
-class _Costs:
-    """Costs of mapped networks on other machines; equal operators are costed once."""
-
-    def __init__(self, mapped: Sequence[Mapped]) -> None:
-        self.mapped = list(mapped)
-        rows = np.concatenate([one.lowered.ops for one in mapped])
-        keys = rows.view(np.dtype((np.void, rows.dtype.itemsize)))
-        _, first, self.kind = np.unique(keys, return_index=True, return_inverse=True)
-        self.rows = rows[first]
-
-    def on(self, soc: Soc) -> list[Mapped]:
-        """Return the networks on a machine whose changed numbers do not affect mapping."""
-        arch = self.mapped[0].run.row(soc)
-        results = np.zeros(len(self.rows), RESULT_DTYPE)
-        operator_costs(arch.archs, self.rows, results)
-        ends = np.cumsum([len(one.lowered.ops) for one in self.mapped])[:-1]
-        pairs = zip(self.mapped, np.split(results[self.kind], ends), strict=True)
-        return [replace(mapped, soc=soc, arch=arch, results=own) for mapped, own in pairs]
 
 
 MAGNAS = FiguresFits(MagnasFit, options={"hidden": "width of the baselines' feed-forward networks"})

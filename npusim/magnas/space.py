@@ -48,16 +48,11 @@ class Architecture:
 
     def keys(self, backbone: VisionGnnSpec) -> dict[str, Any]:
         """Return the workload keys that make a backbone this architecture."""
+        depth, operator, preprocess, percents = map(list, zip(*self.superblocks, strict=True))
         hidden = [
-            round(one.ffn_percent * channels / 100)
-            for one, channels in zip(self.superblocks, backbone.channels, strict=True)
+            round(share * width / 100) for share, width in zip(percents, backbone.channels, strict=True)
         ]
-        return {
-            "depth": [one.depth for one in self.superblocks],
-            "operator": [one.operator for one in self.superblocks],
-            "preprocess": [one.preprocess for one in self.superblocks],
-            "ffn_hidden": hidden,
-        }
+        return {"depth": depth, "operator": operator, "preprocess": preprocess, "ffn_hidden": hidden}
 
     def spec(self, backbone: VisionGnnSpec) -> VisionGnnSpec:
         """Return the workload of this architecture on a backbone.
@@ -114,30 +109,20 @@ class ArchitectureSpace:
     """Hidden features of feed-forward networks in % of the channels: 96, 192 and 320 of 320."""
 
     def __post_init__(self) -> None:
-        for name, values in self._choices.items():
+        for name, values in vars(self).items():
             if not values or len(set(values)) != len(values):
                 raise ConfigError(f"`{values}`", key=name, allowed="one value or more, each once")
 
     @property
-    def _choices(self) -> dict[str, tuple[Any, ...]]:
-        return {
-            "depths": self.depths,
-            "operators": self.operators,
-            "preprocess": self.preprocess,
-            "ffn": self.ffn,
-            "widths_percent": self.widths_percent,
-        }
-
-    @property
     def text(self) -> str:
         """The choices, for labels and messages."""
-        named = (f"{name} {'|'.join(map(str, values))}" for name, values in self._choices.items())
+        named = (f"{name} {'|'.join(map(str, values))}" for name, values in vars(self).items())
         return ", ".join(named)
 
     @property
     def sizes(self) -> list[int]:
         """Values of each gene, superblock by superblock."""
-        return [len(values) for values in self._choices.values()] * SUPERBLOCKS
+        return [len(values) for values in vars(self).values()] * SUPERBLOCKS
 
     @property
     def points(self) -> float:
@@ -169,8 +154,7 @@ class ArchitectureSpace:
     def refuse_outside(self, architecture: Architecture) -> None:
         """Refuse an architecture that is no point of the space; the message names the choice."""
         for i, one in enumerate(architecture.superblocks):
-            percents = {0} if False in self.ffn else set()
-            percents |= set(self.widths_percent) if True in self.ffn else set()
+            percents = {percent if ffn else 0 for ffn in self.ffn for percent in self.widths_percent}
             for name, value, allowed in (
                 ("depth", one.depth, set(self.depths)),
                 ("operator", one.operator, set(self.operators)),

@@ -57,28 +57,11 @@ def _scenario(network: str) -> Scenario:
     return Scenario(WORKLOAD, SOC, settings=SETTINGS[network])
 
 
-def figures_of(path: Path, suite: Suite) -> tuple[list[tuple[KeyedFigure, Key]], list[str]]:
-    """Return the figures of a file and notes; rows of Table 3 have mappings in letters, parted by `/`.
-
-    Raises
-    ------
-    FileError, ConfigError
-        Where the file cannot be read, or a row's strings are no mapping.
-    """
-    figures, notes = read_figures(suite, path)
-    document = read_yaml(path)
-    return [
-        (figure, {**key, "mapping": key["mapping"] or _letters(document, path, int(key["row"]))})
-        for figure, key in figures
-    ], notes
-
-
 def shipped_figures() -> list[tuple[KeyedFigure, Key]]:
     """Return the published figures."""
     suite = load_suite("magnas")
     path = figures_path(suite)
-    assert path is not None, "published figures are a file"
-    return figures_of(path, suite)[0]
+    return FIGURES.figures(suite, path)[0]
 
 
 def _letters(document: Any, path: Path, row: int) -> str:
@@ -95,11 +78,21 @@ def _letters(document: Any, path: Path, row: int) -> str:
 
 
 class MagnasFigures(PathPredictor):
-    """Predicts MaGNAS's figures; mappings of Table 3 are letters in its rows."""
+    """Predicts MaGNAS's figures; mappings of Table 3 are letters in its rows, parted by `/`."""
 
     def figures(self, suite: Suite, path: Path) -> tuple[list[tuple[KeyedFigure, Key]], list[str]]:
-        """Return the figures of a file with their columns, and notes."""
-        return figures_of(path, suite)
+        """Return the figures of a file with their columns, and notes.
+
+        Raises
+        ------
+        FileError, ConfigError
+            Where the file cannot be read, or a row's strings are no mapping.
+        """
+        (figures, notes), document = read_figures(suite, path), read_yaml(path)
+        return [
+            (figure, {**key, "mapping": key["mapping"] or _letters(document, path, int(key["row"]))})
+            for figure, key in figures
+        ], notes
 
 
 FIGURES = MagnasFigures(lambda key: predicted(key, problem_of(key["network"])))

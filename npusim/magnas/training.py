@@ -20,6 +20,8 @@ from torch.nn import functional
 
 from npusim.errors import ConfigError, FileError, NpusimError
 from npusim.explore.scoring_pool import Score
+from npusim.explore.store import Store
+from npusim.explore.sweep import Interrupted
 from npusim.files import write_whole
 from npusim.magnas import documents
 from npusim.magnas.images import Images, Part, read_images
@@ -34,9 +36,30 @@ _MOST_BYTES = 8 << 30
 
 @dataclass(frozen=True)
 class Recipe:
-    """How networks are trained, as `npusim.train_supernet` describes it; the rate falls by half a cosine.
+    """How networks are trained; the learning rate falls by half a cosine.
 
     The numbers are MaGNAS's except epochs and batch, which suit a small data set.
+
+    Parameters
+    ----------
+    epochs : int
+        Epochs.
+    batch : int
+        Images of a step.
+    balanced : int
+        Random subnets of a step beside largest and smallest.
+    learning_rate : float
+        Of the first step.
+    weight_decay : float
+        Of all weights.
+    dropout : float
+        In the classifier.
+    distillation : float
+        What subnets learn from a teacher.
+    shift : float
+        Most that images are moved, of their side.
+    seed : int
+        The same seed gives the same.
     """
 
     epochs: int = 14
@@ -276,12 +299,6 @@ ALONE = "alone.json"
 """Name of the file there with the accuracies of networks trained alone, so that none is trained twice."""
 
 
-class Stopped(NpusimError):
-    """Training was asked to stop; its last epoch is on the disk."""
-
-    exit_status = 130
-
-
 def run_training(
     task: Task,
     directory: Path,
@@ -313,7 +330,7 @@ def run_training(
     ------
     ConfigError, FileError, NpusimError
         For bad images, or a directory that holds something else.
-    Stopped
+    Interrupted
         Where `stop` said so.
     """
     images = task.images()
@@ -326,7 +343,7 @@ def run_training(
         checkpoint.write(directory / CHECKPOINT)
         epochs = len(checkpoint.losses)
         if epochs < task.recipe.epochs and stop():
-            raise Stopped(f"stopped after {epochs} of {task.recipe.epochs} epochs; --resume goes on")
+            raise Interrupted(f"stopped after {epochs} of {task.recipe.epochs} epochs; --resume goes on")
     assert checkpoint is not None  # a recipe has at least one epoch
     scorer = Scorer(checkpoint.net(), images)
     subnets = _scored(scorer, task, scored, tell)
@@ -366,10 +383,7 @@ def run_training(
 
 def _begun(task: Task, images: Images, directory: Path, resume: bool) -> Checkpoint | None:
     """Return the checkpoint to go on from; refuse a directory that holds something else."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(str(directory), f"cannot be made ({error.strerror})") from None
+    Store(directory).make()
     if resume and (directory / CHECKPOINT).is_file():
         checkpoint = read_checkpoint(directory)
         refuse_other(checkpoint, task, images.digest, directory)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from npusim.gnn_models import training
 from npusim.magnas.images import Images, Part
 from npusim.magnas.space import Architecture, ArchitectureSpace, Superblock, parse_architecture
 from npusim.magnas.spec import (
@@ -324,14 +325,9 @@ def _copy(source: nn.Module, target: nn.Module) -> None:
 @contextmanager
 def one_thread(seed: int) -> Iterator[None]:
     """Let torch use one thread and a seed: the order of summation, and so the result, is fixed."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            yield
-    finally:
-        torch.set_num_threads(before)
+    with training.one_thread(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 _CALIBRATION = 128
@@ -348,9 +344,6 @@ class Scorer:
 
     def __init__(self, net: Supernet, images: Images) -> None:
         self.net, self.images = net, images
-        for module in net.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.momentum = 1.0  # those of the last batch
         self._kept: OrderedDict[tuple[Superblock, ...], _Nodes] = OrderedDict()
         self._bytes = 0
 
@@ -413,9 +406,6 @@ class Scorer:
 
 def calibrated(net: VisionGnn, train: Part) -> VisionGnn:
     """Return a network whose means and variances are those of training images, for inference."""
-    for module in net.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.momentum = 1.0
     with one_thread(0), torch.inference_mode():
         _normalise_by_batch(net, True)
         net(_calibration(train))
@@ -431,10 +421,11 @@ def accuracy(net: VisionGnn, part: Part) -> float:
 
 
 def _normalise_by_batch(net: nn.Module, by_batch: bool) -> None:
-    """Let batch normalisation take the batch's own means and variances, or those that are noted."""
+    """Let batch normalisation take and note the batch's own means and variances, or those that are noted."""
     net.eval()
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1.0  # those of the last batch alone
             module.train(by_batch)
 
 

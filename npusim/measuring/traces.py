@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Literal
@@ -55,6 +55,11 @@ class Event:
     def end_s(self) -> float:
         """End of the event (s)."""
         return self.start_s + self.duration_s
+
+    @property
+    def type(self) -> str:
+        """Type of a layer, where known."""
+        return str(self.args.get("Layer type", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,28 +221,18 @@ class TraceDiff(Document):
     """Unmatched layers of both traces with their times, the longest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer of a trace; times in s."""
-
-    name: str
-    type: str
-    start_s: float
-    end_s: float
-
-
-def layers_of(events: Sequence[Event]) -> list[Layer]:
+def layers_of(events: Sequence[Event]) -> list[Event]:
     """Return a trace's layers by start time; of several inferences the first counts."""
     layers = [event for event in events if event.category == LAYER]
     tasks = [event for event in events if event.category in ENGINES]
-    by_name: dict[str, Layer] = {}
+    by_name: dict[str, Event] = {}
     for event in sorted(layers or tasks, key=lambda event: event.start_s):
         key = event.name if layers else _SUFFIX.sub("", event.name)
         old = by_name.get(key)
         if old is None:
-            by_name[key] = Layer(key, str(event.args.get("Layer type", "")), event.start_s, event.end_s)
+            by_name[key] = replace(event, name=key)
         elif not layers:
-            by_name[key] = Layer(key, old.type, old.start_s, max(old.end_s, event.end_s))
+            by_name[key] = replace(old, duration_s=max(old.end_s, event.end_s) - old.start_s)
     return list(by_name.values())
 
 
@@ -258,7 +253,7 @@ def diff_traces(measured: Path, simulated: Path) -> TraceDiff:
     only_left = [layer for i, layer in enumerate(left) if i not in matched_left]
     only_right = [layer for j, layer in enumerate(right) if j not in matched_right]
     alone = [
-        LoneLayer(trace=trace, name=x.name, latency_s=x.end_s - x.start_s, start_s=x.start_s - begin_s)
+        LoneLayer(trace=trace, name=x.name, latency_s=x.duration_s, start_s=x.start_s - begin_s)
         for trace, layers, begin_s in (("first", only_left, begin_left), ("second", only_right, begin_right))
         for x in layers
     ]
@@ -273,8 +268,8 @@ def diff_traces(measured: Path, simulated: Path) -> TraceDiff:
             LayerPair(
                 measured=left[i].name,
                 simulated=right[j].name,
-                measured_s=left[i].end_s - left[i].start_s,
-                simulated_s=right[j].end_s - right[j].start_s,
+                measured_s=left[i].duration_s,
+                simulated_s=right[j].duration_s,
                 measured_start_s=left[i].start_s - begin_left,
                 simulated_start_s=right[j].start_s - begin_right,
             )
@@ -286,13 +281,13 @@ def diff_traces(measured: Path, simulated: Path) -> TraceDiff:
     )
 
 
-def _launch_s(events: Sequence[Event], first: Layer) -> float:
+def _launch_s(events: Sequence[Event], first: Event) -> float:
     """Return the time from the first call of a runtime to the first layer."""
     begins = [event.start_s for event in events if event.category == LAUNCH]
     return max(0.0, first.start_s - min(begins)) if begins else 0.0
 
 
-def _align(left: list[Layer], right: list[Layer]) -> list[tuple[int, int]]:
+def _align(left: list[Event], right: list[Event]) -> list[tuple[int, int]]:
     """Return the matching layers of both traces by their indices."""
     at = {layer_key(layer.name): j for j, layer in reversed(list(enumerate(right)))}
     keys = [layer_key(layer.name) for layer in left]
@@ -540,7 +535,7 @@ def _counter(layer: Event) -> Counter:
     engines = dict.fromkeys(engine for key, engine in _TIMES.items() if key in layer.args)
     return Counter(
         name=layer.name,
-        type=str(layer.args.get("Layer type", "")),
+        type=layer.type,
         executed_as="+".join(engines),
         latency_s=layer.duration_s,
     )

@@ -28,7 +28,6 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from npusim.gnn_models.networks import GAT, Propagation
 from npusim.gnn_models.planetoid import GraphData
@@ -199,13 +198,9 @@ def inputs_of(module: Network, x: Tensor) -> list[Tensor]:
     prepared = module.prepare(tuple(module.view.example.values()))
     inputs: list[Tensor] = []
     results: list[Tensor] = []
-    for i, layer in enumerate(module.plan):
-        if isinstance(module, Propagation) and not layer.propagates:
-            x = torch.cat(results, dim=1) if module.jumping else x
-            x = functional.normalize(x, dim=1) if module.normalise else x
-        inputs.append(x)
-        y = module.layer(i, x, prepared)
-        x = functional.elu(y) if isinstance(module, GAT) else torch.relu(y)
+    for i in range(len(module.plan)):
+        inputs.append(module.joined(i, x, results))
+        x = module.activation(module.layer(i, inputs[-1], prepared))
         results.append(x)
     return inputs
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from npusim.api import as_list
+from npusim.api import as_list, as_numbers
 from npusim.cli.options import DATA, GNN, WRITTEN, Command, option
 from npusim.errors import ConfigError
 
@@ -116,17 +116,11 @@ def parse_budgets(budget: str | float | Sequence[float]) -> list[float]:
     >>> parse_budgets("2,4")
     [2.0, 4.0]
     """
-    budgets = []
-    listed: Any = [budget] if isinstance(budget, int | float) else as_list(budget)
-    for part in listed:
-        try:
-            value = float(part)
-        except ValueError:
-            value = 0.0
-        if not 1.0 < value < 1e6:
-            allowed = "numbers above 1, such as 4 or 2,4,8; 4 keeps a quarter"
-            raise ConfigError(f"`{budget}`", file="--budget", allowed=allowed)
-        budgets.append(value)
+    allowed = "numbers above 1, such as 4 or 2,4,8; 4 keeps a quarter"
+    texts = str(budget) if isinstance(budget, int | float) else budget
+    budgets = as_numbers(texts, float, "--budget", allowed, 1e6)
+    if not min(budgets, default=2.0) > 1.0:
+        raise ConfigError(f"`{budget}`", file="--budget", allowed=allowed)
     return list(dict.fromkeys(budgets))
 
 

@@ -35,7 +35,6 @@ class TimesFit(FiguresFit):
     def __init__(self, device: str) -> None:
         suite, self.machine = load_suite("gcnp"), load_soc(SOC)
         path = figures_path(suite)
-        assert path is not None, "published figures are a file"
         figure_name = {"gpu": "full_inference_mnodes_per_s", "cpu": "batched_latency_ms"}[device]
         rows = [row for row in read_figures(suite, path)[0] if row[1]["figure"] == figure_name]
         keys = [key for _, key in rows]

@@ -165,11 +165,12 @@ class _Work:
 
         The first seed's networks include the unpruned one, at budget 1.
         """
-        seeds: dict[tuple[float, channel_pruning.Method], list[PrunedSeed]] = {}
-        shapes: dict[tuple[float, channel_pruning.Method], channel_pruning.Network] = {}
+        cases = [(budget, method) for budget in self.plan.budgets for method in self.plan.methods]
+        results: dict[
+            tuple[float, channel_pruning.Method], list[tuple[channel_pruning.Pruned, PrunedSeed]]
+        ] = {case: [] for case in cases}
         first: dict[float, channel_pruning.Pruned] = {}
         curve: list[CurvePoint] = []
-        cases = [(budget, method) for budget in self.plan.budgets for method in self.plan.methods]
         steps, done = len(self.plan.seeds) * (len(cases) + 1), 0
         for seed in self.plan.seeds:
             self.tell(f"seed {seed}: training", done / steps)
@@ -180,30 +181,32 @@ class _Work:
             first.setdefault(_WHOLE, channel_pruning.Pruned(module, module, {}, 0.0))
             for budget, method in cases:
                 self.tell(f"seed {seed}: {budget:g}x by {method}", done / steps)
-                pruning = self.plan.pruning(budget)
-                pruned = channel_pruning.prune(module, self.data, pruning, method, seed)
-                result, done = self.retrained(pruned, seed, baseline), done + 1
-                seeds.setdefault((budget, method), []).append(result)
-                shapes.setdefault((budget, method), pruned.module)
-                if method == "lasso":
-                    first.setdefault(budget, pruned)
-        networks = []
-        for (budget, method), module in shapes.items():
-            own = seeds[budget, method]
-            lost = [100.0 * (seed.baseline_accuracy - seed.accuracy) for seed in own]
-            network = PrunedNetwork(
-                budget=budget,
-                method=method,
-                **{key: mean(getattr(seed, key) for seed in own) for key in _ACCURACIES},
-                lost_points=mean(lost),
-                lost_error_points=stdev(lost) / len(lost) ** 0.5 if len(lost) > 1 else None,
-                macs=self.graph(module.plan, "csr").macs,
-                weight_bytes=self.spec.dtype.bytes * sum(layer.parameters for layer in module.plan),
-                channels=[[(b.order, b.inputs, b.outputs) for b in layer.branches] for layer in module.plan],
-                seeds=own,
-            )
-            networks.append(network)
-        return networks, first, curve
+                pruned = channel_pruning.prune(module, self.data, self.plan.pruning(budget), method, seed)
+                results[budget, method].append((pruned, self.retrained(pruned, seed, baseline)))
+                done += 1
+        first |= {budget: pairs[0][0] for (budget, method), pairs in results.items() if method == "lasso"}
+        return [self.network(*case, results[case]) for case in cases], first, curve
+
+    def network(
+        self,
+        budget: float,
+        method: channel_pruning.Method,
+        pairs: Sequence[tuple[channel_pruning.Pruned, PrunedSeed]],
+    ) -> PrunedNetwork:
+        """Return means over the seeds; channels and work are of the first seed."""
+        plan, seeds = pairs[0][0].module.plan, [seed for _, seed in pairs]
+        lost = [100.0 * (seed.baseline_accuracy - seed.accuracy) for seed in seeds]
+        return PrunedNetwork(
+            budget=budget,
+            method=method,
+            **{key: mean(getattr(seed, key) for seed in seeds) for key in _ACCURACIES},
+            lost_points=mean(lost),
+            lost_error_points=stdev(lost) / len(lost) ** 0.5 if len(lost) > 1 else None,
+            macs=self.graph(plan, "csr").macs,
+            weight_bytes=self.spec.dtype.bytes * sum(layer.parameters for layer in plan),
+            channels=[[(b.order, b.inputs, b.outputs) for b in layer.branches] for layer in plan],
+            seeds=seeds,
+        )
 
     def retrained(self, pruned: channel_pruning.Pruned, seed: int, baseline: float) -> PrunedSeed:
         """Train a pruned network again and judge it."""

@@ -9,8 +9,7 @@ from npusim.reporting.charts import Figure, bar_figure
 from npusim.reporting.page import Column, Page, Plot, Remark, Table, grouped
 from npusim.reporting.terminal import LongName
 
-_WORTH_A_LOOK = 0.005
-"""A change of accuracy that is shown in colour: half a point."""
+_WORTH_A_LOOK = 0.005  # A change of accuracy that is shown in colour: half a point
 _MEANING = "agreement: nodes with the baseline's class; difference: largest of a score"
 
 

@@ -12,8 +12,7 @@ from npusim.reporting.engineering import engineering
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_MOST_SAID = 12
-"""Points of a trace, and traces of a figure, that the text names one by one."""
+_MOST_SAID = 12  # points of a trace, and traces of a figure, that the text names one by one
 
 
 def figure_text(figure: go.Figure) -> str:

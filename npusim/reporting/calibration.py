@@ -29,8 +29,7 @@ FITTED = ("identified", "tied", "loose")
 """Status of a number that moved."""
 _MOST_LEFT_OUT = 5
 _MOST_TIED = 3
-_PREFIXED = ("Hz", "B/s", "s", "B")
-"""Units that take a prefix of a thousand."""
+_PREFIXED = ("Hz", "B/s", "s", "B")  # units that take a prefix of a thousand
 _SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star")
 _STATUS = (
     "tied: fitted, but known only together with the numbers that are named. loose: fitted, for the data rule "

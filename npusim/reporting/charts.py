@@ -16,12 +16,10 @@ else:  # plotly is imported with the first figure
 
 Span = tuple[float, float, str, str]
 """Begin (s), length (s), track, and what the bar says when touched."""
+# Ratio of the longest to the shortest bar from which a linear axis would flatten the short ones.
 _FLATTENS = 10.0
-"""Ratio of the longest to the shortest bar from which a linear axis would flatten the short ones."""
-_ROOM = 0.12
-"""Part of an axis in which the name of a span can stand across."""
-_MOST_MARKS = 1000
-"""Marks from which the graphics card draws them."""
+_ROOM = 0.12  # part of an axis in which the name of a span can stand across
+_MOST_MARKS = 1000  # marks from which the graphics card draws them
 
 
 def blank_figure(**layout: Any) -> Figure:

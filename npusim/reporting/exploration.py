@@ -27,18 +27,14 @@ if TYPE_CHECKING:
     from npusim.explore.search import SearchResult
 
 _MOST_ROWS = 1000
-_MOST_LINES = 2000
-"""Points drawn as parallel coordinates at most; more would be a grey block."""
-_MOST_TICKS = 12
-"""Ticks of a scale at most; one with no more values than this has a tick for each."""
+_MOST_LINES = 2000  # points drawn as parallel coordinates at most; more would be a grey block
+_MOST_TICKS = 12  # ticks of a scale at most; one with no more values than this has a tick for each
 _DOMINATED = "#777777"
 _POINT = "point"
-_LONG = 12
-"""Characters from which an exact value is rounded."""
+_LONG = 12  # characters from which an exact value is rounded
+# Column of a query that is a sum or a choice of values: it has their unit.
 _OF_ONE = re.compile(r'(?:any_value|avg|first|last|max|mean|median|min|sum)\("?([^"()]+)"?\)')
-"""Column of a query that is a sum or a choice of values: it has their unit."""
-_BOUND = re.compile(r"_(low|high)$")
-"""End of the columns of intervals."""
+_BOUND = re.compile(r"_(low|high)$")  # end of the columns of intervals
 
 
 def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -> str:
@@ -184,27 +180,28 @@ def _distinct(front: Front) -> list[dict[str, Any]]:
 
 def _folded_points(front: Front) -> Table:
     """Return the points that another one stands for."""
-    places = [i for i, stand in enumerate(front.stands_in) if stand != i]
-    columns = [
-        Column(_POINT, _POINT, lambda i: _cell(front, _POINT, front.rows[i][_POINT])),
-        Column("", "within that of point", lambda i: str(front.rows[front.stands_in[i]][_POINT])),
-        *(
-            Column(name, _titled(name), lambda i, name=name: _cell(front, name, front.rows[i][name]))
-            for name in (*front.minimise, *front.axes)
-        ),
+    merged = [
+        {**row, "stands_in": str(front.rows[stand][_POINT])}
+        for i, (row, stand) in enumerate(zip(front.rows, front.stands_in, strict=False))
+        if stand != i
     ]
-    line = f"{len(places):,} more points, each within {front.tolerance:.3g} of one above or better"
-    return Table(columns, places, "Merged points", "merged", only="html", folded=line)
+    point, *others = _columns(front, (_POINT, *front.minimise, *front.axes))
+    columns = (point, Column("stands_in", "within that of point", words=True), *others)
+    line = f"{len(merged):,} more points, each within {front.tolerance:.3g} of one above or better"
+    return Table(columns, merged, "Merged points", "merged", only="html", folded=line)
 
 
 def _points(front: Front) -> Table:
     """Return the front's distinct points."""
     others = [name for name in front.knee if name in METRICS and name not in front.minimise]
-    columns = [
-        Column(name, _titled(name), lambda row, name=name: _cell(front, name, row[name]))
-        for name in (_POINT, *front.minimise, *_uncertain(front), *front.axes, *others)
-    ]
+    columns = _columns(front, (_POINT, *front.minimise, *_uncertain(front), *front.axes, *others))
     return Table(columns, _distinct(front), "Points", "rows", only="html")
+
+
+def _columns(front: Front, names: Sequence[str]) -> list[Column]:
+    return [
+        Column(name, _titled(name), lambda row, name=name: _cell(front, name, row[name])) for name in names
+    ]
 
 
 def _titled(name: str) -> str:

@@ -27,7 +27,7 @@ from npusim.reporting.page import (
     Table,
     field_sections,
 )
-from npusim.reporting.terminal import as_text
+from npusim.reporting.terminal import LongName, as_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -36,8 +36,7 @@ _BRIGHT = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
 COLOURS = (*_BRIGHT, "#885522", "#000000", "#ee7733", "#44bb99")
 """Colours that the colour-blind can tell apart (Paul Tol's bright scheme and others)."""
 GREY = "#bbbbbb"
-_SCALED = "#21918c"
-"""Middle of the scale Viridis: the legend's colour of marks that a scale colours."""
+_SCALED = "#21918c"  # middle of the scale Viridis: the legend's colour of marks that a scale colours
 UNIT_COLOURS = {f"npu.{unit}": COLOURS[i] for unit, i in (("dpu", 0), ("dsp", 5), ("dma", 3))} | {
     "cpu": COLOURS[8],
     "gpu": COLOURS[2],
@@ -49,23 +48,19 @@ DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "doubl
 """Dashes of lines, with the border of their swatch."""
 _MARKERS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
 _SYMBOLS = dict(zip(_MARKERS, "●◆■▲✖✚★", strict=True))
-_MOST_HATCHED = 400
-"""Bars of a figure from which hatching would be too fine to see and slow to draw."""
-_FEW_DECADES = 0.5
-"""Powers of ten below which a logarithmic axis would have too few ticks."""
-_LONGEST_NAME = 18
-"""Characters in a line of a name beside a plot."""
-_MANY_COLUMNS = 14
-"""Columns from which a table is printed in smaller type."""
+_MOST_HATCHED = 400  # bars of a figure from which hatching would be too fine to see and slow to draw
+_FEW_DECADES = 0.5  # powers of ten below which a logarithmic axis would have too few ticks
+_LONGEST_NAME = 18  # characters in a line of a name beside a plot
+_MANY_COLUMNS = 14  # columns from which a table is printed in smaller type
 _MARGIN = {"l": 10, "r": 10, "t": 30, "b": 40}
 FONT = "system-ui, sans-serif"
+# What a browser may do with the page: run what stands in it, and load nothing from anywhere.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
     "img-src data: blob:; form-action 'none'; base-uri 'none'"
 )
-"""What a browser may do with the page: run what stands in it, and load nothing from anywhere."""
+# Addresses in the plotting library that a chart could be sent to, or something be loaded from.
 _FOREIGN = ("https://cloud.plotly.com/newchart", "https://plotly.com/", "https://cdn.plot.ly/un/")
-"""Addresses in the plotting library that a chart could be sent to, or something be loaded from."""
 _CONFIG = {
     "displaylogo": False,
     "showSendToCloud": False,
@@ -74,11 +69,9 @@ _CONFIG = {
 }
 
 
-_CLASSES = {"bold green": "kept", "bold red": "missed"}
-"""Class of a cell by its style on the terminal."""
+_CLASSES = {"bold green": "kept", "bold red": "missed"}  # class of a cell by its style on the terminal
 _MOST_ROWS = 1000
-_OWN = ("Note", "Warning")
-"""Headings of remarks that have places of their own."""
+_OWN = ("Note", "Warning")  # headings of remarks that have places of their own
 
 
 def rendered(page_: Page, command: str = "") -> str:
@@ -372,18 +365,8 @@ def names_axis(names: Sequence[str]) -> dict[str, Any]:
         "categoryorder": "array",
         "categoryarray": list(names),
         "tickvals": list(names),
-        "ticktext": [_broken(name) for name in names],
+        "ticktext": ["<br>".join(map(escape, LongName(name, "/+ ").lines(_LONGEST_NAME))) for name in names],
     }
-
-
-def _broken(name: str) -> str:
-    """Return a name in lines of some 18 characters."""
-    lines = [""]
-    for part in re.findall(r"[^/+ ]*[/+ ]?", name):
-        if lines[-1] and len(lines[-1] + part) > _LONGEST_NAME:
-            lines.append("")
-        lines[-1] += part
-    return "<br>".join(escape(line) for line in lines)
 
 
 def table(

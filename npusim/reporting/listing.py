@@ -17,8 +17,8 @@ from npusim.workloads.cnn.table import variants
 
 _UNIT_WORDS = {"npu.dpu": "DPU", "npu.dsp": "DSP", "cpu": "CPU", "gpu": "GPU"}
 _NAME = {"style": "bold cyan"}
+# Keys of a workload that have a column of their own, or none.
 _OWN_KEYS = {"name", "kind", "model", "precision", "description", "operators", "macs", "file"}
-"""Keys of a workload that have a column of their own, or none."""
 _OF_OPERATORS = (
     "The DPU runs only the elementwise types that the SoC lists in dpu.eltwise_ops. An operator of another "
     "type is costed by the bytes it moves, with a warning. Free: a view, the same bytes under another shape."

@@ -15,8 +15,7 @@ from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, log_axis
 from npusim.reporting.page import Plot, grouped
 
-_WIDTH = 360
-"""Of a drawing, in pixels: it fits a telephone's screen without being scaled."""
+_WIDTH = 360  # of a drawing, in pixels: it fits a telephone's screen without being scaled
 _LINE = 17
 _EDGE = "#555"
 _BLOCK_HEIGHT = 48

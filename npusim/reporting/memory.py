@@ -33,12 +33,11 @@ SHORT_KINDS = ("weights", "in, out", "refetched", "spilled")
 """What narrow tables call them."""
 _JOINTS = "/:"
 _MOST_OPERATORS, _MOST_BARS = 15, 20
-_MOST_ROWS = 32
-"""Rows of the SRAM map on the terminal."""
+_MOST_ROWS = 32  # rows of the SRAM map on the terminal
 _BAR = 18
 _MOST_KEPT = 5
+# Character and style of a group of layers on the terminal; others are full blocks.
 _FILLS = {OWN: ("▒", "yellow"), AHEAD: ("░", "green"), RESIDENT: ("▓", "magenta")}
-"""Character and style of a group of layers on the terminal; others are full blocks."""
 _OWN_COLOUR, _FREE_COLOUR = "#777777", "#f6f6f6"
 
 

@@ -13,8 +13,8 @@ from npusim.reporting.engineering import engineering, last_digit
 if TYPE_CHECKING:
     from rich.console import Console
 
+# Fields that say what a document is about.
 _SUBJECT = ("title", "workload", "soc", "techniques", "device", "chip", "engine", "hint", "directory")
-"""Fields that say what a document is about."""
 _MOST_METRICS = 4
 _COLUMNS = 100
 _STYLE = "font-family: monospace; line-height: 1.2; font-size: 90%; overflow-x: auto"

@@ -28,8 +28,7 @@ Only = Literal["", "terminal", "html"]
 _UNIT_AT_END = re.compile(r"_(per_s|per_j|js|s|j|w|bytes|mm2)$")
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
 _SHARES = ("agreement", "utilisation", "share", "change")
-_FACTORS = ("speedup", "gain", "step_")
-"""Parts of the keys of factors."""
+_FACTORS = ("speedup", "gain", "step_")  # parts of the keys of factors
 FOLD = {"overflow": "fold"}
 """Layout of a column whose words may be broken anywhere."""
 CYAN = {"style": "cyan"}

@@ -71,8 +71,8 @@ def html_of(document: Document, command: str, page: RenderableType | None = None
 
 
 _LOWER = {"h1": "h2", "h2": "h3", "h3": "h4"}
+# Names of elements and links to them, except those of plots, which differ already.
 _NAMED = re.compile(r'(\bid="|\bhref="#|url\(#)(?![0-9a-f]{8}-)')
-"""Names of elements and links to them, except those of plots, which differ already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from npusim.studies.side_by_side import ComparedOperator, ComparedRun, Compariso
 
 _MOST_OPERATORS = 15
 _MOST_BARS = 40
-_MOST_RATIOS = 3
-"""Runs beyond which the terminal has no room for ratios."""
+_MOST_RATIOS = 3  # runs beyond which the terminal has no room for ratios
 _MOST_NAMES = 6
 _JOINTS = "/:+-"
 _OF_NPU = ("sram_peak_bytes", "area_mm2")

@@ -18,8 +18,7 @@ from rich.text import Text
 from npusim.errors import brief, printable
 from npusim.reporting.page import Amount, Cell, Figures, Later, Lines, Page, Plot, Remark, Section, Table
 
-_THINNEST = 1 / 64
-"""Shortest bar as a share of the longest: a small value must not look like 0."""
+_THINNEST = 1 / 64  # shortest bar as a share of the longest: a small value must not look like 0
 
 
 def rendered(page: Page) -> RenderableType:

@@ -49,8 +49,7 @@ MOST_BARS = 3000
 """Bars that a page shows one by one; more tasks are joined by operator and unit, so that it stays quick."""
 _MOST_STEPS = 4000
 _MOST_OPERATORS = 6
-_ALIKE = 0.002
-"""Part of the run by which tasks of two units may be apart and still share a track."""
+_ALIKE = 0.002  # part of the run by which tasks of two units may be apart and still share a track
 _OTHERS, _LAUNCH, _CRITICAL = "other operators", "launch", "critical path"
 _LAUNCH_COLOUR = "#dddddd"
 _VERB = {
@@ -74,16 +73,13 @@ _WAITS = {
     "launch": "a launch",
     "begin": "the start of the inference",
 }
-_LEAST_GAIN = 0.0005
-"""Gain below which a resource does not help."""
+_LEAST_GAIN = 0.0005  # gain below which a resource does not help
 
 _MOST_ROWS = 30
 _TRACKS = {"launch": "launch", "DMA": "DMA", "DPU": "DPU", "Shave": "DSP", "M2I": "M2I"}
 _MOST_RUNS = 4000
-_TOUCH_S = 1e-9
-"""Tasks of a layer that lie no further apart become one bar."""
-_DIFFERS = 0.1
-"""Part of a layer's length from which a difference counts."""
+_TOUCH_S = 1e-9  # tasks of a layer that lie no further apart become one bar
+_DIFFERS = 0.1  # part of a layer's length from which a difference counts
 
 
 def timeline_page(line: Timeline) -> Page:

@@ -31,24 +31,21 @@ from npusim.validation import Judged
 from npusim.validation.document import Unmeasured
 from npusim.validation.running import GroupErrors
 
+# The terminal shows of a suite with more groups those with a limit and the worst of the others.
 _MOST_ROWS = 60
-"""The terminal shows of a suite with more groups those with a limit and the worst of the others."""
 _LEAST_FREE = 10
-_MOST_OPEN = 24
-"""More groups without a limit than this are folded away in HTML."""
+_MOST_OPEN = 24  # more groups without a limit than this are folded away in HTML
 _DETERMINED = ": determined, not tested"
 _STATISTICS = {"mean_error": "mean", "median_error": "median", "p90_error": "p90"}
 _REST = "all other groups"
 _COLUMNS = 3
 _CELL_HEIGHT = 290
+# A dimension with no more values than this is shown by boxes: points would lie upon each other.
 _FEW_VALUES = 12
-"""A dimension with no more values than this is shown by boxes: points would lie upon each other."""
+# A dimension with more words than this (names of operators) is shown by those with the largest errors.
 _MOST_WORDS = 24
-"""A dimension with more words than this (names of operators) is shown by those with the largest errors."""
-_FULL_DECADES = 2.5
-"""An axis over more powers of ten than this marks them alone."""
+# A figure with more points is left to the graphics card, which takes only a few such figures.
 _MOST_DRAWN = 6000
-"""A figure with more points is left to the graphics card, which takes only a few such figures."""
 Trace = tuple[str, str, NDArray[np.int64]]
 """Name, colour and rows of a group."""
 
@@ -331,7 +328,7 @@ def _draw_dimension(
         if values.dtype == object:
             axis = {"type": "category", "categoryorder": "category ascending"}
         elif values.min() > 0 and values.max() > 30 * values.min():
-            axis = {"type": "log", **_log_ticks(np.array([values.min(), values.max()]))}
+            axis = log_axis("", "", values.min(), values.max())
     ids = np.array([str(id_) for id_ in evidence.ids], object)
     ratio = evidence.predicted / evidence.measured
     for group, colour, members in traces:
@@ -356,12 +353,3 @@ def _worst_words(values: NDArray[Any], errors: NDArray[np.float64]) -> NDArray[n
 def _short(values: NDArray[np.float64]) -> list[float]:
     """Return values with five digits: a page of plots is mostly numbers."""
     return [float(f"{value:.5g}") for value in values]
-
-
-def _log_ticks(ends: NDArray[np.float64]) -> dict[str, Any]:
-    """Return ticks of a logarithmic axis: whole powers of ten where there are enough, else 1, 2, 5."""
-    if np.log10(ends[1] / ends[0]) >= _FULL_DECADES:
-        return {"dtick": 1, "exponentformat": "power"}
-    powers = np.arange(np.floor(np.log10(ends[0])), np.ceil(np.log10(ends[1])) + 1)
-    values = [float(f"{step * 10.0**power:.3g}") for power in powers for step in (1, 2, 5)]
-    return {"tickvals": values, "ticktext": [f"{value:g}" for value in values]}

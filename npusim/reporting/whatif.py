@@ -21,20 +21,16 @@ from npusim.reporting.terminal import LongName, conditions, drawn_table
 from npusim.studies.comparison import Crossover, Untouched, Variant, WhatIf
 from npusim.techniques import NONE
 
-_JOINTS = "+:"
-"""Where the text of a stack may be broken: before a technique and before a setting."""
+_JOINTS = "+:"  # where the text of a stack may be broken: before a technique and before a setting
 _KEPT, _SAVED, _LOST = "cyan", "green", "red"
-_LONGEST = 20
-"""Characters of the longest bar of the waterfall."""
+_LONGEST = 20  # characters of the longest bar of the waterfall
+# Longest time that is drawn in full, in medians of all stacks, for the baseline twice that: one slow stack
+# flattens no other.
 _TIMES_MEDIAN = 2.0
-"""Longest time that is drawn in full, in medians of all stacks, for the baseline twice that: one slow stack
-flattens no other."""
-_PAYS = 1.005
-"""Least speed-up that counts as a gain."""
-_NARROWEST = 12
-"""Least width of stack names beside the values of a setting, in characters."""
+_PAYS = 1.005  # least speed-up that counts as a gain
+_NARROWEST = 12  # least width of stack names beside the values of a setting, in characters
+# Ratio of the longest to the shortest time from which a linear axis would flatten the short ones.
 _FLATTENS = 6.0
-"""Ratio of the longest to the shortest time from which a linear axis would flatten the short ones."""
 _Row = Variant | Untouched
 
 

@@ -66,12 +66,12 @@ def _require(
             raise ConfigError(value, file=file, line=line, key=name, allowed=allowed)
 
 
+# Data sheet of each chip, and the device on it.
 _SOCS = {"eyeriss": ("eyeriss", "eyeriss"), "nvdla": ("nvdla-large", "dla")}
-"""Data sheet of each chip, and the device on it."""
 _LAYER = ("batch", "in_c", "size", "out_c", "kernel", "stride", "pad", "groups")
 _CONFIGURATION = ("kernels", "channels", "buffer_kib", "dram_gb_s")
+# Columns that a row needs, by its quantity.
 _NEEDED = {"time": _LAYER, "power": (*_LAYER, "pe_energy_share"), "rate": _CONFIGURATION}
-"""Columns that a row needs, by its quantity."""
 _LARGEST_MACS, _POST_PROCESSED, _NARROWEST_BYTES = 2048, 16, 8
 
 
@@ -117,9 +117,8 @@ def _chip_network(row: Values) -> float:
     return 1.0 / float(total["latency_s"])
 
 
-def _chip_rows(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
+def _chip_rows(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     """Return the rows of a file with their predictions."""
-    assert path is not None, "figures of chips are a table"
     words = {"chip": tuple(_SOCS), "name": (), "quantity": tuple(_NEEDED)}
     rows = []
     for file, line, row in _rows(path, words, ("measured", *_NEEDED["power"], *_CONFIGURATION)):
@@ -148,18 +147,17 @@ _BATCH, _OUTPUT_CHANNELS, _INPUT_CHANNELS = (
     LOOPS.index(name) for name in ("batch", "output_channels", "input_channels")
 )
 _WEIGHTS, _INPUTS, _OUTPUTS = range(len(OPERANDS))
-_OPERANDS = "WIO"
-"""Letters of the operands in ZigZag's tables."""
+_OPERANDS = "WIO"  # letters of the operands in ZigZag's tables
 _BITS = ("w_bits", "i_bits", "o_final_bits", "o_partial_bits")
 _DRAM = ("dram_read_bits_W", "dram_read_bits_I", "dram_read_bits_O", "dram_write_bits_O")
 _PJ = 1e-12
+# Flows of an operand's level: down, from below, up, and from above.
 _FLOWS = ("rd_to_low", "wr_from_low", "rd_to_high", "wr_from_high")
-"""Flows of an operand's level: down, from below, up, and from above."""
 _SYSTOLIC_COLUMNS = ("rows", "cols", "m", "n", "k", "compute_cycles")
 _ACCESSES = {"ifmap_sram_reads": _INPUTS, "filter_sram_reads": _WEIGHTS, "ofmap_sram_writes": _OUTPUTS}
 _PRODUCT = ("gemm_M", "gemm_N", "gemm_K")
+# Of a layer in a table; of an array's axis, a kernel or a number of channels.
 _LARGEST_SIZE, _LARGEST_AXIS = 1e9, 65536.0
-"""Of a layer in a table; of an array's axis, a kernel or a number of channels."""
 _SHAPE_COLUMNS = (*_LOOPS_OF_CONV, *_PRODUCT, "in_h", "in_w", "stride")
 _RESULT_COLUMNS = (*_BITS, "latency_total_cycles", "energy_total_pj", *_DRAM)
 
@@ -229,8 +227,8 @@ def compulsory_bits(nest: LoopNest) -> float:
     return float(sum(bits))
 
 
+# Bits that pass each level of an operand, by (machine, layer, optimum) and (operand, place, memory).
 _Levels = Mapping[tuple[str, ...], Mapping[tuple[int, int, str], float]]
-"""Bits that pass each level of an operand, by (machine, layer, optimum) and (operand, place, memory)."""
 
 
 @cache
@@ -247,9 +245,9 @@ def _levels() -> _Levels:
     return levels
 
 
-def _peer_figures(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
+def _peer_figures(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     """Return the rows of a file with their predictions."""
-    assert path is not None and suite.figures is not None, "figures of other tools are a table"
+    assert suite.figures is not None, "figures of other tools are a table"
     shipped = resource("validate", "figures", suite.figures)
     files = [shipped.with_name(SYSTOLIC_FIGURES), path] if path == shipped else [path]
     levels = _levels() if path == shipped else {}

@@ -81,12 +81,10 @@ class Validation(Document):
         return all(group.ok for suite in self.suites for group in suite.groups)
 
 
-_MEASURED = ("[SILICON]", "] measured cycles")
-"""Marks in the source of a number that measured rows constrain."""
-_FACTS = ("[VPUNN]", "[NPUC]", "[ITT]")
-"""Sources of published facts, which are not fitted."""
+_MEASURED = ("[SILICON]", "] measured cycles")  # marks in the source of a number that measured rows constrain
+_FACTS = ("[VPUNN]", "[NPUC]", "[ITT]")  # sources of published facts, which are not fitted
+# Sections of a data sheet with the numbers of the units' equations.
 _MODELS = (("npu", "dpu", "model"), ("npu", "dma", "model"), ("npu", "dsp", "kernels"))
-"""Sections of a data sheet with the numbers of the units' equations."""
 
 
 class UnmeasuredParameter(Part):

@@ -31,8 +31,8 @@ from npusim.workloads import load_workload, workload_names
 _WORTH_A_REASON = 0.05
 _MOST_REASONS = 12
 _IN_FLIGHT_STACKS = ("none", "graphsplit", "stagr", "graphsplit+preg+stagr")
+# Networks that are compared with several inferences in flight where a case does not say.
 _IN_FLIGHT_GRAPH = "-cora"
-"""Networks that are compared with several inferences in flight where a case does not say."""
 
 
 class EngineCase(Section):
@@ -61,7 +61,7 @@ class EngineCases(Section):
     """By the name that groups and rows use."""
 
 
-def _compared(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
+def _compared(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     """Run both engines on all cases; return the rows, and notes on the largest differences."""
     rows = list(_rows())
     by_size = sorted(rows, key=lambda pair: -abs(_deviation(pair[0])))
@@ -97,8 +97,8 @@ def _rows() -> Iterator[tuple[Row, str]]:
                 graph = _rewritten(workload, stack, of_networks)
                 if graph is None:
                     continue
-                columns = {"soc": name, "workload": workload, "hint": "latency"}
                 parts = f"{name}.{workload}.{stack}"
+                columns = {"soc": name, "workload": workload, "hint": "latency"}
                 mapped = Scenario(graph, soc, device=case.device).mapped
                 simulated = run_events(mapped)
                 row = Row(parts, simulated.latency_s, float(mapped.total["latency_s"]), columns)

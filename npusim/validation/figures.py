@@ -41,6 +41,7 @@ class MaybeNumber(Number):
         return super().value(text) if text else float("nan")
 
 
+# Columns by the kind that a suite's file names.
 _KINDS: Mapping[str, Callable[[str], Column]] = {
     "text": Text,
     "number": Number,
@@ -49,7 +50,6 @@ _KINDS: Mapping[str, Callable[[str], Column]] = {
     "1x1": partial(Pair, parts=2, sign="x"),
     "0-0-0-0": partial(Pair, parts=4, sign="-", least=0),
 }
-"""Columns by the kind that a suite's file names."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ def evidence_of(
 class Predictor(Protocol):
     """Predicts the rows of a suite."""
 
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+    def evidence(self, suite: Suite, path: Path, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows of a suite with their predictions, in the order of the file."""
         ...
 
@@ -314,9 +314,9 @@ class Predictor(Protocol):
 class RowPredictor:
     """Predicts rows that a function makes or reads itself, with notes."""
 
-    rows: Callable[[Suite, Path | None], tuple[list[Row], list[str]]]
+    rows: Callable[[Suite, Path], tuple[list[Row], list[str]]]
 
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+    def evidence(self, suite: Suite, path: Path, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows with their predictions."""
         return evidence_of(suite, *self.rows(suite, path))
 
@@ -334,9 +334,8 @@ class PathPredictor:
         """Return the figures of a file with their columns, and notes."""
         return read_figures(suite, path)
 
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+    def evidence(self, suite: Suite, path: Path, machines: Mapping[str, Machine]) -> Evidence:
         """Return the figures of a file with their predictions; unknown keys are skipped with a note."""
-        assert path is not None, "the suite needs a file"
         figures, notes = self.figures(suite, path)
         rows = []
         for figure, key in figures:
@@ -374,9 +373,8 @@ class TablePredictor:
                 raise figures.refusal(row, "npu", f"one of {', '.join(known)}", known)
         return _modelled(self.prepare(figures.with_columns(npu=names)), suite)
 
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+    def evidence(self, suite: Suite, path: Path, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows of a file with their predictions, in the order of the file."""
-        assert path is not None, "a table needs a file"
         figures = self.read(suite, path)
         columns, notes = dict(figures.columns), list(figures.notes)
         predicted, fallback = np.full(len(figures), np.nan), np.zeros(len(figures), bool)

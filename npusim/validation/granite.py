@@ -454,7 +454,6 @@ def paper_bars(workload: str) -> str:
     """Return Fig. 20's bars of a network as the paper runs them, or '' where it has none."""
     suite = load_suite("granite")
     path = figures_path(suite)
-    assert path is not None, "published figures are a file"
     bars = [
         f"{key['stack']} {predict(key, _shipped_runner()):.2f}x (paper {figure.value:g}x)"
         for figure, key in read_figures(suite, path)[0]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -33,18 +33,15 @@ Interval = tuple[float, float]
 TokenTime = Callable[[str, str, str, str, int, tuple[str, ...], str], tuple[float, Interval] | None]
 """Seconds of a token of a language model and their 90 % interval, by model, SoC, device, precision, prompt,
 settings of the SoC and source of the row; None: no such model."""
-_BOUNDS = (5.0, 95.0)
-"""Percentiles of an interval."""
+_BOUNDS = (5.0, 95.0)  # percentiles of an interval
+# Factor to seconds or a rate per second, and whether it is a time.
 _METRICS: Mapping[str, tuple[float, bool]] = {
     "ms": (1e-3, True), "fps": (1.0, False), "ms/token": (1e-3, True), "tok/s": (1.0, False)
 }  # fmt: skip
-"""Factor to seconds or a rate per second, and whether it is a time."""
 _TOKENS = ("ms/token", "tok/s")
 _PROMPT = re.compile(r"input (\d+)")
-_FORMATS = ("fp16", "int8", "int4")
-"""Formats of the weights of a language model."""
-_PROMPT_TOKENS = 128
-"""Tokens of a prompt where a row names none."""
+_FORMATS = ("fp16", "int8", "int4")  # formats of the weights of a language model
+_PROMPT_TOKENS = 128  # tokens of a prompt where a row names none
 
 
 class Harness(Section):
@@ -78,6 +75,10 @@ class Harness(Section):
         known = [time for place, time in self.per_call.items() if place.endswith(device)]
         own = self.per_call.get(f"{soc} {device}")
         return own if own is not None else min(known, default=units.Quantity(0.0, "s", source="absent"))
+
+
+# OpenVINO's own program: an inference takes what it measures.
+_NO_HARNESS = Harness(name="benchmark_app", where="")
 
 
 class Anomaly(Section):
@@ -138,20 +139,19 @@ class MeasuredRow:
     """Why the row informs only; empty: it is judged."""
 
     @property
-    def harness(self) -> Harness | None:
+    def harness(self) -> Harness:
         """What measured it."""
         text = f"{self.source} {self.notes}"
-        return next((h for h in definitions().harnesses if h.where in text), None)
+        return next((h for h in definitions().harnesses if h.where in text), _NO_HARNESS)
 
     @property
     def columns(self) -> dict[str, Any]:
         """What groups and plots know of the row."""
         named = ("machine", "device", "soc", "workload", "precision", "kind", "family")
-        harness = self.harness
         return dict[str, Any]({name: getattr(self, name) for name in named}) | {
             "quantity": "token" if self.is_token else "latency" if self.hint == "latency" else "throughput",
             "anomalous": "yes" if self.reason else "no",
-            "harness": harness.name if harness else "benchmark_app",
+            "harness": self.harness.name,
         }
 
 
@@ -213,6 +213,27 @@ def _row(line: int, values: Mapping[str, Any]) -> MeasuredRow | str:
     )  # fmt: skip
 
 
+class NetworkRun(NamedTuple):
+    """A network on a machine, with settings of both."""
+
+    soc: str
+    device: str
+    workload: str
+    precision: str
+    hint: str
+    network: tuple[str, ...] = ()
+    machine: tuple[str, ...] = ()
+
+    @property
+    def scenario(self) -> Scenario:
+        """Network, machine and hint."""
+        graph = _graph(self.workload, (f"workload.precision={self.precision}", *self.network))
+        return Scenario(graph, _soc(self.soc, self.machine), hint=self.hint, device=self.device)
+
+
+_graph, _soc = cache(load_workload), cache(load_soc)
+
+
 @dataclass(frozen=True)
 class MeasuredNetworks:
     """Predicts each measured number on the data sheet of its machine, with the harness's own time."""
@@ -222,9 +243,8 @@ class MeasuredNetworks:
     tokens: bool = False
     """Whether decoders alone are predicted; otherwise suite `decoders` judges those of the shipped file."""
 
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+    def evidence(self, suite: Suite, path: Path, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows that can be predicted, and the differences between sizes of a family."""
-        assert path is not None, "measured networks are a table"
         rows, notes = measured_rows(path)
         if self.tokens or path == figures_path(suite):
             rows = [row for row in rows if row.is_token == self.tokens]
@@ -254,12 +274,13 @@ class MeasuredNetworks:
         if row.is_token:
             token = _token(row, self.settings)
             return None if token is None else token[0]
-        harness = row.harness
-        settings = tuple(harness.settings) if harness else ()
-        machine = tuple(harness.machine.get(f"{row.soc} {row.device}", ())) if harness else ()
-        machine += self.settings
-        value = _inference(row.soc, row.device, row.workload, row.precision, row.hint, settings, machine)
-        return value + (harness.constant_s(row.soc, row.device) if harness and row.is_time else 0.0)
+        run = self.run(row, row.harness.machine.get(f"{row.soc} {row.device}", ()))
+        return inference(run) + (row.harness.constant_s(row.soc, row.device) if row.is_time else 0.0)
+
+    def run(self, row: MeasuredRow, machine: Sequence[str] = ()) -> NetworkRun:
+        """Return the run of a row, on its machine with further settings."""
+        network, settings = tuple(row.harness.settings), (*machine, *self.settings)
+        return NetworkRun(row.soc, row.device, row.workload, row.precision, row.hint, network, settings)
 
     def interval(self, row: MeasuredRow) -> Interval | None:
         """Return the 90 % interval of a row on the sheet's machine; None for a sheet without `network_error`.
@@ -273,24 +294,19 @@ class MeasuredNetworks:
             return token[1]
         if load_soc(row.soc).devices[row.device].network_error is None:
             return None
-        harness = row.harness
-        network = tuple(harness.settings) if harness else ()
-        drawn_s = _drawn_s(row.soc, row.device, row.workload, row.precision, row.hint, network, self.settings)
-        if harness and row.is_time:
-            drawn_s = drawn_s + np.random.default_rng(0).permutation(harness.constants_s(row.soc, row.device))
+        drawn_s = _drawn_s(self.run(row))
+        if row.is_time:
+            constants_s = row.harness.constants_s(row.soc, row.device)
+            drawn_s = drawn_s + np.random.default_rng(0).permutation(constants_s)
         low, high = np.percentile(drawn_s if row.is_time else 1.0 / drawn_s, _BOUNDS)
         return float(low), float(high)
 
 
 @cache
-def _drawn_s(
-    soc: str, device: str, workload: str, precision: str, hint: str,
-    network: tuple[str, ...], machine: tuple[str, ...],
-) -> Floats:  # fmt: skip
+def _drawn_s(run: NetworkRun) -> Floats:
     """Return the seconds of an inference, or between two for the hint throughput, on drawn machines."""
-    mapped = scenario(soc, device, workload, precision, hint, network, machine).mapped
-    draws = draw([mapped])
-    seconds: Floats = (draws.latency_s if hint == "latency" else draws.interval_s)[0]
+    draws = draw([run.scenario.mapped])
+    seconds: Floats = (draws.latency_s if run.hint == "latency" else draws.interval_s)[0]
     return seconds
 
 
@@ -306,22 +322,9 @@ def _token(row: MeasuredRow, settings: tuple[str, ...]) -> tuple[float, Interval
 
 
 @cache
-def _inference(
-    soc: str, device: str, workload: str, precision: str, hint: str,
-    network: tuple[str, ...], machine: tuple[str, ...],
-) -> float:  # fmt: skip
+def inference(run: NetworkRun) -> float:
     """Return seconds of an inference, or inferences a second for the hint throughput."""
-    total = scenario(soc, device, workload, precision, hint, network, machine).mapped.total
-    return float(total["latency_s" if hint == "latency" else "throughput_per_s"])
-
-
-def scenario(
-    soc: str, device: str, workload: str, precision: str, hint: str,
-    network: tuple[str, ...], machine: tuple[str, ...],
-) -> Scenario:  # fmt: skip
-    """Return a row's network on its machine as the harness ran it."""
-    graph = load_workload(workload, [f"workload.precision={precision}", *network])
-    return Scenario(graph, load_soc(soc, list(machine)), hint=hint, device=device)
+    return float(run.scenario.mapped.total["latency_s" if run.hint == "latency" else "throughput_per_s"])
 
 
 def _slopes(results: list[tuple[MeasuredRow, Row]]) -> Iterator[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,18 +11,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from npusim.arch import load_soc, soc_names
+from npusim.arch import soc_names
 from npusim.config import Section, load_model
 from npusim.config.tables import Choice, Column, Text, csv_records, read_table
 from npusim.errors import ConfigError
 from npusim.files import read_text
-from npusim.graph import Graph
 from npusim.locate import resource
-from npusim.scenario import Scenario
 from npusim.validation.figures import Evidence, MaybeNumber, Row, evidence_of
+from npusim.validation.measured_networks import NetworkRun, inference
 from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
-from npusim.workloads import load_workload, workload_published_as
+from npusim.workloads import workload_published_as
 
 HOST_FIGURES = "openvino_published_hosts.csv"
 """Figures of CPU and GPU, read after the suite's own file unless a user names one."""
@@ -94,10 +93,6 @@ class PublishedRow:
         """Class of device."""
         return "npu" if self.unit.startswith("npu") else self.unit
 
-    def scenario(self, network: str | Graph, soc: Any, settings: Sequence[str] = ()) -> Scenario:
-        """Return the row's network, run as OpenVINO runs it for the row's hint."""
-        return Scenario(network, soc, hint=self.quantity, device=self.device, settings=settings)
-
     def predicted(self, total: Any) -> float:
         """Return the row's quantity of a record of totals."""
         return float(total["latency_s" if self.quantity == "latency" else "throughput_per_s"])
@@ -112,13 +107,13 @@ class PublishedNetworks:
     unit: str = ""
     """Device whose rows are predicted; empty: all."""
 
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+    def evidence(self, suite: Suite, path: Path, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows that can be predicted."""
-        assert path is not None and suite.figures is not None, "published networks are a table"
+        assert suite.figures is not None, "published networks are a table"
         shipped = resource("validate", "figures", suite.figures)
         files = [path, shipped.with_name(HOST_FIGURES)] if path == shipped else [path]
         published = [(file.name, row) for file in files for row in published_rows(file)]
-        definitions, predict = _definitions(), self._cached_prediction()
+        definitions = _definitions()
         notes: dict[str, None] = {}
         rows: list[Row] = []
         for file, row in published:
@@ -135,7 +130,8 @@ class PublishedNetworks:
                 notes[f"{row.platform}, {row.network}: {reason}"] = None
             columns = {name: getattr(row, name) for name in ("platform", "unit", "precision", "quantity")}
             columns |= {"workload": workload, "anomalous": "yes" if reason else "no"}
-            rows.append(Row(row.line, row.measured, predict(row, workload, soc), columns))
+            run = NetworkRun(soc, row.device, workload, row.precision, row.quantity, machine=self.settings)
+            rows.append(Row(row.line, row.measured, inference(run), columns))
         if not rows:
             skipped = [note.partition(": ")[2] for note in notes]
             more = f"; and {len(skipped) - 1} others" if len(skipped) > 1 else ""
@@ -144,23 +140,6 @@ class PublishedNetworks:
             )
             raise ConfigError("no row that can be predicted", file=str(path), allowed=allowed)
         return evidence_of(suite, rows, list(notes))
-
-    def _cached_prediction(self) -> Any:
-        """Return a function that predicts rows; equal networks, SoCs and runs are reused."""
-        machine = cache(lambda soc: load_soc(soc, list(self.settings)))
-        graph = cache(
-            lambda workload, precision: load_workload(workload, [f"workload.precision={precision}"])
-        )
-        predictions: dict[tuple[str, ...], float] = {}
-
-        def predict(row: PublishedRow, workload: str, soc: str) -> float:
-            key = (soc, row.device, workload, row.precision, row.quantity)
-            if key not in predictions:
-                scenario = row.scenario(graph(workload, row.precision), machine(soc))
-                predictions[key] = row.predicted(scenario.mapped.total)
-            return predictions[key]
-
-        return predict
 
 
 def workload_of(row: PublishedRow) -> tuple[str | None, str]:

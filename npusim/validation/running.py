@@ -24,8 +24,7 @@ OTHER = "other rows"
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
-_FREE = Group(group=OTHER)
-"""Rule of rows that meet no conditions: it allows any error."""
+_FREE = Group(group=OTHER)  # rule of rows that meet no conditions: it allows any error
 
 
 class GroupErrors(GroupResult):

@@ -45,8 +45,7 @@ def predicted_memories(figures: Figures, laws: SramLaws, quantity: str) -> Float
     return np.array([law.scale.get(cell, np.nan) * sram_law(terms[p], *sizes) for p, cell, *sizes in rows])
 
 
-def _memories(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
-    assert path is not None, "the suite has a file"
+def _memories(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     figures, rows, notes = read_memories(path), [], []
     kept = figures.where(np.isin(figures["cells"], list(sram_laws().area.scale)))
     if len(kept) < len(figures):
@@ -62,11 +61,9 @@ def _memories(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
 
 _CHIP_FORMATS: tuple[Literal["int8", "int16", "fp16"], ...] = ("int8", "int16", "fp16")
 _CHIP_SIZES = ("sram_kib", "array_kib", "word_bytes", "area_mm2")
-_SCALED_FROM = "22 nm"
-"""Node whose law of SRAM the bit cell of other nodes scales."""
+_SCALED_FROM = "22 nm"  # node whose law of SRAM the bit cell of other nodes scales
 _FEWEST = 5
-_SOFTNESS = 0.25
-"""Error of a logarithm from which a chip counts less."""
+_SOFTNESS = 0.25  # error of a logarithm from which a chip counts less
 
 
 def _parts_m2(chips: Figures) -> Floats:
@@ -92,8 +89,7 @@ def _fitted(parts_m2: Floats, chip_m2: Floats) -> Floats:
     return np.asarray(solution.x)
 
 
-def _chips(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
-    assert path is not None, "the suite has a file"
+def _chips(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     counts = [Number(f"{form}_macs", above=False, whole=True) for form in _CHIP_FORMATS]
     words = [Text(name) for name in ("chip", "group", "process", "origin", "source")]
     chips = read_csv(path, [*words, *counts, *map(Number, _CHIP_SIZES)])

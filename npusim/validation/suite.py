@@ -139,8 +139,8 @@ def suite_file(suite: str, *parts: str) -> Path:
     return path if path is not None and path.is_file() else resource("validate", *parts)
 
 
-def figures_path(suite: Suite, figures: str | Path | None = None) -> Path | None:
-    """Return the file of a suite's figures: a user's, or the shipped one; None where the suite has none.
+def figures_path(suite: Suite, figures: str | Path | None = None) -> Path:
+    """Return the file of a suite's figures: a user's, or the shipped one; an empty path where it has none.
 
     Raises
     ------
@@ -151,4 +151,4 @@ def figures_path(suite: Suite, figures: str | Path | None = None) -> Path | None
         if suite.figures is None:
             raise ConfigError("a file", file="--figures", allowed="nothing: the suite makes its own rows")
         return Path(figures).expanduser()
-    return None if suite.figures is None else suite_file(suite.predictor, "figures", suite.figures)
+    return Path() if suite.figures is None else suite_file(suite.predictor, "figures", suite.figures)

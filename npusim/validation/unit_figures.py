@@ -13,8 +13,8 @@ from npusim.validation.figures import Figures, Floats, TablePredictor
 from npusim.validation.unit_models import Machine, call_seconds, dpu_cycles, dpu_rows, transfer_seconds
 
 _DIRECTIONS = {"ddr2cmx": DDR2CMX, "cmx2ddr": CMX2DDR, "cmx2cmx": CMX2CMX, "ddr2ddr": DDR2DDR}
-_MODES = {"16x16": 0, "8x16": 1, "4x16": 2}
-"""Number of each MPE mode, as in `npu.dpu.modes`."""
+_MODES = {"16x16": 0, "8x16": 1, "4x16": 2}  # number of each MPE mode, as in `npu.dpu.modes`
+# Operation of the MAC grid for each operator of the figures.
 _OPERATIONS = {
     "convolution": DpuOperation.CONVOLUTION,
     "dw_convolution": DpuOperation.DEPTHWISE,
@@ -23,7 +23,6 @@ _OPERATIONS = {
     "eltwise": DpuOperation.ELTWISE,
     "eltwise_mul": DpuOperation.ELTWISE,
 }
-"""Operation of the MAC grid for each operator of the figures."""
 _WORDS = {"dw_convolution": "depthwise", "avepool": "average pooling", "eltwise": "elementwise"}
 _ITEM_BYTES = {"uint8": 1.0, "int8": 1.0, "fp16": 2.0, "float16": 2.0, "bfloat16": 2.0}
 _SIDES = {"act": "activations", "weight": "weights", "dual": "both"}
@@ -201,13 +200,13 @@ SPARSE_PRODUCTS = TablePredictor(
 CHANNELWISE = TablePredictor(cycles_by(channelwise_table))
 """Pooling, depthwise convolution and elementwise operators on one tile."""
 
+# Kernels by their number of rows, where they work along an axis that their parameters do not name. Found by
+# trying: the table does not say.
 _KERNELS_ALONG = {
     "h*c": "gather gptq mvn6_oneax mvn6_onlyoneax mvn6_threeax",
     "w*h": "interpolatewh_1 mvn_fused normalizel2onlyc softmax_x",
     "c": "mvn mvn6 mvn6_fourax mvn6_twoax mvn_2ax",
 }
-"""Kernels by their number of rows, where they work along an axis that their parameters do not name. Found by
-trying: the table does not say."""
 _ROWS_OF = {kernel: rows for rows, kernels in _KERNELS_ALONG.items() for kernel in kernels.split()}
 
 

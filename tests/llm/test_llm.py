@@ -473,7 +473,7 @@ def test_memory_says_what_it_holds_and_packed_weights_both_readings(capsys):
         ("cpu", [64, 128]),
     ]
     assert run(["llm", TINY, "--growth", "128"]) == 2
-    assert "two numbers of places" in capsys.readouterr().err
+    assert "two different numbers of places" in capsys.readouterr().err
 
 
 def test_the_question_of_the_laptop_has_a_page(tmp_path):

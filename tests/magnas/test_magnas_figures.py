@@ -6,7 +6,7 @@ import npusim
 from npusim.cli.program import run
 from npusim.errors import ConfigError
 from npusim.magnas.fit import MagnasFit
-from npusim.magnas.suite import figures_of, predicted, problem_of, shipped_figures
+from npusim.magnas.suite import FIGURES, predicted, problem_of, shipped_figures
 from npusim.validation import load_suite
 
 ROW = "{name: mine, stem: D, grapher: GGGGGGGG, ffn: DDDDGDDD, cls: D, latency_ms: 20, energy_mj: 200}"
@@ -28,7 +28,7 @@ def test_every_published_figure_is_read_by_its_path():
 
 
 def test_a_mapping_of_ones_own_is_a_row(tmp_path):
-    figures, notes = figures_of(file_of(tmp_path, ROW), load_suite("magnas"))
+    figures, notes = FIGURES.figures(load_suite("magnas"), file_of(tmp_path, ROW))
     quantities = [(figure.id.rpartition(".")[2], figure.value) for figure, _ in figures]
     assert quantities == [("latency_ms", 20.0), ("energy_mj", 200.0)]
     assert figures[0][1]["mapping"] == "D/GGGGGGGG/DDDDGDDD/D"
@@ -45,7 +45,7 @@ def test_a_mapping_of_ones_own_is_a_row(tmp_path):
 )
 def test_a_row_that_is_no_mapping_is_refused_with_its_line(before, after, message, tmp_path):
     with pytest.raises(ConfigError, match=message) as error:
-        figures_of(file_of(tmp_path, ROW.replace(before, after)), load_suite("magnas"))
+        FIGURES.figures(load_suite("magnas"), file_of(tmp_path, ROW.replace(before, after)))
     assert error.value.line == 3
 
 

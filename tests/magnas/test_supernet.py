@@ -155,10 +155,11 @@ def test_training_learns_and_is_told_as_a_document(trained: Path):
 
 
 def test_a_resumed_training_ends_with_the_same_scores(folder: Path, trained: Path, tmp_path: Path):
-    from npusim.magnas.training import Stopped, read_checkpoint, refuse_other, run_training
+    from npusim.explore.sweep import Interrupted
+    from npusim.magnas.training import read_checkpoint, refuse_other, run_training
 
     task = read_checkpoint(trained).task
-    with pytest.raises(Stopped, match="1 of 2 epochs"):
+    with pytest.raises(Interrupted, match="1 of 2 epochs"):
         run_training(task, tmp_path / "net", stop=lambda: True)
     found = run_training(task, tmp_path / "net", scored=2, resume=True)
     whole = json.loads((trained / "training.json").read_text())
