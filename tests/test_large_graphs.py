@@ -177,6 +177,53 @@ def test_ways_of_a_large_graph_are_compared_and_the_conclusion_keeps_to_them():
     assert "parts" in str(advice)
 
 
+@pytest.mark.parametrize("megabytes", [1000, 60, 30])
+def test_no_way_that_exceeds_the_memory_is_advised(megabytes):
+    settings = [f"dram.capacity={megabytes}MB"]
+    scenario = large(Net(pyg.GCNConv(8, 16), pyg.GCNConv(16, 4))).with_(settings=settings)
+    advice = advise(scenario, samples=0)
+    for way in advice.deployments:
+        assert way.problem or max(way.memory_bytes, way.compile_peak_bytes or 0.0) <= megabytes * 1e6
+    if advice.as_it_is is None:
+        assert "takes more memory than the machine has" in advice.conclusion and "none: " in str(advice.notes)
+        assert any(one.verdict == "gains" and one.gain is None for one in advice.techniques)
+    refused = [one for one in advice.techniques if one.verdict == "refused"]
+    assert all(one.reason for one in refused) and "padded" not in {one.technique for one in refused}
+    assert advice.conclusion.split()[-1] in " ".join(str(advice).split())
+
+
+def test_parts_whose_models_exceed_the_memory_together_have_a_problem():
+    scenario = large(Net(pyg.GCNConv(8, 8))).with_(settings=["dram.capacity=100MB"])
+    way = deployments._costed(
+        scenario.with_(techniques="padded", device="cpu"), deployments.Deployment(graph="parts", runs=100)
+    )
+    assert way.memory_bytes > 100e6 and "all models take" in way.problem and not way.is_advisable
+
+
+def ring_with(nodes: int, edges: torch.Tensor) -> Scenario:
+    torch.manual_seed(0)
+    return Scenario(
+        Net(pyg.GCNConv(8, 8), pyg.SAGEConv(8, 4)).eval(), inputs={"x": torch.rand(nodes, 8), "links": edges}
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges"),
+    [
+        (1, torch.zeros((2, 0), dtype=torch.long)),
+        (1, torch.zeros((2, 1), dtype=torch.long)),
+        (30_000, torch.zeros((2, 0), dtype=torch.long)),
+        (30_000, torch.stack([torch.arange(9), torch.arange(1, 10)])),
+        (30_000, torch.stack([torch.arange(29_999), torch.full((29_999,), 7)])),
+    ],
+    ids=["one node", "a loop", "no edges", "isolated", "star"],
+)
+def test_degenerate_graphs_have_advice(nodes, edges):
+    advice = advise(ring_with(nodes, edges), samples=0)
+    assert advice.conclusion and "nan" not in str(advice)
+    assert all(way.all_nodes_s > 0 for way in advice.deployments if not way.problem)
+
+
 def test_networks_whose_answers_depend_on_all_nodes_are_not_cut():
     class Centred(Net):
         def forward(self, x, links):
