@@ -15,15 +15,16 @@ from npusim.api.planning import map as map
 from npusim.api.planning import mix as mix
 from npusim.api.planning import stream as stream
 from npusim.api.trusting import accuracy as accuracy
-from npusim.api.trusting import calibrate as calibrate
 from npusim.api.trusting import export as export
 from npusim.api.trusting import measure as measure
+from npusim.api.trusting import soc as soc
 from npusim.api.trusting import trace as trace
 from npusim.api.validating import validate as validate
 from npusim.arch import Soc as Soc
 from npusim.arch import load_soc as load_soc
 from npusim.arch import soc_names as soc_names
 from npusim.calibration.device import Calibrated as Calibrated
+from npusim.calibration.device import calibrate as calibrate
 from npusim.catalogues import Listing as Listing
 from npusim.engines import Estimate as Estimate
 from npusim.errors import NpusimError as NpusimError

@@ -12,7 +12,7 @@ import pytest
 
 import npusim
 from npusim.arch import load_soc, soc_file
-from npusim.calibration.device import Calibrated, FitOptions, assign_folds, calibrate, source_after
+from npusim.calibration.device import Calibrated, assign_folds, calibrate, source_after
 from npusim.calibration.device_rows import noise_of
 from npusim.cli.program import run
 from npusim.measuring.document import Benchmark, Device, Measurement, Network, Row, Spread, Workload
@@ -104,7 +104,7 @@ class TestTheFittedSheet:
     def test_it_can_be_calibrated_again(self, files: dict[str, Path], fitted: Calibrated, tmp_path) -> None:
         sheet = tmp_path / "fitted.yaml"
         sheet.write_text(fitted.text)
-        again = calibrate(sheet, [files["run"]], FitOptions(name="mine", folds=2))
+        again = calibrate(sheet, [files["run"]], name="mine", folds=2)
         assert again.soc.name == "mine"
         assert again.text.count("\ncalibration:") == 1
 
@@ -186,19 +186,19 @@ class TestTheReport:
 
 class TestChoosing:
     def test_only_what_is_freed_moves(self, files: dict[str, Path]) -> None:
-        found = calibrate(SOC, [files["run"]], FitOptions(free=["cpu.launch_overhead"], folds=2))
+        found = calibrate(SOC, [files["run"]], free=["cpu.launch_overhead"], folds=2)
         moved_paths = [p.path for p in found.report.parameters if p.status in FITTED]
         assert moved_paths == ["cpu.launch_overhead"]
 
     def test_what_is_held_stays(self, files: dict[str, Path]) -> None:
-        found = calibrate(SOC, [files["run"]], FitOptions(hold=["cpu.launch_overhead"], folds=2))
+        found = calibrate(SOC, [files["run"]], hold=["cpu.launch_overhead"], folds=2)
         status = {p.path: p.status for p in found.report.parameters}
         assert status["cpu.launch_overhead"] == "held"
 
     @pytest.mark.parametrize("option", ["free", "hold"])
     def test_an_unknown_path_is_refused_with_the_nearest(self, files: dict[str, Path], option: str) -> None:
         with pytest.raises(npusim.errors.ConfigError, match=r"did you mean `cpu\.launch_overhead`"):
-            calibrate(SOC, [files["run"]], FitOptions(**{option: ["cpu.launch_overhed"]}))
+            calibrate(SOC, [files["run"]], **{option: ["cpu.launch_overhed"]})
 
 
 class TestTheCommand:

@@ -10,7 +10,7 @@ from simulated_device import SimulatedDevice
 
 pytest.importorskip("openvino")
 
-from npusim.calibration.device import FitOptions, calibrate
+from npusim.calibration.device import calibrate
 from npusim.errors import ConfigError
 from npusim.measuring import Benchmark, Measurement, ModelFile, Row, Spread
 from npusim.measuring.devices import Setting, cache_bytes
@@ -126,7 +126,7 @@ def test_a_generic_sheet_takes_over_the_caches_that_were_measured() -> None:
         device=Device(kind="cpu", name="a CPU", cores=1, cache_bytes=(49152, 2 << 20, 32 << 20)),
         rows=tuple(rows),
     )
-    found = calibrate("generic-cpu", [given], FitOptions(free=["cpu.launch_overhead"], folds=2)).soc
+    found = calibrate("generic-cpu", [given], free=["cpu.launch_overhead"], folds=2).soc
     assert int(found.cpu.cores) == 1
     sizes_bytes = [float(cache.size) for cache in found.cpu.caches.values()]
     assert sizes_bytes == pytest.approx([49152, 2 << 20, 32 << 20], rel=1e-3)

@@ -10,9 +10,9 @@ import pytest
 import npusim
 from npusim.cli.program import run
 from npusim.system.demands import Demand
-from npusim.system.mix import Closed, DeviceSpec, Mix, Periodic, Poisson, load_mix, parse_stream
+from npusim.system.mix import Closed, DeviceSpec, Mix, Periodic, Poisson, StreamSpec, load_mix, parse_stream
 from npusim.system.schedulers import SCHEDULERS
-from npusim.system.simulation import Flow, Simulation
+from npusim.system.simulation import Flow, Simulation, System
 from npusim.system.statistics import figures, steady
 
 SERVICE_S = 1.0
@@ -23,14 +23,19 @@ def poisson(rate):
     return Poisson(kind="poisson", rate=f"{rate} Hz")
 
 
+def stream(name, arrivals, demand, **further):
+    spec = StreamSpec(name=name, network="none", arrivals=arrivals, **further)
+    return Flow(spec, {"npu": demand})
+
+
 def flow(load, name="one", spread="exponential", service_s=SERVICE_S, bytes_=0.0, **further):
     demand = Demand(service_s, service_s, bytes_)
-    return Flow(name, poisson(load / service_s), {"npu": demand}, spread=spread, **further)
+    return stream(name, poisson(load / service_s), demand, spread=spread, **further)
 
 
 def simulated(flows, contexts=1, preemption="none", scheduler="fifo", dram=inf, seed=0, answers=ANSWERS):
     devices = {"npu": (DeviceSpec(preemption=preemption), contexts)}
-    simulation = Simulation(flows, devices, dram, SCHEDULERS[scheduler], seed)
+    simulation = Simulation(System(flows, devices, dram, SCHEDULERS[scheduler], seed))
     simulation.run(answers * SERVICE_S / 0.5)
     return simulation
 
@@ -145,7 +150,7 @@ def test_a_closed_network_has_the_throughput_of_mean_value_analysis():
     held = 0
     for seed in range(8):
         arrivals = Closed(kind="closed", clients=clients, think=f"{think_s} s")
-        loop = Flow("loop", arrivals, {"npu": Demand(SERVICE_S, SERVICE_S)}, spread="exponential")
+        loop = stream("loop", arrivals, Demand(SERVICE_S, SERVICE_S), spread="exponential")
         _, interval = mean(simulated([loop], seed=seed, answers=10_000))
         held += interval[0] <= response_s <= interval[1]
     assert held >= 6
@@ -155,18 +160,18 @@ def test_a_closed_network_has_the_throughput_of_mean_value_analysis():
 def test_contexts_that_draw_more_than_dram_sustains_slow_each_other(contexts, bytes_, dram):
     """A closed loop that keeps all contexts busy is bound by the bytes."""
     arrivals = Closed(kind="closed", clients=contexts)
-    loop = Flow("loop", arrivals, {"npu": Demand(1.0, 1.0, bytes_)})
+    loop = stream("loop", arrivals, Demand(1.0, 1.0, bytes_))
     simulation = simulated([loop], contexts=contexts, dram=dram, answers=500)
     assert simulation.answered / simulation.now_s == pytest.approx(dram / bytes_, rel=0.01)
 
 
 def test_layers_are_ends_of_preemption_and_resuming_costs():
     """The urgent request comes at 0.3, the layer ends at 0.5; the other resumes at 0.6 and pays 0.1."""
-    urgent = Flow("urgent", Periodic(kind="periodic", rate="0.01 Hz"), {"npu": Demand(0.1, 0.1)}, priority=1)
+    urgent = stream("urgent", Periodic(kind="periodic", rate="0.01 Hz"), Demand(0.1, 0.1), priority=1)
     other = Demand(1.0, 1.0, boundaries=(0.5, 1.0))
     spec = DeviceSpec(preemption="layer", switch_cost="0.1 s")
-    slow = Flow("slow", Periodic(kind="periodic", rate="0.01 Hz"), {"npu": other}, priority=2)
-    simulation = Simulation([slow], {"npu": (spec, 1)}, inf, SCHEDULERS["priority"])
+    slow = stream("slow", Periodic(kind="periodic", rate="0.01 Hz"), other, priority=2)
+    simulation = Simulation(System([slow], {"npu": (spec, 1)}, inf, SCHEDULERS["priority"]))
     simulation.flows.append(urgent)
     simulation.answers.append(type(simulation.answers[0])())
     simulation.served_s.append({"npu": 0.0})
@@ -179,8 +184,7 @@ def test_layers_are_ends_of_preemption_and_resuming_costs():
 
 def test_fair_queueing_gives_backlogged_streams_their_shares():
     def loop(name, share):
-        demands = {"npu": Demand(1.0, 1.0)}
-        return Flow(name, Closed(kind="closed", clients=8), demands, share=share)
+        return stream(name, Closed(kind="closed", clients=8), Demand(1.0, 1.0), share=share)
 
     simulation = simulated([loop("a", 1.0), loop("b", 3.0)], scheduler="fair", answers=2000)
     a, b = (len(one.response_s) for one in simulation.answers)
@@ -191,9 +195,9 @@ def test_earliest_deadline_first_keeps_deadlines_that_fixed_priorities_miss():
     """Two periodic streams at a load of 0.97: EDF keeps all below 1 (Liu and Layland 1973)."""
 
     def periodic(name, rate, service_s, priority):
-        demands = {"npu": Demand(service_s, service_s)}
+        demand, deadline = Demand(service_s, service_s), f"{1.0 / rate!r} s"
         arrivals = Periodic(kind="periodic", rate=f"{rate} Hz")
-        return Flow(name, arrivals, demands, deadline_s=1.0 / rate, priority=priority)
+        return stream(name, arrivals, demand, deadline=deadline, priority=priority)
 
     def missed(scheduler):
         flows = [periodic("a", 0.2, 2.0, 1), periodic("b", 1.0 / 7.0, 4.0, 2)]

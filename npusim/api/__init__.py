@@ -6,16 +6,10 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, TypeVar
 
+from npusim.config.overrides import as_list
 from npusim.errors import ConfigError
 
 Number = TypeVar("Number", int, float)
-
-
-def as_list(texts: str | Sequence[Any] | None) -> list[str]:
-    """Return the texts of a list, or of one text that parts them by commas; none for None."""
-    if texts is None:
-        return []
-    return [str(text).strip() for text in (texts.split(",") if isinstance(texts, str) else texts)]
 
 
 def as_numbers(

@@ -12,10 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from npusim.api import as_list
 from npusim.arch import Soc
 from npusim.arch.npu import MappingObjective
-from npusim.config.overrides import Settings
+from npusim.config.overrides import Settings, as_list
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.errors import ConfigError, NpusimError, UnknownNameError

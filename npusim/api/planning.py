@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from npusim.api import as_list, as_numbers
+from npusim.api import as_numbers
 from npusim.api.asking import MODEL_FILES, How, Machine, Progress, changed, refuse_ignored, scenario_of
-from npusim.config.overrides import as_overrides
+from npusim.config.overrides import as_list, as_overrides
 from npusim.errors import ConfigError
 from npusim.mapping import Granularity
 from npusim.scenario import Network, Scenario

@@ -1,4 +1,4 @@
-"""Calls that run networks for real and check the model: measure, fit, judge answers, export.
+"""Calls that run networks for real and check the model: measure, judge answers, export.
 
 The docstrings are the help of the command line too: what stands under a parameter is shown beside its option.
 """
@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from npusim.api import as_list
 from npusim.api.asking import Progress, What, changed, of_workload, refuse_ignored, scenario_of, telling
 from npusim.config.overrides import Settings
 from npusim.errors import ConfigError, shown
@@ -17,7 +16,6 @@ from npusim.scenario import Network, Scenario, is_module
 
 if TYPE_CHECKING:
     from npusim.arch import Soc
-    from npusim.calibration.device import Calibrated
     from npusim.gnn_models.document import AccuracyReport
     from npusim.gnn_models.export import Export
     from npusim.measuring.document import Measurement
@@ -227,93 +225,6 @@ def _imported(
         raise ConfigError(shown(first["input"]), file=str(path), key=key, allowed=first["msg"]) from None
 
 
-def calibrate(
-    soc: str | Path,
-    measurements: Measurement | str | Path | Sequence[Measurement | str | Path],
-    *,
-    name: str | None = None,
-    free: str | Sequence[str] = (),
-    hold: str | Sequence[str] = (),
-    fit_networks: bool = False,
-    keep_unsteady: bool = False,
-    networks: Mapping[str, Network | Scenario] | None = None,
-    force_soc: bool = False,
-    folds: int = 5,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Calibrated:
-    """Fit a SoC to measurements of its NPU, GPU or CPU, and say how far to trust it.
-
-    Numbers that the measurement does not determine stay as they are and are named. The error is reported on
-    rows that the fit did not see.
-
-    Parameters
-    ----------
-    soc : str or Path
-        Machine to fit: a name from `npusim list socs` or a SoC YAML.
-    measurements : Measurement, str, Path, or a sequence of them
-        Measurements that `npusim measure` wrote; several files of one device are joined.
-    name : str, optional
-        Short name of the fitted SoC. None: that of SOC
-    free : sequence of str
-        Fit this number, or all below this path, and no others. Repeatable. None: all uncertain numbers of the
-        device and the DRAM that bear on a measured row
-    hold : sequence of str
-        Leave this number, or all below this path, as it is. Repeatable.
-    fit_networks : bool
-        Fit to whole networks too. By default they are predicted as a check.
-    keep_unsteady : bool
-        Fit to rows too whose readings spread over more than half of their median: the machine was busy.
-    networks : mapping of str to network or Scenario, optional
-        Where a model file lies that the measurement names. Repeatable.
-    force_soc : bool
-        Take the measurement of a chip that is none of this SoC's.
-    folds : int
-        Parts of the cross-validation.
-    seed : int
-        Seed of the cross-validation.
-    progress : callable, optional
-        Called with the fits done and their number.
-
-    Returns
-    -------
-    Calibrated
-        `report`, the fitted `soc` for `estimate`, and `write(path)` for a file of it.
-
-    Raises
-    ------
-    NpusimError
-        Where a file is wrong, or too few rows can be used.
-
-    Command lines
-    -------------
-        npusim measure --suite default --device CPU -o run.json
-        npusim calibrate generic-cpu --measurements run.json -o fitted.yaml --report report.html
-        npusim estimate gcn-cora --soc fitted.yaml --device cpu
-        npusim calibrate core-ultra-series2 --measurements day1.json day2.json -o fitted.yaml --hold npu.dma
-    """
-    from npusim.calibration.device import FitOptions
-    from npusim.calibration.device import calibrate as fit
-    from npusim.measuring.document import Measurement
-
-    files = [measurements] if isinstance(measurements, str | Path | Measurement) else measurements
-    options = FitOptions(
-        free=as_list(free),
-        hold=as_list(hold),
-        folds=folds,
-        seed=seed,
-        force_soc=force_soc,
-        fit_networks=fit_networks,
-        keep_unsteady=keep_unsteady,
-        name=name,
-    )
-    sources: dict[str, Path | Scenario] = {}
-    for model, network in (networks or {}).items():
-        source = Path(network) if isinstance(network, str | Path) else network
-        sources[model] = source if isinstance(source, Path | Scenario) else Scenario(source)
-    return fit(soc, files, options, files=sources, progress=progress)
-
-
 def accuracy(
     network: str | Path | Sequence[str] | Any,
     techniques: str | Sequence[str] = "accuracy",
@@ -516,3 +427,32 @@ def export(
     from npusim.gnn_models.export import export_model
 
     return export_model(name, techniques, None if data is None else Path(data), target, own_settings)
+
+
+def soc(files: Sequence[str | Path]) -> str:
+    """Return the data sheet of a machine that another tool describes.
+
+    Reads Timeloop 0.4 and AccelForge architectures, ZigZag hardware, SCALE-Sim configurations and MAESTRO
+    hardware; the content decides. The sheet begins with what it could not say (docs/importing.md).
+
+    Parameters
+    ----------
+    files : sequence of str or Path
+        The machine; after it, for ZigZag and MAESTRO, a mapping that says what is unrolled.
+
+    Raises
+    ------
+    NpusimError
+        Where a file cannot be read, has none of these formats, or describes an impossible machine.
+
+    Command lines
+    -------------
+        npusim soc import tpu_like.yaml mapping.yaml -o machine.yaml
+        npusim soc import scale.cfg -o machine.yaml
+    """
+    from npusim.frontends.peer_files import read_peer
+    from npusim.frontends.peer_machines import peer_machine, sheet_text
+
+    if not 1 <= len(files) <= 2:
+        raise ConfigError(f"{len(files)} files", file="FILE", allowed="a machine, and a mapping after it")
+    return sheet_text(peer_machine(*map(read_peer, files)))

@@ -8,8 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npusim.api import as_list
 from npusim.api.asking import Progress, changed, refuse_ignored
+from npusim.config.overrides import as_list
 from npusim.errors import ConfigError, shown
 from npusim.locate import DATA_VARIABLE
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -43,11 +43,13 @@ from npusim.calibration.device_rows import (
 )
 from npusim.calibration.least_squares import Floats
 from npusim.config import validate_data
+from npusim.config.overrides import as_list
 from npusim.config.reading import compose
 from npusim.errors import NpusimError
 from npusim.files import write_whole
 from npusim.measuring.document import UNSTEADY_SPREAD, Measurement, merge, read_measurement
-from npusim.measuring.models import Sources, chip_text, match_device
+from npusim.measuring.models import chip_text, match_device
+from npusim.scenario import Network, Scenario
 from npusim.studies.perturbation import number_at
 from npusim.studies.uncertainty import draw
 
@@ -295,20 +297,6 @@ Progress = Callable[[int, int, str], None]
 """Progress callback (done, total, stage)."""
 
 
-@dataclass(frozen=True)
-class FitOptions:
-    """How a device is fitted: options of `npusim.calibrate`, which describes them."""
-
-    free: Sequence[str] = ()
-    hold: Sequence[str] = ()
-    folds: int = 5
-    seed: int = 0
-    force_soc: bool = False
-    fit_networks: bool = False
-    keep_unsteady: bool = False
-    name: str | None = None
-
-
 @dataclass(frozen=True, repr=False)
 class Calibrated:
     """A fitted SoC; it shows as its report."""
@@ -333,51 +321,100 @@ class Calibrated:
 
 def calibrate(
     soc: str | Path,
-    measurements: Sequence[str | Path | Measurement],
-    options: FitOptions | None = None,
+    measurements: Measurement | str | Path | Sequence[Measurement | str | Path],
     *,
-    files: Sources | None = None,
+    name: str | None = None,
+    free: str | Sequence[str] = (),
+    hold: str | Sequence[str] = (),
+    fit_networks: bool = False,
+    keep_unsteady: bool = False,
+    networks: Mapping[str, Network | Scenario] | None = None,
+    force_soc: bool = False,
+    folds: int = 5,
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> Calibrated:
-    """Fit a SoC to measurements of one of its devices.
+    """Fit a SoC to measurements of its NPU, GPU or CPU, and say how far to trust it.
+
+    Numbers that the measurement does not determine stay as they are and are named. The error is reported on
+    rows that the fit did not see.
 
     Parameters
     ----------
-    measurements : sequence of str, Path or Measurement
-        Results or files of `npusim measure`, all of one device.
-    files : Sources, optional
-        Model files and networks of Python, by their name in the measurement.
+    soc : str or Path
+        Machine to fit: a name from `npusim list socs` or a SoC YAML.
+    measurements : Measurement, str, Path, or a sequence of them
+        Measurements that `npusim measure` wrote; several files of one device are joined.
+    name : str, optional
+        Short name of the fitted SoC. None: that of SOC
+    free : sequence of str
+        Fit this number, or all below this path, and no others. Repeatable. None: all uncertain numbers of the
+        device and the DRAM that bear on a measured row
+    hold : sequence of str
+        Leave this number, or all below this path, as it is. Repeatable.
+    fit_networks : bool
+        Fit to whole networks too. By default they are predicted as a check.
+    keep_unsteady : bool
+        Fit to rows too whose readings spread over more than half of their median: the machine was busy.
+    networks : mapping of str to network or Scenario, optional
+        Where a model file lies that the measurement names. Repeatable.
+    force_soc : bool
+        Take the measurement of a chip that is none of this SoC's.
+    folds : int
+        Parts of the cross-validation.
+    seed : int
+        Seed of the cross-validation.
+    progress : callable, optional
+        Called with the fits done and their number.
+
+    Returns
+    -------
+    Calibrated
+        `report`, the fitted `soc` for `estimate`, and `write(path)` for a file of it.
 
     Raises
     ------
     NpusimError
-        Where a file is wrong, the SoC has no such device, no row can be used, or a path is unknown.
+        Where a file is wrong, or too few rows can be used.
+
+    Command lines
+    -------------
+        npusim measure --suite default --device CPU -o run.json
+        npusim calibrate generic-cpu --measurements run.json -o fitted.yaml --report report.html
+        npusim estimate gcn-cora --soc fitted.yaml --device cpu
+        npusim calibrate core-ultra-series2 --measurements day1.json day2.json -o fitted.yaml --hold npu.dma
     """
-    options, machine = options or FitOptions(), load_soc(soc)
+    machine, free, hold = load_soc(soc), as_list(free), as_list(hold)
+    files = [measurements] if isinstance(measurements, str | Path | Measurement) else measurements
+    sources: dict[str, Path | Scenario] = {}
+    for model, network in (networks or {}).items():
+        if isinstance(network, str | Path):
+            sources[model] = Path(network)
+        else:
+            sources[model] = network if isinstance(network, Scenario) else Scenario(network)
     progress = progress or (lambda done, total, stage: None)
-    measurement, names, warnings = _joined(measurements, machine, options.force_soc)
+    measurement, names, warnings = _joined(files, machine, force_soc)
     device, chip = measurement.device, chip_text(measurement.device)
     machine, facts = _with_facts(machine, measurement, chip)
-    networks = options.fit_networks
-    calm, disturbed = (measurement, []) if options.keep_unsteady else calm_rows(measurement, networks)
-    rows, unusable = map_rows(calm, machine, files, progress)
-    to_fit = [row for row in rows if networks or not row.end_to_end]
+    calm, disturbed = (measurement, []) if keep_unsteady else calm_rows(measurement, fit_networks)
+    rows, unusable = map_rows(calm, machine, sources, progress)
+    to_fit = [row for row in rows if fit_networks or not row.end_to_end]
     _refuse_too_few(to_fit, [*disturbed, *unusable], names)
     text = sheet_text(soc)
-    fit, best, influence, rounds = _converged(machine, device.kind, to_fit, text, options, progress)
-    folds = assign_folds(to_fit, min(options.folds, len({row.instance for row in to_fit})), options.seed)
-    unseen = held_out(fit, best, folds, progress)
+    fit, best, influence, rounds = _converged(machine, device.kind, to_fit, text, free, hold, progress)
+    fold_of = assign_folds(to_fit, min(folds, len({row.instance for row in to_fit})), seed)
+    unseen = held_out(fit, best, fold_of, progress)
     errors = model_errors(to_fit, unseen)
     section = calibration_of(fit, best, measurement, chip, errors)
     source = f"measured: {len(to_fit)} rows of {chip}, {section.date}, npusim calibrate"
     numbers = fitted_numbers(machine, fit, best, source)
-    new_text = fitted_text(text, numbers + facts, section, options.name)
+    new_text = fitted_text(text, numbers + facts, section, name)
     fitted_soc = validate_data(compose(new_text, "the fitted SoC"), Soc)
     before = fit.predicted(fit.start)
     predicted = [
         _row(row, np.exp([before[i], best.predicted[i], unseen[i]])) for i, row in enumerate(fit.rows)
     ]
-    checks = [row for row in rows if row.end_to_end and not networks]
+    checks = [row for row in rows if row.end_to_end and not fit_networks]
     predicted += _checks(fitted_soc, checks, progress)
     messages = worse_families(predicted)
     if disturbed:
@@ -399,8 +436,8 @@ def calibrate(
         date=section.date,
         files=names,
         rows_fitted=len(to_fit),
-        folds=len(set(folds)),
-        seed=options.seed,
+        folds=len(set(fold_of)),
+        seed=seed,
         rounds=rounds,
         noise=section.noise,
         residual=best.model_error,
@@ -471,18 +508,24 @@ def _refuse_too_few(rows: Sequence[DeviceRow], left_out: Sequence[SkippedRow], n
 
 
 def _converged(
-    soc: Soc, kind: str, rows: list[DeviceRow], text: str, options: FitOptions, progress: Progress
+    soc: Soc,
+    kind: str,
+    rows: list[DeviceRow],
+    text: str,
+    free: Sequence[str],
+    hold: Sequence[str],
+    progress: Progress,
 ) -> tuple[DeviceFit, FitResult, Floats, int]:
     """Fit, and repeat with fusion and residency decided on the fitted machine until they no longer change."""
     full, listed = candidates(soc, kind, [row.mapped for row in rows])
-    listed, may_move = chosen(soc, listed, options.free, options.hold)
+    listed, may_move = chosen(soc, listed, free, hold)
     may_move &= paths_held(text, [p.name for p in listed if p.in_file])
     start: Floats | None = None
     for number in range(1, _MOST_ROUNDS + 1):
         fit = DeviceFit(full, rows, listed, may_move)
         influence = fit.find_influence(fit.start)
         informative = influence.max(axis=0) >= INFLUENCE
-        informative |= np.array([p.name in may_move and bool(options.free) for p in listed], bool)
+        informative |= np.array([p.name in may_move and bool(free) for p in listed], bool)
         fit, influence = fit.restricted(informative), influence[:, informative]
         if not fit.may_move.any():
             raise NpusimError(

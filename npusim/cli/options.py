@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MOST = 2**32 - 1
 """Bound of every number that has a lower one and states no upper one of its own."""
 RUN, OUTPUT = "How it runs", "Output"
-MODEL_FILES = (".yaml", ".yml", ".xml", ".onnx")
+MODEL_FILES = (".yaml", ".yml", ".xml", ".onnx", ".csv", ".m")
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 _CHOICE = re.compile(r'"([^"]*)"')
 _ABSENT = re.compile(r"(?:^|\s+)None: (.+?)\.?$")
@@ -436,7 +436,8 @@ def _files(incomplete: str, suffixes: Sequence[str]) -> list[str]:
 
 WORKLOAD = argument(
     "WORKLOAD",
-    help="A name from `npusim list workloads`, a workload YAML, an OpenVINO .xml or an .onnx file.",
+    help="A name from `npusim list workloads`, a workload YAML, an OpenVINO .xml or an .onnx file, or layers "
+    "of SCALE-Sim, ZigZag, Timeloop or MAESTRO.",
     autocompletion=complete_workload,
 )
 GNN = argument(
@@ -459,19 +460,7 @@ SCENARIO = {
     "mapping_objective": option(panel=RUN, default=None, choices=("latency", "energy", "edp")),
 }
 """Options that are fields of `Scenario`."""
-HOW = (
-    "soc",
-    "techniques",
-    "settings",
-    "shapes",
-    "hint",
-    "requests",
-    "tiles",
-    "device",
-    "swap_operands",
-    "first",
-    "mapping_objective",
-)
+HOW = tuple(SCENARIO)
 ENGINE = {"engine": option(panel=RUN)}
 DATA = {"data": option("DIR", Path, show_default=False)}
 SEED = {"seed": option("N", panel=RUN, min=0)}

@@ -48,7 +48,7 @@ from npusim.plugins import NO_PLUGINS, PluginError, PluginWarning, announced, lo
 _PANELS = {
     "Ask": ("ask", "estimate compare whatif advise map mix stream show"),
     "Explore": ("explore", "sweep pareto query search"),
-    "Measure and trust": ("trust", "measure calibrate validate accuracy trace export"),
+    "Measure and trust": ("trust", "measure calibrate validate accuracy trace export soc"),
     "Papers": ("", ""),
     "Learn": ("explore", "learn list schema report"),
 }

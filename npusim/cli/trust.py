@@ -195,7 +195,7 @@ def _models(texts: Sequence[str]) -> dict[str, Path]:
 
 
 CALIBRATE = Command(
-    "npusim.api.trusting:calibrate",
+    "npusim.calibration.device:calibrate",
     {
         "soc": argument("SOC", autocompletion=complete_soc),
         "more": argument("[FILE]...", Path, many=True, help="Further files of measurements.", default=None),
@@ -322,4 +322,33 @@ EXPORT = Command(
     },
     fields=("techniques", "settings"),
     run=_export,
+)
+
+
+def _soc(values: dict[str, Any]) -> None:
+    """Write the sheet, and say what it could not; without a file, write the sheet alone."""
+    target = file_target(values["output"], "--output", (".yaml", ".yml"))
+    text = npusim.soc(values["files"])
+    if target is None:
+        say(text)
+        return
+    write_whole(target, text.encode())
+    say(f"{target}: a data sheet\n" + "\n".join(text.partition("\nschema")[0].splitlines()))
+
+
+SOC = (
+    "Bring machines of other tools in.",
+    {
+        "import": Command(
+            "npusim.api.trusting:soc",
+            {
+                "files": argument("FILE [MAPPING]", Path, many=True),
+                "output": file_option(
+                    "Write the data sheet to a file, and what it could not say to the terminal.",
+                    "--output -o FILE.yaml",
+                ),
+            },
+            run=_soc,
+        )
+    },
 )

@@ -103,8 +103,14 @@ def _validate(
 
 def dump_model(model: BaseModel) -> str:
     """Return a model as YAML that `load_model` reads as an equal model, with its sources."""
-    data = model.model_dump(mode="json", by_alias=True)
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return dump_data(model.model_dump(mode="json", by_alias=True))
+
+
+def dump_data(data: Any, *, flat: bool = False) -> str:
+    """Return plain data as YAML; `flat` writes innermost mappings and lists on one line."""
+    flow = None if flat else False
+    style: dict[str, Any] = {"Dumper": _Dumper, "sort_keys": False, "allow_unicode": True}
+    return str(yaml.dump(data, default_flow_style=flow, width=110, **style))
 
 
 class _Dumper(yaml.SafeDumper):

@@ -39,6 +39,8 @@ _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,30})")
 _FLOAT = re.compile(
     r"[-+]?([0-9]{1,40}\.[0-9]{0,40}|\.[0-9]{1,40}|[0-9]{1,40}(?=[eE]))([eE][-+]?[0-9]{1,3})?"
 )
+LOCAL_TAG = "!"
+"""Key that holds the tag of a mapping, such as `!Container`, in files of other tools."""
 _STANDARD_TAGS = frozenset(
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp")
 )
@@ -125,8 +127,12 @@ def read_yaml(path: Path) -> ParsedFile:
     return compose(text, str(path))
 
 
-def compose(text: str, name: str) -> ParsedFile:
-    """Return the data of a YAML text; messages call it `name`."""
+def compose(text: str, name: str, *, lenient: bool = False) -> ParsedFile:
+    """Return the data of a YAML text; messages call it `name`.
+
+    In a `lenient` text a mapping may have a tag such as `!Container`, which stands under the key `LOCAL_TAG`,
+    and of a key that is there twice the last counts.
+    """
     try:
         _refuse_excess(text, name)
         node = yaml.compose(text, Loader=_LOADER)
@@ -135,7 +141,7 @@ def compose(text: str, name: str) -> ParsedFile:
     if node is None:
         raise ConfigError("an empty file", file=name, line=1, allowed="YAML with at least one key")
     document = ParsedFile(name, None)
-    document.data = _Builder(document).build(node, (), 0)
+    document.data = _Builder(document, lenient).build(node, (), 0)
     return document
 
 
@@ -172,8 +178,9 @@ def _broken(error: yaml.YAMLError, name: str) -> ConfigError:
 class _Builder:
     """Builds data from YAML nodes and fills the line table of a document."""
 
-    def __init__(self, document: ParsedFile) -> None:
+    def __init__(self, document: ParsedFile, lenient: bool) -> None:
         self.document = document
+        self.lenient = lenient
         self.values = 0
 
     def fail(self, found: str, node: Any, path: Key, allowed: str | None = None) -> ConfigError:
@@ -186,10 +193,12 @@ class _Builder:
             allowed = f"{_DEEPEST} levels, {_MOST_VALUES:,} values, no aliases that refer to themselves"
             raise self.fail(_excess(depth), node, path[:4], allowed)
         self.document.lines.setdefault(path, node.start_mark.line + 1)
-        if node.tag not in _STANDARD_TAGS:
+        has_local_tag = self.lenient and isinstance(node, yaml.MappingNode) and node.tag.startswith("!")
+        if node.tag not in _STANDARD_TAGS and not has_local_tag:
             raise self.fail(f"the tag {shown(node.tag)}", node, path, "plain YAML without tags")
         if isinstance(node, yaml.MappingNode):
-            return self.mapping(node, path, depth)
+            tag = {LOCAL_TAG: node.tag.removeprefix("!")} if has_local_tag else {}
+            return tag | self.mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
         self.refuse_control(node, path)
@@ -214,7 +223,7 @@ class _Builder:
             if key == "<<" and key_node.tag.endswith(":merge"):
                 merged |= self.merge(value_node, path, depth)
                 continue
-            if key in data:
+            if key in data and not self.lenient:
                 allowed = f"each key once; first on line {self.document.lines[*path, key]}"
                 raise self.fail(f"the key `{key}` a second time", key_node, (*path, key), allowed)
             self.document.lines[*path, key] = key_node.start_mark.line + 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npusim.plugins import announced, folder_of
 
-_DOCSTRING = re.compile(r"(\d+)\. ([^\n]+?)\.?\n\n(.+?)(?:\n\n(.*))?", re.DOTALL)
+_DOCSTRING = re.compile(r"(\d+)\. ([^\n]+?)\.?\n\n(.+?)(?:\n\n(.*?))?\n\nQuestion\n-+\n.*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ def _read(name: str, path: Path, module: str) -> LessonPage:
     parts = _DOCSTRING.fullmatch(ast.get_docstring(ast.parse(source)) or "")
     if parts is None:
         raise ValueError(
-            f"{path}: the docstring must be a line `number. title`, a blank line, and what it answers"
+            f"{path}: the docstring must have `number. title`, what it answers, `Question` and `Exercise`"
         )
     number, title, about, introduction = parts.groups()
-    pictures, has_closing = len(re.findall(r"\bPicture\(", source)), "closing=" in source
+    pictures, has_closing = len(re.findall(r"^@picture\(", source, re.MULTILINE)), "closing=" in source
     about = " ".join(about.split())
     return LessonPage(
         int(number), name, title, about, introduction or "", path, module, pictures, has_closing

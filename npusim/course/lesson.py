@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from importlib import import_module
 from math import isclose
 from pathlib import Path
@@ -30,6 +31,10 @@ STYLE = Path(__file__).with_name("lesson.css")
 INVITATION = "*Choose, and the slider below wakes up.*"
 _EMPTY = json.dumps({"data": [], "layout": {"height": 1}, "config": {}})
 _CONFIG = {"displayModeBar": False, "responsive": True}
+_SECTION = re.compile(r"\n\n(?:Question|Exercise)\n-+\n")
+_OPTION = re.compile(r"- \[([ x])\] (.+)")
+_ANSWER = re.compile(r"Answer: (\S+?)(?: (\S+?))?(?:, within (\S+))?")
+_MISTAKE = re.compile(r"- (\S+): (.+)")
 
 
 def script(name: str) -> str:
@@ -122,6 +127,16 @@ class Question:
     because: str
     """Why it is right, in Markdown."""
 
+    @classmethod
+    def of(cls, section: str) -> Question:
+        """Return the question of a docstring's section."""
+        words, listed, because = section.split("\n\n")
+        options = [(option, mark == "x") for mark, option in _OPTION.findall(listed)]
+        (right,) = (option for option, is_right in options if is_right)
+        return cls(
+            " ".join(words.split()), [option for option, _ in options], right, " ".join(because.split())
+        )
+
     def ask(self) -> Any:
         """Return an element whose value is one of the options, or None at first."""
         return mo.ui.radio(list(self.options), label=f"**First a guess.** {self.words}")
@@ -194,6 +209,13 @@ class Picture:
         return shown([figure], draw)
 
 
+def picture(
+    *, height: int = 360, is_player: bool = False, **sliders: Slider
+) -> Callable[[Callable[..., Shown]], Picture]:
+    """Return a decorator that makes a picture of a function, which takes the value of each slider by name."""
+    return lambda show: Picture(sliders, show, height, is_player)
+
+
 @dataclass(frozen=True)
 class Exercise:
     """An exercise whose answer is a number."""
@@ -207,6 +229,16 @@ class Exercise:
     """Relative error that counts as right."""
     hints: Mapping[str, float] = field(default_factory=dict)
     """Likely mistakes, each with the number that it leads to."""
+
+    @classmethod
+    def of(cls, section: str) -> Exercise:
+        """Return the exercise of a docstring's section; numbers may be fractions such as 3/127."""
+        words, answer, because, *listed = section.strip().split("\n\n")
+        match = _ANSWER.fullmatch(answer)
+        assert match is not None, f"{answer!r} is no `Answer: NUMBER UNIT, within ERROR`"
+        hints = {hint: float(Fraction(wrong)) for wrong, hint in _MISTAKE.findall("".join(listed))}
+        right, within = float(Fraction(match[1])), float(match[3] or cls.within)
+        return cls(" ".join(words.split()), right, " ".join(because.split()), match[2] or "", within, hints)
 
     def ask(self) -> Any:
         """Return an element whose value is the text that was typed."""
@@ -238,21 +270,44 @@ class Exercise:
         return mo.callout(mo.md(text), kind=kind)
 
 
-@dataclass(frozen=True)
 class Lesson:
-    """A lesson; its module's docstring holds number, title, what it answers, and an introduction."""
+    """A lesson: pictures, and the texts of its module's docstring.
 
-    question: Question
-    pictures: Sequence[Picture]
-    exercise: Exercise
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    """What `{name}` stands for in the introduction."""
-    closing: Callable[[], str] | None = None
-    """Returns Markdown that stands before the exercise and follows no slider."""
+    The docstring holds number, title, what the lesson answers, an introduction, and two sections. `Question`
+    has words, options as a list of tasks with the right one ticked, and the reason. `Exercise` has words,
+    ``Answer: NUMBER UNIT, within RELATIVE ERROR``, the way to the number, and a list of likely mistakes,
+    ``NUMBER: hint``.
+
+    Parameters
+    ----------
+    docstring : str
+    *pictures : Picture
+    numbers : mapping of str to object, optional
+        What `{name}` or `{name:.2f}` stands for in the docstring.
+    closing : callable, optional
+        Returns Markdown that stands before the exercise and follows no slider.
+    """
+
+    def __init__(
+        self,
+        docstring: str | None,
+        *pictures: Picture,
+        numbers: Mapping[str, Any] | None = None,
+        closing: Callable[[], str] | None = None,
+    ) -> None:
+        self.pictures, self.closing, self._numbers = pictures, closing, numbers or {}
+        _, question, exercise = _SECTION.split(self._filled(docstring or ""))
+        self.question, self.exercise = Question.of(question), Exercise.of(exercise)
 
     def introduction(self, page: LessonPage) -> str:
         """Return the introduction with its numbers, as Markdown."""
-        return re.sub(r"\{(\w+)\}", lambda at: str(self.numbers.get(at[1], at[0])), page.introduction)
+        return self._filled(page.introduction)
+
+    def _filled(self, text: str) -> str:
+        def number(at: re.Match[str]) -> str:
+            return format(self._numbers[at[1]], at[2] or "") if at[1] in self._numbers else at[0]
+
+        return re.sub(r"\{(\w+)(?::([^{}]+))?\}", number, text)
 
 
 def heading(page: LessonPage) -> str:

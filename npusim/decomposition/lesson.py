@@ -5,12 +5,32 @@ Sum up neighbours in slices of the features: what do memory, DRAM traffic and ti
 PyTorch Geometric sums up neighbours in three steps: gather a row of features for each edge (a *message*), scale it, add it to its target. Messages are
 *edges x features*, often many times the graph itself. As exported, an index goes with every element of a message, in int64 and again in int32. *Feature decomposition* does it in $P$ chunks of the features: messages get $P$ times smaller, and rows of
 features may stay in a cache until they are needed again. The price: the list of edges is read $P$ times.
+
+Question
+--------
+With P = 8 chunks, what becomes of the memory for messages, and of the bytes of edges that are read?
+
+- [x] an eighth, and eight times
+- [ ] an eighth, and the same
+- [ ] the same, and eight times
+
+Only one chunk's messages exist at a time; each chunk walks over all edges.
+
+Exercise
+--------
+100 million edges, 256 features of 2 bytes. How many GB have the messages in 16 chunks?
+
+Answer: 3.2 GB
+
+Edges times the features of a chunk times their bytes. 16 features of 2 bytes for each edge: 3.2 GB.
+
+- 51.2: that is the whole; a chunk has a sixteenth.
 """
 
 from functools import cache
 
 from npusim.course.drawings import curves
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, gnn, machine
 from npusim.engines import Estimate
 from npusim.reporting.engineering import engineering, percent
@@ -33,6 +53,11 @@ def _verdict(ratio: float) -> str:
     return f"{percent(abs(ratio - 1))} {'less: the caches help' if ratio < 1 else 'more: edges are read again for each chunk'}"
 
 
+@picture(
+    nodes=Slider("nodes", [10_000, 50_000, 100_000, 200_000], 100_000),
+    degree=Slider("neighbours", [5, 10, 25, 50], 50),
+    chunks=Slider("chunks $P$", CHUNKS, 4),
+)
 def _chunks(nodes: int, degree: int, chunks: int) -> Shown:
     costs = _by_chunks(nodes, degree).values()
     whole, chosen = _by_chunks(nodes, degree)[1], _by_chunks(nodes, degree)[chunks]
@@ -64,28 +89,4 @@ def _chunks(nodes: int, degree: int, chunks: int) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    Question(
-        "With P = 8 chunks, what becomes of the memory for messages, and of the bytes of edges that are read?",
-        ["an eighth, and eight times", "an eighth, and the same", "the same, and eight times"],
-        "an eighth, and eight times",
-        "Only one chunk's messages exist at a time; each chunk walks over all edges.",
-    ),
-    [
-        Picture(
-            {
-                "nodes": Slider("nodes", [10_000, 50_000, 100_000, 200_000], 100_000),
-                "degree": Slider("neighbours", [5, 10, 25, 50], 50),
-                "chunks": Slider("chunks $P$", CHUNKS, 4),
-            },
-            _chunks,
-        )
-    ],
-    Exercise(
-        "100 million edges, 256 features of 2 bytes. How many GB have the messages in 16 chunks?",
-        100e6 * 256 * 2 / 16 / 1e9,
-        "Edges times the features of a chunk times their bytes. 16 features of 2 bytes for each edge: 3.2 GB.",
-        unit="GB",
-        hints={"that is the whole; a chunk has a sixteenth.": 51.2},
-    ),
-)
+LESSON = Lesson(__doc__, _chunks)

@@ -25,6 +25,7 @@ from npusim.config import validate_data
 from npusim.config.overrides import as_overrides, parse_override
 from npusim.cost import thread_count
 from npusim.errors import ConfigError, InfeasibleError, UnknownNameError
+from npusim.explore.pareto import front
 from npusim.system.answering import Simulated, simulate
 from npusim.system.document import DesignRow, MixStudy, StreamAnswer
 from npusim.system.mix import Mix
@@ -252,10 +253,8 @@ def _on_front(rows: Sequence[DesignRow], stream: str, minimise: Sequence[str]) -
         judged = next((each for each in row.streams if each.name == stream), None)
         if judged is not None:
             values[number] = [OBJECTIVES[name](row, judged) for name in minimise]
-    no_worse = (values[:, None] <= values[None]).all(2)
-    better = (values[:, None] < values[None]).any(2)
-    kept = np.isfinite(values).all(1) & ~(no_worse & better).any(0)
-    return [bool(on_front) for on_front in kept]
+    on_front = set(front(values.T).tolist())
+    return [number in on_front and bool(np.isfinite(row).all()) for number, row in enumerate(values)]
 
 
 def _conclusion(rows: Sequence[DesignRow], stream: str) -> str:

@@ -7,8 +7,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npusim.api import as_list, as_numbers
+from npusim.api import as_numbers
 from npusim.cli.options import WRITTEN, Command, argument, option
+from npusim.config.overrides import as_list
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import DEFAULT_SOC
 

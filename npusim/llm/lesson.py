@@ -5,12 +5,33 @@ A language model writes one token after the other. What does each of them wait f
 To write a token, a decoder multiplies *one row* by every weight matrix it has. Each weight is read, used once, and dropped: two operations for
 2 bytes, far left on the roofline of lesson 2. Llama 3.2 with 1.24 billion weights reads 2.5 GB for each token. An NPU is compiled for fixed shapes, so the
 *cache* of earlier keys and values has its full length from the first token on, and attention reads all of it (NITRO).
+
+Question
+--------
+DRAM gives the GPU of this machine {bandwidth:.3g} GB/s. At most how many tokens a second, with 2.5 GB of weights in fp16?
+
+- [ ] about {tenth:.0f}
+- [x] about {tokens:.0f}
+- [ ] about {tenfold:.0f}
+
+{bandwidth:.3g} GB/s divided by 2.5 GB. No grid, however large, changes that; fewer bytes do. The picture shows what is left of it.
+
+Exercise
+--------
+A model has 8 billion weights in int4; DRAM gives 100 GB/s. At most how many tokens a second?
+
+Answer: 25
+
+Divide the bandwidth by the bytes of all weights. Half a byte each: 4 GB, 25 tokens a second.
+
+- 12.5: that is one byte for each weight; int4 has half.
+- 6.25: that is fp16.
 """
 
 from functools import cache
 
 from npusim.course.drawings import curves
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, machine
 from npusim.engines import Estimate
 from npusim.reporting.engineering import engineering, percent
@@ -45,6 +66,11 @@ def _why(weights: str, reading_s: float, token_s: float, gain: float) -> str:
     return f"Reading the weights is only {percent(reading_s / token_s)} of the token: the cache, unpacking and calls of the device take the rest."
 
 
+@picture(
+    weights=Slider("weights", ["fp16", "int8", "int4"], "fp16"),
+    device=Slider("device", ["gpu", "npu", "cpu"], "gpu"),
+    length=Slider("length of the cache (tokens)", [128, 256, 512, 1024, 1536, 2048], 128),
+)
 def _decoding(weights: str, device: str, length: int) -> Shown:
     lengths = sorted({SHORT, length, LONG})
     costs = {each: _token(weights, each, device) for each in lengths}
@@ -81,26 +107,12 @@ MOST_TOKENS = 1e9 * GPU_GB_S / WEIGHT_BYTES
 
 
 LESSON = Lesson(
-    Question(
-        f"DRAM gives the GPU of this machine {GPU_GB_S:.3g} GB/s. At most how many tokens a second, with 2.5 GB of weights in fp16?",
-        [f"about {tokens:.0f}" for tokens in (MOST_TOKENS / 10, MOST_TOKENS, 10 * MOST_TOKENS)],
-        f"about {MOST_TOKENS:.0f}",
-        f"{GPU_GB_S:.3g} GB/s divided by 2.5 GB. No grid, however large, changes that; fewer bytes do. The picture shows what is left of it.",
-    ),
-    [
-        Picture(
-            {
-                "weights": Slider("weights", ["fp16", "int8", "int4"], "fp16"),
-                "device": Slider("device", ["gpu", "npu", "cpu"], "gpu"),
-                "length": Slider("length of the cache (tokens)", [128, 256, 512, 1024, 1536, 2048], 128),
-            },
-            _decoding,
-        )
-    ],
-    Exercise(
-        "A model has 8 billion weights in int4; DRAM gives 100 GB/s. At most how many tokens a second?",
-        25.0,
-        "Divide the bandwidth by the bytes of all weights. Half a byte each: 4 GB, 25 tokens a second.",
-        hints={"that is one byte for each weight; int4 has half.": 12.5, "that is fp16.": 6.25},
-    ),
+    __doc__,
+    _decoding,
+    numbers={
+        "bandwidth": GPU_GB_S,
+        "tenth": MOST_TOKENS / 10,
+        "tokens": MOST_TOKENS,
+        "tenfold": 10 * MOST_TOKENS,
+    },
 )

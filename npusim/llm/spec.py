@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from npusim.config.reading import read_yaml
 from npusim.graph import Graph
 from npusim.ops import DType
 from npusim.units import refuse
@@ -21,21 +22,7 @@ LlmModel = Literal[_Llama, "phi-3.5-mini", "qwen2.5-7b", "qwen3-0.6b", "qwen3-8b
 PartDevice = Literal["npu", "cpu", "gpu"]
 
 
-_KEYS = ("layers", "hidden", "heads", "kv_heads", "intermediate", "vocabulary", "tied", "chunks")
-_SIZES: dict[str, tuple[int, ...]] = {
-    "llama2-7b": (32, 4096, 32, 32, 11008, 32000, False, 2),
-    "phi-3.5-mini": (32, 3072, 32, 32, 8192, 32064, False, 2),
-    "qwen2.5-7b": (28, 3584, 28, 4, 18944, 152064, False, 2),
-    "qwen3-0.6b": (28, 1024, 16, 8, 3072, 151936, True, 1),
-    "qwen3-8b": (36, 4096, 32, 8, 12288, 151936, False, 2),
-    "mistral-7b": (32, 4096, 32, 8, 14336, 32000, False, 2),
-    "llama3.2-1b": (16, 2048, 32, 8, 8192, 128256, True, 1),
-    "llama3.2-3b": (28, 3072, 24, 8, 8192, 128256, True, 2),
-    "llama3-8b": (32, 4096, 32, 8, 14336, 128256, False, 2),
-    "llama-tiny": (4, 128, 8, 2, 384, 512, True, 2),
-}
-_HEAD_WIDTHS = {"qwen3-0.6b": 128}
-"""Features of a head where they are not hidden / heads."""
+_SIZES: dict[str, dict[str, int]] = read_yaml(Path(__file__).with_name("models.yaml")).data
 _PACKED = {"int8": 8, "int4": 4}
 _SCALE_BYTES = 2.0
 """A scale, in fp16."""
@@ -44,11 +31,7 @@ EMBEDDING, OUTPUT, HOST_BEFORE, HOST_AFTER = "embedding", "output", "inputs", "c
 
 
 def _of_model(key: str) -> Any:
-    return default_of_model({model: _of_sizes(model, key) for model in _SIZES})
-
-
-def _of_sizes(model: str, key: str) -> int:
-    return _SIZES[model][_KEYS.index(key)]
+    return default_of_model({model: sizes[key] for model, sizes in _SIZES.items()})
 
 
 def _of_form(runtime: Any, other: Any) -> Any:
@@ -95,7 +78,7 @@ class LlmSpec(WorkloadSpec):
     rope: Literal["input", "graph"] = "input"
     """Who looks up the rotary embeddings of a position: the host, or a table in the graph."""
     chunks: Annotated[int, Field(ge=0, le=1024)] = Field(
-        default_factory=lambda data: 0 if data["form"] == "runtime" else _of_sizes(data["model"], "chunks")
+        default_factory=lambda data: 0 if data["form"] == "runtime" else _SIZES[data["model"]]["chunks"]
     )
     """Parts of equal size that the decoder layers are cut into; embedding and last layer are parts of their
     own. 0: everything in one piece. Default: 0; of the other forms NITRO's, 1 for llama3.2-1b, else 2."""
@@ -130,7 +113,9 @@ class LlmSpec(WorkloadSpec):
     heads: Annotated[int, Field(ge=1, le=1024)] = _of_model("heads")
     """Attention heads."""
     head_width: Annotated[int, Field(ge=2, le=65536)] = Field(
-        default_factory=lambda data: _HEAD_WIDTHS.get(data["model"], max(2, data["hidden"] // data["heads"]))
+        default_factory=lambda data: _SIZES[data["model"]].get(
+            "head_width", max(2, data["hidden"] // data["heads"])
+        )
     )
     """Features of a head. Default: hidden / heads, of qwen3-0.6b 128."""
     kv_heads: Annotated[int, Field(ge=1, le=1024)] = _of_model("kv_heads")
@@ -144,7 +129,7 @@ class LlmSpec(WorkloadSpec):
 
     @model_validator(mode="after")
     def _cut_evenly(self) -> LlmSpec:
-        own_width = self.model in _HEAD_WIDTHS or "head_width" in self.model_fields_set
+        own_width = "head_width" in _SIZES[self.model] or "head_width" in self.model_fields_set
         for key, whole in (*(() if own_width else (("heads", "hidden"),)), ("kv_heads", "heads")):
             if getattr(self, whole) % getattr(self, key):
                 total = getattr(self, whole)

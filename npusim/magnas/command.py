@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from npusim.api import as_list
 from npusim.cli.ask import DEVICES, EXPONENTS, LIMITS, MAPPING
 from npusim.cli.options import FORM, QUIET, WRITTEN, Command, argument, complete_soc, option
+from npusim.config.overrides import as_list
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import DEFAULT_SOC
 
@@ -183,11 +183,6 @@ def search_architectures(
     settings: Settings = (),
     devices: str | Sequence[str] | None = None,
     dvfs: bool = False,
-    max_latency: str | float | None = None,
-    max_energy: str | float | None = None,
-    max_power: str | float | None = None,
-    max_transitions: int | None = None,
-    max_share: Mapping[str, float] | Sequence[str] | None = None,
     population: int = 100,
     generations: int = 50,
     mutation: float = 0.4,
@@ -199,6 +194,7 @@ def search_architectures(
     cluster: str | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    **limits: Any,
 ) -> ArchitectureSearch:
     """Search a supernet's architectures for accuracy, latency and energy, each with its exact mappings.
 
@@ -240,10 +236,12 @@ def search_architectures(
         Score on the workers of a Dask scheduler.
     progress, stop : callable, optional
         Called with the generations done, their number and the present step; says whether to stop.
+    **limits
+        max_latency, max_energy, max_power, max_transitions, max_share: as for `npusim.map`.
 
     Notes
     -----
-    Operating points (`dvfs`) and limits (`max_...`) are those of `npusim.map`.
+    Operating points (`dvfs`) are those of `npusim.map`.
 
     Command lines
     -------------
@@ -262,13 +260,12 @@ def search_architectures(
     from npusim.scenario import split_settings
 
     of_workload, of_soc = split_settings(settings)
-    limits = limits_of(max_latency, max_energy, max_power, max_transitions, max_share)
     name = str(soc or DEFAULT_SOC)
     backbone, machine = spec_of(workload, of_workload), load_soc(name, of_soc)
     folder = Path(supernet).expanduser()
     trained = read_checkpoint(folder)
     units = tuple(device.lower() for device in as_list(devices)) or None
-    mapped = MappedSpace(backbone, trained.task.space, machine, units, limits, dvfs)
+    mapped = MappedSpace(backbone, trained.task.space, machine, units, limits_of(**limits), dvfs)
     if progress is not None:
         mapped = replace(mapped, tell=lambda done, total: progress(done / total, 1.0, "costing blocks"))
     with _scores(trained, folder, processes, cluster) as score:

@@ -13,7 +13,8 @@ import numpy as np
 
 from npusim.arch import Soc, load_soc
 from npusim.calibration.fits import FiguresFit, FiguresFits
-from npusim.calibration.least_squares import Floats, FreeNumber
+from npusim.calibration.least_squares import Floats
+from npusim.calibration.unit_fits import load_plan
 from npusim.cost import RESULT_DTYPE, operator_costs
 from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, predicted, shipped_figures
 from npusim.mapping import ChainProblem, Mapped
@@ -21,16 +22,6 @@ from npusim.scenario import Scenario
 from npusim.studies.chain import chain_of, costs_of_mapped
 from npusim.studies.perturbation import moved
 
-FREE = (
-    FreeNumber("gpu.dense_efficiency", 0.1, 0.03, 0.6),
-    FreeNumber("gpu.dispatch_overhead", 23e-6, 5e-6, 80e-6, unit="s"),
-    FreeNumber("gpu.product_overhead", 95e-6, 10e-6, 400e-6, unit="s"),
-    FreeNumber("gpu.power.busy", 24.0, 10.0, 50.0, unit="W"),
-    FreeNumber("gpu.power.waiting_share", 0.06, 0.005, 1.0),
-    FreeNumber("dram.bandwidth", 10e9, 4e9, 60e9, unit="B/s"),
-    FreeNumber("dla.launch_overhead", 640e-6, 10e-6, 2e-3, unit="s"),
-    FreeNumber("dla.power.active", 3.0, 0.2, 8.0, unit="W"),
-)
 _POWER = 2.0
 """Exponent of the errors: large errors count more, since the limit binds each figure by itself."""
 
@@ -64,8 +55,8 @@ class MagnasFit(FiguresFit):
         keys = rows.view(np.dtype((np.void, rows.dtype.itemsize)))
         _, first, self.kind = np.unique(keys, return_index=True, return_inverse=True)
         self.rows = rows[first]
-        labels = [figure.id.removeprefix("magnas.") for figure, _ in figures]
-        super().__init__(SOC, FREE, labels, np.array([figure.value for figure, _ in figures]))
+        labels, free = [figure.id.removeprefix("magnas.") for figure, _ in figures], load_plan().free_of(SOC)
+        super().__init__(SOC, free, labels, np.array([figure.value for figure, _ in figures]))
 
     def predicted(self, values: Mapping[str, float]) -> Floats:
         """Return the predictions of all figures."""

@@ -7,6 +7,28 @@ the GPU. Where neighbours run elsewhere, features pass through DRAM and the othe
 
 Two ways that end on the same unit have the same future. So of two of them, one that is slower *and* takes more energy can be dropped at once, block after block:
 what is left at the end is every placement worth having, and no guess.
+
+Question
+--------
+2,000 placements each are tried by evolution (NSGA-II) and at random. Who comes within 5 % of the placements on the exact front?
+
+- [x] evolution of most, chance of none
+- [ ] both of most
+- [ ] neither of any
+
+Evolution keeps the best and changes a block of them here and there, and yet meets none of the front exactly. Chance mixes both units about equally
+and changes at every other block, but what is quickest, and what takes least energy, changes seldom.
+
+Exercise
+--------
+10 blocks on 3 units: how many placements are there?
+
+Answer: 59049, within 0.001
+
+Each block has 3 choices, whatever the others do. 3 to the power of 10 are 59,049.
+
+- 30: choices multiply, they do not add up.
+- 1000: it is the other way round: 3 to the power of 10.
 """
 
 from typing import Any
@@ -16,7 +38,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from npusim import Scenario
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import machine
 from npusim.mapping import chain_front, transitions_limit
 from npusim.reporting.engineering import engineering
@@ -39,6 +61,11 @@ def reached(points: NDArray[np.float64], front: NDArray[np.float64], excess: flo
     return int((worse <= 1 + excess).sum())
 
 
+@picture(
+    tries=Slider("placements tried", [200, 500, 1000, 2000, 5000], 2000),
+    most=Slider("changes of unit, at most", range(BLOCKS), BLOCKS - 1),
+    height=420,
+)
 def _fronts(tries: int, most: int) -> Shown:
     def values(placements: NDArray[Any]) -> NDArray[np.float64]:
         costs = np.array(PROBLEM.evaluate(placements))[:, :2]
@@ -83,33 +110,4 @@ def _fronts(tries: int, most: int) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    Question(
-        "2,000 placements each are tried by evolution (NSGA-II) and at random. Who comes within 5 % of the placements on the exact front?",
-        ["evolution of most, chance of none", "both of most", "neither of any"],
-        "evolution of most, chance of none",
-        "Evolution keeps the best and changes a block of them here and there, and yet meets none of the front exactly. Chance mixes both units about "
-        "equally and changes at every other block, but what is quickest, and what takes least energy, changes seldom.",
-    ),
-    [
-        Picture(
-            {
-                "tries": Slider("placements tried", [200, 500, 1000, 2000, 5000], 2000),
-                "most": Slider("changes of unit, at most", range(BLOCKS), BLOCKS - 1),
-            },
-            _fronts,
-            height=420,
-        )
-    ],
-    Exercise(
-        "10 blocks on 3 units: how many placements are there?",
-        3.0**10,
-        "Each block has 3 choices, whatever the others do. 3 to the power of 10 are 59,049.",
-        within=0.001,
-        hints={
-            "choices multiply, they do not add up.": 30.0,
-            "it is the other way round: 3 to the power of 10.": 1000.0,
-        },
-    ),
-    numbers={"blocks": BLOCKS},
-)
+LESSON = Lesson(__doc__, _fronts, numbers={"blocks": BLOCKS})

@@ -28,6 +28,7 @@ from npusim.magnas.images import Images, Part, read_images
 from npusim.magnas.space import Architecture, ArchitectureSpace, parse_architecture
 from npusim.magnas.spec import VisionGnnSpec
 from npusim.magnas.vig import Scorer, Supernet, VisionGnn, accuracy, calibrated, one_thread
+from npusim.reporting.page import flattened
 
 CHECKPOINT = "supernet.pt"
 _FORMAT = "npusim.supernet/1"
@@ -186,7 +187,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 def refuse_other(found: Checkpoint, wanted: Task, digest: str, path: Path) -> None:
     """Refuse to go on with a checkpoint of another training; the message names what differs."""
-    own, other = (_flat(_TASK.dump_python(task, mode="json")) for task in (found.task, wanted))
+    own, other = (flattened(_TASK.dump_python(task, mode="json")) for task in (found.task, wanted))
     differs = [name for name, value in other.items() if own.get(name) != value]
     if found.digest != digest and "source" not in differs:
         differs.append("images")
@@ -195,16 +196,6 @@ def refuse_other(found: Checkpoint, wanted: Task, digest: str, path: Path) -> No
             f"{path}: cannot be resumed: it holds a training of other {', '.join(differs)}; "
             "train into another directory"
         )
-
-
-def _flat(task: dict[str, Any]) -> dict[str, Any]:
-    """Return plain data with the keys of its parts as `part.key`."""
-    flat: dict[str, Any] = {}
-    for part, value in task.items():
-        flat |= (
-            {f"{part}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {part: value}
-        )
-    return flat
 
 
 Tell = Callable[[str, float], None]

@@ -439,13 +439,6 @@ def _without_spread(time_s: float) -> Spread:
     return Spread(median_s=time_s, low_s=time_s, high_s=time_s, repetitions=1)
 
 
-_TIMES = {
-    "DPU time:": "DPU",
-    "Shave time:": "Shave",
-    "SW time:": "Shave",
-    "DMA time:": "DMA",
-    "M2I time:": "M2I",
-}
 _MOST_APART = 0.01  # largest relative difference between the profiler's own total and the span of its events
 
 
@@ -532,7 +525,7 @@ def _layers(trace: Trace) -> list[Event]:
 
 
 def _counter(layer: Event) -> Counter:
-    engines = dict.fromkeys(engine for key, engine in _TIMES.items() if key in layer.args)
+    engines = dict.fromkeys(engine for key, engine in ENGINES.items() if f"{key} time:" in layer.args)
     return Counter(
         name=layer.name,
         type=layer.type,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npusim.api import as_list, as_numbers
+from npusim.api import as_numbers
 from npusim.cli.options import DATA, GNN, WRITTEN, Command, option
+from npusim.config.overrides import as_list
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:

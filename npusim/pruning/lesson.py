@@ -4,12 +4,32 @@ Half of the channels are a quarter of the multiplications. Is it a quarter of th
 
 Channel pruning (GCNP) removes the least useful features of each layer: fewer inputs for one product, fewer outputs for the one before. A layer that
 keeps a share $k$ of its channels has $k^2$ of its multiply-accumulates. But the grid works on channels in {channels}s.
+
+Question
+--------
+Layers of 64 channels grow to 65. How much longer do they take on the grid?
+
+- [ ] 1.03 times, as the multiplications say
+- [x] about 1.2 times
+- [ ] not longer
+
+The 65th channel needs a block of 16 lanes of its own, in every layer.
+
+Exercise
+--------
+A layer of 128 channels on both sides keeps 96. What share of its multiply-accumulates remains?
+
+Answer: 56.25 %
+
+Both sides shrink, so the share counts twice. 0.75 squared is 56 %.
+
+- 75: that is one side; inputs shrink as well as outputs.
 """
 
 from functools import cache
 
 from npusim.course.drawings import curves, grid_of
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, layers, machine
 from npusim.reporting.engineering import engineering
 
@@ -25,6 +45,7 @@ def _cost(width: int) -> tuple[float, float]:
     return cost.latency_s - cost.launch_s, cost.macs
 
 
+@picture(width=Slider("channels of each layer", WIDTHS, 64), height=380)
 def _widths(width: int) -> Shown:
     shares = {each: [a / b for a, b in zip(_cost(each), _cost(FULL), strict=True)] for each in WIDTHS}
     time_share, mac_share = shares[width]
@@ -50,20 +71,4 @@ def _widths(width: int) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    Question(
-        "Layers of 64 channels grow to 65. How much longer do they take on the grid?",
-        ["1.03 times, as the multiplications say", "about 1.2 times", "not longer"],
-        "about 1.2 times",
-        "The 65th channel needs a block of 16 lanes of its own, in every layer.",
-    ),
-    [Picture({"width": Slider("channels of each layer", WIDTHS, 64)}, _widths, height=380)],
-    Exercise(
-        "A layer of 128 channels on both sides keeps 96. What share of its multiply-accumulates remains?",
-        100 * (96 / 128) ** 2,
-        "Both sides shrink, so the share counts twice. 0.75 squared is 56 %.",
-        unit="%",
-        hints={"that is one side; inputs shrink as well as outputs.": 75.0},
-    ),
-    numbers={"channels": CHANNELS},
-)
+LESSON = Lesson(__doc__, _widths, numbers={"channels": CHANNELS})

@@ -38,7 +38,7 @@ from npusim.reporting.page import (
     summed,
 )
 from npusim.reporting.sustained import sustained_sections
-from npusim.reporting.terminal import LongName, conditions, counted, share_bar
+from npusim.reporting.terminal import LongName, conditions, counted, share_bar, shares_table
 from npusim.studies.elasticity import Elasticity
 
 _MOST_OPERATORS = 15
@@ -236,17 +236,11 @@ def _latency(estimate: Estimate) -> Plot | None:
     if not causes:
         return None
     title = f"Where the latency goes: {engineering(estimate.latency_s, 's')}"
-    columns = (
-        Column("", "latency", lambda row: row[0], layout=_WIDE),
-        Column("", "", lambda row: Amount(row[1], "s")),
-        Column("", "share", lambda row: part(row[1] / estimate.latency_s)),
-        Column("", "", lambda row: share_bar(row[1] / estimate.latency_s), "terminal"),
-    )
     bars = {cause: {"latency": seconds} for cause, seconds in causes.items()}
     return Plot(
         title,
         lambda: bar_figure(bars, amount_axis("", "s"), "s", mode="stack", colours=CAUSE_COLOURS),
-        Table(columns, list(causes.items()), name="latency", detail=True),
+        shares_table("latency", causes, "s", estimate.latency_s, "latency"),
     )
 
 
@@ -481,16 +475,10 @@ def _story(op: OperatorCost) -> str:
 def _energy(estimate: Estimate) -> Plot:
     energies = estimate.energy.model_dump().items()
     parts = {_ENERGIES.get(name, name): energy_j for name, energy_j in energies if energy_j > 0.0}
-    columns = (
-        Column("", "energy by part", lambda row: row[0], layout=_WIDE),
-        Column("", "", lambda row: Amount(row[1], "J")),
-        Column("", "share", lambda row: part(row[1] / estimate.energy_j)),
-        Column("", "", lambda row: share_bar(row[1] / estimate.energy_j), "terminal"),
-    )
     return Plot(
         f"Energy by part: {engineering(estimate.energy_j, 'J')} an inference",
         lambda: amount_bars("energy", "J", parts, linear=True),
-        Table(columns, list(parts.items()), name="energy", detail=True),
+        shares_table("energy by part", parts, "J", estimate.energy_j, "energy"),
     )
 
 

@@ -16,8 +16,8 @@ from npusim.mapping import AHEAD, OTHERS, OWN, RESIDENT, Mapped, SramContents, s
 from npusim.reporting.charts import Figure, add_marks, bar_figure, blank_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, amount_axis
-from npusim.reporting.page import Amount, Column, Lines, Plot, Section, Table, cells_table, part
-from npusim.reporting.terminal import LongName, share_bar
+from npusim.reporting.page import Amount, Column, Lines, Plot, Section, Table, cells_table
+from npusim.reporting.terminal import LongName, shares_table
 from npusim.studies.memory_needs import MemoryNeed, memory_needs
 
 KINDS = {
@@ -55,13 +55,7 @@ def traffic_sections(estimate: Estimate) -> list[Section]:
     kinds, total = by_kind(estimate.dram), estimate.dram_bytes
     if not any(kinds.values()):
         return []
-    columns = (
-        Column("", "DRAM traffic by kind", lambda row: row[0], layout={"min_width": 14}),
-        Column("", "", lambda row: Amount(row[1], "B")),
-        Column("", "share", lambda row: part(row[1] / total)),
-        Column("", "", lambda row: share_bar(row[1] / total), "terminal"),
-    )
-    table = Table(columns, list(kinds.items()), name="dram", caption=_MEANING, detail=True)
+    table = shares_table("DRAM traffic by kind", kinds, "B", total, "dram", _MEANING)
     busiest = sorted(estimate.operators, key=lambda op: -op.dram_bytes)[:_MOST_BARS]
     wasteful = sorted(filter(_avoidable, estimate.operators), key=lambda op: -_avoidable(op))
     of_operators = (

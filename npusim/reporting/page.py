@@ -308,7 +308,7 @@ def sections_of(data: Mapping[str, Any]) -> list[Section]:
         elif isinstance(value, list) and len(value) > 3 and all(isinstance(v, str) for v in value):
             sections.append(Lines(value, heading))
         else:
-            scalars |= _flat(value, f"{key}.") if isinstance(value, dict) else {key: value}
+            scalars |= flattened(value, f"{key}.") if isinstance(value, dict) else {key: value}
     rows = [(key, value) for key, value in scalars.items() if value not in ("", None, [], {})]
     if rows:
         columns = (
@@ -333,7 +333,7 @@ def records_table(
     **options
         Settings of the `Table`.
     """
-    flat = [_flat(row if isinstance(row, dict) else row.model_dump(mode="json")) for row in records]
+    flat = [flattened(row if isinstance(row, dict) else row.model_dump(mode="json")) for row in records]
     headings = headings or {key: worded(key) for record in flat for key in record}
     columns = [
         Column(key, heading, words=False if key.endswith(("_s", "_j")) else None)
@@ -383,12 +383,12 @@ def _value(record: Any, key: str) -> Any:
     return record
 
 
-def _flat(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a record with the keys of its parts among its own, as `part.key`."""
     flat: dict[str, Any] = {}
     for key, value in record.items():
         if isinstance(value, dict) and value:
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= flattened(value, f"{prefix}{key}.")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             flat[f"{prefix}{key}"] = f"{len(value)} entries"
         else:

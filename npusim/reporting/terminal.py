@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -16,7 +16,20 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from npusim.errors import brief, printable
-from npusim.reporting.page import Amount, Cell, Figures, Later, Lines, Page, Plot, Remark, Section, Table
+from npusim.reporting.page import (
+    Amount,
+    Cell,
+    Column,
+    Figures,
+    Later,
+    Lines,
+    Page,
+    Plot,
+    Remark,
+    Section,
+    Table,
+    part,
+)
 
 _THINNEST = 1 / 64  # shortest bar as a share of the longest: a small value must not look like 0
 
@@ -173,6 +186,19 @@ def share_bar(share: float) -> RenderableType:
     return bar(share, 1.0, width=24)
 
 
+def shares_table(
+    heading: str, amounts: Mapping[str, float], unit: str, whole: float, name: str, caption: str = ""
+) -> Table:
+    """Return a table of named amounts with their shares of a whole, shown where details are asked for."""
+    columns = (
+        Column("", heading, lambda row: row[0], layout={"min_width": 14}),
+        Column("", "", lambda row: Amount(row[1], unit)),
+        Column("", "share", lambda row: part(row[1] / whole)),
+        Column("", "", lambda row: share_bar(row[1] / whole), "terminal"),
+    )
+    return Table(columns, list(amounts.items()), name=name, caption=caption, detail=True)
+
+
 class LongName:
     """A name such as ``stagr+quantgr`` or ``layer0/aggregate/matmul``, wrapped as needed.
 
@@ -198,11 +224,11 @@ class LongName:
     def lines(self, width: int) -> list[str]:
         """Return the name in lines of at most `width` characters; a longer part stays whole."""
         lines: list[str] = []
-        for part in self._parts:
-            if lines and len(lines[-1]) + len(part) <= width:
-                lines[-1] += part
+        for piece in self._parts:
+            if lines and len(lines[-1]) + len(piece) <= width:
+                lines[-1] += piece
             else:
-                lines.append(part)
+                lines.append(piece)
         return lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -11,11 +11,11 @@ import numpy as np
 from npusim.arch import load_soc
 from npusim.config.overrides import as_overrides
 from npusim.errors import ConfigError, UnknownNameError
-from npusim.system.demands import Demands, refuse_short_deadline
+from npusim.system.demands import Demands, least_s, refuse_short_deadline
 from npusim.system.document import FoundRate, MixResult, ResourceUse, StreamAnswer
 from npusim.system.mix import Bursts, Closed, DeviceSpec, Mix, Trace
-from npusim.system.schedulers import SCHEDULERS, Scheduler
-from npusim.system.simulation import MOST_SPANS, Flow, Simulation
+from npusim.system.schedulers import SCHEDULERS
+from npusim.system.simulation import MOST_SPANS, Flow, Simulation, System
 from npusim.system.statistics import figures, steady
 
 _WITHIN = 0.05
@@ -27,56 +27,41 @@ _STEPS = 10
 _DEVICE, _DRAM = DeviceSpec(), "dram"
 
 
-@dataclass(frozen=True)
-class System:
-    """A mix with its demands: all that a simulation needs."""
+def highest_rate(system: System, stream: int) -> float:
+    """Return the rate of a stream from which on queues grow, with the rates of the others, in 1/s.
 
-    flows: Sequence[Flow]
-    devices: Mapping[str, tuple[DeviceSpec, int]]
-    dram_bytes_per_s: float
-    scheduler: Scheduler
-    seed: int
+    A linear program divides each stream over its devices; it leaves out closed loops and traces. 0: the
+    others alone are too much.
+    """
+    from scipy.optimize import linprog
 
-    def simulation(self, flows: Sequence[Flow] | None = None) -> Simulation:
-        """Return a fresh run, of all streams or of some."""
-        streams = self.flows if flows is None else flows
-        return Simulation(streams, self.devices, self.dram_bytes_per_s, self.scheduler, self.seed)
-
-    def highest_rate(self, stream: int) -> float:
-        """Return the rate of a stream from which on queues grow, with the rates of the others, in 1/s.
-
-        A linear program divides each stream over its devices; it leaves out closed loops and traces. 0: the
-        others alone are too much.
-        """
-        from scipy.optimize import linprog
-
-        open_flows = [i for i, flow in enumerate(self.flows) if _rate(flow) is not None or i == stream]
-        places = [(i, name) for i in open_flows for name in self.flows[i].demands]
-        names = [*self.devices, _DRAM]
-        use, sums = np.zeros((len(names), len(places))), np.zeros((len(open_flows) - 1, len(places)))
-        others = [i for i in open_flows if i != stream]
-        for column, (i, name) in enumerate(places):
-            flow = self.flows[i]
-            demand, most = flow.demands[name], flow.batch.most if flow.batch else 1
-            saved_s = demand.launch_s * (1.0 - 1.0 / most)
-            busy_s = flow.inferences * demand.occupancy_s - saved_s
-            use[names.index(name), column] = busy_s / self.devices[name][1]
-            use[-1, column] = flow.inferences * demand.dram_bytes / self.dram_bytes_per_s
-            if i != stream:
-                sums[others.index(i), column] = 1.0
-        solved = linprog(
-            [-1.0 if i == stream else 0.0 for i, _ in places],
-            A_ub=use,
-            b_ub=np.ones(len(names)),
-            A_eq=sums if others else None,
-            b_eq=[_rate(self.flows[i]) for i in others] if others else None,
-        )
-        return float(-solved.fun) if solved.status == 0 else 0.0
+    open_flows = [i for i, flow in enumerate(system.flows) if _rate(flow) is not None or i == stream]
+    places = [(i, name) for i in open_flows for name in system.flows[i].demands]
+    names = [*system.devices, _DRAM]
+    use, sums = np.zeros((len(names), len(places))), np.zeros((len(open_flows) - 1, len(places)))
+    others = [i for i in open_flows if i != stream]
+    for column, (i, name) in enumerate(places):
+        flow = system.flows[i]
+        demand, most = flow.demands[name], flow.spec.batch.most if flow.spec.batch else 1
+        saved_s = demand.launch_s * (1.0 - 1.0 / most)
+        busy_s = flow.spec.inferences * demand.occupancy_s - saved_s
+        use[names.index(name), column] = busy_s / system.devices[name][1]
+        use[-1, column] = flow.spec.inferences * demand.dram_bytes / system.dram_bytes_per_s
+        if i != stream:
+            sums[others.index(i), column] = 1.0
+    solved = linprog(
+        [-1.0 if i == stream else 0.0 for i, _ in places],
+        A_ub=use,
+        b_ub=np.ones(len(names)),
+        A_eq=sums if others else None,
+        b_eq=[_rate(system.flows[i]) for i in others] if others else None,
+    )
+    return float(-solved.fun) if solved.status == 0 else 0.0
 
 
 def _rate(flow: Flow) -> float | None:
     """Return the requests a second of a stream; None of a closed loop or a trace."""
-    arrivals = flow.arrivals
+    arrivals = flow.spec.arrivals
     if isinstance(arrivals, Closed | Trace):
         return None
     return float(arrivals.rate) * (arrivals.size if isinstance(arrivals, Bursts) else 1)
@@ -93,19 +78,7 @@ def system_of(mix: Mix) -> tuple[System, Demands]:
         refuse_short_deadline(stream, on_devices)
         if isinstance(stream.arrivals, Trace):
             stream.arrivals.times_s()
-        flows.append(
-            Flow(
-                stream.title,
-                stream.arrivals,
-                on_devices,
-                stream.inferences,
-                stream.spread,
-                inf if stream.deadline is None else float(stream.deadline),
-                stream.priority,
-                stream.share,
-                stream.batch,
-            )
-        )
+        flows.append(Flow(stream, on_devices))
     devices = {}
     for name in dict.fromkeys(name for flow in flows for name in flow.demands):
         spec = mix.devices.get(name, _DEVICE)
@@ -125,15 +98,15 @@ def system_of(mix: Mix) -> tuple[System, Demands]:
 def _refuse_overload(system: System) -> dict[str, float]:
     """Return the highest rate of each open stream; refuse rates that no queue survives."""
     rates = {number: rate for number, flow in enumerate(system.flows) if (rate := _rate(flow)) is not None}
-    highest = {number: system.highest_rate(number) for number in rates}
+    highest = {number: highest_rate(system, number) for number in rates}
     # The stream that has room beside the others, if any, says most about what to change.
     worst = max((n for n in rates if rates[n] >= highest[n]), key=lambda n: highest[n], default=None)
     if worst is not None:
-        name = system.flows[worst].name
+        name = system.flows[worst].spec.title
         found = f"{rates[worst]:g} requests a second of `{name}`: its queue would grow without end"
         most = f"less than {highest[worst]:.4g}/s with the other streams as they are"
         raise ConfigError(found, file="mix", key="arrivals", allowed=most)
-    return {system.flows[number].name: rate for number, rate in highest.items()}
+    return {system.flows[number].spec.title: rate for number, rate in highest.items()}
 
 
 @dataclass(frozen=True)
@@ -151,17 +124,34 @@ class Simulated:
 
     def streams(self, alone_s: Sequence[float] = ()) -> list[StreamAnswer]:
         """Return the answers to each stream; `alone_s`: mean response times where each is alone."""
-        return [
-            _stream_answer(
-                self.system,
-                self.simulation,
-                number,
-                spec.network,
-                self.highest_per_s.get(spec.title),
-                alone_s[number] if alone_s else None,
-            )
-            for number, spec in enumerate(self.mix.streams)
-        ]
+        numbers = range(len(self.system.flows))
+        return [self._stream(number, alone_s[number] if alone_s else None) for number in numbers]
+
+    def _stream(self, number: int, alone: float | None) -> StreamAnswer:
+        flow, run = self.system.flows[number], self.simulation
+        answers, demands, has_deadline = run.answers[number], flow.demands, flow.spec.deadline is not None
+        times, answered = figures(steady(np.array(answers.response_s))), len(answers.response_s)
+        work_j = sum(demands[name].work_j * n for name, n in run.inferences[number].items())
+        static_j = sum(demands[name].static_w * t for name, t in run.served_s[number].items())
+        values = {name: value for name, (value, _) in times.items()}
+        return StreamAnswer(
+            name=flow.spec.title,
+            network=flow.spec.network,
+            devices=list(demands),
+            answers=answered,
+            throughput_per_s=answered / run.now_s,
+            **values,
+            intervals_s={name: interval for name, (_, interval) in times.items()},
+            alone_s=least_s(flow.spec, demands),
+            mean_of_stream_alone_s=alone,
+            slowdown=None if alone is None else values["mean_s"] / alone,
+            deadline_s=flow.deadline_s if has_deadline else None,
+            missed_share=answers.missed / answered if has_deadline else None,
+            mean_waiting=sum(answers.wait_s) / run.now_s,
+            mean_in_system=sum(answers.response_s) / run.now_s,
+            energy_j=(work_j + run.reload_j[number] + static_j) / answered,
+            highest_rate_per_s=self.highest_per_s.get(flow.spec.title),
+        )
 
     def resources(self) -> list[ResourceUse]:
         """Return the use of each device, and of DRAM."""
@@ -188,9 +178,9 @@ def simulate(mix: Mix) -> Simulated:
     """Simulate a mix to the end that it says; errors as for `npusim.mix`."""
     system, demands = system_of(mix)
     highest = _refuse_overload(system)
-    simulation = system.simulation()
+    simulation = Simulation(system)
     converged = _run(simulation, mix)
-    silent = [f.name for f, a in zip(system.flows, simulation.answers, strict=True) if not a.response_s]
+    silent = [f.spec.title for f, a in zip(system.flows, simulation.answers, strict=True) if not a.response_s]
     if silent:
         allowed = "a longer duration, or more requests"
         raise ConfigError(f"no answer to `{silent[0]}` in {simulation.now_s:.4g} s", allowed=allowed)
@@ -203,7 +193,7 @@ def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
     system, simulation = run.system, run.simulation
     alone_s = []
     for flow in system.flows if len(system.flows) > 1 else ():
-        single = replace(system, flows=[flow]).simulation()
+        single = Simulation(replace(system, flows=[flow]))
         while not single.answered or single.now_s < simulation.now_s:
             single.run(single.now_s + simulation.now_s)
         alone_s.append(figures(steady(np.array(single.answers[0].response_s)))["mean_s"][0])
@@ -231,7 +221,7 @@ def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
 
 def _run(simulation: Simulation, mix: Mix) -> bool:
     """Run until the end that the mix says, or the intervals are narrow; return whether they are."""
-    if all(isinstance(flow.arrivals, Trace) for flow in simulation.flows):
+    if all(isinstance(flow.spec.arrivals, Trace) for flow in simulation.flows):
         simulation.run(None)
         return _is_narrow(simulation)
     if mix.duration is not None:
@@ -250,10 +240,10 @@ def _expected_rates(flows: Sequence[Flow]) -> list[float]:
     """Return the requests a second of each stream; of closed loops at most, traces left out."""
     rates = []
     for flow in flows:
-        arrivals, rate = flow.arrivals, _rate(flow)
+        arrivals, rate = flow.spec.arrivals, _rate(flow)
         if isinstance(arrivals, Closed):
-            least_s = min(demand.latency_s for demand in flow.demands.values()) * flow.inferences
-            rate = arrivals.clients / (least_s + float(arrivals.think or 0.0))
+            latency_s = min(demand.latency_s for demand in flow.demands.values()) * flow.spec.inferences
+            rate = arrivals.clients / (latency_s + float(arrivals.think or 0.0))
         if rate is not None:
             rates.append(rate)
     return rates
@@ -277,26 +267,26 @@ def largest_rate(system: System, name: str) -> FoundRate:
 
     All rates see the same random numbers.
     """
-    names = [flow.name for flow in system.flows]
+    names = [flow.spec.title for flow in system.flows]
     if name not in names:
         raise UnknownNameError("stream", name, names)
     number = names.index(name)
     flow = system.flows[number]
-    arrivals = flow.arrivals
+    arrivals = flow.spec.arrivals
     if isinstance(arrivals, Closed | Trace) or flow.deadline_s == inf:
         allowed = "a stream with a deadline and a rate: periodic, poisson or bursts"
         raise ConfigError(f"`{name}`", file="--find-rate", allowed=allowed)
     size = arrivals.size if isinstance(arrivals, Bursts) else 1
 
     def p99_s(rate: float) -> float:
-        other = replace(flow, arrivals=arrivals.model_copy(update={"rate": rate / size}))
-        flows = [other if i == number else one for i, one in enumerate(system.flows)]
-        simulation = system.simulation(flows)
+        other = flow.spec.model_copy(update={"arrivals": arrivals.model_copy(update={"rate": rate / size})})
+        flows = [Flow(other, flow.demands) if i == number else one for i, one in enumerate(system.flows)]
+        simulation = Simulation(replace(system, flows=flows))
         simulation.run(min(_SEARCHED / rate, _MOST_SEARCHED / sum(_expected_rates(flows))))
         times = np.array(simulation.answers[number].response_s)
         return float(np.quantile(steady(times), 0.99)) if len(times) else inf
 
-    low, high = 0.0, system.highest_rate(number)
+    low, high = 0.0, highest_rate(system, number)
     kept_s = p99_s(high / 2.0**_STEPS)
     if kept_s > flow.deadline_s:
         return FoundRate(stream=name, rate_per_s=0.0, p99_s=kept_s)
@@ -309,41 +299,6 @@ def largest_rate(system: System, name: str) -> FoundRate:
         else:
             high = middle
     return FoundRate(stream=name, rate_per_s=low, p99_s=kept_s)
-
-
-def _stream_answer(
-    system: System,
-    simulation: Simulation,
-    number: int,
-    network: str,
-    highest: float | None,
-    alone: float | None,
-) -> StreamAnswer:
-    """Return the answers to a stream: `highest` rate, and mean response time where it is `alone`."""
-    flow, answers, span_s = system.flows[number], simulation.answers[number], simulation.now_s
-    times, answered = figures(steady(np.array(answers.response_s))), len(answers.response_s)
-    work_j = sum(flow.demands[name].work_j * n for name, n in simulation.inferences[number].items())
-    static_j = sum(flow.demands[name].static_w * t for name, t in simulation.served_s[number].items())
-    values = {name: value for name, (value, _) in times.items()}
-    has_deadline = flow.deadline_s < inf
-    return StreamAnswer(
-        name=flow.name,
-        network=network,
-        devices=list(flow.demands),
-        answers=answered,
-        throughput_per_s=answered / span_s,
-        **values,
-        intervals_s={name: interval for name, (_, interval) in times.items()},
-        alone_s=min(d.latency_s + (flow.inferences - 1.0) * d.occupancy_s for d in flow.demands.values()),
-        mean_of_stream_alone_s=alone,
-        slowdown=None if alone is None else values["mean_s"] / alone,
-        deadline_s=flow.deadline_s if has_deadline else None,
-        missed_share=answers.missed / answered if has_deadline else None,
-        mean_waiting=sum(answers.wait_s) / span_s,
-        mean_in_system=sum(answers.response_s) / span_s,
-        energy_j=(work_j + simulation.reload_j[number] + static_j) / answered,
-        highest_rate_per_s=highest,
-    )
 
 
 def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse) -> str:
@@ -364,7 +319,9 @@ def _notes(simulation: Simulation, converged: bool) -> list[str]:
     for flow, answers in zip(simulation.flows, simulation.answers, strict=True):
         waiting = answers.arrived - len(answers.response_s)
         if waiting > max(20.0, 0.05 * answers.arrived):
-            notes.append(f"{waiting} requests of {flow.name} have no answer at the end: its queue grows")
+            notes.append(
+                f"{waiting} requests of {flow.spec.title} have no answer at the end: its queue grows"
+            )
     if len(simulation.spans) == MOST_SPANS:
         notes.append(f"the time line shows the first {MOST_SPANS:,} times of service only")
     return notes

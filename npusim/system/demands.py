@@ -121,9 +121,16 @@ def _work_j(result: Estimate) -> float:
     return energy.mac_j + energy.sram_j + energy.dram_j + energy.dsp_j + energy.cpu_j + energy.gpu_j
 
 
+def least_s(stream: StreamSpec, demands: Mapping[str, Demand]) -> float:
+    """Return the response time of a request on an idle SoC (s)."""
+    return min(d.latency_s + (stream.inferences - 1.0) * d.occupancy_s for d in demands.values())
+
+
 def refuse_short_deadline(stream: StreamSpec, demands: Mapping[str, Demand]) -> None:
     """Refuse a deadline that no request can keep."""
-    least_s = min(d.latency_s + (stream.inferences - 1.0) * d.occupancy_s for d in demands.values())
-    if stream.deadline is not None and stream.deadline < least_s and stream.spread == "none":
+    service_s = least_s(stream, demands)
+    if stream.deadline is not None and stream.deadline < service_s and stream.spread == "none":
         found = f"a deadline of {stream.deadline.text} for `{stream.title}`"
-        raise ConfigError(found, file="mix", key="deadline", allowed=f"at least {least_s:.4g} s, its service")
+        raise ConfigError(
+            found, file="mix", key="deadline", allowed=f"at least {service_s:.4g} s, its service"
+        )

@@ -14,7 +14,7 @@ from simpy.resources.resource import PriorityRequest
 
 from npusim.system.demands import Demand
 from npusim.system.document import ServiceSpan
-from npusim.system.mix import Batch, Bursts, Closed, DeviceSpec, Periodic, Poisson, Trace
+from npusim.system.mix import Batch, Bursts, Closed, DeviceSpec, Periodic, Poisson, StreamSpec, Trace
 from npusim.system.schedulers import Order, Request, Scheduler
 
 Steps = Generator[simpy.Event, Any, None]
@@ -30,19 +30,16 @@ _EPSILON = 1e-9
 
 @dataclass(frozen=True)
 class Flow:
-    """A stream as the simulation sees it."""
+    """A stream with its demands."""
 
-    name: str
-    arrivals: Periodic | Poisson | Bursts | Closed | Trace
+    spec: StreamSpec
     demands: Mapping[str, Demand]
     """Demand of an inference on each device that may serve it."""
-    inferences: float = 1.0
-    """Mean inferences of a request."""
-    spread: str = "none"
-    deadline_s: float = inf
-    priority: int = 0
-    share: float = 1.0
-    batch: Batch | None = None
+
+    @property
+    def deadline_s(self) -> float:
+        """Time in which a request should be answered; infinite without a deadline."""
+        return inf if self.spec.deadline is None else float(self.spec.deadline)
 
 
 @dataclass
@@ -160,26 +157,30 @@ class Device:
         return whole + next((end for end in demand.boundaries if end >= part), 1.0)
 
 
-class Simulation:
-    """A run of a mix; it can be continued."""
+@dataclass(frozen=True)
+class System:
+    """A mix with its demands: all that a simulation needs."""
 
-    def __init__(
-        self,
-        flows: Sequence[Flow],
-        devices: Mapping[str, tuple[DeviceSpec, int]],
-        dram_bytes_per_s: float,
-        scheduler: Scheduler,
-        seed: int = 0,
-    ) -> None:
-        """Prepare a run: devices by name with their contexts, and the bandwidth of DRAM in bytes/s."""
+    flows: Sequence[Flow]
+    devices: Mapping[str, tuple[DeviceSpec, int]]
+    """Devices by name with their contexts."""
+    dram_bytes_per_s: float
+    scheduler: Scheduler
+    seed: int = 0
+
+
+class Simulation:
+    """A run of a system; it can be continued."""
+
+    def __init__(self, system: System) -> None:
         self.env = simpy.Environment()
-        self.flows = list(flows)
+        flows = self.flows = list(system.flows)
         self.devices = {
-            name: Device(self.env, name, spec, contexts, scheduler)
-            for name, (spec, contexts) in devices.items()
+            name: Device(self.env, name, spec, contexts, system.scheduler)
+            for name, (spec, contexts) in system.devices.items()
         }
-        self.dram_bytes_per_s, self.dram_bytes = dram_bytes_per_s, 0.0
-        self._dram, self._contends = Dram(self.env, dram_bytes_per_s), self._may_contend()
+        self.dram_bytes_per_s, self.dram_bytes = system.dram_bytes_per_s, 0.0
+        self._dram, self._contends = Dram(self.env, self.dram_bytes_per_s), self._may_contend()
         self.answers = [Answers() for _ in flows]
         self.spans: list[ServiceSpan] = []
         self.served_s: list[dict[str, float]] = [dict.fromkeys(flow.demands, 0.0) for flow in flows]
@@ -191,16 +192,16 @@ class Simulation:
         self._numbers = 0
         # Each stream draws from its own generators, so that another mix gives it the same numbers.
         for number, flow in enumerate(flows):
-            name = [*flow.name.encode()]
-            arrivals, sizes = (np.random.default_rng([seed, part, *name]) for part in (0, 1))
-            drawn = _sizes(sizes, flow)
-            if isinstance(flow.arrivals, Closed):
-                think_s = float(flow.arrivals.think or 0.0)
+            spec, name = flow.spec, [*flow.spec.title.encode()]
+            arrivals, sizes = (np.random.default_rng([system.seed, part, *name]) for part in (0, 1))
+            drawn = _sizes(sizes, spec)
+            if isinstance(spec.arrivals, Closed):
+                think_s = float(spec.arrivals.think or 0.0)
                 thoughts = _exponential(arrivals, think_s)
-                for _ in range(flow.arrivals.clients):
+                for _ in range(spec.arrivals.clients):
                     self.env.process(self._client(number, thoughts, drawn))
             else:
-                self.env.process(self._source(number, _times(flow.arrivals, arrivals), drawn))
+                self.env.process(self._source(number, _times(spec.arrivals, arrivals), drawn))
 
     @property
     def now_s(self) -> float:
@@ -226,11 +227,11 @@ class Simulation:
         return draws > self.dram_bytes_per_s * (1.0 + _EPSILON)
 
     def _source(self, stream: int, times: Iterator[float], sizes: Iterator[float]) -> Steps:
-        env, flow, answers = self.env, self.flows[stream], self.answers[stream]
+        env, policy, answers = self.env, self.flows[stream].spec.batch, self.answers[stream]
         batches = None
-        if flow.batch is not None:
+        if policy is not None:
             batches = simpy.Store(env)
-            env.process(self._gather(stream, batches, flow.batch))
+            env.process(self._gather(stream, batches, policy))
         for time in times:
             if time > env.now:
                 yield env.timeout(time - env.now)
@@ -273,7 +274,7 @@ class Simulation:
         demand = flow.demands[device.name]
         service_s = size * demand.occupancy_s - (len(members) - 1) * demand.launch_s
         request = Request(
-            stream, arrival_s, arrival_s + flow.deadline_s, flow.priority, flow.share, service_s
+            stream, arrival_s, arrival_s + flow.deadline_s, flow.spec.priority, flow.spec.share, service_s
         )
         device.backlog_s += service_s
         overlapped_s = demand.latency_s - demand.occupancy_s
@@ -384,7 +385,7 @@ class Simulation:
         device.busy_s += now_s - begin_s
         self.served_s[stream][device.name] += now_s - begin_s
         if len(self.spans) < MOST_SPANS:
-            name = self.flows[stream].name
+            name = self.flows[stream].spec.title
             times = {"begin_s": begin_s, "end_s": now_s}
             self.spans.append(ServiceSpan(device=device.name, stream=name, number=number, **times))
 
@@ -408,11 +409,11 @@ def _exponential(generator: np.random.Generator, mean: float) -> Iterator[float]
         yield from (generator.exponential(mean, _BLOCK) if mean else np.zeros(_BLOCK)).tolist()
 
 
-def _sizes(generator: np.random.Generator, flow: Flow) -> Iterator[float]:
+def _sizes(generator: np.random.Generator, spec: StreamSpec) -> Iterator[float]:
     """Yield the number of inferences of each request."""
-    if flow.spread == "exponential":
-        return _exponential(generator, flow.inferences)
-    return iter(lambda: flow.inferences, None)
+    if spec.spread == "exponential":
+        return _exponential(generator, spec.inferences)
+    return iter(lambda: spec.inferences, None)
 
 
 def _times(arrivals: Periodic | Poisson | Bursts | Trace, generator: np.random.Generator) -> Iterator[float]:

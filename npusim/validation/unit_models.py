@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.arch import DspGeneration, DspKernel, Soc, load_soc
+from npusim.arch.dsp import Dsp
 from npusim.cost import (
     DSP_KERNEL_DTYPE,
     DpuOperation,
@@ -66,19 +67,18 @@ class Machine:
 
     def generation(self, name: str) -> DspGeneration:
         """Return a generation of DSP kernels; `UnknownNameError` where there is none of that name."""
-        return self.generations[name] if name in self.generations else self.soc.npu.dsp.generation(name)
+        return self._dsp.generation(name)
 
     def dsp_kernel(self, generation: str, name: str) -> tuple[DspGeneration, DspKernel] | None:
         """Return a kernel and its generation, or a fallback generation that has it; None without any."""
-        visited: list[str] = []
-        current: str | None = generation
-        while current is not None and current not in visited:
-            visited.append(current)
-            data = self.generation(current)
-            if name in data.kernels:
-                return data, data.kernels[name]
-            current = data.fallback
-        return None
+        known = self._dsp.model_copy(update={"kernel_generation": generation}).kernel(name)
+        return None if known is None else known[1:]
+
+    @property
+    def _dsp(self) -> Dsp:
+        """The DSPs of the SoC with the replaced kernels."""
+        dsp = self.soc.npu.dsp
+        return dsp.model_copy(update={"kernels": {**dsp.kernels, **self.generations}})
 
 
 def machine_at(name: str, place: MachineAt) -> Machine:

@@ -66,6 +66,8 @@ def workload_file() -> type[BaseModel]:
 
 _YAML = (".yaml", ".yml")
 _MODELS = (".xml", ".onnx")
+_TABLES = (".csv", ".m")
+"""Endings of networks that only other tools write; those in YAML are known by their content."""
 _MODULE = re.compile(r".+\.py:\w+")
 _NOT_WORKLOADS = {"stacks"}
 
@@ -197,6 +199,15 @@ def load_workload(
     if shapes:
         allowed = "only for a model file (.xml, .onnx)"
         raise ConfigError(f"shapes for {', '.join(shapes)}", file="--shape", allowed=allowed)
+    if text.endswith((*_YAML, *_TABLES)):
+        from npusim.frontends.peer_files import peer_network  # most networks need no reader
+
+        peer = peer_network(Path(text).expanduser())
+        if peer is not None:
+            from npusim.frontends.peer_networks import peer_graph
+
+            validate_data({}, ImportSettings, settings)
+            return peer_graph(peer, Path(text).stem)
     spec, path = load_spec(text, settings), workload_path(text)
     title = path.stem if text.endswith(_YAML) else text
     what = f"workload kind `{spec.kind}` cannot build {title}"

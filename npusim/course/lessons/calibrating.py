@@ -4,12 +4,30 @@ A model has numbers that only a measurement gives. Which one tells what?
 
 The simplest model of a copy: $t = t_0 + \text{bytes} / B$, a launch and a bandwidth. Measured times scatter. Which sizes must be measured so that both numbers are known?
 Below, a machine with $t_0 = {launch_ms}$ ms and $B = {bandwidth}$ GB/s is "measured" eight times, with noise, between two sizes.
+
+Question
+--------
+All eight copies have about 1 MB. What do they tell?
+
+- [x] the launch, but hardly the bandwidth
+- [ ] the bandwidth, but not the launch
+- [ ] both
+
+Moving 1 MB takes 12 microseconds beside 250 for the launch: the noise of the launch hides it.
+
+Exercise
+--------
+From which size on does a copy take longer to move than to launch, on this machine?
+
+Answer: {even_mb} MB, within 0.03
+
+Set bytes / B equal to the launch. {launch_ms} ms times {bandwidth} GB/s are {even_mb:.0f} MB.
 """
 
 import numpy as np
 import plotly.graph_objects as go
 
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import machine
 from npusim.reporting.html import COLOURS, log_axis
 
@@ -27,6 +45,11 @@ def _stated(value: float, unit: str, digits: int, share: float) -> str:
     return rf"{value:.{digits}f}\,\text{{{unit}}} \pm {100 * share:.1f}\,\%"
 
 
+@picture(
+    sizes=Slider("smallest and largest copy (MB)", [0.01, 0.1, 1, 3, 10, 30, 100, 300, 1000], (0.1, 10)),
+    noise=Slider("noise (%)", range(1, 21), 5),
+    height=380,
+)
 def _fit(sizes: tuple[float, float], noise: float) -> Shown:
     copied = np.geomspace(max(sizes[0], 0.01) * 1e6, sizes[1] * 1e6 * 1.001, 8)
     true_s = LAUNCH_S + copied / BANDWIDTH
@@ -57,30 +80,7 @@ def _fit(sizes: tuple[float, float], noise: float) -> Shown:
 
 
 LESSON = Lesson(
-    Question(
-        "All eight copies have about 1 MB. What do they tell?",
-        ["the launch, but hardly the bandwidth", "the bandwidth, but not the launch", "both"],
-        "the launch, but hardly the bandwidth",
-        "Moving 1 MB takes 12 microseconds beside 250 for the launch: the noise of the launch hides it.",
-    ),
-    [
-        Picture(
-            {
-                "sizes": Slider(
-                    "smallest and largest copy (MB)", [0.01, 0.1, 1, 3, 10, 30, 100, 300, 1000], (0.1, 10)
-                ),
-                "noise": Slider("noise (%)", range(1, 21), 5),
-            },
-            _fit,
-            height=380,
-        )
-    ],
-    Exercise(
-        "From which size on does a copy take longer to move than to launch, on this machine?",
-        EVEN_MB,
-        f"Set bytes / B equal to the launch. {1e3 * LAUNCH_S:.2f} ms times {BANDWIDTH / 1e9:.1f} GB/s are {EVEN_MB:.0f} MB.",
-        unit="MB",
-        within=0.03,
-    ),
-    numbers={"launch_ms": f"{1e3 * LAUNCH_S:.2f}", "bandwidth": f"{BANDWIDTH / 1e9:.1f}"},
+    __doc__,
+    _fit,
+    numbers={"launch_ms": f"{1e3 * LAUNCH_S:.2f}", "bandwidth": f"{BANDWIDTH / 1e9:.1f}", "even_mb": EVEN_MB},
 )

@@ -5,12 +5,32 @@ A compiled network has fixed shapes. What if a node arrives every second?
 *StaGr* compiles the matrix of the graph into the network. When an edge comes, that constant is wrong. *GrAd* makes the matrix
 an input: the CPU writes it, the network stays. But its shape still says $N$. *NodePad* compiles for a *capacity* $C \ge N$ and fills up with
 zeros; a new node then takes an empty row. Padding is not free: the matrix has $C^2$ entries, whether they mean something or not.
+
+Question
+--------
+A graph of {start} nodes is compiled for a capacity of {capacity}. How much longer does an inference take?
+
+- [ ] four times as long
+- [x] a little more than twice
+- [ ] not longer: zeros are skipped
+
+The matrix has four times the bytes, and the network waits for them. But launching it takes what it took, and so do the features' products.
+
+Exercise
+--------
+A matrix of 3,000 nodes is padded to 4,000. By what factor do its bytes grow?
+
+Answer: 16/9
+
+Both sides of the matrix grow by 4/3. Its bytes grow by 16/9, 1.78 times.
+
+- 4/3: that is one side; the matrix has two.
 """
 
 from functools import cache
 
 from npusim.course.drawings import curves
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, gnn
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import amount_axis
@@ -23,6 +43,10 @@ def _latency_s(capacity: int) -> float:
     return estimate(gnn("gcn", START, 4), techniques=f"grad+nodepad:capacity={capacity}").latency_s
 
 
+@picture(
+    nodes=Slider("nodes today", range(START, 6001, 50), START),
+    compile_s=Slider("time to compile (s)", [1, 2, 5, 10, 20, 30, 60], 10),
+)
 def _padding(nodes: int, compile_s: int) -> Shown:
     capacity = next(capacity for capacity in CAPACITIES if capacity >= nodes)
     latency_s, exact_s = _latency_s(capacity), _latency_s(nodes)
@@ -59,26 +83,4 @@ def _padding(nodes: int, compile_s: int) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    Question(
-        f"A graph of {START} nodes is compiled for a capacity of {2 * START}. How much longer does an inference take?",
-        ["four times as long", "a little more than twice", "not longer: zeros are skipped"],
-        "a little more than twice",
-        "The matrix has four times the bytes, and the network waits for them. But launching it takes what it took, and so do the features' products.",
-    ),
-    [
-        Picture(
-            {
-                "nodes": Slider("nodes today", range(START, 6001, 50), START),
-                "compile_s": Slider("time to compile (s)", [1, 2, 5, 10, 20, 30, 60], 10),
-            },
-            _padding,
-        )
-    ],
-    Exercise(
-        "A matrix of 3,000 nodes is padded to 4,000. By what factor do its bytes grow?",
-        (4000 / 3000) ** 2,
-        "Both sides of the matrix grow by 4/3. Its bytes grow by 16/9, 1.78 times.",
-        hints={"that is one side; the matrix has two.": 4 / 3},
-    ),
-)
+LESSON = Lesson(__doc__, _padding, numbers={"start": START, "capacity": 2 * START})

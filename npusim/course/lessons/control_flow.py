@@ -8,12 +8,33 @@ through their memory again. GraNNite's remedy is to make arithmetic of it: $\tex
 $x + \text{mask}$ with a mask of $0$ and $-10^4$ (*GrAx1*), whose softmax is as good as exact.
 The scores of all pairs are a sum of two vectors, $s_i + t_j$, spread over $N^2$ elements. *GrAx2* adds the vectors *before* they are spread, so that
 sum and LeakyReLU have $N$ elements each. The price: all scores of a row become equal, and attention a plain mean.
+
+Question
+--------
+Which unit is busiest in a graph attention network, all masks prepared?
+
+- [ ] the MAC grid
+- [x] the DSPs
+- [ ] DMA
+
+Every pair of nodes has a score, and the DSPs handle each score several times: add, LeakyReLU, mask, softmax.
+
+Exercise
+--------
+A mask is 1 for neighbours and 0 else. GrAx1 adds a number to scores that are no neighbours' before the softmax. By what power of ten, at least, must
+exp shrink for fp16 to see nothing of it? (Smallest fp16 number: about 6e-8; answer with the positive exponent.)
+
+Answer: 8, within 0.001
+
+Look for the power of ten below the smallest number that the format can hold. Below 1e-8 nothing is left in fp16, and exp(-1e4) is far below that.
+
+- 7: 6e-8 itself can still be written; one power further.
 """
 
 from itertools import pairwise
 
 from npusim.course.drawings import UNIT_NAMES, critical_bars
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, gnn
 from npusim.engines.estimate import OperatorCost
 from npusim.reporting.engineering import engineering, percent
@@ -31,6 +52,7 @@ COLOURS_OF_PARTS = {UNIT_NAMES[unit]: colour for unit, colour in UNIT_COLOURS.it
 }
 
 
+@picture(nodes=Slider("nodes", [250, 500, 1000, 1500, 2000, 2708, 3500], 1000), height=320)
 def _attention(nodes: int) -> Shown:
     graph = gnn("gat", nodes, 4)
     costs = {name: estimate(graph, techniques=stack) for name, stack in STEPS.items()}
@@ -58,20 +80,4 @@ def _attention(nodes: int) -> Shown:
     return critical_bars(costs, part_of, COLOURS_OF_PARTS), text
 
 
-LESSON = Lesson(
-    Question(
-        "Which unit is busiest in a graph attention network, all masks prepared?",
-        ["the MAC grid", "the DSPs", "DMA"],
-        "the DSPs",
-        "Every pair of nodes has a score, and the DSPs handle each score several times: add, LeakyReLU, mask, softmax.",
-    ),
-    [Picture({"nodes": Slider("nodes", [250, 500, 1000, 1500, 2000, 2708, 3500], 1000)}, _attention, 320)],
-    Exercise(
-        "A mask is 1 for neighbours and 0 else. GrAx1 adds a number to scores that are no neighbours' before the softmax. "
-        "By what power of ten, at least, must exp shrink for fp16 to see nothing of it? (Smallest fp16 number: about 6e-8; answer with the positive exponent.)",
-        8.0,
-        "Look for the power of ten below the smallest number that the format can hold. Below 1e-8 nothing is left in fp16, and exp(-1e4) is far below that.",
-        within=0.001,
-        hints={"6e-8 itself can still be written; one power further.": 7.0},
-    ),
-)
+LESSON = Lesson(__doc__, _attention)

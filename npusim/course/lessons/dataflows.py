@@ -7,6 +7,25 @@ A lane needs two operands and a sum for each multiplication. One of the three ma
 (*row-stationary*, as Eyeriss, whose lanes keep {kept} B of all three). All compute the same; they differ in what passes between SRAM and the array. Sums that
 leave the array before they are finished come back, and have {sum_bytes} B each. Below, a convolution on an array of {edge} x {edge} lanes;
 with a kernel of 1 it is the product of a matrix.
+
+Question
+--------
+A long sum: many input channels. Which one writes and reads the most unfinished sums?
+
+- [ ] output-stationary
+- [x] weight- and input-stationary
+- [ ] row-stationary
+- [ ] all the same
+
+An operand stays and the sums travel: each of them leaves the array and comes back for every slice of the sum that the array holds.
+
+Exercise
+--------
+A 256 x 256 weight-stationary array of 8-bit weights: how many KiB of weights does it hold?
+
+Answer: 64 KiB
+
+One weight in each lane, one byte each. 65,536 bytes are 64 KiB.
 """
 
 from collections.abc import Sequence
@@ -18,7 +37,7 @@ import numpy as np
 from npusim.arch.array import LOOPS, OPERANDS, Dataflow, MacArray, shipped_dataflows
 from npusim.cost import FROM_BELOW, TO_BELOW, LoopNest, array_record, best_order
 from npusim.course.drawings import stacked
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import uncompiled
 from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import amount_axis
@@ -27,6 +46,7 @@ FLOWS = ("output_stationary", "weight_stationary", "input_stationary", "row_stat
 EDGE, SUM_BYTES, ROW_BYTES = 32, 4, 512
 """Lanes on a side, bytes of a sum, and bytes that a lane keeps of operands that stay by the row."""
 SAME = 1e-9
+SIZES = [16, 32, 64, 128, 256]
 
 
 class Moved(NamedTuple):
@@ -98,6 +118,13 @@ def _least(costs: dict[str, Moved], field: str) -> list[str]:
     return [flow for flow, cost in costs.items() if getattr(cost, field) <= least * (1 + SAME)]
 
 
+@picture(
+    side=Slider("pixels on a side", [8, 16, 32, 64], 32),
+    k=Slider("input channels $K$", SIZES, 128),
+    n=Slider("output channels $N$", SIZES, 64),
+    kernel=Slider("edge of the kernel", [1, 3, 5], 3),
+    height=320,
+)
 def _flows(side: int, k: int, n: int, kernel: int) -> Shown:
     costs = {flow: moved(flow, side, k, n, kernel) for flow in FLOWS}
     macs = side**2 * k * n * kernel**2
@@ -128,31 +155,4 @@ def _flows(side: int, k: int, n: int, kernel: int) -> Shown:
     return stacked(parts, amount_axis("bytes between SRAM and the array", "B"), {}), text
 
 
-SIZES = [16, 32, 64, 128, 256]
-LESSON = Lesson(
-    Question(
-        "A long sum: many input channels. Which one writes and reads the most unfinished sums?",
-        ["output-stationary", "weight- and input-stationary", "row-stationary", "all the same"],
-        "weight- and input-stationary",
-        "An operand stays and the sums travel: each of them leaves the array and comes back for every slice of the sum that the array holds.",
-    ),
-    [
-        Picture(
-            {
-                "side": Slider("pixels on a side", [8, 16, 32, 64], 32),
-                "k": Slider("input channels $K$", SIZES, 128),
-                "n": Slider("output channels $N$", SIZES, 64),
-                "kernel": Slider("edge of the kernel", [1, 3, 5], 3),
-            },
-            _flows,
-            height=320,
-        )
-    ],
-    Exercise(
-        "A 256 x 256 weight-stationary array of 8-bit weights: how many KiB of weights does it hold?",
-        64.0,
-        "One weight in each lane, one byte each. 65,536 bytes are 64 KiB.",
-        unit="KiB",
-    ),
-    numbers={"kept": ROW_BYTES, "sum_bytes": SUM_BYTES, "edge": EDGE},
-)
+LESSON = Lesson(__doc__, _flows, numbers={"kept": ROW_BYTES, "sum_bytes": SUM_BYTES, "edge": EDGE})

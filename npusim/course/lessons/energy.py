@@ -4,12 +4,33 @@ An inference should last a battery long. Does a slower clock save energy, and wh
 
 Switching a capacitance $C$ at voltage $V$ takes $C\,V^2$, however slow the clock is. A slower clock allows a lower voltage, down to a floor. Meanwhile the NPU leaks (*static*)
 and the rest of the package is awake (*idle*): both pay for every microsecond. So one clock needs the least energy. The network is ResNet-50 in int8.
+
+Question
+--------
+Half the clock, at a lower voltage: what does an inference take on this machine?
+
+- [ ] half of the energy or less
+- [x] a little less energy
+- [ ] as much: the work is the same
+
+Switching takes much less, but DRAM takes as much as before, and what is paid for time grows with the time.
+
+Exercise
+--------
+The voltage falls from 1.0 to 0.8 V. What share of the switching energy is left?
+
+Answer: 64 %
+
+It goes with the square of the voltage. 0.8 x 0.8 is 64 %.
+
+- 80: the square of the voltage counts.
+- 36: that is what is saved.
 """
 
 from functools import cache
 
 from npusim.course.drawings import stacked
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, machine
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
@@ -27,6 +48,9 @@ def cost(clock: float, dram: float) -> Estimate:
     return estimate("resnet-50", soc)
 
 
+@picture(
+    clock=Slider("clock of the grid (GHz)", CLOCKS, 1.0), dram=Slider("DRAM (GB/s)", [20, 40, 80, 120], 80)
+)
 def _energy(clock: float, dram: float) -> Shown:
     costs = {"this clock": cost(clock, dram), "the sheet's clock": cost(SHEET_GHZ, dram)}
     bars = {f"{name}: {engineering(each.latency_s, 's')}": each.energy for name, each in costs.items()}
@@ -47,27 +71,4 @@ def _energy(clock: float, dram: float) -> Shown:
     return stacked(parts, amount_axis("energy of an inference", "J"), {}), text
 
 
-LESSON = Lesson(
-    Question(
-        "Half the clock, at a lower voltage: what does an inference take on this machine?",
-        ["half of the energy or less", "a little less energy", "as much: the work is the same"],
-        "a little less energy",
-        "Switching takes much less, but DRAM takes as much as before, and what is paid for time grows with the time.",
-    ),
-    [
-        Picture(
-            {
-                "clock": Slider("clock of the grid (GHz)", CLOCKS, 1.0),
-                "dram": Slider("DRAM (GB/s)", [20, 40, 80, 120], 80),
-            },
-            _energy,
-        )
-    ],
-    Exercise(
-        "The voltage falls from 1.0 to 0.8 V. What share of the switching energy is left?",
-        64.0,
-        "It goes with the square of the voltage. 0.8 x 0.8 is 64 %.",
-        unit="%",
-        hints={"the square of the voltage counts.": 80.0, "that is what is saved.": 36.0},
-    ),
-)
+LESSON = Lesson(__doc__, _energy)

@@ -4,12 +4,32 @@ Half the bytes and twice the lanes: why is a network not twice as quick, and wha
 
 *QuantGr* stores weights, features and the norm matrix as 8-bit integers: $q = \mathrm{round}(x / s)$ with one scale $s$ for many values. The largest value
 that shall be told apart sets $s$; every value between two steps is moved to one of them.
+
+Question
+--------
+GCN on Cora with StaGr waits for DRAM. How much quicker does int8 make one inference, launch included?
+
+- [ ] twice: half the bytes
+- [x] about 1.5 times
+- [ ] four times: half the bytes, twice the lanes
+
+Half the bytes halve the waiting. Launching the network takes a quarter of a millisecond in either format.
+
+Exercise
+--------
+Values reach from -3 to 3. What is the scale of symmetric 8-bit integers?
+
+Answer: 3/127, within 0.012
+
+Divide the largest value by the largest integer of 8 bits with a sign. That is 127: 0.0236.
+
+- 1/85: one bit is the sign: 127 steps on each side.
 """
 
 import numpy as np
 import plotly.graph_objects as go
 
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate
 from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.html import COLOURS
@@ -27,6 +47,11 @@ def _loss(cut: float, scale: float) -> str:
     return "The steps are fine and hardly any value is cut off."
 
 
+@picture(
+    bits=Slider("bits", range(2, 11), 8),
+    widest=Slider("largest value that is distinguished", np.arange(1, 16.5, 0.5).tolist(), 4.0),
+    height=340,
+)
 def _rounding(bits: int, widest: float) -> Shown:
     steps = 2 ** (bits - 1) - 1
     scale = widest / steps
@@ -66,31 +91,4 @@ def _whole_network() -> str:
     )
 
 
-LESSON = Lesson(
-    Question(
-        "GCN on Cora with StaGr waits for DRAM. How much quicker does int8 make one inference, launch included?",
-        ["twice: half the bytes", "about 1.5 times", "four times: half the bytes, twice the lanes"],
-        "about 1.5 times",
-        "Half the bytes halve the waiting. Launching the network takes a quarter of a millisecond in either format.",
-    ),
-    [
-        Picture(
-            {
-                "bits": Slider("bits", range(2, 11), 8),
-                "widest": Slider(
-                    "largest value that is distinguished", np.arange(1, 16.5, 0.5).tolist(), 4.0
-                ),
-            },
-            _rounding,
-            height=340,
-        )
-    ],
-    Exercise(
-        "Values reach from -3 to 3. What is the scale of symmetric 8-bit integers?",
-        3 / 127,
-        "Divide the largest value by the largest integer of 8 bits with a sign. That is 127: 0.0236.",
-        within=0.012,
-        hints={"one bit is the sign: 127 steps on each side.": 3 / 255},
-    ),
-    closing=_whole_network,
-)
+LESSON = Lesson(__doc__, _rounding, closing=_whole_network)

@@ -6,16 +6,42 @@ A product $C = A\,B$ has $M$ rows, $N$ columns, and sums of $K$ terms. One *tile
 {pixels} x {channels} *lanes*. Each lane holds one output and adds {depth} products of fp16
 numbers to it each cycle. The grid is laid over the result block by block; where a block reaches beyond the result,
 its lanes wait.
+
+Question
+--------
+A product has 17 rows and 16 columns: one row more than the grid. How busy are the lanes?
+
+- [ ] nearly all: 94 %
+- [x] about half: 53 %
+- [ ] hardly any: 6 %
+
+The 17th row needs a second block of its own, whose other 15 rows of lanes wait: 17 of 32 rows work.
+
+Exercise
+--------
+A layer has 40 input channels (K = 40), M = 64 rows and N = 24 outputs. What share of lanes is busy, by the equation?
+
+Answer: 75 %
+
+Round each size up to what the grid works on at once, and divide the real product by the rounded one. Only $N$ is ragged: 24 of 32 columns work, 75 %.
+
+- 25: that is the share that waits; the question is about the other part.
 """
 
 from npusim.course.drawings import busy_share, grid_of, outputs_filling, steps
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, machine, product
 from npusim.reporting.engineering import engineering, percent
 
 GRID = grid_of(machine())
 
 
+@picture(
+    m=Slider("rows $M$", range(1, 65), 17),
+    k=Slider("terms of a sum $K$", range(1, 65), 64),
+    n=Slider("columns $N$", range(1, 65), 16),
+    height=420,
+)
 def _filling(m: int, k: int, n: int) -> Shown:
     down, deep, across = steps(GRID, m, k, n)
     cost = estimate(product(m, k, n)).operators[0]
@@ -31,30 +57,4 @@ def _filling(m: int, k: int, n: int) -> Shown:
     return outputs_filling(GRID, m, n), text
 
 
-LESSON = Lesson(
-    Question(
-        "A product has 17 rows and 16 columns: one row more than the grid. How busy are the lanes?",
-        ["nearly all: 94 %", "about half: 53 %", "hardly any: 6 %"],
-        "about half: 53 %",
-        "The 17th row needs a second block of its own, whose other 15 rows of lanes wait: 17 of 32 rows work.",
-    ),
-    [
-        Picture(
-            {
-                "m": Slider("rows $M$", range(1, 65), 17),
-                "k": Slider("terms of a sum $K$", range(1, 65), 64),
-                "n": Slider("columns $N$", range(1, 65), 16),
-            },
-            _filling,
-            height=420,
-        )
-    ],
-    Exercise(
-        "A layer has 40 input channels (K = 40), M = 64 rows and N = 24 outputs. What share of lanes is busy, by the equation?",
-        100 * busy_share(GRID, 64, 40, 24),
-        "Round each size up to what the grid works on at once, and divide the real product by the rounded one. Only $N$ is ragged: 24 of 32 columns work, 75 %.",
-        unit="%",
-        hints={"that is the share that waits; the question is about the other part.": 25.0},
-    ),
-    numbers=GRID._asdict(),
-)
+LESSON = Lesson(__doc__, _filling, numbers=GRID._asdict())

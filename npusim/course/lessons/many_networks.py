@@ -6,18 +6,39 @@ A request that finds the NPU busy waits. Requests of the graph network come at r
 $\rho$ their mean wait is that of the queue *M/D/1*: half the service time, times $\rho / (1 - \rho)$. It grows without end as $\rho$ nears one.
 The camera sends a frame 30 times a second, through MobileNetV2, and wants each answer within 33 ms. A request of the graph network, a GAT, holds several graphs;
 it occupies the NPU for all of them. The second picture has both streams: *in order of arrival*, with *frames first*, or with frames that also *interrupt* between two graphs.
+
+Question
+--------
+The NPU goes from 50 % to 80 % busy, with requests at random times. How does the mean wait grow?
+
+- [ ] 1.6 times
+- [ ] twice
+- [x] four times
+
+$\rho / (1 - \rho)$ is 1 at 50 % and 4 at 80 %: the idle share counts, and it fell from 50 to 20 %.
+
+Exercise
+--------
+Requests at random times take 10 ms each and keep an NPU 80 % busy. What is their mean wait?
+
+Answer: 20 ms
+
+Put the utilisation into the formula of M/D/1. It is 10 ms x 0.8 / (2 x 0.2), so 20 ms.
+
+- 40: that is M/M/1; all of these take the same time, so half of it.
+- 30: that is the response time; the wait ends where service begins.
 """
 
 from dataclasses import replace
 from functools import cache
 
 from npusim.course.drawings import curves
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.reporting.engineering import percent
-from npusim.system.answering import System, system_of
+from npusim.system.answering import system_of
 from npusim.system.mix import DeviceSpec, load_mix
 from npusim.system.schedulers import SCHEDULERS
-from npusim.system.simulation import Flow, Simulation
+from npusim.system.simulation import Flow, Simulation, System
 
 FRAMES_PER_S, DEADLINE_MS = 30, 33.0
 STREAMS = (
@@ -53,14 +74,15 @@ def md1_wait(load: float) -> float:
 def _graphs(load: float, graphs: int) -> Flow:
     """Return the stream of graphs at a utilisation by it alone."""
     flow = mixed().flows[1]
-    arrivals = flow.arrivals.model_copy(update={"rate": 1e3 * load / (graphs * service_ms(1))})
-    return replace(flow, inferences=float(graphs), arrivals=arrivals)
+    arrivals = flow.spec.arrivals.model_copy(update={"rate": 1e3 * load / (graphs * service_ms(1))})
+    spec = flow.spec.model_copy(update={"inferences": float(graphs), "arrivals": arrivals})
+    return replace(flow, spec=spec)
 
 
 @cache
 def queue(load: float) -> Simulation:
     """Return a run with the stream of graphs alone."""
-    simulation = mixed().simulation([_graphs(load, 1)])
+    simulation = Simulation(replace(mixed(), flows=[_graphs(load, 1)]))
     simulation.run(REQUESTS * service_ms(1) / 1e3 / load)
     return simulation
 
@@ -71,7 +93,7 @@ def shared(load: float, graphs: int, rule: str) -> Simulation:
     scheduler, preemption = RULES[rule]
     devices = {NPU: (DeviceSpec(preemption=preemption), mixed().devices[NPU][1])}
     system = replace(mixed(), scheduler=SCHEDULERS.find(scheduler), devices=devices)
-    simulation = system.simulation([mixed().flows[0], _graphs(load, graphs)])
+    simulation = Simulation(replace(system, flows=[mixed().flows[0], _graphs(load, graphs)]))
     simulation.run(SECONDS)
     return simulation
 
@@ -96,6 +118,7 @@ def longest_ms(graphs: int) -> float:
 _LOAD_AXIS = {"title": "utilisation by graphs", "tickformat": ".0%"}
 
 
+@picture(load=Slider("utilisation", LOADS, 0.5))
 def _waits(load: float) -> Shown:
     lines = {
         "simulated": [mean_wait(each) for each in LOADS],
@@ -110,6 +133,7 @@ def _waits(load: float) -> Shown:
     return curves(LOADS, lines, load, _LOAD_AXIS, {"title": "mean wait (service times)"}), text
 
 
+@picture(load=Slider("utilisation by graphs", LOADS, 0.5), graphs=Slider("graphs of a request", GRAPHS, 8))
 def _frames(load: float, graphs: int) -> Shown:
     lines = {rule: [missed(each, graphs, rule) for each in LOADS] for rule in RULES}
     fifo, first, interrupting = (missed(load, graphs, rule) for rule in RULES)
@@ -125,31 +149,4 @@ def _frames(load: float, graphs: int) -> Shown:
     return curves(LOADS, lines, load, _LOAD_AXIS, axis), text
 
 
-LESSON = Lesson(
-    Question(
-        "The NPU goes from 50 % to 80 % busy, with requests at random times. How does the mean wait grow?",
-        ["1.6 times", "twice", "four times"],
-        "four times",
-        r"$\rho / (1 - \rho)$ is 1 at 50 % and 4 at 80 %: the idle share counts, and it fell from 50 to 20 %.",
-    ),
-    [
-        Picture({"load": Slider("utilisation", LOADS, 0.5)}, _waits),
-        Picture(
-            {
-                "load": Slider("utilisation by graphs", LOADS, 0.5),
-                "graphs": Slider("graphs of a request", GRAPHS, 8),
-            },
-            _frames,
-        ),
-    ],
-    Exercise(
-        "Requests at random times take 10 ms each and keep an NPU 80 % busy. What is their mean wait?",
-        10.0 * md1_wait(0.8),
-        "Put the utilisation into the formula of M/D/1. It is 10 ms x 0.8 / (2 x 0.2), so 20 ms.",
-        unit="ms",
-        hints={
-            "that is M/M/1; all of these take the same time, so half of it.": 40.0,
-            "that is the response time; the wait ends where service begins.": 30.0,
-        },
-    ),
-)
+LESSON = Lesson(__doc__, _waits, _frames)

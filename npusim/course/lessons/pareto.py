@@ -4,6 +4,26 @@ Many machines could run a network. Which of them are worth looking at?
 
 A design is *dominated* where another is no worse in everything and better in something. What no other dominates is the *Pareto front*: along it,
 more of one thing costs some of another. A model that takes a microsecond a design can look at all of them and need not guess.
+
+Question
+--------
+180 designs: 1 to 8 tiles, four sizes of SRAM, three clocks, three bandwidths. How many are worth it in latency and area?
+
+- [ ] nearly all
+- [ ] about half
+- [x] some ten
+
+{front} of {designs}. Most designs spend area on what this network does not wait for.
+
+Exercise
+--------
+Four designs (latency, area): (1, 9), (2, 4), (3, 5), (4, 1). How many are on the front?
+
+Answer: 3, within 0.001
+
+Look for a design that another beats in both. (3, 5) is beaten by (2, 4); the three others are not.
+
+- 4: look at (3, 5) and (2, 4) once more.
 """
 
 import tempfile
@@ -12,7 +32,7 @@ from itertools import accumulate
 import plotly.graph_objects as go
 
 import npusim
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, amount_axis
 
@@ -37,6 +57,14 @@ LEAST_MM2, MOST_MM2 = FRONT[0]["area_mm2"], FRONT[-1]["area_mm2"]
 TENTHS = range(round(10 * (LEAST_MM2 + 0.05)), round(10 * (MOST_MM2 + 1)) + 1)
 
 
+@picture(
+    budget=Slider(
+        "area that may be spent (mm²)",
+        [tenths / 10 for tenths in TENTHS],
+        round((LEAST_MM2 + MOST_MM2) / 2, 1),
+    ),
+    height=420,
+)
 def _budget(budget: float) -> Shown:
     chosen = [FRONT[0], *(design for design in FRONT if design["area_mm2"] <= budget)][-1]
     figure = go.Figure()
@@ -65,31 +93,4 @@ def _budget(budget: float) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    Question(
-        "180 designs: 1 to 8 tiles, four sizes of SRAM, three clocks, three bandwidths. How many are worth it in latency and area?",
-        ["nearly all", "about half", "some ten"],
-        "some ten",
-        f"{len(FRONT)} of {len(DESIGNS)}. Most designs spend area on what this network does not wait for.",
-    ),
-    [
-        Picture(
-            {
-                "budget": Slider(
-                    "area that may be spent (mm²)",
-                    [tenths / 10 for tenths in TENTHS],
-                    round((LEAST_MM2 + MOST_MM2) / 2, 1),
-                )
-            },
-            _budget,
-            height=420,
-        )
-    ],
-    Exercise(
-        "Four designs (latency, area): (1, 9), (2, 4), (3, 5), (4, 1). How many are on the front?",
-        3.0,
-        "Look for a design that another beats in both. (3, 5) is beaten by (2, 4); the three others are not.",
-        within=0.001,
-        hints={"look at (3, 5) and (2, 4) once more.": 4.0},
-    ),
-)
+LESSON = Lesson(__doc__, _budget, numbers={"front": len(FRONT), "designs": len(DESIGNS)})

@@ -8,12 +8,32 @@ of it falls to the NPU's vector processors (DSP), one element at a time. And it 
 
 *GraphSplit* runs it on the CPU, at each inference. *PreG* takes the degrees from the CPU and turns the sums along edges (*aggregation*) into
 products with a matrix, which it still builds at each inference. *StaGr* has the finished matrix made once.
+
+Question
+--------
+GCN on Cora's size, exported as it is. What share of the time do the matrix products on the grid take?
+
+- [ ] about nine tenths
+- [ ] about a third
+- [x] less than a hundredth
+
+The products finish in microseconds. The sums along edges, which the DSPs do, take nearly all of the rest, preprocessing hardly anything.
+
+Exercise
+--------
+A graph has 10,000 nodes. How many MB has its dense norm matrix in fp16?
+
+Answer: 200 MB
+
+Square the number of nodes and take 2 bytes for each. That is 200 MB, far more than any NPU's SRAM: it comes from DRAM, every inference.
+
+- 100: that is the number of entries in millions; fp16 has 2 bytes.
 """
 
 from math import isqrt, prod
 
 from npusim.course.drawings import critical_bars, critical_parts, grid_of
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, gnn, machine
 from npusim.engines.estimate import OperatorCost
 from npusim.reporting.engineering import engineering, percent
@@ -44,6 +64,11 @@ def _limit(even: float, is_outgrown: bool) -> str:
     return f"Carried on like this, both would take equally long at some {rounded} nodes."
 
 
+@picture(
+    nodes=Slider("nodes", [250, 500, 1000, 2000, 2708, 4000, 6000, 8000], 2708),
+    degree=Slider("neighbours of a node", range(2, 33, 2), 4),
+    height=320,
+)
 def _stacks(nodes: int, degree: int) -> Shown:
     graph = gnn("gcn", nodes, degree)
     costs = {name: estimate(graph, techniques=stack) for name, stack in STACKS.items()}
@@ -87,28 +112,4 @@ def _stacks(nodes: int, degree: int) -> Shown:
     return critical_bars(costs, _phase, PHASE_COLOURS), text
 
 
-LESSON = Lesson(
-    Question(
-        "GCN on Cora's size, exported as it is. What share of the time do the matrix products on the grid take?",
-        ["about nine tenths", "about a third", "less than a hundredth"],
-        "less than a hundredth",
-        "The products finish in microseconds. The sums along edges, which the DSPs do, take nearly all of the rest, preprocessing hardly anything.",
-    ),
-    [
-        Picture(
-            {
-                "nodes": Slider("nodes", [250, 500, 1000, 2000, 2708, 4000, 6000, 8000], 2708),
-                "degree": Slider("neighbours of a node", range(2, 33, 2), 4),
-            },
-            _stacks,
-            height=320,
-        )
-    ],
-    Exercise(
-        "A graph has 10,000 nodes. How many MB has its dense norm matrix in fp16?",
-        2 * 10_000**2 / 1e6,
-        "Square the number of nodes and take 2 bytes for each. That is 200 MB, far more than any NPU's SRAM: it comes from DRAM, every inference.",
-        unit="MB",
-        hints={"that is the number of entries in millions; fp16 has 2 bytes.": 100.0},
-    ),
-)
+LESSON = Lesson(__doc__, _stacks)

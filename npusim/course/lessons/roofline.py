@@ -6,11 +6,33 @@ Summing up the features of neighbours is the product $\text{norm} \cdot H$: the 
 $N \times N$, times the features $H$, $N \times F$. Cora has $N = 2708$ papers. At best each entry of norm comes from DRAM once
 and is used for $F$ multiplications. A *roofline* puts an operator where it stands: to the right, the more work a byte serves; upwards, the
 more work is done in a second. The slope is what DRAM can feed, the level what the grid can do.
+
+Question
+--------
+F = 64 features. What does the product wait for?
+
+- [ ] for the MAC grid
+- [x] for DRAM
+- [ ] for both about equally
+
+An fp16 entry has 2 bytes and serves 64 multiply-accumulates, 128 operations: 64 operations for each byte. The grid would need three times as many
+before it became the limit.
+
+Exercise
+--------
+From how many operations for each byte on is the grid the limit, in fp16? That point is called the ridge.
+
+Answer: {ridge}, within 0.04
+
+Divide the peak rate of the grid by the bandwidth of DRAM. That is {ridge:.0f} operations for each byte, reached here at about {features:.0f} features
+in fp16: an entry of 2 bytes serves 2 operations a feature, and the features themselves are bytes, too.
+
+- {int8_ridge}: that is the ridge of int8, whose grid is twice as fast.
 """
 
 from npusim import DType
 from npusim.course.drawings import ceilings, roofline
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, product
 from npusim.reporting.engineering import engineering
 
@@ -31,6 +53,11 @@ def _growth(ratio: float) -> str:
     return "twice as long or more: the grid is full, or DRAM has more to bring"
 
 
+@picture(
+    features=Slider("features $F$", [8, 16, 32, 64, 128, 192, 256, 384, 512, 1024], 64),
+    form=Slider("format", ["fp16", "int8"], "fp16"),
+    height=400,
+)
 def _norm_times_h(features: int, form: str) -> Shown:
     cost, twice = (estimate(product(NODES, NODES, f, DType(form))) for f in (features, 2 * features))
     point, peak = cost.roofline.points[0], PEAKS[form]
@@ -60,29 +87,7 @@ def _norm_times_h(features: int, form: str) -> Shown:
 
 
 LESSON = Lesson(
-    Question(
-        "F = 64 features. What does the product wait for?",
-        ["for the MAC grid", "for DRAM", "for both about equally"],
-        "for DRAM",
-        "An fp16 entry has 2 bytes and serves 64 multiply-accumulates, 128 operations: 64 operations for each byte. "
-        "The grid would need three times as many before it became the limit.",
-    ),
-    [
-        Picture(
-            {
-                "features": Slider("features $F$", [8, 16, 32, 64, 128, 192, 256, 384, 512, 1024], 64),
-                "form": Slider("format", ["fp16", "int8"], "fp16"),
-            },
-            _norm_times_h,
-            height=400,
-        )
-    ],
-    Exercise(
-        "From how many operations for each byte on is the grid the limit, in fp16? That point is called the ridge.",
-        RIDGES["fp16"],
-        "Divide the peak rate of the grid by the bandwidth of DRAM. "
-        f"That is {RIDGES['fp16']:.0f} operations for each byte, reached here at about {RIDGE_FEATURES:.0f} features in fp16: an entry of 2 bytes serves 2 operations a feature, and the features themselves are bytes, too.",
-        within=0.04,
-        hints={"that is the ridge of int8, whose grid is twice as fast.": RIDGES["int8"]},
-    ),
+    __doc__,
+    _norm_times_h,
+    numbers={"ridge": RIDGES["fp16"], "int8_ridge": RIDGES["int8"], "features": RIDGE_FEATURES},
 )

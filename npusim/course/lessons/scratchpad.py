@@ -6,13 +6,35 @@ A recurrent network multiplies its state by the *same* matrix in every step. Whe
 Where the matrix of $W$ bytes does not fit, a cache drops what was used longest ago (*least recently used*): in a loop that is what comes next, so every read misses.
 Software knows the loop: it keeps as much of the matrix as there is room for, and streams the rest past the level. The machine is a Core Ultra Series 2 with
 250 kB of SRAM a tile; all of its 8 MB side cache, or a level of another size, is the NPU's.
+
+Question
+--------
+A loop reads a matrix again and again. It is 10 % larger than a cache that drops what was used longest ago. Which share of these reads does the cache
+serve?
+
+- [ ] about 90 %
+- [ ] about half
+- [x] none
+
+When the loop comes back to the first row, the last rows have just pushed it out. That holds for every row. Software would keep about 90 %.
+
+Exercise
+--------
+A loop reads 10 MB of weights ten times; nothing else passes. A scratchpad of 8 MB keeps what it can. How many MB come from DRAM in all?
+
+Answer: 28 MB
+
+Kept bytes come once, the others every time. 8 MB + 10 x 2 MB is 28 MB; a cache would bring all 100 MB.
+
+- 100: that is a cache that drops what was used longest ago; software keeps a part.
+- 20: the kept part must come for the first time, too.
 """
 
 from functools import cache
 
 from npusim import DType, Editor, Graph
 from npusim.course.drawings import stacked
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, machine
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
@@ -53,6 +75,11 @@ def served(estimate: Estimate, width: int) -> float:
     return estimate.level_bytes / ((STEPS - 1) * weight_bytes(width))
 
 
+@picture(
+    width=Slider("edge of the matrix", [1024, 1536, 1792, 1920, 2048, 2304, 2560], 2048),
+    capacity=Slider("level (MB)", [4, 6, 8, 10, 12], 8),
+    height=320,
+)
 def _levels(width: int, capacity: float) -> Shown:
     without = cost(width, 0, "cache")
     costs = {name: cost(width, capacity, manager) for name, manager in BOTH.items()}
@@ -81,31 +108,4 @@ def _levels(width: int, capacity: float) -> Shown:
     return stacked(parts, amount_axis("bytes that the NPU reads and writes", "B"), {}), text
 
 
-LESSON = Lesson(
-    Question(
-        "A loop reads a matrix again and again. It is 10 % larger than a cache that drops what was used longest ago. Which share of these reads does the cache serve?",
-        ["about 90 %", "about half", "none"],
-        "none",
-        "When the loop comes back to the first row, the last rows have just pushed it out. That holds for every row. Software would keep about 90 %.",
-    ),
-    [
-        Picture(
-            {
-                "width": Slider("edge of the matrix", [1024, 1536, 1792, 1920, 2048, 2304, 2560], 2048),
-                "capacity": Slider("level (MB)", [4, 6, 8, 10, 12], 8),
-            },
-            _levels,
-            height=320,
-        )
-    ],
-    Exercise(
-        "A loop reads 10 MB of weights ten times; nothing else passes. A scratchpad of 8 MB keeps what it can. How many MB come from DRAM in all?",
-        28.0,
-        "Kept bytes come once, the others every time. 8 MB + 10 x 2 MB is 28 MB; a cache would bring all 100 MB.",
-        unit="MB",
-        hints={
-            "that is a cache that drops what was used longest ago; software keeps a part.": 100.0,
-            "the kept part must come for the first time, too.": 20.0,
-        },
-    ),
-)
+LESSON = Lesson(__doc__, _levels)

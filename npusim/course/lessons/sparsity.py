@@ -5,10 +5,30 @@ Cora's matrix is 99.8 % zeros. Why is a product with it not 500 times quicker?
 Two things can use a zero. *Storage*: zero-value compression (ZVC) keeps one bit for each entry and then only the others, so that fewer bytes
 cross DRAM. *The grid*: a lane looks at the bitmap and skips multiplications by zero. But a lane looks at a step of the bitmap even if
 all of it is zero, and lanes wait for the fullest among them. The picture shows {matrix}; pink blocks hold at least one non-zero.
+
+Question
+--------
+99.8 % of the entries are zero. How much smaller is the matrix in fp16 with one bit for each entry?
+
+- [ ] about 500 times
+- [x] about 15 times
+- [ ] about twice
+
+The bitmap stays, one bit where 16 stood: no more than 16 times can be saved, whatever the zeros.
+
+Exercise
+--------
+How many times smaller does ZVC make an int8 matrix of zeros alone, at most?
+
+Answer: 8 times
+
+The bitmap stays: compare one bit with what an entry took. An int8 entry has 8 bits, so 8 times at most.
+
+- 16: that is fp16, whose entries have 16 bits.
 """
 
 from npusim.course.drawings import cora_edges, curves, dots, filled_blocks, random_edges
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, machine
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import log_axis
@@ -33,6 +53,7 @@ def _emptiness(filled: float) -> str:
     return "Most blocks of this size are empty and could be skipped whole, by hardware that decides block by block."
 
 
+@picture(block=Slider("edge of a block", [8, 16, 32, 64, 128, 256], 64), height=480)
 def _blocks(block: int) -> Shown:
     filled = filled_blocks(EDGES, NODES, block)
     text = rf"""
@@ -44,6 +65,7 @@ def _blocks(block: int) -> Shown:
     return dots(EDGES, NODES, block), text
 
 
+@picture(density=Slider("share of non-zeros", DENSITIES, 0.1), height=340)
 def _compressed(density: float) -> Shown:
     stored = [(BITMAP_BYTES + DENSE_BYTES * share) / DENSE_BYTES for share in DENSITIES]
     figure = curves(
@@ -86,23 +108,9 @@ def _whole_network() -> str:
 
 
 LESSON = Lesson(
-    Question(
-        "99.8 % of the entries are zero. How much smaller is the matrix in fp16 with one bit for each entry?",
-        ["about 500 times", "about 15 times", "about twice"],
-        "about 15 times",
-        "The bitmap stays, one bit where 16 stood: no more than 16 times can be saved, whatever the zeros.",
-    ),
-    [
-        Picture({"block": Slider("edge of a block", [8, 16, 32, 64, 128, 256], 64)}, _blocks, 480),
-        Picture({"density": Slider("share of non-zeros", DENSITIES, 0.1)}, _compressed, 340),
-    ],
-    Exercise(
-        "How many times smaller does ZVC make an int8 matrix of zeros alone, at most?",
-        8.0,
-        "The bitmap stays: compare one bit with what an entry took. An int8 entry has 8 bits, so 8 times at most.",
-        unit="times",
-        hints={"that is fp16, whose entries have 16 bits.": 16.0},
-    ),
+    __doc__,
+    _blocks,
+    _compressed,
     numbers={"matrix": SIMILAR if CORA is None else "Cora's own matrix"},
     closing=_whole_network,
 )

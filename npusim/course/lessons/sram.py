@@ -6,10 +6,31 @@ Some bytes must cross DRAM: weights and inputs once, results once. They are *com
 Where the blocks of a product do not fit, an operand comes again for each block of the other one: it is *refetched*. Where a result does not fit until the next layer
 reads it, it is written and read back: it is *spilled*. More SRAM removes both. It saves *time* only as far as work waits for these bytes: DMA and the MAC grid work at
 the same time, and the slower one sets the pace. The fastest mapping may even move more bytes, where that saves time.
+
+Question
+--------
+Which bytes does more SRAM not remove within an inference?
+
+- [ ] a result that is written to DRAM and read back
+- [x] weights that are read for the first time
+- [ ] an operand that comes again for each block of the other
+
+They lie in DRAM before the inference begins, so they cross it once. The others cross it because SRAM is too small.
+
+Exercise
+--------
+A product of 4,096 x 4,096 x 4,096 in int8, result included. How many MB must cross DRAM at least?
+
+Answer: 50.331648 MB
+
+Two operands and the result have 4,096 x 4,096 bytes each. That is 50.3 MB.
+
+- 33.554432: the result must be written, too.
+- 100.663296: that is fp16; int8 has one byte.
 """
 
 from npusim.course.drawings import stacked
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import dram_gb_s, estimate, layers, machine, product
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
@@ -26,8 +47,6 @@ SIZES_MB = [0.25, 0.5, 1, 1.5, 2, 4, 8, 16]
 STEPS = (0.5, 1.0, 2.0, 4.0)
 """SRAM of the bars, over that of the slider."""
 HARDLY = 1.01
-EDGE = 4096
-LEAST_MB = 3 * EDGE**2 / 1e6
 
 
 def cost(work: str, sram: float, bandwidth: float) -> Estimate:
@@ -36,6 +55,12 @@ def cost(work: str, sram: float, bandwidth: float) -> Estimate:
     return estimate(WORK[work](), soc)
 
 
+@picture(
+    work=Slider("network", list(WORK), next(iter(WORK))),
+    sram=Slider("SRAM of a tile (MB)", SIZES_MB, 0.5),
+    bandwidth=Slider("DRAM (GB/s)", dram_gb_s(10, 20, 40, 60, 80, 100, 120), 80),
+    height=320,
+)
 def _kinds(work: str, sram: float, bandwidth: float) -> Shown:
     costs = {step * sram: cost(work, step * sram, bandwidth) for step in STEPS}
     bars = {
@@ -63,36 +88,4 @@ def _kinds(work: str, sram: float, bandwidth: float) -> Shown:
     return stacked(parts, amount_axis("DRAM traffic", "B"), KIND_COLOURS), text
 
 
-LESSON = Lesson(
-    Question(
-        "Which bytes does more SRAM not remove within an inference?",
-        [
-            "a result that is written to DRAM and read back",
-            "weights that are read for the first time",
-            "an operand that comes again for each block of the other",
-        ],
-        "weights that are read for the first time",
-        "They lie in DRAM before the inference begins, so they cross it once. The others cross it because SRAM is too small.",
-    ),
-    [
-        Picture(
-            {
-                "work": Slider("network", list(WORK), next(iter(WORK))),
-                "sram": Slider("SRAM of a tile (MB)", SIZES_MB, 0.5),
-                "bandwidth": Slider("DRAM (GB/s)", dram_gb_s(10, 20, 40, 60, 80, 100, 120), 80),
-            },
-            _kinds,
-            height=320,
-        )
-    ],
-    Exercise(
-        f"A product of {EDGE:,} x {EDGE:,} x {EDGE:,} in int8, result included. How many MB must cross DRAM at least?",
-        LEAST_MB,
-        f"Two operands and the result have {EDGE:,} x {EDGE:,} bytes each. That is 50.3 MB.",
-        unit="MB",
-        hints={
-            "the result must be written, too.": 2 * LEAST_MB / 3,
-            "that is fp16; int8 has one byte.": 2 * LEAST_MB,
-        },
-    ),
-)
+LESSON = Lesson(__doc__, _kinds)

@@ -5,12 +5,32 @@ Half of a symmetric matrix, kept on chip: what would it give, on which machine?
 The norm matrix of an undirected graph is symmetric: $a_{ij} = a_{ji}$. *SymG* stores and moves one triangle with the diagonal and mirrors it on
 the way into the grid. *CacheG* keeps the matrix in SRAM between the layers that use it. Both need changes in the NPU's compiler that nobody outside
 of it can make. A model can ask anyway.
+
+Question
+--------
+A GCN of two layers on Cora (2,708 nodes, fp16) on four tiles of 1.5 MB. Can CacheG alone keep the whole matrix?
+
+- [ ] yes
+- [ ] no, not even half of it
+- [x] no, but with SymG nearly
+
+14.7 MB do not fit into four tiles of 1.5 MB, but what fits need not come again; a triangle has 7.3 MB.
+
+Exercise
+--------
+How many MB has the triangle, with its diagonal, of 4,000 nodes in int8?
+
+Answer: 8.002 MB
+
+Half of N (N + 1) entries, one byte each. That is 8.0 MB.
+
+- 16.004: that is fp16; int8 has one byte.
 """
 
 from collections.abc import Sequence
 
 from npusim.course.drawings import stacked
-from npusim.course.lesson import Exercise, Lesson, Picture, Question, Shown, Slider
+from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import dram_gb_s, estimate, gnn, machine
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
@@ -18,7 +38,6 @@ from npusim.reporting.engineering import engineering
 from npusim.reporting.html import amount_axis
 
 STACKS = ("stagr", "stagr+cacheg", "stagr+symg", "stagr+symg+cacheg")
-TRIANGLE_MB = 4000 * 4001 / 2 / 1e6
 
 
 BANDWIDTHS = dram_gb_s(20, 40, 60, 80, 100, 120)
@@ -38,6 +57,12 @@ def _gain(nodes: int, sram: float, bandwidth: float) -> float:
     return plain.latency_s / both.latency_s
 
 
+@picture(
+    nodes=Slider("nodes", [500, 1000, 1500, 2000, 2708, 4000, 6000], 2000),
+    sram=Slider("SRAM of a tile (MB)", [0.5, 1, 1.5, 2, 3, 4, 8], 1.5),
+    bandwidth=Slider("DRAM (GB/s)", BANDWIDTHS, 80),
+    height=320,
+)
 def _stacks(nodes: int, sram: float, bandwidth: float) -> Shown:
     costs = _costs(nodes, sram, bandwidth)
     plain, cached, _, both = costs.values()
@@ -64,29 +89,4 @@ def _stacks(nodes: int, sram: float, bandwidth: float) -> Shown:
     return figure, text
 
 
-LESSON = Lesson(
-    Question(
-        "A GCN of two layers on Cora (2,708 nodes, fp16) on four tiles of 1.5 MB. Can CacheG alone keep the whole matrix?",
-        ["yes", "no, not even half of it", "no, but with SymG nearly"],
-        "no, but with SymG nearly",
-        "14.7 MB do not fit into four tiles of 1.5 MB, but what fits need not come again; a triangle has 7.3 MB.",
-    ),
-    [
-        Picture(
-            {
-                "nodes": Slider("nodes", [500, 1000, 1500, 2000, 2708, 4000, 6000], 2000),
-                "sram": Slider("SRAM of a tile (MB)", [0.5, 1, 1.5, 2, 3, 4, 8], 1.5),
-                "bandwidth": Slider("DRAM (GB/s)", BANDWIDTHS, 80),
-            },
-            _stacks,
-            height=320,
-        )
-    ],
-    Exercise(
-        "How many MB has the triangle, with its diagonal, of 4,000 nodes in int8?",
-        TRIANGLE_MB,
-        "Half of N (N + 1) entries, one byte each. That is 8.0 MB.",
-        unit="MB",
-        hints={"that is fp16; int8 has one byte.": 2 * TRIANGLE_MB},
-    ),
-)
+LESSON = Lesson(__doc__, _stacks)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from npusim.config.reading import read_yaml
 from npusim.graph import Graph
 from npusim.units import refuse
 from npusim.workloads.spec import WorkloadKind, WorkloadSpec, default_of_model
@@ -24,54 +25,39 @@ CnnModel = Literal[
 ]
 
 
-class _Sizes(NamedTuple):
-    """Defaults of a model, and what its image sizes are multiples of."""
-
-    height: int
-    width: int
-    classes: int
-    multiple: int = 1
-    same_upper: bool = False
-    """Whether it pads as TensorFlow does; see `Network`."""
-
-
-_SIZES: dict[str, _Sizes] = {
-    "resnet-50": _Sizes(224, 224, 1000),
-    "mobilenet-v2": _Sizes(224, 224, 1000),
-    "ssd-mobilenet-v1": _Sizes(300, 300, 91, same_upper=True),
-    "efficientdet-d0": _Sizes(512, 512, 90, 128, same_upper=True),
-    "yolo-v3-tiny": _Sizes(416, 416, 80, 32, same_upper=True),
-    "yolov8n": _Sizes(640, 640, 80, 32),
-    "yolo11n": _Sizes(640, 640, 80, 32),
-    "unet": _Sizes(256, 256, 2, 16),
-}
-
-_TABLES: dict[str, str] = {
-    "resnet-50": "resnet50",
-    "mobilenet-v2": "mobilenetv2_100",
-    "yolov8n": "yolov8n",
-    "yolo11n": "yolo11n",
-}
-"""Variants of shipped families that models are."""
-
+_MODELS: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_name("models.yaml")).data
 Pixels = Annotated[int, Field(ge=32, le=8192)]
 
 
 def _of_model(key: str) -> Any:
-    return default_of_model({model: getattr(sizes, key) for model, sizes in _SIZES.items()})
+    return default_of_model({model: sizes[key] for model, sizes in _MODELS.items()})
 
 
-class CnnSpec(WorkloadSpec):
+class ImageSpec(WorkloadSpec):
+    """A convolutional network on images."""
+
+    precision: Literal["fp16", "bf16", "fp32", "int8"] = "fp16"
+    """Format of its tensors; `int8`: products multiply bytes, what the grid cannot finish stays fp16."""
+    batch: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Images of one inference."""
+    height: Pixels = 224
+    """Rows of an image."""
+    width: Pixels = 224
+    """Columns of an image."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Shape of the input."""
+        return {"input": f"{self.batch}x3x{self.height}x{self.width}"}
+
+
+class CnnSpec(ImageSpec):
     """A convolutional network."""
 
     kind: Literal["cnn"]
     """Convolutional networks."""
     model: CnnModel
     """The network."""
-    precision: Literal["fp16", "bf16", "fp32", "int8"] = "fp16"
-    """Format of its tensors; `int8`: products multiply bytes, what the grid cannot finish stays fp16."""
-    batch: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Images of one inference."""
     height: Pixels = _of_model("height")
     """Rows of an image. Default: what the network was published with, such as 224 for resnet-50."""
     width: Pixels = _of_model("width")
@@ -81,16 +67,11 @@ class CnnSpec(WorkloadSpec):
 
     @model_validator(mode="after")
     def _sizes_suit_the_model(self) -> CnnSpec:
-        multiple = _SIZES[self.model].multiple
+        multiple = _MODELS[self.model].get("multiple", 1)
         for key in ("height", "width"):
             if getattr(self, key) % multiple:
                 refuse(f"`{getattr(self, key)}`", f"a multiple of {multiple} for {self.model}", at=key)
         return self
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Shape of the input."""
-        return {"input": f"{self.batch}x3x{self.height}x{self.width}"}
 
 
 def _build(spec: CnnSpec, name: str, _: Path) -> Graph:
@@ -104,10 +85,10 @@ def _build(spec: CnnSpec, name: str, _: Path) -> Graph:
         "yolo-v3-tiny": networks.build_yolo_v3_tiny,
         "unet": networks.build_unet,
     }
-    net = Network(name, spec.model, spec.precision, _SIZES[spec.model].same_upper)
+    net = Network(name, spec.model, spec.precision, _MODELS[spec.model].get("same_upper", False))
     image = net.image(spec.batch, spec.height, spec.width)
-    if spec.model in _TABLES:
-        return build_table(net, image, shipped_table(_TABLES[spec.model], classes=spec.classes))
+    if "table" in _MODELS[spec.model]:
+        return build_table(net, image, shipped_table(_MODELS[spec.model]["table"], classes=spec.classes))
     return builders[spec.model](net, image, spec.classes)
 
 

@@ -15,16 +15,16 @@ from npusim.errors import ConfigError
 from npusim.graph import Graph
 from npusim.locate import resource, resource_names
 from npusim.units import refuse
-from npusim.workloads.cnn import Pixels, blocks
+from npusim.workloads.cnn import ImageSpec, blocks
 from npusim.workloads.cnn.blocks import Activation, Positive, Row, rounded_channels
 from npusim.workloads.network import Network
-from npusim.workloads.spec import WorkloadKind, WorkloadSpec
+from npusim.workloads.spec import WorkloadKind
 
 FAMILIES = "families"
 """Folder in `workloads/` of the tables; each has `variants`."""
 
 
-class BlocksSpec(WorkloadSpec):
+class BlocksSpec(ImageSpec):
     """A convolutional network as a table of blocks."""
 
     kind: Literal["blocks"]
@@ -32,14 +32,6 @@ class BlocksSpec(WorkloadSpec):
     model: Literal["classifier", "detector"]
     """`classifier`: ends in a mean over pixels and a linear layer, channels scale as in timm; `detector`:
     the last row is `detect`, channels scale as in Ultralytics."""
-    precision: Literal["fp16", "bf16", "fp32", "int8"] = "fp16"
-    """Format of its tensors; `int8`: products multiply bytes, what the grid cannot finish stays fp16."""
-    batch: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Images of one inference."""
-    height: Pixels = 224
-    """Rows of an image."""
-    width: Pixels = 224
-    """Columns of an image."""
     classes: Positive = 1000
     """Classes to tell apart."""
     activation: Activation = "Relu"
@@ -81,11 +73,6 @@ class BlocksSpec(WorkloadSpec):
         if is_detector != (self.model == "detector"):
             refuse(f"`{self.rows[-1].block}` as last row", "`detect` for a detector alone", at="rows")
         return self
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Shape of the input."""
-        return {"input": f"{self.batch}x3x{self.height}x{self.width}"}
 
 
 def variants() -> dict[str, Path]:
