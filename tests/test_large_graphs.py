@@ -89,6 +89,7 @@ pytest.importorskip("openvino")
 from torch_geometric import nn as pyg  # noqa: E402
 
 from npusim import advise  # noqa: E402
+from npusim.errors import ShapeError  # noqa: E402
 from npusim.frontends import pyg as importing  # noqa: E402
 from npusim.frontends.pyg import from_pyg  # noqa: E402
 from npusim.frontends.valued import valued_module  # noqa: E402
@@ -195,7 +196,7 @@ def test_no_way_that_exceeds_the_memory_is_advised(megabytes):
 def test_parts_whose_models_exceed_the_memory_together_have_a_problem():
     scenario = large(Net(pyg.GCNConv(8, 8))).with_(settings=["dram.capacity=100MB"])
     way = deployments._costed(
-        scenario.with_(techniques="padded", device="cpu"), deployments.Deployment(graph="parts", runs=100)
+        scenario.with_(techniques="padded", device="cpu"), deployments.Deployment(graph="parts", runs=200)
     )
     assert way.memory_bytes > 100e6 and "all models take" in way.problem and not way.is_advisable
 
@@ -210,18 +211,21 @@ def ring_with(nodes: int, edges: torch.Tensor) -> Scenario:
 @pytest.mark.parametrize(
     ("nodes", "edges"),
     [
-        (1, torch.zeros((2, 0), dtype=torch.long)),
         (1, torch.zeros((2, 1), dtype=torch.long)),
-        (30_000, torch.zeros((2, 0), dtype=torch.long)),
         (30_000, torch.stack([torch.arange(9), torch.arange(1, 10)])),
         (30_000, torch.stack([torch.arange(29_999), torch.full((29_999,), 7)])),
     ],
-    ids=["one node", "a loop", "no edges", "isolated", "star"],
+    ids=["a loop", "isolated", "star"],
 )
 def test_degenerate_graphs_have_advice(nodes, edges):
     advice = advise(ring_with(nodes, edges), samples=0)
     assert advice.conclusion and "nan" not in str(advice)
     assert all(way.all_nodes_s > 0 for way in advice.deployments if not way.problem)
+
+
+def test_a_graph_without_edges_is_refused_in_one_message():
+    with pytest.raises(ShapeError, match="holds nothing; sizes are at least 1"):
+        advise(ring_with(30, torch.zeros((2, 0), dtype=torch.long)), samples=0)
 
 
 def test_networks_whose_answers_depend_on_all_nodes_are_not_cut():

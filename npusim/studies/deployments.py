@@ -268,7 +268,7 @@ def _parts(baseline: Graph, example: ExampleModule, graph: ExampleGraph, hops: i
             yield Deployment(graph=name, problem=problem, runs=count), None
             continue
         inputs = graph.inputs_on(example.inputs, *split.of_part(graph, largest))
-        yield Deployment(graph=name, runs=count), example.traced(inputs)
+        yield _traced(example, graph, Deployment(graph=name, runs=count), inputs)
 
 
 def _sampled(example: ExampleModule, graph: ExampleGraph, hops: int) -> Share:
@@ -282,4 +282,13 @@ def _sampled(example: ExampleModule, graph: ExampleGraph, hops: int) -> Share:
         whole, batch = example.answers(example.inputs)[0][seeds], example.answers(inputs)[0][: len(seeds)]
         same = float(np.mean(whole.argmax(-1) == batch.argmax(-1)))
     name = f"{runs} batches of {len(seeds)}, {'+'.join(map(str, fan_out))} sampled"
-    return Deployment(graph=name, runs=runs, is_exact=False, same_answers=same), example.traced(inputs)
+    share = Deployment(graph=name, runs=runs, is_exact=False, same_answers=same)
+    return _traced(example, graph, share, inputs)
+
+
+def _traced(
+    example: ExampleModule, graph: ExampleGraph, share: Deployment, inputs: Mapping[str, Array]
+) -> Share:
+    if not inputs[graph.edge_input].size:
+        return share.model_copy(update={"problem": "no edge lies in it"}), None
+    return share, example.traced(inputs)
