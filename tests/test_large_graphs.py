@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import halo_of_part
 
-from npusim.frontends.subgraphs import ExampleGraph, halos, parts_in_order, sample
+from npusim.frontends.subgraphs import ExampleGraph, sample
 from npusim.techniques.neighbourhoods import matrix_from
 from npusim.techniques.tiles import count_tiles, places_of_nodes
 
@@ -14,7 +14,7 @@ from npusim.techniques.tiles import count_tiles, places_of_nodes
 def example(nodes: int, edges: int, seed: int) -> ExampleGraph:
     random = np.random.default_rng(seed)
     ends = (nodes * random.random((2, edges)) ** 2).astype(np.int64)
-    return ExampleGraph(nodes, "links", *ends)
+    return ExampleGraph(nodes, "links", {"links": ends})
 
 
 GRAPHS = {"nodes": st.integers(2, 150), "edges": st.integers(1, 400), "seed": st.integers(0, 1 << 16)}
@@ -24,18 +24,18 @@ GRAPHS = {"nodes": st.integers(2, 150), "edges": st.integers(1, 400), "seed": st
 @given(**GRAPHS, parts=st.integers(1, 90), hops=st.integers(1, 3))
 def test_partitions_own_every_edge_once_and_their_halos_are_counted(nodes, edges, seed, parts, hops):
     graph, parts = example(nodes, edges, seed), min(parts, nodes)
-    part_of = parts_in_order(np.random.default_rng(seed).permutation(nodes), parts)
-    split = halos(graph, part_of, hops)
+    part_of = np.random.default_rng(seed).permutation(nodes) * parts // nodes
+    counts = graph.nodes_with_halos(part_of, hops)
     sizes = np.bincount(part_of, minlength=parts)
-    assert sizes.max() - sizes.min() <= 1
+    assert sizes.max() - sizes.min() <= 1 and len(counts) == parts
     owned_by = np.zeros(edges, int)
     for part in range(parts):
         inside, read = halo_of_part(
             graph.sources.tolist(), graph.targets.tolist(), part_of.tolist(), part, hops
         )
-        all_nodes, all_edges = split.of_part(graph, part)
+        all_nodes, all_edges = graph.with_halo(part_of == part, hops)
         assert (set(all_nodes), set(all_edges)) == (inside, read)
-        assert (split.nodes[part], split.edges[part]) == (len(inside), len(read))
+        assert counts[part] == len(inside)
         own = all_edges[part_of[graph.targets[all_edges]] == part]
         owned_by[own] += 1
     assert (owned_by == 1).all()
@@ -167,8 +167,6 @@ def test_ways_of_a_large_graph_are_compared_and_the_conclusion_keeps_to_them():
     assert {"tiles", "csr", "padded", "none"} <= {way.techniques for way in advice.deployments}
     for way in advice.deployments:
         assert bool(way.problem) == (way.all_nodes_s is None) or "compiling" in way.problem
-        if not way.problem:
-            assert way.memory_bytes >= way.constants_bytes
         assert way.is_exact == ("sampled" not in way.graph)
         assert way.same_answers is None or not way.is_exact
     best = min((way for way in advice.deployments if way.is_advisable), key=lambda way: way.all_nodes_s)
@@ -235,9 +233,9 @@ def test_networks_whose_answers_depend_on_all_nodes_are_not_cut():
             return x - x.mean(0, keepdim=True)
 
     scenario = large(Centred(pyg.GCNConv(8, 4)))
-    example_module = deployments.ExampleModule.of(scenario, is_compared=False)
-    ((way, graph),) = deployments._shares(scenario.baseline, example_module)
-    assert graph is None and "more than the neighbours" in way.problem
+    example = deployments._example_of(scenario)
+    ((way, inputs),) = deployments._shares(scenario.baseline, *example, is_run=False)
+    assert inputs is None and "more than the neighbours" in way.problem
 
 
 @pytest.mark.parametrize(("layers", "hops"), [((pyg.GCNConv,), 1), ((pyg.GATConv, pyg.SAGEConv), 2)])

@@ -466,7 +466,6 @@ def advise(
     from npusim.frontends.openvino_write import refuse_target
     from npusim.studies.advice import advise as advice_on
     from npusim.studies.agreement import NumericalRewriting
-    from npusim.studies.deployments import ExampleModule
 
     scenario = without_techniques(network, soc, how, "no techniques: this call finds those that pay")
     is_large = export is None and scenario.baseline.meta.known.elements > _MOST_COMPARED
@@ -483,8 +482,7 @@ def advise(
     file = None if export is None else Path(export)
     if file is not None:
         refuse_target(file)
-    example = ExampleModule.of(scenario, is_compared=not is_large)
-    advice = advice_on(scenario, judge=judge, example=example, samples=samples, seed=seed)
+    advice = advice_on(scenario, judge=judge, samples=samples, seed=seed)
     if is_large:
         note = "answers were not compared, which takes minutes for so many edges; an export compares them"
         advice = advice.model_copy(update={"notes": [*advice.notes, note]})

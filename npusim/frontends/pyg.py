@@ -133,7 +133,7 @@ def from_pyg(
     model, origin = convert(module, named), Origin()
     try:
         graph = graph_of_model(model, name, None, roles, precision, origin)
-        return with_known_values(graph, origin, {key: value.detach().numpy() for key, value in named.items()})
+        return with_known_values(graph, origin, as_arrays(named))
     except UnfixedSizeError as error:
         advice = advice_of_module(module, tuple(named.values()))
         raise ShapeError(f"{error}; made by {advice}" if advice else str(error)) from None
@@ -309,11 +309,10 @@ def _traced_on_fewer_nodes(module: Any, inputs: Mapping[str, Any]) -> Any:
     A trace runs the module, which takes gigabytes for millions of edges. The sizes of the small graph are
     primes: a multiple of one in the model comes from the trace.
     """
-    arrays = {name: value.detach().numpy() for name, value in inputs.items()}
-    graph = ExampleGraph.of(arrays)
+    graph = ExampleGraph.of(as_arrays(inputs))
     if graph is None or graph.edges < _MANY_EDGES:
         return None
-    few = graph.inputs_on(arrays, np.arange(_FEW_NODES), np.arange(_FEW_EDGES))
+    few = graph.inputs_on(np.arange(_FEW_NODES), np.arange(_FEW_EDGES))
     few[graph.edge_input] = np.arange(2 * _FEW_EDGES).reshape(2, -1) % _FEW_NODES
     examples = as_tensors(few)
     try:
@@ -333,6 +332,11 @@ def _sizes_in(op: Any) -> list[int]:
     if is_number and op.data.size < _FEW_NODES:
         sizes += [int(value) for value in op.data.ravel()]
     return sizes
+
+
+def as_arrays(tensors: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """Return tensors as arrays."""
+    return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
 
 
 def as_tensors(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:

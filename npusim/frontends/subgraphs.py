@@ -7,33 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from npusim.graph.known import Array
 
+Inputs: TypeAlias = Mapping[str, Array]
 Numbers = npt.NDArray[np.int64]
 _WORD = 64
-_ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
 class ExampleGraph:
     """The graph in a module's example inputs: one list of edges [2, E] among the nodes of one type.
 
-    `sources` and `targets` have the shape (E,); `edge_input` names the list.
+    `edge_input` names the list.
     """
 
     nodes: int
     edge_input: str
-    sources: npt.NDArray[Any]
-    targets: npt.NDArray[Any]
+    inputs: Inputs
 
     @classmethod
-    def of(cls, inputs: Mapping[str, Array]) -> ExampleGraph | None:
+    def of(cls, inputs: Inputs) -> ExampleGraph | None:
         """Find the graph; None where there are several lists of pairs, or no rows of features."""
         pairs = [key for key, a in inputs.items() if a.dtype.kind in "iu" and a.ndim == 2 and len(a) == 2]
         features = [a.shape[0] for a in inputs.values() if a.dtype.kind == "f" and a.ndim > 1]
@@ -43,100 +41,63 @@ class ExampleGraph:
         nodes = next((rows for rows in features if rows > ends.max()), None)
         if nodes is None or nodes == ends.shape[1] or ends.min() < 0:
             return None
-        return cls(nodes, pairs[0], ends[0], ends[1])
+        return cls(nodes, pairs[0], inputs)
+
+    @property
+    def sources(self) -> Array:
+        """Node that each edge comes from, (E,)."""
+        return np.asarray(self.inputs[self.edge_input][0])
+
+    @property
+    def targets(self) -> Array:
+        """Node that each edge leads to, (E,)."""
+        return np.asarray(self.inputs[self.edge_input][1])
 
     @property
     def edges(self) -> int:
         """Number of edges."""
         return len(self.sources)
 
-    @cached_property
-    def incoming(self) -> tuple[Numbers, Numbers]:
-        """Edges by target: where each node's begin, (nodes + 1,), and their numbers in order, (E,)."""
-        starts = np.concatenate([[0], np.cumsum(np.bincount(self.targets, minlength=self.nodes))])
-        return starts, np.argsort(self.targets, kind="stable")
-
-    def inputs_on(self, inputs: Mapping[str, Array], nodes: Numbers, edges: Numbers) -> dict[str, Array]:
+    def inputs_on(self, nodes: Numbers, edges: Numbers) -> dict[str, Array]:
         """Return the inputs on some nodes and edges between them; what follows neither stays as it is."""
-        place = np.full(self.nodes, -1, np.int64)
+        place, rows_of = np.full(self.nodes, -1, np.int64), {self.edges: edges, self.nodes: nodes}
         place[nodes] = np.arange(len(nodes))
         return {
-            name: np.stack([place[self.sources[edges]], place[self.targets[edges]]])
+            name: place[array[:, edges]]
             if name == self.edge_input
-            else self._rows_of(array, nodes, edges)
-            for name, array in inputs.items()
+            else array[rows_of.get(len(array), slice(None))]
+            if array.ndim
+            else array
+            for name, array in self.inputs.items()
         }
 
-    def _rows_of(self, array: Array, nodes: Numbers, edges: Numbers) -> Array:
-        if array.ndim and array.shape[0] in (self.nodes, self.edges):
-            return array[nodes if array.shape[0] == self.nodes else edges]
-        return array
+    def with_halo(self, is_own: npt.NDArray[np.bool_], hops: int) -> tuple[Numbers, Numbers]:
+        """Return the nodes and edges that exact answers of some nodes need after some hops."""
+        inside, is_read = is_own.copy(), np.zeros(self.edges, np.bool_)
+        for _ in range(hops):
+            is_read = inside[self.targets]
+            inside[self.sources[is_read]] = True
+        return np.flatnonzero(inside), np.flatnonzero(is_read)
 
+    def nodes_with_halos(self, part_of: Numbers, hops: int) -> Numbers:
+        """Count the nodes of each part and its halo; node i is in part `part_of[i]`.
 
-@dataclass(frozen=True)
-class Halos:
-    """Parts of a graph, and the nodes within some hops that each part's answers need.
-
-    Each edge is owned by the part of its target; a part's network reads `nodes` and `edges`.
-    """
-
-    nodes: Numbers  # (parts,): owned nodes and halo
-    edges: Numbers  # (parts,): edges into all nodes within one hop less
-    members: npt.NDArray[np.uint64]  # (nodes, words): bit p of a row is set where part p reads the node
-    targets: npt.NDArray[np.uint64]  # the same within one hop less: nodes whose edges the part reads
-
-    def of_part(self, graph: ExampleGraph, part: int) -> tuple[Numbers, Numbers]:
-        """Return the nodes and edges of a part."""
-        inner, all_ = (_bit(words, part) for words in (self.targets, self.members))
-        return np.flatnonzero(all_), np.flatnonzero(inner[graph.targets])
-
-
-def _bit(words: npt.NDArray[np.uint64], part: int) -> npt.NDArray[np.bool_]:
-    word, bit = divmod(part, _WORD)
-    return np.asarray((words[:, word] >> np.uint64(bit)) & np.uint64(1), np.bool_)
-
-
-def parts_in_order(place: Numbers, parts: int) -> Numbers:
-    """Return the part of each node, of equal sizes along an order in which node i stands at `place[i]`."""
-    return np.asarray(place * parts // max(1, len(place)), np.int64)
-
-
-def halos(graph: ExampleGraph, part_of: Numbers, hops: int) -> Halos:
-    """Count the nodes and edges that each part needs for exact answers after some hops.
-
-    The parts that need a node are bits of a row; a hop combines the rows of an edge's targets at its source.
-    """
-    parts = int(part_of.max()) + 1
-    members = np.zeros((graph.nodes, -(-parts // _WORD)), np.uint64)
-    members[np.arange(graph.nodes), part_of // _WORD] = np.uint64(1) << (part_of % _WORD).astype(np.uint64)
-    order = np.argsort(graph.sources, kind="stable")
-    targets = graph.targets[order]
-    counts = np.bincount(graph.sources, minlength=graph.nodes)
-    senders = np.flatnonzero(counts)
-    starts = (np.cumsum(counts) - counts)[senders]
-    inner = members
-    for _ in range(hops):
-        inner = members.copy()
-        for word in range(members.shape[1]):
-            needed = np.bitwise_or.reduceat(inner[targets, word], starts)
-            members[senders, word] |= needed
-    degrees = np.bincount(graph.targets, minlength=graph.nodes)
-    return Halos(
-        _totals(members, np.ones(graph.nodes), parts),
-        _totals(inner, degrees, parts),
-        members,
-        inner,
-    )
-
-
-def _totals(words: npt.NDArray[np.uint64], weights: npt.NDArray[Any], parts: int) -> Numbers:
-    """Sum the weights of the nodes that each part reads."""
-    totals = np.zeros(words.shape[1] * _WORD)
-    for start in range(0, len(words), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
-        bits = np.unpackbits(words[rows].astype("<u8").view(np.uint8), axis=1, bitorder="little")
-        totals += weights[rows].astype(np.float64) @ bits  # whole numbers below 2^53: exact
-    return totals[:parts].astype(np.int64)
+        The parts that need a node are bits of a word; a hop combines the words of an edge's targets at its
+        source.
+        """
+        order, sizes = np.argsort(self.sources, kind="stable"), list[int]()
+        targets, degrees = self.targets[order], np.bincount(self.sources, minlength=self.nodes)
+        senders = np.flatnonzero(degrees)
+        starts = (np.cumsum(degrees) - degrees)[senders]
+        parts = int(part_of.max()) + 1
+        for first in range(0, parts, _WORD):
+            bits = np.left_shift(np.uint64(1), (part_of % _WORD).astype(np.uint64))
+            bits[part_of // _WORD != first // _WORD] = 0
+            for _ in range(hops):
+                bits[senders] |= np.bitwise_or.reduceat(bits[targets], starts)
+            count = min(_WORD, parts - first)
+            sizes += [int(np.count_nonzero(bits & np.uint64(1 << bit))) for bit in range(count)]
+        return np.array(sizes)
 
 
 def sample(
@@ -147,7 +108,8 @@ def sample(
     Neighbours are drawn without replacement, each node is expanded once, as PyTorch Geometric's
     NeighborLoader does.
     """
-    random, (starts, order) = np.random.default_rng(seed), graph.incoming
+    random, order = np.random.default_rng(seed), np.argsort(graph.targets, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(graph.targets, minlength=graph.nodes))])
     known = np.zeros(graph.nodes, np.bool_)
     known[seeds] = True
     nodes, edges, frontier = [seeds], [np.zeros(0, np.int64)], seeds

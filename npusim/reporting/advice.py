@@ -111,13 +111,14 @@ def _deployments(result: Advice) -> Table:
 
 
 def _impossible(result: Advice) -> list[str]:
-    """Return the ways that cannot be advised, by reason."""
+    """Return the ways that cannot be advised, by reason; a refused technique has its reason elsewhere."""
+    refused = {one.technique for one in result.techniques if one.verdict == "refused"}
+    problems = [one for one in result.deployments if one.problem]
+    named = [one for one in problems if one.graph != "whole" or one.techniques not in refused]
     lines = []
-    for problem, group in grouped(
-        [each for each in result.deployments if each.problem], lambda each: each.problem
-    ).items():
-        names = dict.fromkeys(f"{each.graph} {each.device} {each.techniques}".strip() for each in group)
-        lines.append(f"{', '.join(names)}: {problem}")
+    for problem, group in grouped(named, lambda one: one.problem).items():
+        ways = [f"{one.graph} {one.device} {one.techniques}" if one.device else one.graph for one in group]
+        lines.append(f"{', '.join(ways)}: {problem}")
     return lines
 
 

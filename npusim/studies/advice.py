@@ -23,7 +23,7 @@ from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.agreement import Agreement, rounding_notes
 from npusim.studies.comparison import Variant
-from npusim.studies.deployments import Deployment, ExampleModule, compare_deployments, compiling_problem
+from npusim.studies.deployments import Deployment, compare_deployments, compiling_problem
 from npusim.studies.document_head import Interval, Notes, OnMachine, RunConditions, head_of
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, Draws
@@ -118,7 +118,6 @@ def advise(
     scenario: Scenario,
     *,
     judge: Callable[[str], Agreement] | None = None,
-    example: ExampleModule | None = None,
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> Advice:
@@ -131,8 +130,6 @@ def advise(
     judge : callable, optional
         Returns how the answers of a stack agree with the original's, where the network's numbers are known;
         raises an UnwritableError for a stack that no file can hold.
-    example : ExampleModule, optional
-        The module with its example inputs, which partitions and samples of a large graph are made of.
     samples, seed : int
         Machines drawn for the 90 % intervals (0: none), and the seed of the draws.
 
@@ -157,7 +154,7 @@ def advise(
     best_today, agreement, unwritable = _keeping(sorted(usable, key=_time), judge)
     best = min((best_today, *(variants[s] for s in every.stacks if s in variants)), key=_time)
     best = best if _gain(best, best_today) >= _ADVISED else best_today
-    deployments = compare_deployments(scenario, best_today.techniques, example)
+    deployments = compare_deployments(scenario, best_today.techniques, is_run=judge is not None)
     reasons = {each.techniques: each.reason for each in comparison.skipped}
     techniques = [
         _advice(scenario, name, stack, variants, draws, best, reasons) for name, stack in tried.items()
@@ -210,7 +207,7 @@ def _runs_today(technique: Technique) -> bool:
 def _pays(scenario: Scenario, variant: Variant, plain: Variant | None) -> bool:
     """Whether a stack gains enough to be advised, and this machine can compile it."""
     gains = plain is None or _gain(variant, plain) >= _ADVISED
-    return gains and not compiling_problem(scenario, variant.compilation)
+    return gains and not compiling_problem(scenario.machine, variant.compilation)
 
 
 def _gain(variant: Variant, other: Variant) -> float:

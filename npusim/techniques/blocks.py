@@ -159,7 +159,6 @@ class LaidOut:
         if is_diagonal:
             present, tile = np.arange(blocks.count) * (blocks.count + 1), row_block
         else:
-            editor.region = reduction.region
             by_block = editor.reshape(rows, (blocks.count, size * width), "blocks")
             rows = self.writer.gather(by_block, present % blocks.count, "columns")
         matrix = np.zeros((len(present), size, size), np.float32)

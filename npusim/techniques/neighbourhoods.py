@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -152,7 +153,7 @@ class Writer:
 
     def constant(self, name: str, value: Array, dtype: DType, role: Role = Role.NONE) -> str:
         """Add a constant with its value; `dtype` is the format in which a machine holds it."""
-        key = (value.tobytes(), value.shape, dtype)
+        key = (sha256(np.ascontiguousarray(value).data).digest(), value.dtype.str, value.shape, dtype)
         if key not in self.ready:
             density = float(np.count_nonzero(value)) / max(1, value.size) if dtype.is_float else 1.0
             self.ready[key] = self.editor.constant(name, value.shape, dtype, role=role, density=density)

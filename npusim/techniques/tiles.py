@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -81,23 +81,16 @@ class Tiling:
     tiles: int
 
 
-_TILINGS: WeakKeyDictionary[Graph, dict[int, Tiling | None]] = WeakKeyDictionary()
-"""Tilings by size, of graphs that are still in use."""
-
-
-def tiling_of(graph: Graph, size: int = TilesParameters().size) -> Tiling | None:
+@lru_cache(maxsize=4)
+def tiling_of(graph: Graph, size: int) -> Tiling | None:
     """Return where nodes stand and how many tiles hold an edge; None without sums over known edges."""
-    tilings = _TILINGS.setdefault(graph, {})
-    if size not in tilings:
-        squares = linear_squares(graph)
-        nodes = {r.matrix.shape[0] for r in squares.values()}
-        tilings[size] = None
-        if len(nodes) == 1 and max(nodes) >= _LEAST_NODES:
-            edges = sum(abs(r.matrix) for r in squares.values()).tocsr()
-            place = places_of_nodes(edges, size)
-            layout = BlockLayout(-(-len(place) // size), size, place)
-            tilings[size] = Tiling(layout, count_tiles(edges, place, size))
-    return tilings[size]
+    squares = linear_squares(graph)
+    nodes = {r.matrix.shape[0] for r in squares.values()}
+    if len(nodes) != 1 or max(nodes) < _LEAST_NODES:
+        return None
+    edges = sum(abs(r.matrix) for r in squares.values()).tocsr()
+    place = places_of_nodes(edges, size)
+    return Tiling(BlockLayout(-(-len(place) // size), size, place), count_tiles(edges, place, size))
 
 
 def _tiled(graph: Graph, parameters: TilesParameters) -> Graph:
