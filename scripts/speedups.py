@@ -20,7 +20,6 @@ from typing import Any
 
 import openvino
 
-from npusim.frontends.pyg import flattened
 from npusim.frontends.valued import valued_module
 from npusim.scenario import Scenario
 from npusim.studies.advice import advise
@@ -56,7 +55,7 @@ def measured(runs: tuple[Callable[[], float], ...], seconds: float) -> list[floa
 
 def row(name: str, module: Any, inputs: Any, soc: str, seconds: float) -> tuple[float, float] | None:
     """Print a row of the table, and return both speed-ups; None where nothing is exported."""
-    network = valued_module(*flattened(module, inputs), name)
+    network = valued_module(module, inputs, name)
     numbers = NumericalRewriting(network)
     stack = advise(Scenario(network.graph), judge=numbers.judge, samples=0).today.techniques
     if stack == "none":

@@ -223,13 +223,10 @@ def flattened(module: Any, inputs: Any) -> tuple[Any, dict[str, Any]]:
         return module, named
     import torch
 
-    places: list[tuple[str, Any]] = []
     tensors: dict[str, Any] = {}
     for argument, value in named.items():
-        entries = value if isinstance(value, Mapping) else {None: value}
-        for key, tensor in entries.items():
-            words = [key] if isinstance(key, str) else key or ()
-            places.append((argument, key))
+        for key, tensor in value.items() if isinstance(value, Mapping) else [((), value)]:
+            words = key if isinstance(key, tuple) else (key,)
             tensors["_".join([argument.removesuffix("_dict"), *map(str, words)])] = tensor
 
     class Flattened(torch.nn.Module):
@@ -238,12 +235,11 @@ def flattened(module: Any, inputs: Any) -> tuple[Any, dict[str, Any]]:
             self.module = module
 
         def forward(self, *values: Any) -> Any:
-            arguments: dict[str, Any] = {}
-            for (argument, key), value in zip(places, values, strict=True):
-                if key is None:
-                    arguments[argument] = value
-                else:
-                    arguments.setdefault(argument, {})[key] = value
+            rest = iter(values)
+            arguments = {
+                argument: {key: next(rest) for key in value} if isinstance(value, Mapping) else next(rest)
+                for argument, value in named.items()
+            }
             result = self.module(**arguments)
             return tuple(result.values()) if isinstance(result, Mapping) else result
 
@@ -319,19 +315,19 @@ def _traced_on_fewer_nodes(module: Any, inputs: Mapping[str, Any]) -> Any:
         model = _traced(module, inputs, examples)
     except _RAISED:  # the example itself may still work
         return None
-    sizes = [size for op in model.get_ops() for size in _sizes_in(op)]
+    constants = [op for op in model.get_ops() if op.get_type_name() == "Constant"]
+    sizes = [size for constant in constants for size in _sizes_in(constant)]
     fixed = any(size > 0 and (size % _FEW_NODES == 0 or size % _FEW_EDGES == 0) for size in sizes)
     return None if fixed or _FEW_NODES + _FEW_EDGES in sizes else model
 
 
-def _sizes_in(op: Any) -> list[int]:
-    """Return the fixed sizes of an operator's results, and the whole numbers of a small constant."""
-    shapes = [port.get_partial_shape() for port in op.outputs()]
-    sizes = [size.get_length() for s in shapes if s.rank.is_static for size in s if size.is_static]
-    is_number = op.get_type_name() == "Constant" and op.get_element_type().is_integral()
-    if is_number and op.data.size < _FEW_NODES:
-        sizes += [int(value) for value in op.data.ravel()]
-    return sizes
+def _sizes_in(constant: Any) -> list[int]:
+    """Return the sizes of a constant, and its whole numbers where they are few."""
+    data = constant.data
+    return [
+        *data.shape,
+        *(map(int, data.ravel()) if data.dtype.kind in "iu" and data.size < _FEW_NODES else ()),
+    ]
 
 
 def as_arrays(tensors: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:

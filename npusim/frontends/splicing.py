@@ -23,8 +23,6 @@ from npusim.ops import DType, Family, Operator, Tensor, TensorKind
 _COPIES = 3  # of a prepared constant: where it is computed, in the model, and in the compiled network
 _FP32_BYTES = 4
 _SHARE_OF_MEMORY = 0.8
-_MOST_AT_ONCE = 1 << 22
-"""Numbers that are computed in one run of a model: a layer's temporary results take gigabytes."""
 
 
 def spliced(
@@ -87,7 +85,7 @@ def with_known_values(graph: Graph, origin: Origin, inputs: Mapping[str, Array])
             fed.update(op.outputs)
     clone = origin.model.clone()
     pairs = zip(origin.model.get_ordered_ops(), clone.get_ordered_ops(), strict=True)
-    nodes = {ours.get_name(): theirs for ours, theirs in pairs}
+    nodes, ops = {ours.get_name(): theirs for ours, theirs in pairs}, openvino().opset15
     outputs = {
         tensor: nodes[node].output(port)
         for (node, port), tensor in reversed(origin.tensors.items())
@@ -95,29 +93,19 @@ def with_known_values(graph: Graph, origin: Origin, inputs: Mapping[str, Array])
     }
     if not outputs:
         return graph
-    elements = max(graph.tensors[name].elements for name in outputs)
-    names, at_once = list(outputs), max(1, int(_MOST_AT_ONCE / max(1, elements)))
-    known: dict[str, Array] = {}
-    for start in range(0, len(names), at_once):
-        some = names[start : start + at_once]
-        known |= zip(some, run_model(_part_of(clone, [outputs[name] for name in some]), inputs), strict=True)
-    editor = Editor.of(graph)
-    editor.meta = replace(graph.meta, known=KnownValues(known))
-    return editor.finish()
-
-
-def _part_of(model: Any, outputs: list[Any]) -> Any:
-    """Return the part of a model that some outputs need."""
-    ports = {port.get_node().get_name() for port in model.inputs}
-    needed, waiting = dict[str, Any](), [output.get_node() for output in outputs]
+    ports = {port.get_node().get_name(): port for port in clone.inputs}
+    needed, waiting = dict[str, Any](), [output.get_node() for output in outputs.values()]
     while waiting:
         node = waiting.pop()
         if node.get_name() not in needed:
             needed[node.get_name()] = node
             waiting += [port.get_source_output().get_node() for port in node.inputs()]
     parameters = [node for name, node in needed.items() if name in ports]
-    results = [openvino().opset15.result(output) for output in outputs]
-    return openvino().Model(results, parameters, model.get_friendly_name())
+    model = openvino().Model([ops.result(output) for output in outputs.values()], parameters, graph.name)
+    values = run_model(model, inputs)
+    editor = Editor.of(graph)
+    editor.meta = replace(graph.meta, known=KnownValues(dict(zip(outputs, values, strict=True))))
+    return editor.finish()
 
 
 def _place(output: Any) -> tuple[str, int]:

@@ -62,14 +62,8 @@ class ExampleGraph:
         """Return the inputs on some nodes and edges between them; what follows neither stays as it is."""
         place, rows_of = np.full(self.nodes, -1, np.int64), {self.edges: edges, self.nodes: nodes}
         place[nodes] = np.arange(len(nodes))
-        return {
-            name: place[array[:, edges]]
-            if name == self.edge_input
-            else array[rows_of.get(len(array), slice(None))]
-            if array.ndim
-            else array
-            for name, array in self.inputs.items()
-        }
+        arrays = {key: a[rows_of.get(len(a), ...)] if a.ndim else a for key, a in self.inputs.items()}
+        return arrays | {self.edge_input: place[self.inputs[self.edge_input][:, edges]]}
 
     def with_halo(self, is_own: npt.NDArray[np.bool_], hops: int) -> tuple[Numbers, Numbers]:
         """Return the nodes and edges that exact answers of some nodes need after some hops."""

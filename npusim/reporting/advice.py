@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from npusim.reporting.engineering import percent
 from npusim.reporting.page import FOLD, Amount, Column, Page, Remark, Table, grouped
 from npusim.reporting.terminal import LongName, conditions
@@ -17,9 +15,8 @@ _MEANING = (
     "can hold it."
 )
 _DEPLOYMENTS = (
-    "all nodes: time for the answers of all nodes, in one run or several; memory: DRAM in use while a "
-    "network runs; compile, peak: time and most memory in use while compiling; same: share of answers that "
-    "samples keep."
+    "all nodes: time for the answers of all nodes; memory, peak: DRAM in use while the network runs, and "
+    "while it is compiled; same: share of answers that samples keep."
 )
 
 
@@ -54,7 +51,7 @@ def advice_page(result: Advice) -> Page:
     )
 
 
-def _names(group: Sequence[TechniqueAdvice]) -> str:
+def _names(group: list[TechniqueAdvice]) -> str:
     return ", ".join(one.technique for one in group)
 
 

@@ -23,7 +23,7 @@ from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.agreement import Agreement, rounding_notes
 from npusim.studies.comparison import Variant
-from npusim.studies.deployments import Deployment, compare_deployments, compiling_problem
+from npusim.studies.deployments import Deployment, compare_deployments, memory_problem
 from npusim.studies.document_head import Interval, Notes, OnMachine, RunConditions, head_of
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, Draws
@@ -207,7 +207,7 @@ def _runs_today(technique: Technique) -> bool:
 def _pays(scenario: Scenario, variant: Variant, plain: Variant | None) -> bool:
     """Whether a stack gains enough to be advised, and this machine can compile it."""
     gains = plain is None or _gain(variant, plain) >= _ADVISED
-    return gains and not compiling_problem(scenario.machine, variant.compilation)
+    return gains and not memory_problem(scenario.machine, variant.compilation)
 
 
 def _gain(variant: Variant, other: Variant) -> float:

@@ -16,7 +16,7 @@ from npusim.frontends import quantising
 from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.frontends.openvino_write import results_of, save_model
-from npusim.frontends.pyg import MODULE, flattened
+from npusim.frontends.pyg import MODULE
 from npusim.frontends.valued import Inputs, ValuedNetwork, load_valued, read_samples, valued_module
 from npusim.graph import Graph
 from npusim.scenario import Scenario, is_module, name_of, split_settings
@@ -120,8 +120,7 @@ class NumericalRewriting:
             allowed = "only for a model file: a module brings its own example inputs"
             raise ConfigError(f"`{values}`", file="--values", allowed=allowed)
         if is_module(network) and scenario.inputs is not None:
-            module, named = flattened(network, scenario.inputs)
-            valued = valued_module(module, named, name_of(network), roles)
+            valued = valued_module(network, scenario.inputs, name_of(network), roles)
         elif MODULE.fullmatch(path) or (path.endswith(MODEL_ENDINGS) and known):
             valued = load_valued(path, values, scenario.shapes, roles)
         elif known:

@@ -13,7 +13,7 @@ from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Compilation
 from npusim.errors import InfeasibleError
 from npusim.frontends.pyg import MODULE, all_results, as_arrays, as_tensors, flattened, module_at
-from npusim.frontends.subgraphs import ExampleGraph, Inputs, Numbers, sample
+from npusim.frontends.subgraphs import ExampleGraph, Inputs, sample
 from npusim.graph import Graph
 from npusim.ops import Family, TensorKind
 from npusim.scenario import Scenario, is_module
@@ -60,15 +60,14 @@ class Deployment(Part):
     """Share of answers that sampling keeps; null where every neighbour is read, or the graph is too large."""
     is_exact: bool = True
     """Whether every neighbour is read."""
-    is_available: bool = True
-    """Whether a runtime of today has it."""
     problem: str = ""
     """Why it cannot be advised; empty where it can."""
 
     @property
     def is_advisable(self) -> bool:
         """Whether it runs today, without a problem, and reads every neighbour."""
-        return self.is_exact and self.is_available and not self.problem
+        exists = not any(entry.technique.what_if for entry in parse(self.techniques))
+        return exists and self.is_exact and not self.problem
 
 
 Share: TypeAlias = tuple[Deployment, Inputs | None]
@@ -90,15 +89,13 @@ def compare_deployments(scenario: Scenario, best: str, *, is_run: bool = False) 
     deployments = list(_on_devices(scenario, Deployment(graph="whole"), stacks))
     module, graph = _example_of(scenario) or (None, None)
     for share, inputs in () if graph is None else _shares(scenario.baseline, module, graph, is_run=is_run):
-        if inputs is None:
-            deployments.append(share)
+        if inputs is None or not all(array.size for array in inputs.values()):
+            deployments.append(share.model_copy(update={"problem": share.problem or "no edge lies in it"}))
             continue
         part = scenario.with_(network=module, inputs=as_tensors(inputs))
         possible = [stack for stack in (*stacks, "grad") if share.is_exact or not _fixes_edges(stack)]
-        fastest: dict[str, Deployment] = {}
-        for deployment in sorted(_on_devices(part, share, possible), key=_rank):
-            fastest.setdefault(deployment.device, deployment)
-        deployments.extend(fastest.values())
+        slowest_first = sorted(_on_devices(part, share, possible), key=_rank, reverse=True)
+        deployments.extend({each.device: each for each in slowest_first}.values())
     return sorted(deployments, key=_rank)
 
 
@@ -138,7 +135,6 @@ def _costed(scenario: Scenario, share: Deployment) -> Deployment:
     """Cost one stack on one device; a part with its own constants is a model of its own."""
     stack = parse(scenario.techniques)
     figures: dict[str, Any] = {"device": scenario.device, "techniques": str(stack)}
-    figures["is_available"] = not any(entry.technique.what_if for entry in stack)
     try:
         estimate = mapped_estimate(scenario.mapped)
     except InfeasibleError as error:
@@ -153,23 +149,17 @@ def _costed(scenario: Scenario, share: Deployment) -> Deployment:
     memory_bytes = estimate.memory.dram_peak_bytes + of_others
     figures["all_nodes_s"] = share.runs / estimate.throughput_per_s
     figures["memory_bytes"] = memory_bytes
-    figures["problem"] = compiling_problem(scenario.machine, compilation) or _excess(
-        scenario.machine, "all models take", memory_bytes
-    )
+    figures["problem"] = memory_problem(scenario.machine, compilation, memory_bytes)
     return share.model_copy(update=figures)
 
 
-def compiling_problem(machine: Soc, compilation: Compilation | None) -> str:
-    """Say where compiling takes more memory than the machine has; empty where it does not."""
+def memory_problem(machine: Soc, compilation: Compilation | None, running_bytes: float = 0.0) -> str:
+    """Say where compiling or running takes more memory than the machine has; empty where it does not."""
     peak = 0.0 if compilation is None else compilation.memory_peak_bytes or 0.0
-    return _excess(machine, "compiling takes about", peak)
-
-
-def _excess(machine: Soc, what: str, needed: float) -> str:
-    capacity = machine.dram.capacity
-    if needed <= capacity:
-        return ""
-    return f"{what} {needed / 1e9:.2g} GB, and {machine.name} has {capacity.text}"
+    for what, needed in (("compiling takes about", peak), ("all models take", running_bytes)):
+        if needed > machine.dram.capacity:
+            return f"{what} {needed / 1e9:.2g} GB, and {machine.name} has {machine.dram.capacity.text}"
+    return ""
 
 
 def hops_of(graph: Graph) -> int:
@@ -231,7 +221,7 @@ def _parts(graph: ExampleGraph, hops: int) -> Iterable[Share]:
             problem = f"a part reads {read:.0%} of the nodes: edges lead everywhere"
             yield share.model_copy(update={"problem": problem}), None
         else:
-            yield _share(graph, share, *graph.with_halo(part_of == largest, hops))
+            yield share, graph.inputs_on(*graph.with_halo(part_of == largest, hops))
 
 
 def _sampled(module: Any, graph: ExampleGraph, hops: int, *, is_run: bool) -> Share:
@@ -241,15 +231,9 @@ def _sampled(module: Any, graph: ExampleGraph, hops: int, *, is_run: bool) -> Sh
     runs = -(-graph.nodes // len(seeds))
     name = f"{runs} batches of {len(seeds)}, {'+'.join(map(str, fan_out))} sampled"
     share = Deployment(graph=name, runs=runs, is_exact=False)
-    share, inputs = _share(graph, share, *sample(graph, seeds, fan_out))
-    if is_run and inputs is not None:
+    inputs = graph.inputs_on(*sample(graph, seeds, fan_out))
+    if is_run:
         whole, batch = (all_results(module, each)[0] for each in (graph.inputs, inputs))
         same = whole[seeds].argmax(-1) == batch[: len(seeds)].argmax(-1)
         share = share.model_copy(update={"same_answers": float(np.mean(same))})
     return share, inputs
-
-
-def _share(graph: ExampleGraph, share: Deployment, nodes: Numbers, edges: Numbers) -> Share:
-    if not edges.size:
-        return share.model_copy(update={"problem": "no edge lies in it"}), None
-    return share, graph.inputs_on(nodes, edges)

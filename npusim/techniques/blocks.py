@@ -167,10 +167,8 @@ class LaidOut:
         rows = editor.reshape(rows, (len(present), size, width), "in_blocks")
         product = editor.matmul(norm, rows, "matmul")
         if not is_diagonal:
-            ends = np.arange(len(present))
-            sums = matrix_from(
-                np.ones(len(present), np.float32), present // blocks.count, ends, (blocks.count, len(present))
-            )
+            ones, tiles = np.ones(len(present), np.float32), np.arange(len(present))
+            sums = matrix_from(ones, present // blocks.count, tiles, (blocks.count, len(present)))
             by_tile = editor.reshape(product, (len(present), size * width), "tiles")
             product = self.writer.reduce(replace(reduction, matrix=sums), by_tile)
         return editor.reshape(product, (self.rows, width), "rows")

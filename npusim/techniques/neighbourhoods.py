@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -44,16 +44,11 @@ class Reduction:
     region: str
 
 
-_REDUCTIONS: WeakKeyDictionary[Graph, tuple[Reduction, ...]] = WeakKeyDictionary()
-"""Reductions of graphs that are still in use: those along millions of edges take seconds."""
-
-
+@lru_cache(maxsize=4)  # those along millions of edges take seconds
 def find_reductions(graph: Graph) -> tuple[Reduction, ...]:
     """Return the reductions of rows by a scatter whose targets are known."""
-    if graph not in _REDUCTIONS:
-        scatters = [op for op in graph if op.family is Family.SCATTER]
-        _REDUCTIONS[graph] = tuple(r for op in scatters if (r := _reduction(graph, op)) is not None)
-    return _REDUCTIONS[graph]
+    scatters = [op for op in graph if op.family is Family.SCATTER]
+    return tuple(r for op in scatters if (r := _reduction(graph, op)) is not None)
 
 
 def _reduction(graph: Graph, op: Operator) -> Reduction | None:

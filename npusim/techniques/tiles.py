@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Annotated
 
 import numpy as np
@@ -13,12 +13,7 @@ from pydantic import Field
 from npusim.graph import Graph
 from npusim.ops import Role, Storage
 from npusim.techniques.blocks import BlockLayout, LaidOut, linear_squares
-from npusim.techniques.neighbourhoods import (
-    Matrix,
-    Reduction,
-    find_reductions,
-    hint_of_values,
-)
+from npusim.techniques.neighbourhoods import Matrix, Reduction, find_reductions, hint_of_values
 from npusim.techniques.preprocessing import Rewriter
 from npusim.techniques.technique import EdgeData, NoParameters, Parameters, Stage, Technique
 
@@ -41,15 +36,10 @@ class TilesParameters(Parameters):
 
 def count_tiles(matrix: Matrix, place: npt.NDArray[np.int64], size: int) -> int:
     """Count the tiles that hold an entry, where node i stands at `place[i]`."""
-    tiles = np.sort(_tile_of(matrix, place, size))  # numpy's `unique` is ten times slower on millions
-    return int(np.count_nonzero(np.diff(tiles))) + (len(tiles) > 0)
-
-
-def _tile_of(matrix: Matrix, place: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """Return the tile of each entry: block of rows times the number of blocks, plus block of columns."""
     block = place // size
     rows = np.repeat(block, np.diff(matrix.indptr))
-    return np.asarray(rows * (int(block.max(initial=0)) + 1) + block[matrix.indices])
+    tiles = np.sort(rows * (int(block.max(initial=0)) + 1) + block[matrix.indices])  # faster than `unique`
+    return int(np.count_nonzero(np.diff(tiles))) + (len(tiles) > 0)
 
 
 def places_of_nodes(matrix: Matrix, size: int) -> npt.NDArray[np.int64]:
@@ -73,24 +63,16 @@ def places_of_nodes(matrix: Matrix, size: int) -> npt.NDArray[np.int64]:
     return min(places, key=lambda place: count_tiles(matrix, place, size))
 
 
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """Where each node stands, and the number of tiles that hold an edge."""
-
-    layout: BlockLayout
-    tiles: int
-
-
 @lru_cache(maxsize=4)
-def tiling_of(graph: Graph, size: int) -> Tiling | None:
-    """Return where nodes stand and how many tiles hold an edge; None without sums over known edges."""
+def tiling_of(graph: Graph, size: int) -> tuple[BlockLayout, int] | None:
+    """Return where nodes stand, and how many tiles hold an edge; None without sums over known edges."""
     squares = linear_squares(graph)
     nodes = {r.matrix.shape[0] for r in squares.values()}
     if len(nodes) != 1 or max(nodes) < _LEAST_NODES:
         return None
     edges = sum(abs(r.matrix) for r in squares.values()).tocsr()
     place = places_of_nodes(edges, size)
-    return Tiling(BlockLayout(-(-len(place) // size), size, place), count_tiles(edges, place, size))
+    return BlockLayout(-(-len(place) // size), size, place), count_tiles(edges, place, size)
 
 
 def _tiled(graph: Graph, parameters: TilesParameters) -> Graph:
@@ -102,20 +84,20 @@ def _tiled(graph: Graph, parameters: TilesParameters) -> Graph:
     """
     tiling = tiling_of(graph, parameters.size)
     assert tiling is not None
-    return LaidOut(graph, linear_squares(graph), tiling.layout).rewritten()
+    return LaidOut(graph, linear_squares(graph), tiling[0]).rewritten()
 
 
 def _too_many(graph: Graph, parameters: TilesParameters) -> str | None:
     tiling = tiling_of(graph, parameters.size)
     if tiling is None:
         return None
-    size, layout = parameters.size, tiling.layout
-    share = tiling.tiles / layout.count**2
-    if share <= _MOST_SHARE and tiling.tiles * size**2 <= _MOST_ELEMENTS:
+    (layout, tiles), size = tiling, parameters.size
+    share = tiles / layout.count**2
+    if share <= _MOST_SHARE and tiles * size**2 <= _MOST_ELEMENTS:
         return None
     return (
-        f"tiles needs a matrix with few tiles; {graph.name} has {tiling.tiles:,} of {size} x {size} with an "
-        f"edge after reordering ({share:.2g} of all), {tiling.tiles * size**2 * 2 / 1e9:.3g} GB in fp16"
+        f"tiles needs a matrix with few tiles; {graph.name} has {tiles:,} of {size} x {size} with an "
+        f"edge after reordering ({share:.2g} of all), {tiles * size**2 * 2 / 1e9:.3g} GB in fp16"
     )
 
 
@@ -147,8 +129,7 @@ def _compressed(graph: Graph, _: NoParameters) -> Graph:
         rows = editor.tensors[rewritten.get(reduction.rows, reduction.rows)]
         key = (matrix.shape, hash(matrix.indices.tobytes()), hash(matrix.data.tobytes()))
         if key not in matrices:
-            fields = {"role": Role.NORM, "storage": Storage.CSR}
-            fields["density"] = min(1.0, matrix.nnz / max(1, matrix.shape[0] * matrix.shape[1]))
+            fields = {"role": Role.NORM, "storage": Storage.CSR, "density": matrix.nnz / prod(matrix.shape)}
             matrices[key] = editor.constant("csr", matrix.shape, rows.dtype, **fields)
         shape, operands = (matrix.shape[0], *rows.shape[1:]), (matrices[key], rows.name)
         product = editor.op("SparseMatMul", operands, shape, rows.dtype, "spmm")
