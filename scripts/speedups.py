@@ -1,10 +1,12 @@
-"""Predicted and measured speed-up of exported models on this CPU.
+"""Predicted and measured speed-up of exported models on this CPU, and of forms written by hand.
 
     python scripts/speedups.py models.py                    # all functions of ALL
-    python scripts/speedups.py models.py gin tconv --soc fitted.yaml
+    python scripts/speedups.py tests/gnn_forms.py gin rgcn --soc fitted.yaml
 
-Each function returns (module, inputs). Original and export run by turns in OpenVINO, f32, on one
-thread; times are medians of this process's processor time. The exported stack is the one that `advise` names.
+Each function returns (module, inputs); `gin_by_hand`, where the file has it, the best form that a person
+writes. Original, export and that form run by turns in OpenVINO, f32, on one thread; times are medians of this
+process's processor time. The exported stack is the one that `advise` names for the NPU; "share" is the part
+of the hand-written form's speed that it reaches.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 
 import openvino
 
+from npusim.frontends.pyg import as_arrays, convert
 from npusim.frontends.valued import valued_module
 from npusim.scenario import Scenario
 from npusim.studies.advice import advise
@@ -53,25 +56,32 @@ def measured(runs: tuple[Callable[[], float], ...], seconds: float) -> list[floa
     return [median(readings) for readings in times]
 
 
-def row(name: str, module: Any, inputs: Any, soc: str, seconds: float) -> tuple[float, float] | None:
+def row(
+    name: str, module: Any, inputs: Any, by_hand: Any, soc: str, seconds: float
+) -> tuple[float, float] | None:
     """Print a row of the table, and return both speed-ups; None where nothing is exported."""
     network = valued_module(module, inputs, name)
     numbers = NumericalRewriting(network)
     stack = advise(Scenario(network.graph), judge=numbers.judge, samples=0).today.techniques
     if stack == "none":
-        print(f"| {name} | none | | | | | |", flush=True)
+        print(f"| {name} | none | | | | | | | | |", flush=True)
         return None
     models = [numbers.model(each) for each in ("none", stack)]
     graphs = [numbers.graph(each) for each in ("none", stack)]
     values = [network.fed(graph, model) for graph, model in zip(graphs, models, strict=True)]
-    plain, export = measured(tuple(map(_run, models, values)), seconds)
+    runs = list(map(_run, models, values))
+    if by_hand is not None:
+        form, tensors = by_hand()
+        runs.append(_run(convert(form, tensors), as_arrays(tensors)))
+    plain, export, *hand = measured(tuple(runs), seconds)
     expected = [
         Scenario(network.graph, soc, each, device="cpu", settings=_ONE_CORE).mapped.total["throughput_per_s"]
         for each in ("none", stack)
     ]
     speedup, predicted = plain / export, float(expected[1] / expected[0])
     times = f"{plain * 1e3:.3g} | {export * 1e3:.3g} | {1e3 / expected[0]:.3g} | {1e3 / expected[1]:.3g}"
-    print(f"| {name} | {stack} | {times} | {speedup:.2f} | {predicted:.2f} |", flush=True)
+    share = f"{hand[0] * 1e3:.3g} | {hand[0] / export:.0%}" if hand else "|"
+    print(f"| {name} | {stack} | {times} | {speedup:.2f} | {predicted:.2f} | {share} |", flush=True)
     return predicted, speedup
 
 
@@ -85,14 +95,16 @@ def main(words: list[str]) -> None:
     chosen = parser.parse_args(words)
     space = runpy.run_path(chosen.file)
     names = chosen.names or [function.__name__ for function in space["ALL"]]
-    print("| network | stack | measured (ms) | export | predicted (ms) | export | speed-up | predicted |")
-    print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    columns = ("measured (ms)", "export", "predicted (ms)", "export", "speed-up", "predicted")
+    print("|", " | ".join(("network", "stack", *columns, "by hand (ms)", "share")), "|")
+    print("| --- | --- |" + " ---: |" * (len(columns) + 2))
     pairs = []
     for name in names:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                pair = row(name, *space[name](), chosen.soc, chosen.seconds)
+                by_hand = space.get(f"{name}_by_hand")
+                pair = row(name, *space[name](), by_hand, chosen.soc, chosen.seconds)
         except Exception as error:  # whatever a module raises: it is the row's result
             print(f"| {name} | {type(error).__name__}: {str(error).splitlines()[0][:80]} |", flush=True)
             continue

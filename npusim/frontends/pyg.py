@@ -324,10 +324,8 @@ def _traced_on_fewer_nodes(module: Any, inputs: Mapping[str, Any]) -> Any:
 def _sizes_in(constant: Any) -> list[int]:
     """Return the sizes of a constant, and its whole numbers where they are few."""
     data = constant.data
-    return [
-        *data.shape,
-        *(map(int, data.ravel()) if data.dtype.kind in "iu" and data.size < _FEW_NODES else ()),
-    ]
+    are_sizes = data.dtype.kind in "iu" and data.size < _FEW_NODES
+    return [*data.shape, *(map(int, data.ravel()) if are_sizes else ())]
 
 
 def as_arrays(tensors: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
