@@ -32,8 +32,7 @@ _MOST_READ = 0.5
 _SEEDS = 1024
 _FAN_OUT = (15, 10, 5)
 """Neighbours of a node by hop, the last one for all further hops: GraphSAGE's sizes on ogbn-products."""
-_RING = 1009
-"""Nodes of the ring on which is tested whether answers depend on near nodes alone."""
+_RING = 1009  # nodes of the ring on which is tested whether answers depend on near nodes alone
 _CLOSE = 1e-3
 
 
@@ -70,8 +69,8 @@ class Deployment(Part):
         return exists and self.is_exact and not self.problem
 
 
+# What one run reads, without device and stack, and its inputs; None where it is not possible.
 Share: TypeAlias = tuple[Deployment, Inputs | None]
-"""What one run reads, without device and stack, and its inputs; None where it is not possible."""
 
 
 def compare_deployments(scenario: Scenario, best: str, *, is_run: bool = False) -> list[Deployment]:
