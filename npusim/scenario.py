@@ -18,6 +18,7 @@ from npusim.graph import Editor, Graph, GraphStructure
 from npusim.graph.formats import with_formats
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import Mapped, MappingFile, OwnMapping, Run, SwapOperands, map_graph, own_mapping
+from npusim.plugins import announced, named
 from npusim.techniques import Stack, apply
 from npusim.workloads import build_gnn, import_settings, load_gnn, load_workload
 
@@ -65,8 +66,8 @@ class Scenario:
         What the mapping of each operator is chosen for; edp: energy times latency. None: what the SoC says
         (npu.schedule.objective).
     mapping : str, Path, mapping or OwnMapping, optional
-        Loop nests of operators, wholly or in part, and what stays in SRAM: a file of --save-mapping, or one
-        of your own (npusim schema mapping). None: the search chooses everything
+        Loop nests of operators, wholly or in part, and what stays in SRAM: a file of --save-mapping, one of
+        your own (npusim schema mapping), or the name of an installed package's search. None: npusim's search
     settings : sequence of str, or mapping of str to value
         Change a value of the SoC (npu.sram.per_tile=2MiB) or of the workload (workload.hidden=128).
         Repeatable.
@@ -158,7 +159,15 @@ class Scenario:
     def run(self) -> Run:
         """How the network is run, every default made definite."""
         how = (self.hint, self.requests, self.tiles, self.device, self.swap_operands)
-        own = None if self.mapping is None else own_mapping(self.mapping)
+        own, mapping = None, self.mapping
+        if mapping is not None:
+            search = (
+                announced("npusim.mappings").get(str(mapping)) if isinstance(mapping, str | Path) else None
+            )
+            if search is not None:
+                with named(search, "mapping search"):
+                    mapping = search.load()(self.graph, self.machine)
+            own = own_mapping(mapping)
         return replace(resolve_run(self.machine, *how), own=own)
 
     @cached_property

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch_geometric.nn import EdgeConv, GINConv, RGCNConv, TransformerConv, global_add_pool
+from torch_geometric.nn import EdgeConv, GCNConv, GINConv, RGCNConv, TransformerConv, global_add_pool
 from torch_geometric.nn.models.schnet import CFConv, GaussianSmearing, ShiftedSoftplus
 
 Case = tuple[nn.Module, dict[str, torch.Tensor]]
@@ -223,3 +223,19 @@ def schnet_by_hand() -> Case:
     _, inputs = schnet()
     nodes, count = len(inputs["kind"]), inputs["bonds"].shape[1]
     return SchNet(64, nodes, count, 5), inputs
+
+
+def large(nodes: int, count: int) -> Case:
+    """Return two GCN layers on random edges whose targets crowd at low numbers; nobody writes it by hand."""
+    torch.manual_seed(0)
+    sources, targets = torch.randint(0, nodes, (count,)), (nodes * torch.rand(count) ** 2).long()
+    inputs = {"x": torch.rand(nodes, 128), "edge_index": torch.stack([sources, targets])}
+    return Layers(GCNConv(128, 128), GCNConv(128, 40)).eval(), inputs
+
+
+def hundred_thousand() -> Case:
+    return large(100_000, 1_000_000)
+
+
+def million() -> Case:
+    return large(1_000_000, 5_000_000)

@@ -238,3 +238,16 @@ def total(row: Any, op_rows: Any, costs: list[Any]) -> Any:
         **sums,
         **hosts,
     )
+
+
+def halo_of_part(
+    sources: list[int], targets: list[int], part_of: list[int], part: int, hops: int
+) -> tuple[set[int], set[int]]:
+    """Return the nodes and the numbers of the edges that a part's answers need, hop by hop."""
+    nodes = {node for node, own in enumerate(part_of) if own == part}
+    read: set[int] = set()
+    for _ in range(hops):
+        edges = {i for i, target in enumerate(targets) if target in nodes}
+        read |= edges
+        nodes |= {sources[i] for i in edges}
+    return nodes, read

@@ -433,3 +433,48 @@ def test_operators_that_the_compiler_does_not_take_are_named_with_a_rewrite(file
     assert notes[0].startswith("none: ") and not any(note.startswith("stagr") for note in notes)
     assert "NonZero" in notes[0] and "add_self_loops=False" in notes[0] and "npu_ud_2024_44" in notes[0]
     assert not any("does not take" in note for note in advise(f"{file}:gat", samples=0).notes)
+
+
+def test_dictionaries_of_tutorials_are_inputs_by_name(tmp_path, capsys):
+    (tmp_path / "hetero.py").write_text(
+        """
+import torch
+from torch_geometric.data import HeteroData
+from torch_geometric.nn import HeteroConv, SAGEConv
+
+BUYS, BOUGHT = ("user", "buys", "item"), ("item", "bought_by", "user")
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = HeteroConv({BUYS: SAGEConv((4, 6), 5), BOUGHT: SAGEConv((6, 4), 5)})
+
+    def forward(self, x_dict, edge_index_dict):
+        return {kind: x.relu() for kind, x in self.layer(x_dict, edge_index_dict).items()}
+
+
+def dictionaries():
+    torch.manual_seed(0)
+    ends = torch.stack([torch.randint(0, 30, (90,)), torch.randint(0, 20, (90,))])
+    features = {"user": torch.rand(30, 4), "item": torch.rand(20, 6)}
+    return Net(), {"x_dict": features, "edge_index_dict": {BUYS: ends, BOUGHT: ends.flip(0)}}
+
+
+def data():
+    module, inputs = dictionaries()
+    graph = HeteroData()
+    for kind, x in inputs["x_dict"].items():
+        graph[kind].x = x
+    for kind, ends in inputs["edge_index_dict"].items():
+        graph[kind].edge_index = ends
+    return module, graph
+"""
+    )
+    names = ["x_user", "x_item", "edge_index_user_buys_item", "edge_index_item_bought_by_user"]
+    for name in ("dictionaries", "data"):
+        what = f"{tmp_path}/hetero.py:{name}"
+        assert list(module_at(what).inputs) == names
+        agreement = advise(what, samples=0).agreement[-1]
+        assert agreement.kept and agreement.error_fp32 < 1e-3
+    assert run(["measure", what, "--device", "CPU", "--seconds", "0.05", "--hint", "latency"]) == 0

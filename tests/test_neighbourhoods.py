@@ -179,14 +179,14 @@ def test_a_device_that_is_faster_is_named_and_what_cannot_be_compiled_is_not_adv
     inputs = {"x": torch.rand(40000, 32), "ends": ends}
     advice = advise(from_pyg(forms.Layers(*layers).eval(), inputs), HOSTS, samples=0)
     best = min(
-        (layout for layout in advice.layouts if not layout.problem), key=lambda layout: layout.latency_s
+        (layout for layout in advice.deployments if not layout.problem), key=lambda layout: layout.all_nodes_s
     )
     assert best.device == "gpu" and "Run it on the GPU with padded" in advice.conclusion
     dense = next(
-        layout for layout in advice.layouts if (layout.device, layout.techniques) == ("npu", "stagr")
+        layout for layout in advice.deployments if (layout.device, layout.techniques) == ("npu", "stagr")
     )
     assert "GB" in dense.problem and "stagr" not in advice.today.techniques
-    assert advice.layouts[-1].problem and advice.layouts[0].latency_s == best.latency_s
+    assert advice.deployments[-1].problem and advice.deployments[0].all_nodes_s == best.all_nodes_s
 
 
 def test_without_values_the_reason_says_so():

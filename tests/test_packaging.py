@@ -220,6 +220,7 @@ def example(repository: Path, empty_environment: Path, tmp_path_factory: pytest.
             '"lowrank+quantgr"',
         ),
         (["sweep", "SPACE", "-o", "OUT"], '"points": 4'),
+        (["estimate", "mixer-s16", "--mapping", "least-traffic"], '"dram_bytes"'),
     ],
 )
 def test_what_another_package_registers_is_used_like_our_own(

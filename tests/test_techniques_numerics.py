@@ -122,7 +122,7 @@ def test_the_form_along_edges_gives_the_same_numbers(model: str, stack: str, dat
 def test_every_technique_is_covered_here() -> None:
     named = {name for _, stack in SAME_NUMBERS for name in parse(stack).names}
     others = set(technique_names()) - named - set(announced("npusim.techniques"))
-    assert others == {"grax3", "quantgr", "padded", "blocks"}  # all have tests of their own
+    assert others == {"grax3", "quantgr", "padded", "blocks", "tiles", "csr"}  # all have tests of their own
 
 
 @pytest.mark.parametrize("stack", ["graphsplit", "stagr+grasp", "stagr+symg", "stagr+cacheg"])

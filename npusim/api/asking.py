@@ -520,6 +520,7 @@ def _judged(scenario: Scenario, advice: Advice, data: Path) -> dict[str, Any]:
     if not isinstance(scenario.network, str | Path):
         raise ConfigError(f"`{data}`", file="--data", allowed="only for a workload of kind gnn")
     rows = {name: getattr(advice, name) for name in ("as_it_is", "today", "with_compiler")}
+    rows = {name: row for name, row in rows.items() if row is not None}
     stacks = [row.techniques for row in rows.values()]
     report = judge([str(scenario.network)], stacks, data, overrides=split_settings(scenario.settings)[0])
     accuracy = {one.techniques: one.accuracy for one in report.results}

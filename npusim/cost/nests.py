@@ -272,6 +272,7 @@ def nest_of(arch: Any, op: Any, result: Any) -> dict[str, float]:
     nest = {place: float(result[name]) for place, name in places.items()}
     if result["piece_level"] == tiling.TRIANGLE_ONCE:
         return nest | {"triangle": 1.0}
+    nest |= {"triangle": 0.0} if op["triangle"] else {}
     row_blocks, column_blocks, chunks, strips = (
         float(result[name]) for name in ("row_blocks", "column_blocks", "channel_chunks", "strips")
     )
@@ -289,7 +290,6 @@ def nest_of(arch: Any, op: Any, result: Any) -> dict[str, float]:
     column_pieces = np.ceil(block.columns * column_parts / column_blocks)
     depth = np.ceil(block.chunks / chunks) * arch["dpu_channel_lanes"]
     return nest | {
-        "triangle": 0.0,
         "dram.buffers": float(result["buffers"]),
         "dram.blocks.rows": row_blocks,
         "dram.blocks.width": strips,

@@ -17,6 +17,7 @@ from npusim.errors import FileError, NpusimError, ShapeError, UnfixedSizeError, 
 from npusim.frontends.model_structure import user_line
 from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
 from npusim.frontends.splicing import with_known_values
+from npusim.frontends.subgraphs import ExampleGraph
 from npusim.frontends.translation import Origin
 from npusim.graph import Graph
 from npusim.ops import DType, Role
@@ -24,6 +25,9 @@ from npusim.ops import DType, Role
 _RAISED = (Exception, SystemExit, GeneratorExit)
 """What code of a user may raise; Ctrl-C is not the code's."""
 _SELF_LOOPS = "self_loops"
+_MANY_EDGES = 100_000
+"""Edges from which on a module is traced on a smaller graph."""
+_FEW_NODES, _FEW_EDGES = 1009, 3001
 
 _MASK = "use x * mask or torch.where(mask, x, 0): they keep the size"
 _UNIQUE = "find the unique values before the network and hand them in"
@@ -104,7 +108,8 @@ def from_pyg(
         The module.
     inputs : mapping of str to tensor, sequence of tensors, or data object
         Example inputs in the order of `forward`; with names, or x, edge_index, input2 ... without; of a data
-        object, such as `torch_geometric.data.Data`, the attributes that `forward` names.
+        object, such as `torch_geometric.data.Data` or `HeteroData`, the attributes that `forward` names. A
+        dictionary, such as `x_dict`, becomes an input for each entry, named by the argument and the key.
     name : str, optional
         Name of the graph; default: the module's class.
     roles : mapping of str to Role, optional
@@ -123,11 +128,12 @@ def from_pyg(
     >>> from_pyg(torch.nn.Linear(4, 8), {"x": torch.zeros(5, 4)}).macs
     160.0
     """
-    named = named_inputs(module, inputs)
+    name = name or type(module).__name__
+    module, named = flattened(module, inputs)
     model, origin = convert(module, named), Origin()
     try:
-        graph = graph_of_model(model, name or type(module).__name__, None, roles, precision, origin)
-        return with_known_values(graph, origin, {key: value.detach().numpy() for key, value in named.items()})
+        graph = graph_of_model(model, name, None, roles, precision, origin)
+        return with_known_values(graph, origin, as_arrays(named))
     except UnfixedSizeError as error:
         advice = advice_of_module(module, tuple(named.values()))
         raise ShapeError(f"{error}; made by {advice}" if advice else str(error)) from None
@@ -181,7 +187,7 @@ def module_at(what: str) -> FoundModule:
             "torch.nn.Module and its tensors, or a function that returns one"
         )
     module, inputs = value
-    return FoundModule(name, module, dict(named_inputs(module, inputs)))
+    return FoundModule(name, *flattened(module, inputs))
 
 
 @contextmanager
@@ -206,8 +212,42 @@ def advice_of_module(module: Any, examples: tuple[Any, ...]) -> str:
         return ""
 
 
-def named_inputs(module: Any, inputs: Any) -> dict[str, Any]:
-    """Return the example inputs of a module by name; see `from_pyg`."""
+def flattened(module: Any, inputs: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a module that takes a tensor an argument, and its example inputs by name; see `from_pyg`.
+
+    A module that takes dictionaries, such as `x_dict` and `edge_index_dict` of PyTorch Geometric's tutorials,
+    is wrapped in one with an input for each entry: `x_user`, `edge_index_user_buys_item`.
+    """
+    named = _named(module, inputs)
+    if not any(isinstance(value, Mapping) for value in named.values()):
+        return module, named
+    import torch
+
+    tensors: dict[str, Any] = {}
+    for argument, value in named.items():
+        for key, tensor in value.items() if isinstance(value, Mapping) else [((), value)]:
+            words = key if isinstance(key, tuple) else (key,)
+            tensors["_".join([argument.removesuffix("_dict"), *map(str, words)])] = tensor
+
+    class Flattened(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *values: Any) -> Any:
+            rest = iter(values)
+            arguments = {
+                argument: {key: next(rest) for key in value} if isinstance(value, Mapping) else next(rest)
+                for argument, value in named.items()
+            }
+            result = self.module(**arguments)
+            return tuple(result.values()) if isinstance(result, Mapping) else result
+
+    return Flattened(), tensors
+
+
+def _named(module: Any, inputs: Any) -> dict[str, Any]:
+    """Return the example inputs of a module by the arguments of `forward`."""
     if isinstance(inputs, Mapping):
         return dict(inputs)
     if isinstance(inputs, Sequence):
@@ -227,7 +267,6 @@ def named_inputs(module: Any, inputs: Any) -> dict[str, Any]:
 
 def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
     """Trace a module to an `openvino.Model` with fixed shapes and the given input names."""
-    ov = openvino()
     try:
         import torch
     except ImportError:
@@ -236,14 +275,11 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
         if not isinstance(value, torch.Tensor):
             raise NpusimError(
                 f"{type(module).__name__}: input {shown(name)} is a {type(value).__name__}; allowed: a "
-                "tensor; wrap the module in one whose forward takes a tensor an argument, such as x_user and "
-                "edge_index_buys, and makes the dictionaries of them"
+                "tensor, or a dictionary of tensors such as x_dict"
             )
-    examples = tuple(inputs.values())
     module.eval()
     try:
-        with torch.no_grad(), unreported():
-            model = ov.convert_model(module, example_input=examples, input=[tuple(t.shape) for t in examples])
+        model = _traced_on_fewer_nodes(module, inputs) or _traced(module, inputs, inputs)
     except _RAISED as error:  # it is about the module
         raise NpusimError(
             f"{type(module).__name__} cannot be converted to OpenVINO: {_reason(error)}"
@@ -252,6 +288,56 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
         port.get_tensor().set_names({name})
         port.get_node().set_friendly_name(name)
     return model
+
+
+def _traced(module: Any, inputs: Mapping[str, Any], examples: Mapping[str, Any]) -> Any:
+    """Trace a module on examples, and return the model for the shapes of the inputs."""
+    import torch
+
+    with torch.no_grad(), unreported():
+        shapes = [tuple(value.shape) for value in inputs.values()]
+        return openvino().convert_model(module, example_input=tuple(examples.values()), input=shapes)
+
+
+def _traced_on_fewer_nodes(module: Any, inputs: Mapping[str, Any]) -> Any:
+    """Trace a module on a small graph; None for a small example, or where a trace fixes sizes.
+
+    A trace runs the module, which takes gigabytes for millions of edges. The sizes of the small graph are
+    primes: a multiple of one in the model comes from the trace.
+    """
+    graph = ExampleGraph.of(as_arrays(inputs))
+    if graph is None or graph.edges < _MANY_EDGES:
+        return None
+    few = graph.inputs_on(np.arange(_FEW_NODES), np.arange(_FEW_EDGES))
+    few[graph.edge_input] = np.arange(2 * _FEW_EDGES).reshape(2, -1) % _FEW_NODES
+    examples = as_tensors(few)
+    try:
+        model = _traced(module, inputs, examples)
+    except _RAISED:  # the example itself may still work
+        return None
+    constants = [op for op in model.get_ops() if op.get_type_name() == "Constant"]
+    sizes = [size for constant in constants for size in _sizes_in(constant)]
+    fixed = any(size > 0 and (size % _FEW_NODES == 0 or size % _FEW_EDGES == 0) for size in sizes)
+    return None if fixed or _FEW_NODES + _FEW_EDGES in sizes else model
+
+
+def _sizes_in(constant: Any) -> list[int]:
+    """Return the sizes of a constant, and its whole numbers where they are few."""
+    data = constant.data
+    are_sizes = data.dtype.kind in "iu" and data.size < _FEW_NODES
+    return [*data.shape, *(map(int, data.ravel()) if are_sizes else ())]
+
+
+def as_arrays(tensors: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """Return tensors as arrays."""
+    return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+
+
+def as_tensors(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return arrays as tensors."""
+    import torch
+
+    return {name: torch.tensor(array) for name, array in arrays.items()}
 
 
 def all_results(module: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
@@ -265,7 +351,7 @@ def all_results(module: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt
         return [array for part in parts for array in flat(part)]
 
     with torch.no_grad():
-        return flat(module(*(torch.tensor(value) for value in inputs.values())))
+        return flat(module(*as_tensors(inputs).values()))
 
 
 def _reason(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from npusim.frontends.apart import graph_of_file
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.frontends.openvino_write import run_model, run_saved
-from npusim.frontends.pyg import MODULE, all_results, convert, module_at
+from npusim.frontends.pyg import MODULE, all_results, as_arrays, convert, flattened, module_at
 from npusim.frontends.splicing import spliced, with_known_values
 from npusim.frontends.translation import Origin
 from npusim.graph import Graph
@@ -161,12 +161,12 @@ def load_valued(
 
 
 def valued_module(
-    module: Any, inputs: Mapping[str, Any], name: str, roles: Mapping[str, Role] | None = None
+    module: Any, inputs: Any, name: str, roles: Mapping[str, Role] | None = None
 ) -> ValuedNetwork:
-    """Return a `torch.nn.Module` with its numbers and example inputs."""
-    origin = Origin()
-    examples = {key: value.detach().numpy() for key, value in inputs.items()}
-    graph = graph_of_model(convert(module, inputs), name, None, roles, None, origin)
+    """Return a `torch.nn.Module` with its numbers and example inputs; see `from_pyg`."""
+    module, tensors = flattened(module, inputs)
+    origin, examples = Origin(), as_arrays(tensors)
+    graph = graph_of_model(convert(module, tensors), name, None, roles, None, origin)
     graph = with_known_values(graph, origin, examples)
     return ValuedNetwork(graph, origin, examples, lambda values: all_results(module, values))
 

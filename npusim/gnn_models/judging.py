@@ -40,7 +40,7 @@ from npusim.errors import ConfigError, IllegalTechniqueError
 from npusim.frontends import quantising
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.openvino_write import run_model
-from npusim.frontends.pyg import convert, from_pyg, named_inputs
+from npusim.frontends.pyg import convert, flattened, from_pyg
 from npusim.gnn_models.document import AccuracyReport, LeftOut, OneSeed, StackAccuracy, Training
 from npusim.gnn_models.models import ModelInstance, annotates, model_instance, stored
 from npusim.gnn_models.planetoid import GraphData, read_planetoid
@@ -347,14 +347,14 @@ def judge_module(
     NpusimError
         Where the module cannot be traced, or its result is no score per node.
     """
-    module = deepcopy(module).eval()
-    values = named_inputs(module, data if inputs is None else inputs)
+    name, module = type(module).__name__, deepcopy(module).eval()
+    module, values = flattened(module, data if inputs is None else inputs)
     labels, chosen = _answers(data, mask)
     baseline = outputs_of(ModelInstance(module, values), "fp32")
     if baseline.ndim != 2 or baseline.shape[0] != labels.size:
         allowed = f"a score per node and class, for the {labels.size} nodes of `y`"
         raise ConfigError(f"a result of shape {list(baseline.shape)}", allowed=allowed)
-    name, graph = type(module).__name__, from_pyg(module, values)
+    graph = from_pyg(module, values, name)
     results, skipped = [], []
     for text in dict.fromkeys(map(str, map(parse, ("none", *stacks)))):
         stack = parse(text)

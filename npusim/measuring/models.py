@@ -162,10 +162,10 @@ def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[
         return model, input_tensors(model)
     source = files.get(ref.name) if isinstance(ref, Given) and ref.techniques == "none" else None
     if isinstance(source, Scenario) and is_module(source.network):
-        from npusim.frontends.pyg import convert, named_inputs
+        from npusim.frontends.pyg import convert, flattened
 
-        values = named_inputs(source.network, source.inputs)
-        model = convert(source.network, values)
+        module, values = flattened(source.network, source.inputs)
+        model = convert(module, values)
         tensors = zip(model.inputs, values.values(), strict=True)
         return model, [_converted(value.numpy(), port.get_element_type()) for port, value in tensors]
     from npusim.frontends.openvino_write import model_of_graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 from npusim.reporting.engineering import percent
 from npusim.reporting.page import FOLD, Amount, Column, Page, Remark, Table, grouped
 from npusim.reporting.terminal import LongName, conditions
-from npusim.studies.advice import Advice
+from npusim.studies.advice import Advice, TechniqueAdvice
 from npusim.studies.agreement import Agreement
 
 _STYLES = {"gains": "green", "no gain": "dim", "instead": "dim", "refused": "dim"}
@@ -14,11 +14,19 @@ _MEANING = (
     "gain: inferences a second of the stack over those without the technique; today: whether a model file "
     "can hold it."
 )
+_DEPLOYMENTS = (
+    "all nodes: time for the answers of all nodes; memory, peak: DRAM in use while the network runs, and "
+    "while it is compiled; same: share of answers that samples keep."
+)
 
 
 def advice_page(result: Advice) -> Page:
     """Return the page of advice; the conclusion is the last line."""
-    refused = [one.reason for one in result.techniques if one.verdict == "refused"]
+    without = [one for one in result.techniques if one.verdict == "refused"]
+    refused = [
+        reason if reason.startswith(group[0].technique) else f"{_names(group)}: {reason}"
+        for reason, group in grouped(without, lambda one: one.reason).items()
+    ]
     able = [one for one in result.techniques if one.verdict != "refused"]
     not_today = [f"{one.technique}: {one.reason}" for one in able if one.reason]
     numerics = [f"{one.technique}: {one.numerics}" for one in result.techniques if one.verdict == "gains"]
@@ -26,12 +34,13 @@ def advice_page(result: Advice) -> Page:
         "Advice",
         (result.workload, result.soc, ""),
         conditions(result),
-        [_stacks(result), _techniques(result), _layouts(result)],
+        [_stacks(result), _techniques(result), _deployments(result)],
         [
             Remark("Results", numerics, "cyan"),
             Remark("Answers", [_agreement(one) for one in result.agreement], "cyan"),
             Remark("Written", [f"{result.file}: {result.today.techniques}"] if result.file else [], "cyan"),
             Remark("Run", [result.benchmark] if result.benchmark else [], "cyan"),
+            Remark("Not advised", _impossible(result), "yellow"),
             Remark("Rewrite", _rewritings(result), "yellow"),
             Remark("Not yet", not_today, "yellow"),
             Remark("Refused", refused),
@@ -42,14 +51,21 @@ def advice_page(result: Advice) -> Page:
     )
 
 
+def _names(group: list[TechniqueAdvice]) -> str:
+    return ", ".join(one.technique for one in group)
+
+
 def _stacks(result: Advice) -> Table:
     stacks = {"as it is": result.as_it_is, "today": result.today, "with a compiler": result.with_compiler}
     if result.with_compiler.techniques == result.today.techniques:
         del stacks["with a compiler"]
-    base_per_s = result.as_it_is.throughput_per_s
+    base = result.as_it_is
     rows = [
-        {"label": label, "gain": variant.throughput_per_s / base_per_s, **dict(variant)}
+        {"label": label, "gain": variant.throughput_per_s / base.throughput_per_s, **dict(variant)}
+        if base is not None
+        else {"label": label, "gain": None, **dict(variant), "speedup_interval": None}
         for label, variant in stacks.items()
+        if variant is not None
     ]
     columns = (
         Column("", "stack", lambda row: LongName(f"{row['label']}: {row['techniques']}", _JOINTS)),
@@ -72,21 +88,35 @@ def _techniques(result: Advice) -> Table:
         Column("today"),
         Column("", "in the stack", lambda one: LongName(one.stack or "", _JOINTS), layout=FOLD),
     )
-    rows = [one for one in result.techniques if one.gain is not None]
+    rows = [one for one in result.techniques if one.stack is not None]
     return Table(columns, rows, name="gains", caption=_MEANING, style=lambda one: _STYLES[one.verdict])
 
 
-def _layouts(result: Advice) -> Table:
+def _deployments(result: Advice) -> Table:
     columns = (
+        Column("graph"),
         Column("device"),
         Column("techniques", "stack"),
-        Column("latency_s"),
-        Column("constants_bytes", "constants"),
-        Column("compile_s", "compile time"),
-        Column("compile_peak_bytes", "memory"),
-        Column("problem", "not advised because", layout=FOLD),
+        Column("all_nodes_s", "all nodes"),
+        Column("memory_bytes", "memory"),
+        Column("compile_s", "compile"),
+        Column("compile_peak_bytes", "peak"),
+        Column("same_answers", "same"),
     )
-    return Table(columns, result.layouts, name="layouts", caption="memory: most in use while compiling.")
+    possible = [each for each in result.deployments if not each.problem]
+    return Table(columns, possible, name="deployments", caption=_DEPLOYMENTS)
+
+
+def _impossible(result: Advice) -> list[str]:
+    """Return the ways that cannot be advised, by reason; a refused technique has its reason elsewhere."""
+    refused = {one.technique for one in result.techniques if one.verdict == "refused"}
+    problems = [one for one in result.deployments if one.problem]
+    named = [one for one in problems if one.graph != "whole" or one.techniques not in refused]
+    lines = []
+    for problem, group in grouped(named, lambda one: one.problem).items():
+        ways = [f"{one.graph} {one.device} {one.techniques}" if one.device else one.graph for one in group]
+        lines.append(f"{', '.join(ways)}: {problem}")
+    return lines
 
 
 def _rewritings(result: Advice) -> list[str]:

@@ -6,29 +6,29 @@ The network with its own numbers can be rewritten and compared with the original
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from math import inf
 from typing import Literal
 
 from pydantic import Field
 
 from npusim.documents import DISPLAYS, Part
 from npusim.engines.analytical import mapped_estimate
-from npusim.engines.estimate import Compilation
 from npusim.errors import InfeasibleError
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.graph import Phase
-from npusim.ops import TensorKind
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.agreement import Agreement, rounding_notes
 from npusim.studies.comparison import Variant
+from npusim.studies.deployments import Deployment, compare_deployments, memory_problem
 from npusim.studies.document_head import Interval, Notes, OnMachine, RunConditions, head_of
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, Draws
 from npusim.studies.whatif import compared
-from npusim.techniques import NONE, EdgeData, Stack, Technique, get, legal, parse, rewritings, technique_names
+from npusim.techniques import NONE, Stack, Technique, get, legal, parse, rewritings, technique_names
 
 _ADVISED = 1.05
 """Least gain for which a change of the model is advised: less is within what a data sheet leaves open."""
@@ -50,7 +50,7 @@ class TechniqueAdvice(Part):
     stack: str | None
     """Stack in which it was tried: the best that may hold it; null where it is refused."""
     gain: float | None
-    """Throughput of that stack over the same without the technique."""
+    """Throughput of that stack over the same without the technique; null where that does not fit."""
     gain_interval: Interval | None
     """90 % interval of the gain."""
     today: bool
@@ -82,27 +82,6 @@ class RewritingAdvice(Part):
     """Share of the latency without techniques that its block spends in this phase."""
 
 
-class DeviceLayout(Part):
-    """One stack on one device of the machine."""
-
-    device: str
-    """Device that the network is placed on."""
-    techniques: str
-    """Technique stack."""
-    latency_s: float | None
-    """Latency in s; null where the stack does not fit."""
-    throughput_per_s: float | None
-    """Inferences a second; null as above."""
-    constants_bytes: float
-    """Weights and other constants of the model, as they are stored, in bytes."""
-    compile_s: float | None
-    """Time to compile in s; null where the device names no compiler."""
-    compile_peak_bytes: float | None
-    """Most memory in use while compiling, in bytes; null as above."""
-    problem: str
-    """Why it cannot be advised: it does not fit, or compiling takes more memory than the machine has."""
-
-
 class Advice(RunConditions, OnMachine):
     """What techniques would do for a network, and the stack to try."""
 
@@ -111,14 +90,14 @@ class Advice(RunConditions, OnMachine):
     """Every technique, those that gain most first."""
     rewritings: list[RewritingAdvice]
     """What to write otherwise, the costliest place first."""
-    as_it_is: Variant
-    """The network without techniques."""
+    as_it_is: Variant | None
+    """The network without techniques; null where the machine has too little memory for it."""
     today: Variant
     """The stack to try: best of what a model file can hold."""
     with_compiler: Variant
     """Best of all stacks, also of those that need a compiler's help."""
-    layouts: list[DeviceLayout]
-    """Layouts of the edges on each device, fastest first."""
+    deployments: list[Deployment]
+    """Ways to compute the answers of all nodes, on each device, fastest first."""
     agreement: list[Agreement]
     """Answers of the stacks that were compared, fastest first, up to the one to try; may be empty."""
     file: str | None = None
@@ -167,34 +146,35 @@ def advise(
         stacks += [] if stack is None else [_without(stack, name), stack]
     comparison, draws = compared(scenario, list(dict.fromkeys(stacks)), samples=samples, seed=seed)
     variants = {variant.techniques: variant for variant in comparison.variants}
-    plain = variants[NONE]
-    usable = [
-        variants[stack]
-        for stack in dict.fromkeys((NONE, *today.stacks))
-        if stack == NONE
-        or (
-            stack in variants
-            and _gain(variants[stack], plain) >= _ADVISED
-            and not _too_much(scenario, variants[stack].compilation)
-        )
-    ]
+    plain = variants.get(NONE)
+    possible = [variants[stack] for stack in dict.fromkeys((NONE, *today.stacks)) if stack in variants]
+    usable = [variant for variant in possible if variant is plain or _pays(scenario, variant, plain)]
+    if not usable:
+        mapped_estimate(scenario.with_(techniques=NONE).mapped)  # raises what the network lacks
     best_today, agreement, unwritable = _keeping(sorted(usable, key=_time), judge)
     best = min((best_today, *(variants[s] for s in every.stacks if s in variants)), key=_time)
     best = best if _gain(best, best_today) >= _ADVISED else best_today
-    single = [name for name in technique_names() if get(name).edges in _LAYOUTS]
-    layouts = _layouts_on_devices(scenario, [best_today.techniques, *single, NONE])
-    techniques = [_advice(scenario, name, stack, variants, draws, best) for name, stack in tried.items()]
+    deployments = compare_deployments(scenario, best_today.techniques, is_run=judge is not None)
+    reasons = {each.techniques: each.reason for each in comparison.skipped}
+    techniques = [
+        _advice(scenario, name, stack, variants, draws, best, reasons) for name, stack in tried.items()
+    ]
     return Advice(
         **head_of(comparison),
-        techniques=sorted(techniques, key=lambda t: (_VERDICTS.index(t.verdict), -(t.gain or 0.0))),
+        techniques=sorted(techniques, key=lambda t: (_VERDICTS.index(t.verdict), -(t.gain or inf))),
         rewritings=_rewritings(scenario),
         as_it_is=plain,
         today=best_today,
         with_compiler=best,
-        layouts=layouts,
+        deployments=deployments,
         agreement=agreement,
-        notes=[*comparison.notes, *unwritable, *rounding_notes(agreement)],
-        conclusion=_conclusion(plain, best_today, best, layouts),
+        notes=[
+            *(f"{NONE}: {reason}" for stack, reason in reasons.items() if stack == NONE),
+            *comparison.notes,
+            *unwritable,
+            *rounding_notes(agreement),
+        ],
+        conclusion=_conclusion(plain, best_today, best, deployments),
     )
 
 
@@ -220,50 +200,14 @@ def _keeping(
     return (variant, agreement, reasons) if agreement else (variants[0], agreement, reasons[:1])
 
 
-_LAYOUTS = (EdgeData.CONSTANT, EdgeData.LAID_OUT)
-
-
-def _layouts_on_devices(scenario: Scenario, stacks: Sequence[str]) -> list[DeviceLayout]:
-    """Return the stacks that are legal, on each device, what cannot be advised last."""
-    layouts = []
-    for stack in [s for s in dict.fromkeys(stacks) if legal(scenario.baseline, s) is None]:
-        rewritten = scenario.with_(techniques=stack)
-        constants = [t for t in rewritten.graph.tensors.values() if t.kind is TensorKind.CONSTANT]
-        layout = partial(
-            DeviceLayout, techniques=stack, constants_bytes=sum(t.stored_bytes for t in constants)
-        )
-        for device in (*scenario.machine.array_devices, *scenario.machine.hosts):
-            try:
-                estimate = mapped_estimate(rewritten.with_(device=device).mapped)
-            except InfeasibleError as error:
-                nothing = dict.fromkeys(("latency_s", "throughput_per_s", "compile_s", "compile_peak_bytes"))
-                layouts.append(layout(device=device, **nothing, problem=str(error)))
-                continue
-            compilation = estimate.compilation
-            layouts.append(
-                layout(
-                    device=device,
-                    latency_s=estimate.latency_s,
-                    throughput_per_s=estimate.throughput_per_s,
-                    compile_s=None if compilation is None else compilation.compile_s,
-                    compile_peak_bytes=None if compilation is None else compilation.memory_peak_bytes,
-                    problem=_too_much(scenario, compilation),
-                )
-            )
-    return sorted(layouts, key=lambda layout: (bool(layout.problem), layout.latency_s or 0.0))
-
-
-def _too_much(scenario: Scenario, compilation: Compilation | None) -> str:
-    """Say where compiling takes more memory than the machine has; empty where it does not."""
-    peak = 0.0 if compilation is None else compilation.memory_peak_bytes or 0.0
-    capacity = scenario.machine.dram.capacity
-    if peak <= capacity:
-        return ""
-    return f"compiling takes about {peak / 1e9:.2g} GB, and {scenario.machine.name} has {capacity.text}"
-
-
 def _runs_today(technique: Technique) -> bool:
     return not technique.compiler_only and not technique.what_if
+
+
+def _pays(scenario: Scenario, variant: Variant, plain: Variant | None) -> bool:
+    """Whether a stack gains enough to be advised, and this machine can compile it."""
+    gains = plain is None or _gain(variant, plain) >= _ADVISED
+    return gains and not memory_problem(scenario.machine, variant.compilation)
 
 
 def _gain(variant: Variant, other: Variant) -> float:
@@ -295,23 +239,30 @@ def _advice(
     variants: dict[str, Variant],
     draws: Draws | None,
     best: Variant,
+    reasons: Mapping[str, str],
 ) -> TechniqueAdvice:
-    """Return the gain of a technique in a stack, over the same stack without it."""
+    """Return the gain of a technique in a stack, over the same stack without it.
+
+    `reasons` says why the machine cannot run a stack.
+    """
     technique = get(name)
     today = _runs_today(technique)
     advice = partial(TechniqueAdvice, technique=name, today=today, numerics=technique.numerics)
-    if stack is None or not {stack, _without(stack, name)} <= set(variants):
-        reason = legal(scenario.baseline, name) or "it does not fit into SRAM"
+    if stack is None or stack not in variants:
+        reason = legal(scenario.baseline, name) or reasons.get(stack or "", "")
         return advice(verdict="refused", stack=None, gain=None, gain_interval=None, reason=reason)
     reason = technique.what_if or "only a compiler can do it: no model file can ask for it"
-    before = _without(stack, name)
-    gain, place = variants[stack].throughput_per_s / variants[before].throughput_per_s, list(variants).index
+    before, gain, interval = _without(stack, name), None, None
+    if before in variants:
+        gain = _gain(variants[stack], variants[before])
+        rows = [list(variants).index(each) for each in (stack, before)]
+        interval = None if draws is None else draws.speedup_interval(*rows)
     excluded = set(technique.excludes) & set(parse(best.techniques).names)
     return advice(
-        verdict="instead" if excluded else "gains" if gain > 1.0 + LEAST_GAIN else "no gain",
+        verdict="instead" if excluded else "gains" if (gain or inf) > 1.0 + LEAST_GAIN else "no gain",
         stack=stack,
         gain=gain,
-        gain_interval=None if draws is None else draws.speedup_interval(place(stack), place(before)),
+        gain_interval=interval,
         reason="" if today else reason,
     )
 
@@ -342,9 +293,13 @@ def _rewritings(scenario: Scenario) -> list[RewritingAdvice]:
     return sorted(advice, key=lambda each: -each.region_share)
 
 
-def _conclusion(plain: Variant, today: Variant, best: Variant, layouts: Sequence[DeviceLayout]) -> str:
+def _conclusion(
+    plain: Variant | None, today: Variant, best: Variant, deployments: Sequence[Deployment]
+) -> str:
     text = "No technique that runs today makes it faster"
-    if today.techniques != NONE:
+    if plain is None:
+        text = f"Try {today.techniques}: the network as it is takes more memory than the machine has"
+    elif today.techniques != NONE:
         interval = today.speedup_interval
         gain = factor(_gain(today, plain), last_digit(interval))
         if float(gain.removesuffix("x")) == 1.0:  # more digits than it bears, for "1x" would say nothing
@@ -353,13 +308,13 @@ def _conclusion(plain: Variant, today: Variant, best: Variant, layouts: Sequence
         text += f" (90 %: {factors(interval)})" if interval is not None else ""
     if best.techniques != today.techniques:
         text += f"; with a compiler's help {best.techniques} would give {_gain(best, today):.3g} times that"
-    possible = [layout for layout in layouts if not layout.problem]
-    fastest = max(possible, key=lambda layout: layout.throughput_per_s or 0.0, default=None)
-    if fastest is not None:
-        ratio = (fastest.throughput_per_s or 0.0) / today.throughput_per_s
+    possible = [each for each in deployments if each.is_advisable]
+    fastest = min(possible, key=lambda each: each.all_nodes_s or inf, default=None)
+    if fastest is not None and fastest.all_nodes_s is not None:
+        ratio = 1.0 / fastest.all_nodes_s / today.throughput_per_s
         stack = "as it is" if fastest.techniques == NONE else f"with {fastest.techniques}"
+        whole = "" if fastest.runs == 1 else f" in {fastest.graph}"
         if ratio >= _ADVISED:
-            text += (
-                f". Run it on the {fastest.device.upper()} {stack}: {factor(ratio)} the throughput of that"
-            )
+            text += f". Run it on the {fastest.device.upper()} {stack}{whole}: {factor(ratio)} the "
+            text += "throughput of that"
     return f"{text}."

@@ -16,7 +16,7 @@ from npusim.frontends import quantising
 from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.frontends.openvino_write import results_of, save_model
-from npusim.frontends.pyg import MODULE, named_inputs
+from npusim.frontends.pyg import MODULE
 from npusim.frontends.valued import Inputs, ValuedNetwork, load_valued, read_samples, valued_module
 from npusim.graph import Graph
 from npusim.scenario import Scenario, is_module, name_of, split_settings
@@ -120,8 +120,7 @@ class NumericalRewriting:
             allowed = "only for a model file: a module brings its own example inputs"
             raise ConfigError(f"`{values}`", file="--values", allowed=allowed)
         if is_module(network) and scenario.inputs is not None:
-            named = named_inputs(network, scenario.inputs)
-            valued = valued_module(network, named, name_of(network), roles)
+            valued = valued_module(network, scenario.inputs, name_of(network), roles)
         elif MODULE.fullmatch(path) or (path.endswith(MODEL_ENDINGS) and known):
             valued = load_valued(path, values, scenario.shapes, roles)
         elif known:
@@ -139,7 +138,7 @@ class NumericalRewriting:
     def model(self, stack: str) -> Any:
         """Return the network under a stack as an `openvino.Model`, in 8 bits where the stack has them."""
         if stack not in self._models:
-            floating, graph = str(_floating(stack)), self._graph(stack)
+            floating, graph = str(_floating(stack)), self.graph(stack)
             if floating == stack:
                 self._models[stack] = self.network.rewritten(graph)
             else:
@@ -149,7 +148,7 @@ class NumericalRewriting:
                 )
         return self._models[stack]
 
-    def _graph(self, stack: str) -> Graph:
+    def graph(self, stack: str) -> Graph:
         """Return the floating-point graph of a stack."""
         return apply(self.network.graph, _floating(stack))
 
@@ -176,7 +175,7 @@ class NumericalRewriting:
         drop = agreement.same_answers_fp16 - self.keep_answers
         if drop < 0.0:
             return agreement
-        graph, floating = self._graph(stack), str(_floating(stack))
+        graph, floating = self.graph(stack), str(_floating(stack))
         samples = [self.network.inputs, *self.network.other_inputs(graph, _OTHERS)]
         fed = [self.network.fed(graph, self.model(floating), each) for each in samples]
         originals = {id(one): self.network.answers(each) for one, each in zip(fed, samples, strict=True)}
@@ -189,7 +188,7 @@ class NumericalRewriting:
         return self._judged(stack)
 
     def _judged(self, stack: str) -> Agreement:
-        graph, network = self._graph(stack), self.network
+        graph, network = self.graph(stack), self.network
         floating = str(_floating(stack))
         inputs = [network.inputs, *network.other_inputs(graph, _OTHERS)]
         originals = [network.answers(each) for each in inputs]

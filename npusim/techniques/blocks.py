@@ -1,6 +1,6 @@
 """Blocks: a batch of small graphs as dense products [blocks, n, n]."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,7 +8,13 @@ from npusim.graph import Graph
 from npusim.graph.known import Array
 from npusim.ops import Family, Operator, Role, TensorKind
 from npusim.ops.operator import GRANULE
-from npusim.techniques.neighbourhoods import Reduction, Writer, hint_of_values, reductions_by_result
+from npusim.techniques.neighbourhoods import (
+    Reduction,
+    Writer,
+    hint_of_values,
+    matrix_from,
+    reductions_by_result,
+)
 from npusim.techniques.preprocessing import Rewriter
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
 
@@ -19,8 +25,8 @@ _MOST_POOLED = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class _Blocks:
-    """Where each node stands in blocks of nodes that no edge leaves."""
+class BlockLayout:
+    """Where each node stands in blocks of nodes."""
 
     count: int
     size: int
@@ -34,7 +40,8 @@ class _Blocks:
         return nodes
 
 
-def _linear_squares(graph: Graph) -> dict[str, Reduction]:
+def linear_squares(graph: Graph) -> dict[str, Reduction]:
+    """Return the sums over neighbours [N, F] with a known matrix [N, N], by result."""
     return {
         name: r
         for name, r in reductions_by_result(graph).items()
@@ -48,7 +55,7 @@ def _aggregates_nodes(graph: Graph, reduction: Reduction) -> bool:
     return square and len(rows.shape) == 2 and reduction.matrix.nnz > 0
 
 
-def _blocks_of(squares: dict[str, Reduction]) -> _Blocks | None:
+def _blocks_of(squares: dict[str, Reduction]) -> BlockLayout | None:
     """Return blocks, filled with connected graphs, the largest first; None where one graph has most nodes."""
     from scipy.sparse.csgraph import connected_components  # slow to import
 
@@ -73,7 +80,7 @@ def _blocks_of(squares: dict[str, Reduction]) -> _Blocks | None:
     within = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     place = np.empty(len(order), np.int64)
     place[order] = start[graph_of[order]] + within
-    return _Blocks(len(free), size, place)
+    return BlockLayout(len(free), size, place)
 
 
 def _blocked(graph: Graph, _: NoParameters) -> Graph:
@@ -82,16 +89,16 @@ def _blocked(graph: Graph, _: NoParameters) -> Graph:
     No edge leaves a graph, so that the matrix of a batch is nearly empty but for blocks on its diagonal.
     Layers between the sums work on padded rows; a pooling over graphs is a product with a matrix.
     """
-    squares = _linear_squares(graph)
+    squares = linear_squares(graph)
     blocks = _blocks_of(squares)
     assert blocks is not None
-    return _Laid(graph, squares, blocks).rewritten()
+    return LaidOut(graph, squares, blocks).rewritten()
 
 
-class _Laid:
+class LaidOut:
     """The rewriting of one graph: which tensors over the nodes stand in blocks, too."""
 
-    def __init__(self, graph: Graph, squares: dict[str, Reduction], blocks: _Blocks) -> None:
+    def __init__(self, graph: Graph, squares: dict[str, Reduction], blocks: BlockLayout) -> None:
         self.graph, self.squares, self.blocks = graph, squares, blocks
         self.editor = Rewriter.of(graph)
         self.writer = Writer(self.editor)
@@ -141,16 +148,30 @@ class _Laid:
         return self.laid[name]
 
     def _product(self, reduction: Reduction) -> str:
-        editor, blocks, width = self.editor, self.blocks, self.graph.tensors[reduction.rows].shape[1]
-        editor.region = reduction.region
-        entries = reduction.matrix.tocoo()
-        block, row = np.divmod(blocks.place[entries.row], blocks.size)
-        matrix = np.zeros((blocks.count, blocks.size, blocks.size), np.float32)
-        matrix[block, row, blocks.place[entries.col] % blocks.size] = entries.data
-        dtype = self.graph.tensors[reduction.rows].dtype
-        norm = self.writer.constant("norm", matrix, dtype, Role.NORM)
-        rows = editor.reshape(self._operand(reduction.rows), (blocks.count, blocks.size, width), "in_blocks")
-        return editor.reshape(editor.matmul(norm, rows, "matmul"), (self.rows, width), "rows")
+        """Multiply the tiles that hold an edge by their blocks of columns, and add up by blocks of rows."""
+        editor, blocks, rows = self.editor, self.blocks, self._operand(reduction.rows)
+        editor.region, width = reduction.region, self.graph.tensors[reduction.rows].shape[1]
+        entries, size = reduction.matrix.tocoo(), blocks.size
+        row_block, row = np.divmod(blocks.place[entries.row], size)
+        column_block, column = np.divmod(blocks.place[entries.col], size)
+        is_diagonal = np.array_equal(row_block, column_block)
+        present, tile = np.unique(row_block * blocks.count + column_block, return_inverse=True)
+        if is_diagonal:
+            present, tile = np.arange(blocks.count) * (blocks.count + 1), row_block
+        else:
+            by_block = editor.reshape(rows, (blocks.count, size * width), "blocks")
+            rows = self.writer.gather(by_block, present % blocks.count, "columns")
+        matrix = np.zeros((len(present), size, size), np.float32)
+        matrix[tile, row, column] = entries.data
+        norm = self.writer.constant("norm", matrix, self.graph.tensors[reduction.rows].dtype, Role.NORM)
+        rows = editor.reshape(rows, (len(present), size, width), "in_blocks")
+        product = editor.matmul(norm, rows, "matmul")
+        if not is_diagonal:
+            ones, tiles = np.ones(len(present), np.float32), np.arange(len(present))
+            sums = matrix_from(ones, present // blocks.count, tiles, (blocks.count, len(present)))
+            by_tile = editor.reshape(product, (len(present), size * width), "tiles")
+            product = self.writer.reduce(replace(reduction, matrix=sums), by_tile)
+        return editor.reshape(product, (self.rows, width), "rows")
 
     def _pools(self, reduction: Reduction) -> bool:
         elements = reduction.matrix.shape[0] * self.rows
@@ -179,7 +200,7 @@ BLOCKS = Technique(
     rewrite=_blocked,
     stage=Stage.PRECOMPUTE,
     needs="sums over neighbours in many small graphs, with known edges",
-    finds=lambda graph, _: _blocks_of(_linear_squares(graph)),
+    finds=lambda graph, _: _blocks_of(linear_squares(graph)),
     hint=hint_of_values,
     excludes={"grad": "blocks are laid out for the edges of the example"},
     edges=EdgeData.LAID_OUT,

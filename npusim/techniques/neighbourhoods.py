@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -24,7 +26,8 @@ _BUCKET_ROWS = 2000
 """Rows that a further bucket has to save, since it adds operators; fitted: TransformerConv and power laws."""
 
 
-def _matrix(values: Array, rows: Array, columns: Array, shape: tuple[int, ...]) -> Matrix:
+def matrix_from(values: Array, rows: Array, columns: Array, shape: tuple[int, ...]) -> Matrix:
+    """Return a sparse matrix of its entries; equal places add up."""
     from scipy.sparse import csr_matrix  # slow to import
 
     return csr_matrix((values, (rows, columns)), shape)
@@ -41,6 +44,7 @@ class Reduction:
     region: str
 
 
+@lru_cache(maxsize=4)  # those along millions of edges take seconds
 def find_reductions(graph: Graph) -> tuple[Reduction, ...]:
     """Return the reductions of rows by a scatter whose targets are known."""
     scatters = [op for op in graph if op.family is Family.SCATTER]
@@ -81,7 +85,7 @@ def _extreme(graph: Graph, op: Operator, operation: str) -> Reduction | None:
     shape = (graph.tensors[op.outputs[0]].shape[0], graph.tensors[rows].shape[0])
     if starts or targets is None or len(targets) != shape[1] or rows in graph.feature_independent:
         return None
-    matrix = _matrix(np.ones(shape[1], np.float32), targets, np.arange(shape[1]), shape)
+    matrix = matrix_from(np.ones(shape[1], np.float32), targets, np.arange(shape[1]), shape)
     return Reduction(rows, op.outputs[0], matrix, operation, op.region)
 
 
@@ -111,7 +115,7 @@ def matrix_of(graph: Graph, aggregation: Aggregation) -> Matrix | None:
         if count is None or len(count) not in (1, shape[0]):
             return None
         scale = scale / count if kind == "Divide" else scale * count
-    return _matrix(values * scale[rows], rows, columns, shape)
+    return matrix_from(values * scale[rows], rows, columns, shape)
 
 
 def _buckets(degrees: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray[np.int64]]]:
@@ -144,7 +148,7 @@ class Writer:
 
     def constant(self, name: str, value: Array, dtype: DType, role: Role = Role.NONE) -> str:
         """Add a constant with its value; `dtype` is the format in which a machine holds it."""
-        key = (value.tobytes(), value.shape, dtype)
+        key = (sha256(np.ascontiguousarray(value).data).digest(), value.dtype.str, value.shape, dtype)
         if key not in self.ready:
             density = float(np.count_nonzero(value)) / max(1, value.size) if dtype.is_float else 1.0
             self.ready[key] = self.editor.constant(name, value.shape, dtype, role=role, density=density)
@@ -268,7 +272,7 @@ def _write_terms(writer: Writer, terms: _Terms, rows: str) -> str:
     parts = [reduction.matrix.tocoo() for reduction in terms.reductions]
     columns = np.concatenate([part.col * count + i for i, part in enumerate(parts)])
     values, targets = (np.concatenate([getattr(p, key) for p in parts]) for key in ("data", "row"))
-    matrix = _matrix(values, targets, columns, (parts[0].shape[0], nodes * count))
+    matrix = matrix_from(values, targets, columns, (parts[0].shape[0], nodes * count))
     total = writer.reduce(replace(terms.reductions[0], matrix=matrix), product)
     for other in terms.others:
         total = editor.eltwise("Add", total, other, "term")

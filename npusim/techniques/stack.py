@@ -28,12 +28,13 @@ from npusim.techniques.precompute import GRAD, PREG, STAGR
 from npusim.techniques.quantgr import QUANTGR
 from npusim.techniques.storage import CACHEG, GRAPHSPLIT, GRASP, SYMG
 from npusim.techniques.technique import Parameters, Technique
+from npusim.techniques.tiles import CSR, TILES
 
 TECHNIQUES = Registry("npusim.techniques", "technique", Technique)
 """Every technique by name, also those of other packages."""
 
 # SymG comes after GraSp: with both, the norm matrix is a triangle and all else is compressed.
-_PREPARING = (GRAPHSPLIT, PREG, BLOCKS, PADDED, STAGR, GRAD, NODEPAD)
+_PREPARING = (GRAPHSPLIT, PREG, BLOCKS, TILES, CSR, PADDED, STAGR, GRAD, NODEPAD)
 _REWRITING = (EFFOP, GRAX1, GRAX2, GRAX3, QUANTGR, GRASP, SYMG, CACHEG)
 for _technique in _PREPARING + _REWRITING:
     TECHNIQUES.register(_technique)

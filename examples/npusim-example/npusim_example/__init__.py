@@ -1,1 +1,1 @@
-"""A technique and a workload family for npusim; see `pyproject.toml` for how npusim finds them."""
+"""A technique, a workload family and a mapping search for npusim; see `pyproject.toml` for how npusim finds them."""

@@ -1,0 +1,238 @@
+"""Deployments of a network on a graph: layouts of the edges, partitions and samples, by device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from npusim.arch import Soc
+from npusim.documents import Part
+from npusim.engines.analytical import mapped_estimate
+from npusim.engines.estimate import Compilation
+from npusim.errors import InfeasibleError
+from npusim.frontends.pyg import MODULE, all_results, as_arrays, as_tensors, flattened, module_at
+from npusim.frontends.subgraphs import ExampleGraph, Inputs, sample
+from npusim.graph import Graph
+from npusim.ops import Family, TensorKind
+from npusim.scenario import Scenario, is_module
+from npusim.techniques import NONE, EdgeData, Stack, get, legal, parse, technique_names
+from npusim.techniques.neighbourhoods import matrix_from
+from npusim.techniques.tiles import TilesParameters, places_of_nodes
+
+_FIXED_EDGES = (EdgeData.CONSTANT, EdgeData.LAID_OUT)
+_LARGE_NODES = 20_000
+"""Nodes from which on parts and samples are compared: a dense matrix of so many takes 0.8 GB."""
+_PART_NODES = (4096, 16384)
+"""Nodes of a part before its halo: matrices of 34 and 537 MB."""
+_MOST_PARTS = 256
+_MOST_READ = 0.5
+"""Share of the graph that a part may read: with more, parts repeat more work than they save."""
+_SEEDS = 1024
+_FAN_OUT = (15, 10, 5)
+"""Neighbours of a node by hop, the last one for all further hops: GraphSAGE's sizes on ogbn-products."""
+_RING = 1009  # nodes of the ring on which is tested whether answers depend on near nodes alone
+_CLOSE = 1e-3
+
+
+class Deployment(Part):
+    """One way to compute the answers of all nodes on one device."""
+
+    graph: str
+    """What a run reads: the whole graph, a part of it with its halo, or a sampled batch."""
+    device: str = ""
+    """Device that the network is placed on; empty where none was tried."""
+    techniques: str = NONE
+    """Technique stack."""
+    runs: int = 1
+    """Runs of the network for the answers of all nodes."""
+    all_nodes_s: float | None = None
+    """Time between two answers of all nodes, in s; null where it is not possible."""
+    memory_bytes: float | None = None
+    """DRAM in use while the network runs, in bytes, with constants of all parts; null as above."""
+    compile_s: float | None = None
+    """Time to compile all models in s; null where the device names no compiler."""
+    compile_peak_bytes: float | None = None
+    """Most memory in use while compiling, in bytes; null as above."""
+    same_answers: float | None = None
+    """Share of answers that sampling keeps; null where every neighbour is read, or the graph is too large."""
+    is_exact: bool = True
+    """Whether every neighbour is read."""
+    problem: str = ""
+    """Why it cannot be advised; empty where it can."""
+
+    @property
+    def is_advisable(self) -> bool:
+        """Whether it runs today, without a problem, and reads every neighbour."""
+        exists = not any(entry.technique.what_if for entry in parse(self.techniques))
+        return exists and self.is_exact and not self.problem
+
+
+# What one run reads, without device and stack, and its inputs; None where it is not possible.
+Share: TypeAlias = tuple[Deployment, Inputs | None]
+
+
+def compare_deployments(scenario: Scenario, best: str, *, is_run: bool = False) -> list[Deployment]:
+    """Cost deployments to compute all answers, fastest first, impossible ones last.
+
+    Parameters
+    ----------
+    best : str
+        Technique stack to try beside the single layouts of the edges.
+    is_run : bool
+        Run the whole network, to compare the answers of samples.
+    """
+    layouts = [name for name in technique_names() if get(name).edges in _FIXED_EDGES]
+    stacks = list(dict.fromkeys([best, *layouts, NONE]))
+    deployments = list(_on_devices(scenario, Deployment(graph="whole"), stacks))
+    module, graph = _example_of(scenario) or (None, None)
+    for share, inputs in () if graph is None else _shares(scenario.baseline, module, graph, is_run=is_run):
+        if inputs is None or not all(array.size for array in inputs.values()):
+            deployments.append(share.model_copy(update={"problem": share.problem or "no edge lies in it"}))
+            continue
+        part = scenario.with_(network=module, inputs=as_tensors(inputs))
+        possible = [stack for stack in (*stacks, "grad") if share.is_exact or not _fixes_edges(stack)]
+        slowest_first = sorted(_on_devices(part, share, possible), key=_rank, reverse=True)
+        deployments.extend({each.device: each for each in slowest_first}.values())
+    return sorted(deployments, key=_rank)
+
+
+def _example_of(scenario: Scenario) -> tuple[Any, ExampleGraph] | None:
+    """Return the module of a scenario, and the large graph of its inputs; None for other networks."""
+    sizes = (tensor.shape[0] for tensor in scenario.baseline.tensors.values() if tensor.shape)
+    network, inputs = scenario.network, scenario.inputs
+    if max(sizes) < _LARGE_NODES:
+        return None
+    if MODULE.fullmatch(str(network)):
+        described = module_at(str(network))
+        network, inputs = described.module, described.inputs
+    if not is_module(network):
+        return None
+    module, tensors = flattened(network, inputs)
+    graph = ExampleGraph.of(as_arrays(tensors))
+    return None if graph is None or graph.nodes < _LARGE_NODES else (module, graph)
+
+
+def _rank(deployment: Deployment) -> tuple[bool, float]:
+    return bool(deployment.problem), deployment.all_nodes_s or 0.0
+
+
+def _fixes_edges(stack: str | Stack) -> bool:
+    return any(entry.technique.edges in _FIXED_EDGES for entry in parse(stack))
+
+
+def _on_devices(scenario: Scenario, share: Deployment, stacks: Iterable[str]) -> Iterable[Deployment]:
+    """Yield each legal stack on each device."""
+    for stack in [each for each in dict.fromkeys(stacks) if legal(scenario.baseline, each) is None]:
+        rewritten = scenario.with_(techniques=stack)
+        for device in (*scenario.machine.array_devices, *scenario.machine.hosts):
+            yield _costed(rewritten.with_(device=device), share)
+
+
+def _costed(scenario: Scenario, share: Deployment) -> Deployment:
+    """Cost one stack on one device; a part with its own constants is a model of its own."""
+    stack = parse(scenario.techniques)
+    figures: dict[str, Any] = {"device": scenario.device, "techniques": str(stack)}
+    try:
+        estimate = mapped_estimate(scenario.mapped)
+    except InfeasibleError as error:
+        return share.model_copy(update=figures | {"problem": str(error)})
+    models = share.runs if _fixes_edges(stack) else 1
+    compilation = estimate.compilation
+    if compilation is not None:
+        figures["compile_s"] = compilation.compile_s * models
+        figures["compile_peak_bytes"] = compilation.memory_peak_bytes
+    constants = [t for t in scenario.graph.tensors.values() if t.kind is TensorKind.CONSTANT]
+    of_others = (models - 1) * sum(t.stored_bytes for t in constants)
+    memory_bytes = estimate.memory.dram_peak_bytes + of_others
+    figures["all_nodes_s"] = share.runs / estimate.throughput_per_s
+    figures["memory_bytes"] = memory_bytes
+    figures["problem"] = memory_problem(scenario.machine, compilation, memory_bytes)
+    return share.model_copy(update=figures)
+
+
+def memory_problem(machine: Soc, compilation: Compilation | None, running_bytes: float = 0.0) -> str:
+    """Say where compiling or running takes more memory than the machine has; empty where it does not."""
+    peak = 0.0 if compilation is None else compilation.memory_peak_bytes or 0.0
+    for what, needed in (("compiling takes about", peak), ("all models take", running_bytes)):
+        if needed > machine.dram.capacity:
+            return f"{what} {needed / 1e9:.2g} GB, and {machine.name} has {machine.dram.capacity.text}"
+    return ""
+
+
+def hops_of(graph: Graph) -> int:
+    """Count the layers along edges: gathers of other nodes' rows, one after the other.
+
+    A gather by the targets of a scatter reads a node's own row.
+    """
+    dependent = [op for op in graph if not graph.feature_independent.issuperset(op.outputs)]
+    scatters = [graph.known(op.inputs[1]) for op in dependent if op.family is Family.SCATTER]
+    own, hops = [each for each in scatters if each is not None], dict[str, int]()
+    for op in dependent:
+        index = graph.known(op.inputs[1]) if op.family is Family.GATHER else None
+        is_hop = index is not None and not any(np.array_equal(index, each) for each in own)
+        before = max((hops.get(name, 0) for name in op.inputs), default=0)
+        hops |= dict.fromkeys(op.outputs, before + is_hop)
+    return max((hops.get(name, 0) for name in graph.outputs), default=0)
+
+
+def _shares(baseline: Graph, module: Any, graph: ExampleGraph, *, is_run: bool) -> Iterable[Share]:
+    """Yield parts with halos and a sampled batch of a large graph, or why there are none."""
+    hops = hops_of(baseline)
+    if not hops or not _is_local(module, graph, hops + 1):
+        problem = "an answer depends on more than the neighbours within its layers"
+        yield Deployment(graph="parts or samples", problem=problem), None
+        return
+    yield from _parts(graph, hops)
+    yield _sampled(module, graph, hops, is_run=is_run)
+
+
+def _is_local(module: Any, graph: ExampleGraph, hops: int) -> bool:
+    """Whether answers on a ring of nodes stay the same where only the next `hops` neighbours are read."""
+    nodes = np.arange(_RING)
+    few = graph.inputs_on(nodes, np.arange(min(2 * _RING, graph.edges)))
+    few[graph.edge_input] = np.stack([np.r_[np.roll(nodes, -1), np.roll(nodes, -2)], np.tile(nodes, 2)])
+    ring = ExampleGraph(_RING, graph.edge_input, few)
+    near, between = ring.with_halo(nodes < _RING // 8, hops)
+    try:
+        whole, part = (all_results(module, each)[0] for each in (few, ring.inputs_on(near, between)))
+    except RuntimeError:  # whatever the module asks of its inputs
+        return False
+    if len(whole) != _RING or len(part) != len(near):
+        return False
+    difference = np.abs(whole[near] - part)[near < _RING // 8].max()
+    return bool(difference <= _CLOSE * np.abs(whole).max())
+
+
+def _parts(graph: ExampleGraph, hops: int) -> Iterable[Share]:
+    """Yield partitions along the order that leaves fewest tiles; the largest part is costed for all."""
+    ones = np.ones(graph.edges, np.float32)
+    matrix = matrix_from(ones, graph.targets, graph.sources, (graph.nodes, graph.nodes))
+    place = places_of_nodes(matrix, TilesParameters().size)
+    for count in dict.fromkeys(min(_MOST_PARTS, -(-graph.nodes // size)) for size in _PART_NODES):
+        part_of = place * count // graph.nodes
+        sizes = graph.nodes_with_halos(part_of, hops)
+        largest, read = int(np.argmax(sizes)), sizes.max() / graph.nodes
+        halo = sizes.sum() / graph.nodes - 1.0
+        share = Deployment(graph=f"{count} parts, halo of {hops} hops {halo:.2g}x", runs=count)
+        if read > _MOST_READ:
+            problem = f"a part reads {read:.0%} of the nodes: edges lead everywhere"
+            yield share.model_copy(update={"problem": problem}), None
+        else:
+            yield share, graph.inputs_on(*graph.with_halo(part_of == largest, hops))
+
+
+def _sampled(module: Any, graph: ExampleGraph, hops: int, *, is_run: bool) -> Share:
+    """Return a batch of random seeds with sampled neighbours."""
+    fan_out = [_FAN_OUT[min(hop, len(_FAN_OUT) - 1)] for hop in range(hops)]
+    seeds = np.sort(np.random.default_rng(0).permutation(graph.nodes)[:_SEEDS])
+    runs = -(-graph.nodes // len(seeds))
+    name = f"{runs} batches of {len(seeds)}, {'+'.join(map(str, fan_out))} sampled"
+    share = Deployment(graph=name, runs=runs, is_exact=False)
+    inputs = graph.inputs_on(*sample(graph, seeds, fan_out))
+    if is_run:
+        whole, batch = (all_results(module, each)[0] for each in (graph.inputs, inputs))
+        same = whole[seeds].argmax(-1) == batch[: len(seeds)].argmax(-1)
+        share = share.model_copy(update={"same_answers": float(np.mean(same))})
+    return share, inputs
