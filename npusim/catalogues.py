@@ -16,7 +16,9 @@ class Listing(Document):
     """A catalogue as a document."""
 
     schema_: Literal["npusim.list/1"] = Field("npusim.list/1", alias="schema")
-    catalogue: Literal["socs", "workloads", "techniques", "ops", "suites", "spaces", "schedulers", "plugins"]
+    catalogue: Literal[
+        "socs", "workloads", "techniques", "ops", "suites", "spaces", "schedulers", "formats", "plugins"
+    ]
     """What is listed."""
     entries: list[Entry]
     """One entry a thing: its name and its headline facts, in SI units."""
@@ -144,6 +146,13 @@ def schedulers() -> list[Entry]:
     ]
 
 
+def formats() -> list[Entry]:
+    """Number formats of weights and activations."""
+    from npusim.ops.formats import FORMATS
+
+    return [{"name": name, **form.model_dump()} for name, form in FORMATS.items()]
+
+
 def plugins() -> list[Entry]:
     """What other installed packages add to npusim."""
     from npusim import plugins
@@ -159,6 +168,7 @@ CATALOGUES: Mapping[str, Callable[[], list[Entry]]] = {
     "suites": suites,
     "spaces": spaces,
     "schedulers": schedulers,
+    "formats": formats,
     "plugins": plugins,
 }
 

@@ -42,9 +42,10 @@ def list(catalogue: str) -> Listing:
 
     Parameters
     ----------
-    catalogue : {"socs", "workloads", "techniques", "ops", "suites", "spaces", "schedulers", "plugins"}
+    catalogue : str
         socs: machines; workloads: networks by name; techniques; ops: operator types; suites: published
-        figures to check against; spaces: designs to sweep; schedulers: orders of requests (mix).
+        figures to check against; spaces: designs to sweep; schedulers: orders of requests (mix); formats:
+        numbers of weights and activations; plugins: what installed packages add.
 
     Examples
     --------

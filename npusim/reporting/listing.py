@@ -105,6 +105,11 @@ def _space_lines(entry: Entry) -> Sequence[str]:
     return entry["title"], f"{entry['points']:,} points", ", ".join(entry["axes"])
 
 
+def _format_lines(entry: Entry) -> Sequence[str]:
+    scale = f", {entry['scale_bits']} for the scale of {entry['block']}" if entry["scale_bits"] else ""
+    return [entry["title"], f"{entry['bits']} bits{scale}; {entry['source']}"]
+
+
 _PAGES: Mapping[str, Callable[[Sequence[Entry]], RenderableType]] = {
     "socs": partial(_described, _soc_lines),
     "workloads": _workloads,
@@ -113,5 +118,6 @@ _PAGES: Mapping[str, Callable[[Sequence[Entry]], RenderableType]] = {
     "suites": partial(_described, lambda entry: [entry["title"]]),
     "spaces": partial(_described, _space_lines),
     "schedulers": partial(_described, lambda entry: [entry["summary"]]),
+    "formats": partial(_described, _format_lines),
     "plugins": partial(_described, lambda entry: [entry["package"], entry["group"], entry["object"]]),
 }

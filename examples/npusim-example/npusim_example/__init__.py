@@ -1,1 +1,1 @@
-"""A technique, a workload family and a mapping search for npusim; see `pyproject.toml` for how npusim finds them."""
+"""A technique, a workload family and a mapping search for npusim, which `pyproject.toml` announces."""
