@@ -178,9 +178,8 @@ def _since(
 def packing(tensor: Tensor, is_weight: bool, npu: Npu) -> float:
     """Return the compression ratio of an operand in transfers and in SRAM: stored over dense bytes.
 
-    A tensor with a bitmap stays packed where the NPU decompresses operands of its role (`npu.sparsity`);
-    one with a
-    pattern that the grid uses (`npu.dpu.sparsity`) has its index. Others are moved dense.
+    A tensor with a bitmap stays packed where the NPU decompresses operands of its role (`npu.sparsity`),
+    one with a pattern that the grid uses (`npu.dpu.sparsity`) has its index; others are moved dense.
     """
     switches = npu.sparsity
     accepted = switches.decompress_weights if is_weight else switches.decompress_activations
