@@ -22,6 +22,7 @@ from npusim.gnn_models.planetoid import read_planetoid
 from npusim.reporting.alternative import figure_text
 from npusim.reporting.charts import line_figure
 from npusim.reporting.html import COLOURS, DASHES, GREY, HATCHING, amount_axis, log_axis
+from npusim.reporting.page import summed
 
 UNIT_NAMES = {"npu.dpu": "MAC grid", "npu.dsp": "DSPs", "npu.dma": "DMA", "cpu": "CPU", "gpu": "GPU"}
 LAUNCH_COLOUR = {"launch": GREY}
@@ -105,11 +106,8 @@ def critical_parts(estimate: Estimate, part_of: Callable[[Any], str]) -> dict[st
 
     `part_of` takes an operator of the estimate and names its part.
     """
-    parts = {"launch": estimate.launch_s}
-    for op in estimate.operators:
-        if op.critical_s:
-            parts[part_of(op)] = parts.get(part_of(op), 0.0) + op.critical_s
-    return parts
+    of_operators = ((part_of(op), op.critical_s) for op in estimate.operators if op.critical_s)
+    return summed([("launch", estimate.launch_s), *of_operators])
 
 
 def critical_bars(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import secrets
 import socket
@@ -19,7 +18,7 @@ from marimo._runtime.utils import set_ui_element_request_manager as waiting_move
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.requests import Request, cookie_parser
+from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -99,7 +98,7 @@ class OwnPagesOnly:
             return
         is_write = scope["method"] not in _READS
         if is_write:
-            body = await _body(receive)
+            body = await _body(Request(scope, receive))
             if body is None:
                 await PlainTextResponse("No JSON object.\n", status_code=400)(scope, receive, send)
                 return
@@ -151,17 +150,12 @@ class OwnPagesOnly:
         return (413, f"At most {_MOST_BYTES} bytes.") if int(length) > _MOST_BYTES else None
 
 
-async def _body(receive: Receive) -> bytes | None:
-    """Return the body of a request; None where it is late or no JSON object."""
-    body = b""
+async def _body(request: Request) -> bytes | None:
+    """Return the body of a request; None where it is late, incomplete or no JSON object."""
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            while True:
-                message = await receive()
-                body += message.get("body", b"")
-                if not message.get("more_body"):
-                    return body if isinstance(json.loads(body), dict) else None
-    except (ValueError, RecursionError, TimeoutError):
+            return await request.body() if isinstance(await request.json(), dict) else None
+    except (ValueError, RecursionError, TimeoutError, ClientDisconnect):
         return None
 
 

@@ -148,18 +148,20 @@ class Decoder:
             x = editor.reshape(x, (1, places, spec.heads, width), f"{name}/reshape")
         return editor.transpose(x, (0, 2, 3, 1) if turn else (0, 2, 1, 3), f"{name}/transpose")
 
+    def heads(self, x: str, count: int, name: str) -> str:
+        """Add a product that gives the new tokens of each head, [1, tokens, count, head_width]."""
+        tokens, width = self.spec.new_tokens, self.spec.head_width
+        return self.editor.reshape(
+            self.linear(x, count * width, name), (1, tokens, count, width), f"{name}/heads"
+        )
+
     def attention(self, x: str, layer: int, angles: tuple[str, str], name: str) -> str:
         """Add attention of the new tokens to all places, [1, tokens, hidden]."""
         spec, editor = self.spec, self.editor
         tokens, width = spec.new_tokens, spec.head_width
-
-        def heads(count: int, what: str) -> str:
-            rows = self.linear(x, count * width, f"{name}/{what}")
-            return editor.reshape(rows, (1, tokens, count, width), f"{name}/{what}/heads")
-
-        query = self.turned(heads(spec.heads, "query"), angles, f"{name}/query/rotary")
-        key = self.turned(heads(spec.kv_heads, "key"), angles, f"{name}/key/rotary")
-        value = heads(spec.kv_heads, "value")
+        query = self.turned(self.heads(x, spec.heads, f"{name}/query"), angles, f"{name}/query/rotary")
+        key = self.turned(self.heads(x, spec.kv_heads, f"{name}/key"), angles, f"{name}/key/rotary")
+        value = self.heads(x, spec.kv_heads, f"{name}/value")
         turn = spec.attention == "separate"
         keys = self.spread(self.cached(key, layer, "k", f"{name}/cache_k"), f"{name}/keys", turn)
         values = self.spread(self.cached(value, layer, "v", f"{name}/cache_v"), f"{name}/values")

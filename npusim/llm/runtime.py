@@ -72,16 +72,13 @@ class RuntimeDecoder(Decoder):
         spec, editor = self.spec, self.editor
         tokens, width, shared = spec.new_tokens, spec.head_width, spec.heads // spec.kv_heads
 
-        def heads(count: int, what: str) -> str:
-            rows = self.linear(x, count * width, f"{name}/{what}")
-            return editor.reshape(rows, (1, tokens, count, width), f"{name}/{what}/heads")
-
         def rotated(count: int, what: str) -> str:
-            return editor.add("RoPE", (heads(count, what), angles[0]), f"{name}/{what}/rotary")
+            rows = self.heads(x, count, f"{name}/{what}")
+            return editor.add("RoPE", (rows, angles[0]), f"{name}/{what}/rotary")
 
         query = rotated(spec.heads, "query")
         keys = self._cache(rotated(spec.kv_heads, "key"), layer, "k", name)
-        values = self._cache(heads(spec.kv_heads, "value"), layer, "v", name)
+        values = self._cache(self.heads(x, spec.kv_heads, f"{name}/value"), layer, "v", name)
         # Rows of all heads that share keys and values form one matrix.
         grouped = (1, tokens, spec.kv_heads, shared, width)
         query = editor.reshape(query, grouped, f"{name}/query/groups")

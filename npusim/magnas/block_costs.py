@@ -224,7 +224,6 @@ def block_table(
     *,
     devices: Sequence[str] | None = None,
     operating_points: bool = False,
-    settings: Sequence[str] = (),
     tell: Callable[[int, int], object] = lambda done, of: None,
 ) -> BlockTable:
     """Cost every kind of block that some networks have, on every device of a SoC.
@@ -237,8 +236,6 @@ def block_table(
         Devices to choose from; None: all that the SoC has.
     operating_points : bool
         Whether every combination of the operating points of devices and DRAM is costed.
-    settings : sequence of str
-        Of the SoC, as `--set` takes them.
     tell : callable
         Progress callback (estimates done, in all).
 
@@ -247,7 +244,7 @@ def block_table(
     InfeasibleError
         Where none of the devices can run a network.
     """
-    machine = Scenario("magnas-vig", soc, settings=settings).machine
+    machine = Scenario("magnas-vig", soc).machine
     units = devices_of(machine, devices)
     points = tuple(combinations_of(machine, units)) if operating_points else ({},)
     machines = [at_points(machine, point) for point in points]

@@ -407,8 +407,7 @@ def magnas_figures(
     return mapping_figures([name.lower() for name in as_list(only)], progress or (lambda done, total: None))
 
 
-def _space(metavar: str) -> Any:
-    return option(metavar, panel="Space of architectures")
+_SPACE = option("LIST", panel="Space of architectures")
 
 
 def _recipe(metavar: str, low: float, high: float, **settings: Any) -> Any:
@@ -425,9 +424,7 @@ _TRAIN = Command(
         "images": argument("[IMAGES]"),
         "directory": option("--output -o DIR", Path, default=Path("supernet"), show_default=False),
         "workload": option("NAME|FILE"),
-        "depths": _space("LIST"),
-        "operators": _space("LIST"),
-        "widths": _space("LIST"),
+        **dict.fromkeys(("depths", "operators", "widths"), _SPACE),
         "epochs": _recipe("N", 1, 100_000),
         "batch": _recipe("N", 2, 100_000),
         "balanced": _recipe("N", 0, 64),

@@ -28,6 +28,7 @@ from npusim.gnn_models.training import Recipe, accuracy, cached_retraining, cach
 from npusim.gnn_models.views import EdgeView
 from npusim.graph import Graph
 from npusim.pruning import channel_pruning
+from npusim.pruning.channel_pruning import Method, Network, Pruned
 from npusim.pruning.document import CurvePoint, NetworkRun, PrunedNetwork, PrunedSeed, PruningReport
 from npusim.scenario import Scenario
 from npusim.techniques import parse
@@ -47,7 +48,7 @@ class Plan:
     budgets: Sequence[float]
     scheme: str = "full"
     multiple: int = 1
-    methods: Sequence[channel_pruning.Method] = channel_pruning.METHODS
+    methods: Sequence[Method] = channel_pruning.METHODS
     seeds: Sequence[int] = (0,)
     socs: Sequence[str] = ()
     stacks: Sequence[str] = ("stagr", "stagr+quantgr", "stagr+quantgr+cacheg")
@@ -146,30 +147,28 @@ class _Work:
         self.baselines: list[float] = []
         self.x = torch.from_numpy(data.x)
 
-    def accuracy(self, module: channel_pruning.Network) -> float:
+    def accuracy(self, module: Network) -> float:
         """Return the share of test nodes that a module classifies correctly."""
         module.eval()
         with torch.no_grad():
             scores = module(self.x, *module.view.example.values())
             return accuracy(scores.numpy(), self.data.y, self.data.test)
 
-    def trained(self, seed: int) -> channel_pruning.Network:
+    def trained(self, seed: int) -> Network:
         """Return the trained network of a seed."""
         module = module_of(self.spec, self.data)
         trained = cached_training(self.spec, self.data, replace(self.plan.recipe, seed=seed))
         module.load_state_dict(trained.parameters)
         return module
 
-    def networks(self) -> tuple[list[PrunedNetwork], dict[float, channel_pruning.Pruned], list[CurvePoint]]:
+    def networks(self) -> tuple[list[PrunedNetwork], dict[float, Pruned], list[CurvePoint]]:
         """Return the networks by budget and method, the first seed's by LASSO, and the curve.
 
         The first seed's networks include the unpruned one, at budget 1.
         """
         cases = [(budget, method) for budget in self.plan.budgets for method in self.plan.methods]
-        results: dict[
-            tuple[float, channel_pruning.Method], list[tuple[channel_pruning.Pruned, PrunedSeed]]
-        ] = {case: [] for case in cases}
-        first: dict[float, channel_pruning.Pruned] = {}
+        results: dict[tuple[float, Method], list[tuple[Pruned, PrunedSeed]]] = {case: [] for case in cases}
+        first: dict[float, Pruned] = {}
         curve: list[CurvePoint] = []
         steps, done = len(self.plan.seeds) * (len(cases) + 1), 0
         for seed in self.plan.seeds:
@@ -178,7 +177,7 @@ class _Work:
             baseline, done = self.accuracy(module), done + 1
             self.baselines.append(baseline)
             curve = curve or self.curve(module, seed)
-            first.setdefault(_WHOLE, channel_pruning.Pruned(module, module, {}, 0.0))
+            first.setdefault(_WHOLE, Pruned(module, module, {}, 0.0))
             for budget, method in cases:
                 self.tell(f"seed {seed}: {budget:g}x by {method}", done / steps)
                 pruned = channel_pruning.prune(module, self.data, self.plan.pruning(budget), method, seed)
@@ -188,10 +187,7 @@ class _Work:
         return [self.network(*case, results[case]) for case in cases], first, curve
 
     def network(
-        self,
-        budget: float,
-        method: channel_pruning.Method,
-        pairs: Sequence[tuple[channel_pruning.Pruned, PrunedSeed]],
+        self, budget: float, method: Method, pairs: Sequence[tuple[Pruned, PrunedSeed]]
     ) -> PrunedNetwork:
         """Return means over the seeds; channels and work are of the first seed."""
         plan, seeds = pairs[0][0].module.plan, [seed for _, seed in pairs]
@@ -208,7 +204,7 @@ class _Work:
             seeds=seeds,
         )
 
-    def retrained(self, pruned: channel_pruning.Pruned, seed: int, baseline: float) -> PrunedSeed:
+    def retrained(self, pruned: Pruned, seed: int, baseline: float) -> PrunedSeed:
         """Train a pruned network again and judge it."""
         before, recipe = self.accuracy(pruned.module), replace(self.plan.recipe, seed=seed)
         label = f"{self.spec!r} {pruned.module.plan!r}"
@@ -236,7 +232,7 @@ class _Work:
         keys = self.keys(layers) | ({"form": form} if form else {})
         return build_gnn(GnnSpec.model_validate(keys), load_statistics(self.spec.dataset))
 
-    def curve(self, module: channel_pruning.Network, seed: int) -> list[CurvePoint]:
+    def curve(self, module: Network, seed: int) -> list[CurvePoint]:
         """Prune layer 2 alone by rising shares and refit it, by every method."""
         if len(module.plan) < 2 or (isinstance(module, Propagation) and module.jumping):
             return []
@@ -259,7 +255,7 @@ class _Work:
         return points
 
 
-def _write(work: _Work, first: dict[float, channel_pruning.Pruned], folder: Path) -> list[str]:
+def _write(work: _Work, first: dict[float, Pruned], folder: Path) -> list[str]:
     """Write the first seed's networks, unpruned and by LASSO: parameters, workload file, OpenVINO model."""
     files, data = [], work.data
     for budget, pruned in first.items():

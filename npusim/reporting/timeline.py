@@ -40,6 +40,7 @@ from npusim.reporting.page import (
     Section,
     Table,
     cells_table,
+    grouped,
     part,
     summed,
 )
@@ -120,10 +121,8 @@ def timeline_sections(line: Timeline, helpful: Sequence[Elasticity] = ()) -> lis
 def _stalls(line: Timeline) -> Table:
     """Return shares of the busiest unit of each group."""
     busy, idle, queue = line.busy_s(), idle_causes(line), queueing_s(line)
-    busiest: dict[str, str] = {}
-    for unit in line.units:
-        if busy[unit.name] > 0.0 and busy[unit.name] > busy.get(busiest.get(unit.group, ""), 0.0):
-            busiest[unit.group] = unit.name
+    working = grouped((unit for unit in line.units if busy[unit.name] > 0.0), lambda unit: unit.group)
+    busiest = {group: max(units, key=lambda unit: busy[unit.name]).name for group, units in working.items()}
     rows = [
         {"group": group, **{key: s / line.makespan_s for key, s in seconds.items()}}
         for group, name in busiest.items()
