@@ -86,10 +86,16 @@ def pieces(arch: Any, op: Any, rows: float, channels: float, mode: int) -> list[
     return found
 
 
-def tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int, piece: Any) -> float:
-    """Cycles of the grid on one tile's share of one product of the batch."""
+def at_rate(arch: Any, op: Any) -> Any:
+    """The machine with the MAC rate of an operator: its format's, or that of its regular sparsity."""
     arch = copy.deepcopy(arch)
     arch.dpu_mac_bytes_per_cycle = [step * op.mac_rate for step in arch.dpu_mac_bytes_per_cycle]
+    return arch
+
+
+def tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int, piece: Any) -> float:
+    """Cycles of the grid on one tile's share of one product of the batch."""
+    arch = at_rate(arch, op)
     zeros = (op.a_density, op.b_density, op.a_block_density, 1.0)
     items = (op.a_item, op.b_item, op.c_item)
     if op.dpu_operation == DpuOperation.MATMUL:

@@ -5,7 +5,7 @@ from typing import Any
 
 import naive_dma as dma
 import naive_dpu
-from naive_products import Choice, overlapped, tiles_and_share
+from naive_products import Choice, at_rate, overlapped, tiles_and_share
 
 from npusim.cost.tables import Order, Split
 
@@ -42,7 +42,8 @@ def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: in
         return None
     rate = arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports
     items, share = (op.a_item, op.b_item, op.c_item), math.ceil(n * busiest)
-    product = naive_dpu.matmul_mode_cycles(arch, share, op.in_c, channels, items, mode, 1.0, naive_dpu.DENSE)
+    fast = at_rate(arch, op)
+    product = naive_dpu.matmul_mode_cycles(fast, share, op.in_c, channels, items, mode, 1.0, naive_dpu.DENSE)
     straight, transposed = 0.5, 0.5 / arch.symg_transposed_rate
     update = per_side * busiest * sums / rate
     starts = (math.ceil(per_side**2 * busiest) - 1) * arch.dpu_startup_cycles

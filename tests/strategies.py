@@ -76,7 +76,9 @@ def arch_rows(draw: Any) -> Any:
 
 
 @st.composite
-def product_rows(draw: Any, triangle: bool = False, limit: int = 600, deep: bool = False) -> Any:
+def product_rows(
+    draw: Any, triangle: bool = False, limit: int = 600, deep: bool = False, rates: bool = False
+) -> Any:
     """A row of the operator table: a matrix product with operands in DRAM or in SRAM, known early or late.
 
     `deep`: its input channels are whole steps of any MAC unit of up to 256 bytes per cycle.
@@ -111,7 +113,7 @@ def product_rows(draw: Any, triangle: bool = False, limit: int = 600, deep: bool
         row["a_density"] = draw(st.sampled_from([1.0, 0.3, 0.001]))
         row["a_block_density"] = draw(st.sampled_from([1.0, 0.4]))
         row["b_density"] = draw(st.sampled_from([1.0, 0.3]))
-    if draw(st.booleans()):
+    if rates:
         row["mac_rate"], row["mac_energy"] = draw(st.sampled_from([(2.0, 0.5), (4.0, 0.8), (1.0, 0.5)]))
     if triangle:
         row["triangle"] = 1

@@ -157,7 +157,7 @@ def test_a_chip_with_fewer_tiles_uses_those_it_has() -> None:
         ("npu.operating_point=dpu_1300mh", "did you mean `dpu_1300mhz`?"),
         ("cpu.operating_point=fast", "allowed: low"),
         ("npu.dpu.clock=3 MiB", "such as 1.85 GHz"),
-        ("npu.dpu.macs_per_mpe.int3=16 MAC/cycle", "did you mean `int8`?"),
+        ("npu.dpu.macs_per_mpe.int3=16 MAC/cycle", "did you mean `int32`?"),
         ("npu.dsp.kernel_generation=x", "one of"),
         ("devices.tpu.clock=1 GHz", "unknown path"),
         ("npu.kind=gpu", "unknown key"),

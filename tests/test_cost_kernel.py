@@ -117,21 +117,21 @@ def evaluated(row: Any, op: Any) -> Any:
     return results[0]
 
 
-@given(tight_products())
+@given(tight_products(rates=True))
 @hypothesis_settings(max_examples=60)
 def test_no_tiling_beats_the_one_that_the_candidates_give(row_and_op):
     row, op = row_and_op
     check_operator(row, op, evaluated(row, op))
 
 
-@given(tight_products(triangle=True))
+@given(tight_products(triangle=True, rates=True))
 @hypothesis_settings(max_examples=40)
 def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(row_and_op):
     row, op = row_and_op
     check_operator(row, op, evaluated(row, op))
 
 
-@given(tight_products(triangle=True))
+@given(tight_products(triangle=True, rates=True))
 @hypothesis_settings(max_examples=60)
 def test_the_busiest_tile_of_a_triangle_has_its_share_of_whole_blocks(row_and_op):
     """Each way to fetch a triangle once takes the cycles of its twin, also where another way is faster."""

@@ -18,7 +18,7 @@ def test_a_token_reads_all_weights_at_the_bandwidth_of_its_device() -> None:
     token = decoding._token("fp16", 128, "gpu").latency_s
     assert 1 / token < decoding.MOST_TOKENS, "no device writes more tokens than its bandwidth allows"
     for weights, device in (("fp16", "gpu"), ("int8", "cpu"), ("int4", "npu")):
-        _, text = decoding._decoding(weights, device, 1024)
+        _, text = decoding._decoding.show(weights, device, 1024)
         exact_s = decoding._token(weights, 1024, device).latency_s
         assert rf"\mathbf{{{1e3 * exact_s:.1f}\," in text
         rest_ms = float(re.search(r"\+ (-?[\d.]+)\\,\\text\{ms\}", text)[1])
