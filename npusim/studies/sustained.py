@@ -8,6 +8,7 @@ heat capacity. From then on the package pauses between inferences, as with `pack
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate, repeat
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from npusim.errors import ConfigError
 
 _STEPS, _MOMENTS = 4800, 160
 """Steps of the course, over five times its longest time constant, and moments, closer at the start."""
+_LEAST_RESPONSE = 1e-9
+"""Share of the highest response to a step's power below which a later moment no longer feels it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +70,16 @@ class _Limits:
         step_s = 5.0 * float(-1.0 / np.linalg.eigvals(self.matrix).real.max()) / _STEPS
         decay = expm(self.matrix * step_s)
         gain = (np.eye(len(decay)) - decay) @ self.per_watt
+        # A hot die heats the skin even at idle power: a step leaves room for what follows at idle.
+        later = np.stack([*accumulate(repeat(decay, _STEPS - 1), np.matmul, initial=np.eye(len(decay)))])
+        response = (later @ gain).ravel()
+        feels = response > _LEAST_RESPONSE * response.max()
+        room = (self.most - idle_w * (self.per_watt - later @ self.per_watt)).ravel()[feels] / response[feels]
+        per_state = (later @ decay).reshape(-1, len(decay))[feels] / response[feels, None]
         state, moments, kept = self.per_watt * idle_w, [], {*np.geomspace(1, _STEPS, _MOMENTS).astype(int)}
         for i in range(_STEPS + 1):
-            power_w = max(idle_w, min(burst_w, float(((self.most - decay @ state) / gain).min())))
+            highest_w = float((room - per_state @ state).min())
+            power_w = max(idle_w, min(burst_w, highest_w))
             if i in kept:
                 figures = dict(zip(self.names, state.tolist(), strict=True))
                 moments.append(Moment(time_s=i * step_s, power_w=power_w, figures=figures))
