@@ -87,18 +87,19 @@ def language_models(
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"`{name}` a second time", file="MODELS", allowed="each model once")
-    for noun, given, known in (("format of weights", formats, _FORMATS), ("device", chosen, known_devices)):
+    used = chosen if draft is None else [*chosen, draft_device]
+    for noun, given, known in (("format of weights", formats, _FORMATS), ("device", used, known_devices)):
         for name in given:
             if name not in known:
                 raise UnknownNameError(noun, name, known)
-    result = compared(names, machine, formats, chosen, None if growth is None else _lengths(growth))
+    lengths = None if growth is None else _lengths(growth)
     if draft is None:
-        return result
+        return compared(names, machine, formats, chosen, lengths)
     drafts = [
         speculation((draft, draft_device), target, machine, guesses, acceptance)
         for target in product(names, chosen)
     ]
-    return result.model_copy(update={"speculation": drafts})
+    return compared(names, machine, formats, chosen, lengths).model_copy(update={"speculation": drafts})
 
 
 def _lengths(growth: str | Sequence[int]) -> tuple[int, int]:
