@@ -142,9 +142,9 @@ def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, npu: Npu) -> 
 
 
 def _by_channel(op: Operator, graph: Graph) -> bool:
-    """Return whether a smaller operand has a number for each channel, or one constant for all.
+    """Return whether a smaller operand has a number by channel, or one constant for all.
 
-    Sums need a constant (npu_compiler, pass ConvertToScaleShift). Channels are the axis of images [N, C, ...],
+    Sums need a constant (npu_compiler, pass ConvertToScaleShift). Channels are axis 1 of images,
     else the last one.
     """
     small, whole = sorted(graph.inputs_of(op), key=lambda t: t.elements)

@@ -125,8 +125,8 @@ def is_workload(name: str) -> bool:
 def workload_published_as(name: str) -> str | None:
     """Return the shipped workload that others publish figures of under a name; None where there is none.
 
-    Upper case, underscores and hyphens make no difference, nor does what follows a point in no known name (the
-    tag of timm's weights, the ending of a file).
+    Upper case, underscores and hyphens make no difference, nor does what follows a point in no known name:
+    the tag of timm's weights, the ending of a file.
 
     Examples
     --------
