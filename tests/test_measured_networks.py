@@ -77,7 +77,8 @@ def test_every_device_text_of_the_shipped_rows_is_a_machine() -> None:
 NAMES = """
 mobilenetv2_035 mobilenetv2_100.ra_in1k mobilenetv3_rw tf_mobilenetv3_small_075 efficientnet_b0
 efficientnet_b5 tf_efficientnet_b7 efficientnet_lite0 efficientnet_lite4 mnasnet_a1 mnasnet_b1
-mnasnet_small mixnet_s mixnet_xl repvgg_a0 repvgg_b3 resnet18 resnet50 resnet152 shufflenet_v2_x0_5 shufflenet_v2_x2.0
+mnasnet_small mixnet_s mixnet_xl
+repvgg_a0 repvgg_b3 resnet18 resnet50 resnet152 shufflenet_v2_x0_5 shufflenet_v2_x2.0
 ese_vovnet19b_dw ese_vovnet39b ese_vovnet57b vgg11 vgg16_bn vgg19 yolo11s.pt YOLO11x yolo26l yolov11m
 """
 DECODERS = """
