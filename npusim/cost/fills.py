@@ -12,7 +12,7 @@ from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidates import CandidateRecord
 from npusim.cost.kernels import compiled
 from npusim.cost.tables import OpRecord, Order, Split
-from npusim.cost.tiling import Layout, Tiling, largest_share
+from npusim.cost.tiling import Layout, Tiling, largest_share, paused_parts
 
 _ROWS, _COLUMNS, _WEIGHTS_HELD = int(Split.ROWS), int(Split.COLUMNS), int(Order.WEIGHTS_HELD)
 
@@ -22,7 +22,7 @@ def set_prologue_epilogue(
     arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, chunks: float
 ) -> None:
     """Fill in the least that overlaps with no work: the first pieces in, the last one out, and pauses."""
-    block, parts = layout.block, layout.row_parts * layout.column_parts
+    block, parts = layout.block, paused_parts(layout)
     share = largest_share(chunks, block.chunks)
     _set_exposed(
         arch,
@@ -58,8 +58,7 @@ def set_fills(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layo
         b_first = columns * block.b_bytes * (layout.tiles if layout.split == _COLUMNS else 1.0)
         copies = layout.tiles if layout.split == _ROWS else 1.0
         a_first = max(a_first, copies * held * (1.0 - 1.0 / tiling.column_blocks))
-    parts = layout.row_parts * layout.column_parts
-    _set_exposed(arch, op, new, parts, a_first, b_first, block.c_bytes, a_piece, b_piece)
+    _set_exposed(arch, op, new, paused_parts(layout), a_first, b_first, block.c_bytes, a_piece, b_piece)
 
 
 @compiled

@@ -100,7 +100,7 @@ class Tiling(NamedTuple):
     chunks: float
 
 
-_ROUNDING = 1e-12
+_ROUNDING, _BOUND_ROUNDING = 1e-12, 1e-9
 
 
 @compiled
@@ -187,7 +187,10 @@ def fewest_row_blocks(block: Block, room: Room, sram_tile_bytes: float) -> float
 _MATMUL = int(DpuOperation.MATMUL)
 _ROWS, _COLUMNS = int(Split.ROWS), int(Split.COLUMNS)
 _WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
+_OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 ROW_LEVELS, CHANNEL_LEVELS = 3, 2
+PARTS_OF_CHANNELS, PARTS_OF_ROWS = 1.0, 2.0
+"""Axis of the parts of a share, in `CandidateRecord.parts`; 0 for none."""
 TRIANGLE_ONCE = -1.0
 """In place of a size of pieces: a stored triangle is fetched once (`npusim.cost.search`)."""
 
@@ -328,6 +331,8 @@ class Layout(NamedTuple):
     """Parts along the rows, each with one block of activations."""
     column_parts: float
     """Parts along the columns, each with one block of weights."""
+    is_streamed: bool
+    """Whether parts stream both operands, double-buffered across parts, instead of holding one."""
     most_bytes: float
     """See `CandidateRecord.most_bytes`."""
     piece: TilePart
@@ -372,6 +377,28 @@ def tile_share(arch: ArchRecord, op: OpRecord, split: int) -> tuple[float, float
 
 
 @compiled
+def part_sizes(
+    arch: ArchRecord, op: OpRecord, split: int, row_parts: float, column_parts: float
+) -> tuple[float, float]:
+    """Return the rows and channels of the largest part of a share."""
+    _, rows, channels = tile_share(arch, op, split)
+    return part_size(rows, row_lanes(arch, op), row_parts), part_size(
+        channels, arch.dpu_channel_lanes, column_parts
+    )
+
+
+@compiled
+def part_size(length: float, lanes: float, parts: float) -> float:
+    """Return the largest of so many parts of a length.
+
+    Parts have whole groups of lanes, or equal lengths where all have equally many groups.
+    """
+    groups = np.ceil(length / lanes)
+    in_part = np.ceil(groups / parts)
+    return float(np.ceil(length / parts) if in_part * parts == groups else min(length, in_part * lanes))
+
+
+@compiled
 def block_of(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece: TilePart) -> Block:
     """Return the share of a tile, or a part of it, in pieces."""
     taps = op.kernel_w * op.kernel_h
@@ -409,8 +436,8 @@ def has_stencils(arch: ArchRecord, op: OpRecord) -> bool:
 
 @compiled
 def lane_block_of(arch: ArchRecord, op: OpRecord, layout: Layout) -> Block:
-    """Return the share of a tile of a product with rows in groups of lanes instead of stencils."""
-    _, rows, channels = tile_share(arch, op, layout.split)
+    """Return the share of a tile of a product, or a part, with rows in groups of lanes, not stencils."""
+    rows, channels = part_sizes(arch, op, layout.split, layout.row_parts, layout.column_parts)
     piece, lanes = layout.piece, min(rows, row_lanes(arch, op))
     area = (piece.stencil_pixels, piece.stencil_channels)
     grid = (piece.grid_rows, piece.grid_channels)
@@ -419,9 +446,9 @@ def lane_block_of(arch: ArchRecord, op: OpRecord, layout: Layout) -> Block:
 
 
 @compiled
-def is_in_parts(layout: Layout) -> bool:
-    """Whether a share is cut into parts that follow each other."""
-    return layout.row_parts * layout.column_parts > 1.0
+def paused_parts(layout: Layout) -> float:
+    """Return the parts of a share between which work and transfers pause: those that hold an operand."""
+    return 1.0 if layout.is_streamed else layout.row_parts * layout.column_parts
 
 
 @compiled
@@ -448,7 +475,7 @@ def set_least_streamed(least: CandidateRecord, layout: Layout, chunks: float) ->
     a_bytes, b_bytes = layout.a_dram_bytes, layout.b_dram_bytes
     least.held_bytes = layout.block.live_bytes
     if chunks > 1.0:
-        least.streamed_bytes = a_bytes + b_bytes
+        least.streamed_bytes = a_bytes * layout.column_parts + b_bytes * layout.row_parts
     elif layout.row_parts > 1.0:
         least.streamed_bytes = b_bytes * layout.row_parts
     elif layout.column_parts > 1.0:
@@ -500,7 +527,10 @@ def set_tiling(
         block.strips,
         tiling.row_blocks,
     )
-    new.buffers = 1.0 if is_in_parts(layout) else 2.0
+    new.buffers = 1.0 if paused_parts(layout) > 1.0 else 2.0
+    new.parts = PARTS_OF_CHANNELS if layout.column_parts > 1.0 else 0.0
+    if layout.row_parts > 1.0:
+        new.parts = PARTS_OF_ROWS
     new.column_blocks, new.channel_chunks = tiling.column_blocks, tiling.chunks
     new.piece_level = layout.piece_level
 
@@ -517,13 +547,41 @@ def fill_least(
 ) -> None:
     """Fill in lower bounds of the needs over all tilings of a layout in parts with so many grid cycles."""
     order = _WEIGHTS_HELD if row_parts == 1.0 else _ACTIVATIONS_HELD
+    if layout.is_streamed:
+        order = _OUTPUTS_HELD
     tiling = Tiling(order, layout.block.strips, row_parts, column_parts, 1.0)
     fill_needs(op, least, tiling, cycles, row_bytes)
     least.fine = 1.0 if layout.piece.is_fine else 0.0
     least.prologue_bytes = least.known_bytes = least.epilogue_bytes = least.page_walks = 0.0
-    least.restarts, least.needed_bytes, least.most_bytes = row_parts * column_parts - 1.0, 0.0, np.inf
+    least.restarts = 0.0 if layout.is_streamed else row_parts * column_parts - 1.0
+    least.needed_bytes, least.most_bytes = 0.0, np.inf
     least.streamed_bytes = least.held_bytes = least.sram_peak_bytes = 0.0
     least.split, least.mode, least.fed_bytes = layout.split, layout.mode, layout.fed_bytes
+
+
+@compiled
+def raise_least_read(
+    op: OpRecord, least: CandidateRecord, layout: Layout, block: Block, chunks: float, sram_tile_bytes: float
+) -> None:
+    """Raise the lower bound of DRAM reads to what blocks with partial sums fetch in so much SRAM.
+
+    A block of r x c pieces needs r * c * sums + 2 * (r * a + c * b) / chunks bytes, at least
+    sums * x ** 2 + 4 * sqrt(a * b) * x / chunks where x ** 2 = r * c. So there are at least
+    rows * columns / x ** 2 blocks. Column blocks fetch all activations, row blocks all weights.
+    """
+    sums, free = block.c_bytes + block.sum_bytes, sram_tile_bytes - block.live_bytes
+    if sums <= 0.0 or free <= 0.0 or free == np.inf:
+        return
+    side = 2.0 * np.sqrt(block.a_bytes * block.b_bytes) * largest_share(chunks, block.chunks)
+    pieces = ((np.sqrt(side * side + sums * free) - side) / sums) ** 2
+    blocks = max(1.0, block.rows * block.columns / pieces * (1.0 - _BOUND_ROUNDING))
+    a_bytes = op.a_dram_bytes * layout.column_parts * halo_factor(op, 1.0, block.strips)
+    b_bytes = 0.0 if op.b_resident else op.b_dram_bytes * layout.row_parts * block.strips
+    columns = np.sqrt(blocks * b_bytes / a_bytes) if a_bytes > 0.0 else blocks
+    columns = min(max(1.0, columns), blocks, block.columns)
+    columns = 1.0 if layout.column_parts > 1.0 else (blocks if layout.row_parts > 1.0 else columns)
+    read_bytes = a_bytes * columns + b_bytes * max(1.0, blocks / columns)
+    least.read_bytes = max(least.read_bytes, read_bytes + op.extra_dram_bytes)
 
 
 @compiled
