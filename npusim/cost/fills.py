@@ -22,7 +22,7 @@ def set_prologue_epilogue(
     arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, chunks: float
 ) -> None:
     """Fill in the least that overlaps with no work: the first pieces in, the last one out, and pauses."""
-    block, parts = layout.block, paused_parts(layout)
+    block, parts = layout.block, paused_parts(layout.cut)
     share = largest_share(chunks, block.chunks)
     _set_exposed(
         arch,
@@ -48,17 +48,17 @@ def set_fills(arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layo
     a_first, b_first = block.a_bytes + block.a_halo_bytes, block.b_bytes
     a_piece, b_piece = a_first, b_first
     if tiling.order == _WEIGHTS_HELD:
-        columns = np.ceil(block.columns / (tiling.column_blocks / layout.column_parts))
-        copies = layout.tiles if layout.split == _COLUMNS else 1.0  # a broadcast serves all tiles
+        columns = np.ceil(block.columns / (tiling.column_blocks / layout.cut.column_parts))
+        copies = layout.tiles if layout.cut.split == _COLUMNS else 1.0  # a broadcast serves all tiles
         b_first = max(b_first, copies * columns * block.b_bytes * (1.0 - 1.0 / (block.rows * block.strips)))
     else:
-        rows = np.ceil(block.rows / (tiling.row_blocks / layout.row_parts))
+        rows = np.ceil(block.rows / (tiling.row_blocks / layout.cut.row_parts))
         held = rows * block.a_bytes + block.a_halo_bytes
         columns = np.ceil(block.columns / tiling.column_blocks)
-        b_first = columns * block.b_bytes * (layout.tiles if layout.split == _COLUMNS else 1.0)
-        copies = layout.tiles if layout.split == _ROWS else 1.0
+        b_first = columns * block.b_bytes * (layout.tiles if layout.cut.split == _COLUMNS else 1.0)
+        copies = layout.tiles if layout.cut.split == _ROWS else 1.0
         a_first = max(a_first, copies * held * (1.0 - 1.0 / tiling.column_blocks))
-    _set_exposed(arch, op, new, paused_parts(layout), a_first, b_first, block.c_bytes, a_piece, b_piece)
+    _set_exposed(arch, op, new, paused_parts(layout.cut), a_first, b_first, block.c_bytes, a_piece, b_piece)
 
 
 @compiled

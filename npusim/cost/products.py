@@ -36,6 +36,7 @@ from npusim.cost.tiling import (
     CHANNEL_LEVELS,
     ROW_LEVELS,
     Block,
+    Cut,
     Layout,
     Tiling,
     block_of,
@@ -127,7 +128,7 @@ def search_product(task: Task) -> int:
         for level in range(levels):
             for split in range(3):
                 for mode in range(modes_of(arch)):
-                    layout = layout_of(task, split, mode, level, strips, 1.0, 1.0, False, np.inf)
+                    layout = layout_of(task, Cut(split, mode, level, strips, 1.0, 1.0, False), np.inf)
                     if layout.piece.rows > 0.0:
                         stop = _search_layout(task, layout, stop)
         strips = more_strips(arch, op, strips)
@@ -137,14 +138,14 @@ def search_product(task: Task) -> int:
             for split in range(3):
                 for mode in range(modes_of(arch)):
                     level = row_level * CHANNEL_LEVELS
-                    whole = layout_of(task, split, mode, level, strips, 1.0, 1.0, False, np.inf)
+                    whole = layout_of(task, Cut(split, mode, level, strips, 1.0, 1.0, False), np.inf)
                     whole_bytes = needed_bytes(whole.block, room_of(whole.block, 1.0, 1.0), 1.0)
                     is_cut = whole.piece.rows > 0.0 and whole_bytes > task.upper.tile_sram_bytes
-                    for along_rows in range(2 if is_cut else 0):
+                    for axis in range(2 if is_cut else 0):
                         if arch.fewest_buffers <= 1.0:
-                            stop = _search_parts(task, whole, level, strips, along_rows > 0, stop)
+                            stop = _search_parts(task, whole, axis > 0, False, stop)
                         if not is_array:
-                            stop = _search_streamed(task, whole, level, strips, along_rows > 0, stop)
+                            stop = _search_parts(task, whole, axis > 0, True, stop)
         strips = more_strips(arch, op, strips)
     return stop
 
@@ -159,34 +160,37 @@ def groups_along(task: Task, split: int, along_rows: bool) -> float:
 
 
 @compiled
-def _is_too_slow(
-    task: Task, whole: Layout, row_parts: float, column_parts: float, is_streamed: bool, stop: int
-) -> bool:
-    """Whether so many parts of a share, or more, are too slow at each point."""
-    least = task.candidates[stop]
-    fill_least(task.op, least, whole, row_parts, column_parts, whole.least_cycles, 0.0)
-    if is_streamed:
-        least.restarts = 0.0
-    return _is_slower(task, least) or _is_beaten(task, least, stop)
+def cut_along(cut: Cut, parts: float, along_rows: bool, is_streamed: bool) -> Cut:
+    """Return a cut into so many parts along an axis."""
+    row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
+    return Cut(cut.split, cut.mode, cut.piece_level, cut.strips, row_parts, column_parts, is_streamed)
 
 
 @compiled
-def _search_parts(task: Task, whole: Layout, level: int, strips: float, along_rows: bool, stop: int) -> int:
-    """Try parts that hold an operand: the fewest that fit, and up to twice as many, at each size of SRAM."""
-    split, mode, groups = whole.split, whole.mode, groups_along(task, whole.split, along_rows)
+def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool, stop: int) -> int:
+    """Try parts along an axis.
+
+    Of parts that hold an operand the fewest that fit and up to twice as many, at each size of SRAM; of parts
+    that stream both all that are worth it.
+    """
+    groups = groups_along(task, whole.cut.split, along_rows)
     parts = next_count(1.0, groups)
     while parts > 0.0 and 0 <= stop < task.candidates.shape[0]:
-        row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
-        if _is_too_slow(task, whole, row_parts, column_parts, False, stop):
+        cut, most_bytes = cut_along(whole.cut, parts, along_rows, is_streamed), np.inf
+        fill_least(task.op, task.candidates[stop], whole, cut, whole.least_cycles, 0.0)
+        if _is_slower(task, task.candidates[stop]) or _is_beaten(task, task.candidates[stop], stop):
             return stop
-        if part_bytes(task, split, mode, level, strips, parts, along_rows) <= task.lower.tile_sram_bytes:
-            most_bytes = np.inf
-            if parts >= 4.0:
-                fewer = np.floor(parts / 2.0)
-                most_bytes = part_bytes(task, split, mode, level, strips, fewer, along_rows)
+        if is_streamed:
+            is_tried = is_worth_streaming(task, whole, cut)
+        else:
+            is_tried = part_bytes(task, cut) <= task.lower.tile_sram_bytes
+            if is_tried and parts >= 4.0:
+                fewer = cut_along(whole.cut, np.floor(parts / 2.0), along_rows, False)
+                most_bytes = part_bytes(task, fewer)
             if most_bytes <= task.upper.tile_sram_bytes:
                 return stop
-            layout = layout_of(task, split, mode, level, strips, row_parts, column_parts, False, most_bytes)
+        if is_tried:
+            layout = layout_of(task, cut, most_bytes)
             if layout.piece.rows > 0.0:
                 stop = _search_layout(task, layout, stop)
         parts = next_count(parts, groups)
@@ -194,83 +198,50 @@ def _search_parts(task: Task, whole: Layout, level: int, strips: float, along_ro
 
 
 @compiled
-def streamed_size(task: Task, whole: Layout, parts: float, along_rows: bool) -> float:
-    """Return the length of parts that stream both operands; 0 where blocks of whole stencils are alike.
+def is_worth_streaming(task: Task, whole: Layout, cut: Cut) -> bool:
+    """Whether no block of whole stencils is like a part that streams both operands.
 
-    Parts of more than `_MOST_STENCILS` stencils are nearly so.
+    Of more than `_MOST_STENCILS` stencils one nearly is.
     """
-    row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
-    rows, channels = part_sizes(task.arch, task.op, whole.split, row_parts, column_parts)
-    size, stencil = (rows, whole.piece.rows) if along_rows else (channels, whole.piece.channels)
-    is_alike = size > _MOST_STENCILS * stencil or np.floor(size / stencil) * stencil == size
-    return 0.0 if is_alike else size
+    rows, channels = part_sizes(task.arch, task.op, cut)
+    is_along_rows = cut.row_parts > 1.0
+    size, stencil = (rows, whole.piece.rows) if is_along_rows else (channels, whole.piece.channels)
+    return bool(size <= _MOST_STENCILS * stencil and np.floor(size / stencil) * stencil != size)
 
 
 @compiled
-def _search_streamed(
-    task: Task, whole: Layout, level: int, strips: float, along_rows: bool, stop: int
-) -> int:
-    """Try parts that stream both operands, in chunks."""
-    groups = groups_along(task, whole.split, along_rows)
-    parts = next_count(1.0, groups)
-    while parts > 0.0 and 0 <= stop < task.candidates.shape[0]:
-        row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
-        if _is_too_slow(task, whole, row_parts, column_parts, True, stop):
-            return stop
-        if streamed_size(task, whole, parts, along_rows) > 0.0:
-            split, mode = whole.split, whole.mode
-            layout = layout_of(task, split, mode, level, strips, row_parts, column_parts, True, np.inf)
-            if layout.piece.rows > 0.0:
-                stop = _search_layout(task, layout, stop)
-        parts = next_count(parts, groups)
-    return stop
-
-
-@compiled
-def part_bytes(
-    task: Task, split: int, mode: int, level: int, strips: float, parts: float, along_rows: bool
-) -> float:
-    """Return the least SRAM of a tile for so many parts along an axis, the other operand in pieces."""
+def part_bytes(task: Task, cut: Cut) -> float:
+    """Return the least SRAM of a tile for parts that hold an operand, the other in pieces."""
     arch, op = task.arch, task.op
-    row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
-    part_rows, part_channels = part_sizes(arch, op, split, row_parts, column_parts)
-    piece = piece_of(arch, op, part_rows, part_channels, mode, level, strips)
+    rows, channels = part_sizes(arch, op, cut)
+    piece = piece_of(arch, op, rows, channels, cut.mode, cut.piece_level, cut.strips)
     if piece.rows == 0.0:
         return np.inf
-    block = block_of(arch, op, part_rows, part_channels, piece)
-    column_blocks, row_blocks = (block.columns, 1.0) if along_rows else (1.0, block.rows)
+    block = block_of(arch, op, rows, channels, piece)
+    column_blocks, row_blocks = (block.columns, 1.0) if cut.row_parts > 1.0 else (1.0, block.rows)
     return needed_bytes(block, room_of(block, column_blocks, 1.0), row_blocks)
 
 
 @compiled
-def parts_cost(
-    task: Task,
-    split: int,
-    mode: int,
-    level: int,
-    strips: float,
-    row_parts: float,
-    column_parts: float,
-    block_rows: float,
-) -> tuple[float, float]:
+def parts_cost(task: Task, cut: Cut, block_rows: float) -> tuple[float, float]:
     """Return the cycles of the grid for all parts of a share, and the SRAM bytes of an array's reads.
 
     All parts are equal and the last may be smaller; or, where that is quicker, sizes differ by a group of
     lanes at most. With `block_rows` the share is that high.
     """
     arch, op = task.arch, task.op
-    is_array, parts = has_array(arch), row_parts * column_parts
-    _, rows, channels = tile_share(arch, op, split)
-    part_rows, part_channels = part_sizes(arch, op, split, row_parts, column_parts)
+    is_array, parts, by_rows = has_array(arch), cut.row_parts * cut.column_parts, cut.row_parts > 1.0
+    _, rows, channels = tile_share(arch, op, cut.split)
+    part_rows, part_channels = part_sizes(arch, op, cut)
     if block_rows > 0.0:
         rows = part_rows = block_rows
-    lanes = row_lanes(arch, op) if row_parts > 1.0 else arch.dpu_channel_lanes
-    length, size = (rows, part_rows) if row_parts > 1.0 else (channels, part_channels)
+    lanes = row_lanes(arch, op) if by_rows else arch.dpu_channel_lanes
+    length, size = (rows, part_rows) if by_rows else (channels, part_channels)
     groups, in_part = np.ceil(length / lanes), np.ceil(size / lanes)
     larger = groups - parts * (in_part - 1.0)
     smaller = (in_part - 1.0) * lanes
     ways = 2 if 0.0 < larger < parts - 1.0 and in_part > 1.0 and not is_array else 1
-    passes = rows if is_array and level > 0 else 1.0  # a line at a time
+    passes = rows if is_array and cut.piece_level > 0 else 1.0  # a line at a time
     least, array_bytes = np.inf, 0.0
     for way in range(ways):
         cycles, first, last = 0.0, parts - 1.0, length - (parts - 1.0) * size
@@ -282,50 +253,35 @@ def parts_cost(
                 many, some = 1.0, last
             if many == 0.0:
                 continue
-            some_rows, some_channels = (some, part_channels) if row_parts > 1.0 else (part_rows, some)
+            some_rows, some_channels = (some, part_channels) if by_rows else (part_rows, some)
             if is_array:
                 some_cycles, some_bytes = known_tile(arch, op, some_rows / passes, some_channels, task.known)
                 cycles += many * passes * some_cycles
                 array_bytes += many * passes * some_bytes
             else:
-                piece = piece_of(arch, op, some_rows, some_channels, mode, level, strips)
-                cycles += many * tile_cycles(arch, op, some_rows, some_channels, mode, piece)
+                piece = piece_of(arch, op, some_rows, some_channels, cut.mode, cut.piece_level, cut.strips)
+                cycles += many * tile_cycles(arch, op, some_rows, some_channels, cut.mode, piece)
         least = min(least, cycles)
     return least, array_bytes
 
 
 @compiled
-def layout_of(
-    task: Task,
-    split: int,
-    mode: int,
-    level: int,
-    strips: float,
-    row_parts: float,
-    column_parts: float,
-    is_streamed: bool,
-    most_bytes: float,
-) -> Layout:
-    """Return a layout of a share in parts; its piece has no rows where a coarser level has the same."""
+def layout_of(task: Task, cut: Cut, most_bytes: float) -> Layout:
+    """Return a layout of a share in a cut; its piece has no rows where a coarser level has the same."""
     arch, op = task.arch, task.op
-    used, rows, channels = tile_share(arch, op, split)
-    part_rows, part_channels = part_sizes(arch, op, split, row_parts, column_parts)
-    piece = piece_of(arch, op, part_rows, part_channels, mode, level, strips)
+    used, rows, channels = tile_share(arch, op, cut.split)
+    part_rows, part_channels = part_sizes(arch, op, cut)
+    piece = piece_of(arch, op, part_rows, part_channels, cut.mode, cut.piece_level, cut.strips)
     cycles = array_bytes = 0.0
     if piece.rows > 0.0:
-        cycles, array_bytes = parts_cost(task, split, mode, level, strips, row_parts, column_parts, 0.0)
+        cycles, array_bytes = parts_cost(task, cut, 0.0)
     return Layout(
-        split,
-        mode,
+        cut,
         used,
-        row_parts,
-        column_parts,
-        is_streamed,
         most_bytes,
         piece,
-        level,
         cycles,
-        least_cycles(arch, op, rows, channels, mode) if has_stencils(arch, op) else cycles,
+        least_cycles(arch, op, rows, channels, cut.mode) if has_stencils(arch, op) else cycles,
         block_of(arch, op, part_rows, part_channels, piece),
         op.a_dram_bytes * rows / (op.out_w if op.dpu_operation == _MATMUL else op.out_h),
         op.b_dram_bytes * channels / op.out_c,
@@ -405,10 +361,10 @@ def _search_layout(task: Task, layout: Layout, stop: int) -> int:
     if stop < 0 or stop + 1 >= task.candidates.shape[0]:
         return -1
     arch, op, block, chunks = task.arch, task.op, layout.block, 1.0
-    if layout.is_streamed:
+    if layout.cut.is_streamed:
         chunks = next_count(1.0, block.chunks)
-    has_lanes = has_stencils(arch, op) and layout.row_parts == 1.0
-    has_lanes = has_lanes and (layout.is_streamed or layout.column_parts == 1.0)
+    has_lanes = has_stencils(arch, op) and layout.cut.row_parts == 1.0
+    has_lanes = has_lanes and (layout.cut.is_streamed or layout.cut.column_parts == 1.0)
     while chunks > 0.0:
         row_bytes = contiguous_bytes(op, layout.piece, chunks)
         finest = lane_block_of(arch, op, layout) if has_lanes else block
@@ -419,7 +375,7 @@ def _search_layout(task: Task, layout: Layout, stop: int) -> int:
             stop = _try_blocks(task, layout, finest, chunks, row_bytes, stop)
         if stop < 0:
             return stop
-        chunks = 0.0 if paused_parts(layout) > 1.0 else next_count(chunks, block.chunks)
+        chunks = 0.0 if paused_parts(layout.cut) > 1.0 else next_count(chunks, block.chunks)
     return stop
 
 
@@ -431,7 +387,7 @@ def is_hopeless_in_chunks(
     least = task.candidates[stop]
     cycles = layout.cycles if finest.piece_rows == layout.piece.rows else layout.least_cycles
     cycles += _spill_cycles(task, layout, finest, chunks)
-    fill_least(task.op, least, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
+    fill_least(task.op, least, layout, layout.cut, cycles, row_bytes)
     if chunks > 1.0:
         most = layout.block.chunks
         raise_least_read(task.op, least, layout, finest, most, task.lower.tile_sram_bytes)
@@ -445,12 +401,14 @@ def is_hopeless(task: Task, layout: Layout, block: Block, chunks: float, row_byt
     arch, op, least = task.arch, task.op, task.candidates[stop]
     cycles = layout.cycles if block.piece_rows == layout.piece.rows else layout.least_cycles
     cycles += _spill_cycles(task, layout, block, chunks)
-    fill_least(op, least, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
+    fill_least(op, least, layout, layout.cut, cycles, row_bytes)
     set_prologue_epilogue(arch, op, least, layout, chunks)
     if chunks > 1.0:
         raise_least_read(op, least, layout, block, chunks, task.lower.tile_sram_bytes)
-    elif layout.column_parts > 1.0:  # each part fills its weights before the second piece
-        set_fills(arch, op, least, layout, Tiling(_WEIGHTS_HELD, block.strips, 1.0, layout.column_parts, 1.0))
+    elif layout.cut.column_parts > 1.0:  # each part fills its weights before the second piece
+        set_fills(
+            arch, op, least, layout, Tiling(_WEIGHTS_HELD, block.strips, 1.0, layout.cut.column_parts, 1.0)
+        )
     set_least_streamed(least, layout, chunks)
     return _is_slower(task, least) or _is_dominated(task, stop)
 
@@ -459,10 +417,10 @@ def is_hopeless(task: Task, layout: Layout, block: Block, chunks: float, row_byt
 def _spill_cycles(task: Task, layout: Layout, block: Block, chunks: float) -> float:
     """Return the cycles in which partial sums are written and read again, once for each further chunk."""
     rows, columns = block.rows, block.columns
-    _, all_rows, all_channels = tile_share(task.arch, task.op, layout.split)
-    if layout.row_parts > 1.0:
+    _, all_rows, all_channels = tile_share(task.arch, task.op, layout.cut.split)
+    if layout.cut.row_parts > 1.0:
         rows = all_rows / block.piece_rows
-    elif layout.column_parts > 1.0:
+    elif layout.cut.column_parts > 1.0:
         columns = all_channels / layout.piece.channels
     sum_bytes = block.strips * rows * columns * block.sum_bytes
     return float((chunks - 1.0) * 2.0 * sum_bytes / sum_rate(task.arch))
@@ -472,27 +430,29 @@ def _spill_cycles(task: Task, layout: Layout, block: Block, chunks: float) -> fl
 def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_bytes: float, stop: int) -> int:
     """Try all column blocks, each with all row blocks that are the fewest at some size of SRAM."""
     arch, op, candidates, columns = task.arch, task.op, task.candidates, 1.0
-    start_cycles, parts = block_start_cycles(arch), layout.row_parts * layout.column_parts
+    start_cycles, parts = block_start_cycles(arch), layout.cut.row_parts * layout.cut.column_parts
     bound_cycles = layout.cycles if block.piece_rows == layout.piece.rows else layout.least_cycles
     spill = _spill_cycles(task, layout, block, chunks)
     if is_hopeless(task, layout, block, chunks, row_bytes, stop):
         return stop
     first = (
-        _OUTPUTS_HELD if chunks > 1.0 else (_ACTIVATIONS_HELD if layout.row_parts > 1.0 else _WEIGHTS_HELD)
+        _OUTPUTS_HELD
+        if chunks > 1.0
+        else (_ACTIVATIONS_HELD if layout.cut.row_parts > 1.0 else _WEIGHTS_HELD)
     )
-    last = first if chunks > 1.0 or layout.column_parts > 1.0 else _ACTIVATIONS_HELD
+    last = first if chunks > 1.0 or layout.cut.column_parts > 1.0 else _ACTIVATIONS_HELD
     while columns > 0.0:
         if task.is_exact and stop > task.start:
             fewest = candidates[stop]  # starts of so many blocks at least
             starts = parts * (block.strips * columns * chunks - 1.0) * start_cycles
             cycles = bound_cycles + spill + starts
-            fill_least(op, fewest, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
+            fill_least(op, fewest, layout, layout.cut, cycles, row_bytes)
             set_prologue_epilogue(arch, op, fewest, layout, chunks)
             if _is_beaten(task, fewest, stop):
                 break
         room = room_of(block, columns, chunks)
         row_blocks, before = fewest_row_blocks(block, room, task.lower.tile_sram_bytes), np.inf
-        while row_blocks > 0.0 and (layout.row_parts == 1.0 or row_blocks == 1.0):
+        while row_blocks > 0.0 and (layout.cut.row_parts == 1.0 or row_blocks == 1.0):
             needed = needed_bytes(block, room, row_blocks)
             if needed < before:
                 if stop + 2 >= candidates.shape[0]:
@@ -501,7 +461,10 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
                 is_useful = _is_useful(layout, block, row_blocks, columns, chunks, needed)
                 cycles = tiled_cycles(task, layout, block, row_blocks, columns, chunks) if is_useful else 0.0
                 for order in range(first, last + 1 if is_useful else first):
-                    all_rows, all_columns = layout.row_parts * row_blocks, layout.column_parts * columns
+                    all_rows, all_columns = (
+                        layout.cut.row_parts * row_blocks,
+                        layout.cut.column_parts * columns,
+                    )
                     tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
                     stop = add_tiling(task, layout, block, tiling, needed, cycles, row_bytes, stop)
             # Of blocks in lanes another number may fill stencils better.
@@ -510,7 +473,7 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
             if before <= task.upper.tile_sram_bytes and (is_whole or is_short):
                 break
             row_blocks = next_count(row_blocks, block.rows)
-        columns = 0.0 if layout.column_parts > 1.0 else next_count(columns, block.columns)
+        columns = 0.0 if layout.cut.column_parts > 1.0 else next_count(columns, block.columns)
     return stop
 
 
@@ -519,7 +482,9 @@ def tiled_cycles(
     task: Task, layout: Layout, block: Block, row_blocks: float, columns: float, chunks: float
 ) -> float:
     """Return the cycles of the grid for so many blocks of each part, with their starts and spilled sums."""
-    starts = layout.row_parts * layout.column_parts * (block.strips * row_blocks * columns * chunks - 1.0)
+    starts = (
+        layout.cut.row_parts * layout.cut.column_parts * (block.strips * row_blocks * columns * chunks - 1.0)
+    )
     starts *= block_start_cycles(task.arch)
     return (
         _spill_cycles(task, layout, block, chunks) + starts + _blocks_cycles(task, layout, block, row_blocks)
@@ -572,14 +537,12 @@ def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) 
     arch, op = task.arch, task.op
     if block.piece_rows == layout.piece.rows:
         return layout.cycles
-    _, rows, _ = tile_share(arch, op, layout.split)
+    _, rows, _ = tile_share(arch, op, layout.cut.split)
     block_rows = np.ceil(block.rows / row_blocks) * block.piece_rows
-    last_rows, parts = rows - (row_blocks - 1.0) * block_rows, layout.column_parts
-    split, mode, level = layout.split, layout.mode, layout.piece_level
-    cycles, _ = parts_cost(task, split, mode, level, block.strips, 1.0, parts, last_rows)
+    cycles, _ = parts_cost(task, layout.cut, rows - (row_blocks - 1.0) * block_rows)
     if row_blocks > 1.0:
-        each, _ = parts_cost(task, split, mode, level, block.strips, 1.0, parts, block_rows)
-        cycles += (row_blocks - 1.0) * (each - parts * block_start_cycles(arch))
+        each, _ = parts_cost(task, layout.cut, block_rows)
+        cycles += (row_blocks - 1.0) * (each - layout.cut.column_parts * block_start_cycles(arch))
     return float(cycles)
 
 
