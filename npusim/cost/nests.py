@@ -117,12 +117,9 @@ def _parts(task: Task, nest: Nest, whole: Layout) -> Iterator[Layout]:
     sram_bytes = task.lower.tile_sram_bytes
     fits = tiling.needed_bytes(whole.block, tiling.room_of(whole.block, 1.0, 1.0), 1.0) <= sram_bytes
     buffers = [nest["dram.buffers"]] if "dram.buffers" in nest else [2.0] if fits else [1.0, 2.0]
-    kinds = [
-        (is_streamed, along_rows) for is_streamed in (False, True) for along_rows in (True, False)
-        if (2.0 if is_streamed else 1.0) in buffers and (task.arch.fewest_buffers <= 1.0 or is_streamed)
-        and not (is_streamed and has_array(task.arch))
-    ]  # fmt: skip
-    for is_streamed, along_rows in kinds:
+    kinds = {1.0: task.arch.fewest_buffers <= 1.0, 2.0: not has_array(task.arch)}
+    for count, along_rows in [(n, axis) for n in buffers if kinds[n] for axis in (True, False)]:
+        is_streamed = count > 1.0
         groups = products.groups_along(task, whole.cut.split, along_rows)
         fixed = nest.get("dram.blocks.rows" if along_rows else "dram.blocks.columns")
         parts = tiling.next_count(1.0, groups) if fixed is None else fixed
