@@ -16,6 +16,7 @@ from pydantic import Field
 from npusim import units
 from npusim.config import Section, load_model
 from npusim.locate import resource
+from npusim.ops.formats import FormatName
 
 MOST_TERMS = 24
 """Most terms of a law."""
@@ -90,6 +91,8 @@ class Processes(Section):
     """Version of this file format: npusim.processes/1."""
     sources: dict[str, str]
     """References behind the short keys."""
+    cacti_cell: units.Ratio
+    """Area of an SRAM cell in CACTI, in squares of the feature size."""
     processes: list[Process]
     """The nodes; the last one fits every name."""
 
@@ -119,6 +122,17 @@ class Interface(Section):
         return float(self.power / self.bandwidth)
 
 
+class Mac(Section):
+    """A multiply-accumulate per cycle, without wires."""
+
+    area: units.Area
+    """Multiplier and adder."""
+    energy: units.Energy
+    """A multiplication and an addition."""
+    register_bits: units.Ratio
+    """Bits of both operands and of the sum."""
+
+
 class Parts(Section):
     """Parts of an NPU besides memories."""
 
@@ -127,9 +141,11 @@ class Parts(Section):
     sources: dict[str, str]
     """References behind the short keys."""
     mac_node: str
-    """Process node of `mac_area`."""
-    mac_area: dict[Literal["int8", "int16", "fp16"], units.Area]
-    """Multiplier and adder of a multiply-accumulate per cycle, by format, without registers and wires."""
+    """Process node of `macs` and `register_area`."""
+    macs: dict[FormatName, Mac]
+    """Multiply-accumulates by format."""
+    register_area: units.Area
+    """A bit of a register."""
     dsp_lane_share: units.Fraction
     """Share of a DSP's area that is proportional to its lanes."""
     dma_width_share: units.Fraction
@@ -160,10 +176,15 @@ def parts() -> Parts:
 
 
 @cache
+def processes() -> Processes:
+    """Return the process nodes."""
+    return load_model(resource("configs", "technology", "processes.yaml"), Processes)
+
+
+@cache
 def process_named(node: str) -> Process:
     """Return the process of a data sheet's `technology.node`."""
-    path = resource("configs", "technology", "processes.yaml")
-    return _first_match(load_model(path, Processes).processes, node)
+    return _first_match(processes().processes, node)
 
 
 @cache
