@@ -7,8 +7,9 @@ away from there (`npusim.cost.silicon`), so an unmodified sheet keeps its number
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from math import exp, log
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
@@ -77,11 +78,10 @@ class Process(Section):
     highest_voltage: units.Voltage
     """Highest supply voltage."""
 
-    def highest_clock_ratio(self, voltage: float) -> float:
-        """Return the clock at the highest voltage over that at a voltage."""
-        ends = (max(float(self.highest_voltage), voltage), voltage)
-        high, here = ((end - self.threshold) ** self.alpha / end for end in ends)
-        return float(high / here)
+    def clock_ratio(self, voltage: float, rated_voltage: float) -> float:
+        """Return the clock at a voltage over that at the rated one."""
+        here, rated = (max(0.0, v - self.threshold) ** self.alpha / v for v in (voltage, rated_voltage))
+        return float(here / rated)
 
 
 class Processes(Section):
@@ -146,6 +146,14 @@ class Parts(Section):
     """Multiply-accumulates by format."""
     register_area: units.Area
     """A bit of a register."""
+    stage_area: units.Ratio
+    """Area of a further pipeline stage, over that of a multiply-accumulate with one."""
+    stage_energy: units.Ratio
+    """Energy of a further stage, over that of a multiply-accumulate with one."""
+    stage_delay: units.Fraction
+    """Share of registers in the cycle of a multiply-accumulate with one stage; the rest divides by stages."""
+    wire: units.EnergyPerByte
+    """Energy to move a byte over a metre, at the nominal voltage."""
     dsp_lane_share: units.Fraction
     """Share of a DSP's area that is proportional to its lanes."""
     dma_width_share: units.Fraction
@@ -154,6 +162,20 @@ class Parts(Section):
     """Share of an NPU's fixed area, and of the idle power, that is proportional to the bandwidth of DRAM."""
     interfaces: list[Interface]
     """DRAM interfaces; the last one fits every title."""
+
+    def mac_costs(self, stated: Mapping[str, float], quantity: Literal["area", "energy"]) -> dict[str, float]:
+        """Return costs of a multiply-accumulate by format: as stated, others by their ratios to these."""
+        bit_m2 = self.register_area if quantity == "area" else 0.0
+        costs = {form: getattr(mac, quantity) + mac.register_bits * bit_m2 for form, mac in self.macs.items()}
+        known = {form: log(costs[form]) for form in stated if form in costs}
+        for form, cost in costs.items() if known else ():
+            nearest = min(known, key=lambda other: abs(known[other] - log(cost)))
+            costs[form] = stated[nearest] * cost / exp(known[nearest])
+        return costs | dict(stated) if known else dict(stated)
+
+    def stage_speed(self, stages: float) -> float:
+        """Return the clock of a multiply-accumulate in several stages over that of one, at equal voltage."""
+        return 1.0 / ((1.0 - self.stage_delay) / stages + self.stage_delay)
 
 
 _Matched = TypeVar("_Matched", Process, Interface)

@@ -87,7 +87,9 @@ class _ChipParts:
         for i in range(len(chips)):
             process = process_named(str(chips["process"][i]))
             arrays = chips["sram_kib"][i] / chips["array_kib"][i] * process.bit_cell / cell_m2
-            sram_m2 = arrays * scale * sram_law(law, 1024.0 * chips["array_kib"][i], chips["word_bytes"][i], 1.0)
+            sram_m2 = (
+                arrays * scale * sram_law(law, 1024.0 * chips["array_kib"][i], chips["word_bytes"][i], 1.0)
+            )
             macs_m2 = sum(chips[f"{form}_macs"][i] * mac_m2[form] for form in _CHIP_FORMATS)
             areas.append((sram_m2, macs_m2 * logic / process.logic_density))
         scopes = [[scope != _SCOPES[1], scope == _SCOPES[2]] for scope in chips["scope"]]
@@ -96,13 +98,15 @@ class _ChipParts:
     def chip_m2(self, logarithms: Floats) -> Floats:
         """Return the areas of the chips by the logarithms of the three fitted factors."""
         sram, macs, engine = np.exp(logarithms)
-        return (sram**self.compiled * self.sram_m2 + macs * self.macs_m2) * engine**self.complete
+        areas: Floats = (sram**self.compiled * self.sram_m2 + macs * self.macs_m2) * engine**self.complete
+        return areas
 
     def fitted(self, chip_m2: Floats, used: Floats) -> Floats:
         """Return the logarithms of the factors that fit the chips in use."""
 
         def errors(logarithms: Floats) -> Floats:
-            return np.log(self.chip_m2(logarithms) / chip_m2)[used]
+            logs: Floats = np.log(self.chip_m2(logarithms) / chip_m2)[used]
+            return logs
 
         return np.asarray(least_squares(errors, np.log([2.0, 2.0, 2.0]), loss="soft_l1", f_scale=_SOFTNESS).x)
 
