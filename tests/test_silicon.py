@@ -228,7 +228,8 @@ def test_a_format_that_no_sheet_states_costs_by_its_ratio_to_the_nearest():
     assert costs["int4"] == pytest.approx(costs["int8"] * 0.15 / 0.30)
     assert costs["fp32"] == pytest.approx(costs["fp16"] * 4.6 / 1.5)
     areas = SERIES2.technology.mac_area
-    assert areas["int4"] < areas["int8"] < areas["fp8_e4m3"] < areas["bf16"] < areas["fp16"] < areas["fp32"]
+    assert areas["int4"] < areas["int8"] < areas["int16"]
+    assert areas["fp8_e4m3"] < areas["bf16"] < areas["fp16"] < areas["fp32"]
     grid = with_overrides(SERIES2, {"npu.dpu.macs_per_mpe.int4": "16 MAC/cycle"})
     assert row(grid)["npu"]["area_mm2"] > row(SERIES2)["npu"]["area_mm2"]
 
@@ -267,6 +268,12 @@ def test_a_chip_s_own_area_has_no_part_in_its_prediction(tmp_path):
     file.write_text("\n".join(text.splitlines()[:4]))
     with pytest.raises(ConfigError, match="at least 5 chips"):
         run_suite("silicon-area", file)
+
+
+def test_a_clock_of_another_npu_follows_from_its_voltages_alone():
+    rows = run_suite("clocks").result().rows
+    chip = next(row for row in rows if row.id == "eyeriss")  # threshold 0.35 V, exponent 1.5
+    assert chip.predicted == pytest.approx(250 * (0.47**1.5 / 0.82) / (0.82**1.5 / 1.17))
 
 
 # -------------------------------------------------------------------------------------------------- fronts

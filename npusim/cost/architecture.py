@@ -18,14 +18,14 @@ from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.npu import DmaModel, Npu
 from npusim.arch.power import Technology
 from npusim.arch.silicon import Parts
+from npusim.arch.soc import SHEET_PATHS
 from npusim.cost.arrays.nest import ArrayRecord
 from npusim.cost.hosts import DramRates, derive_host, dynamic_scale, leakage_scale
 from npusim.cost.kernels import compiled
 from npusim.cost.records import (
-    Bytes,
     BytesPerSecond,
     Elements,
-    Hertz,
+    Floats,
     Number,
     PerSecond,
     Seconds,
@@ -47,6 +47,7 @@ _Formats = Annotated[Vector, len(MAC_FORMATS), "B"]
 _Levels = Annotated[Vector, OUTER_LEVELS, ""]
 _Energy = Annotated[float, "J"]
 _Law = Annotated[Vector, LAW_SIZE, ""]
+_Sizes = tuple[float, float, float]
 
 
 _SEARCHED = {
@@ -83,22 +84,10 @@ _FURTHER = {
     "dsps_per_tile": "dsp.per_tile",
     "dsp_lanes": "dsp.lanes.fp16",
 }
-SHEET_COLUMNS = {
-    "sheet_voltage": "voltage",
-    "sheet_dpu_hz": "dpu.clock",
-    "sheet_vpu_hz": "vpu_clock",
-    "sheet_sram_word": "sram.word",
-    "sheet_read_ports": "sram.read_ports",
-    "sheet_dsp_lanes": "dsp.lanes.fp16",
-    "sheet_dma_width": "dma.width",
-    "sheet_tiles": "tiles",
-    "sheet_vpe": "dpu.grid.vpe",
-    "sheet_mpe": "dpu.grid.mpe",
-    "sheet_stages": "dpu.grid.stages",
-}
-"""Columns with a number of the data sheet that settings leave."""
 NPU_COLUMNS = _SEARCHED | _RATED | _FURTHER
 """Columns of an array device with a number of its data sheet."""
+SHEET_COLUMNS = {f"sheet_{column}": path for column, path in NPU_COLUMNS.items() if path in SHEET_PATHS}
+"""Columns with a number of the data sheet that settings leave."""
 TECHNOLOGY_COLUMNS = {
     "nominal_voltage": "nominal_voltage",
     "tech_sram_j_per_byte": "energy.sram",
@@ -170,6 +159,7 @@ class RatedColumns(SearchedColumns):
     """Energy of a byte that is written there."""
 
 
+@columns_at(Npu, SHEET_COLUMNS)
 @columns_at(Npu, _FURTHER)
 class PrimitiveColumns(RatedColumns):
     """All columns of an array device with numbers of its data sheet."""
@@ -190,30 +180,6 @@ class PrimitiveColumns(RatedColumns):
     """Banks of each level in the data sheet."""
     voltage_follows: Number
     """1 where the voltage follows the clocks."""
-    sheet_sram_bytes: Bytes
-    """SRAM of a tile in the data sheet, reserved bytes included."""
-    sheet_voltage: Volts
-    """Voltage of the data sheet; the following columns are its other numbers."""
-    sheet_dpu_hz: Hertz
-    """Clock of the grid."""
-    sheet_vpu_hz: Hertz
-    """Clock of DSPs, SRAM and DMA."""
-    sheet_sram_word: Bytes
-    """Word of SRAM."""
-    sheet_read_ports: Number
-    """Read ports of SRAM."""
-    sheet_dsp_lanes: Number
-    """Lanes of a DSP."""
-    sheet_dma_width: Bytes
-    """Bytes per cycle of a DMA engine."""
-    sheet_tiles: Number
-    """Tiles of the chip."""
-    sheet_vpe: Number
-    """VPEs of a tile, along a side."""
-    sheet_mpe: Number
-    """MPEs of a VPE, along a side."""
-    sheet_stages: Number
-    """Pipeline stages of a multiply-accumulate."""
     own_formats_m2: Annotated[float, "m2"]
     """Hardware of an MPE for formats besides `MAC_FORMATS`."""
 
@@ -432,50 +398,53 @@ def _energy(arch: ArchRecord, shared: SharedRecord) -> None:
     """
     arch.supply_voltage = arch.voltage
     if arch.voltage_follows > 0.0 and arch.voltage == arch.sheet_voltage:
-        cycle = _stage_cycle(arch.dpu_stages, shared) / _stage_cycle(arch.sheet_stages, shared)
-        ratio = arch.dpu_clock_hz / arch.sheet_dpu_hz
+        cycle = _stage_cycle(arch.dpu_stages, shared) / _stage_cycle(arch.sheet_dpu_stages, shared)
+        ratio = arch.dpu_clock_hz / arch.sheet_dpu_clock_hz
         ratio = max(ratio * cycle, min(1.0, ratio))  # further stages serve faster clocks alone
-        if arch.vpu_clock_hz > arch.sheet_vpu_hz:
-            ratio = max(ratio, arch.vpu_clock_hz / arch.sheet_vpu_hz)
+        if arch.vpu_clock_hz > arch.sheet_vpu_clock_hz:
+            ratio = max(ratio, arch.vpu_clock_hz / arch.sheet_vpu_clock_hz)
         arch.supply_voltage = supply_voltage(
             arch.voltage, ratio, shared.threshold_voltage, shared.clock_exponent, shared.least_voltage
         )
     scale = dynamic_scale(1.0, arch.supply_voltage / shared.nominal_voltage)
     mac_scale = scale * _staged(arch, shared.stage_energy)
+    int4_j, int8_j = shared.tech_mac_j_int4, shared.tech_mac_j_int8
+    fp16_j, fp32_j = shared.tech_mac_j_fp16, shared.tech_mac_j_fp32
     # A format that the grid lacks costs what the format costs that it is computed in.
-    arch.mac_j[0] = (
-        shared.tech_mac_j_int4 if arch.mpe_macs_int4 > 0.0 else shared.tech_mac_j_int8
-    ) * mac_scale
-    arch.mac_j[1] = shared.tech_mac_j_int8 * mac_scale
-    arch.mac_j[2] = (
-        shared.tech_mac_j_fp16 if arch.mpe_macs_fp16 > 0.0 else shared.tech_mac_j_fp32
-    ) * mac_scale
-    arch.mac_j[3] = (
-        shared.tech_mac_j_fp32 if arch.mpe_macs_fp32 > 0.0 else shared.tech_mac_j_fp16
-    ) * mac_scale
-    sram_bytes, word, ports = _sram_bytes(arch), arch.dpu_sram_word_bytes, arch.dpu_read_ports
-    rated_bytes, rated_word, rated_ports = arch.sheet_sram_bytes, arch.sheet_sram_word, arch.sheet_read_ports
-    grown = sram_law(shared.read_law, sram_bytes, word, ports) / word
-    grown /= sram_law(shared.read_law, rated_bytes, rated_word, rated_ports) / rated_word
-    arch.sram_j_per_byte = shared.tech_sram_j_per_byte * scale * grown
+    arch.mac_j[0] = (int4_j if arch.mpe_macs_int4 > 0.0 else int8_j) * mac_scale
+    arch.mac_j[1] = int8_j * mac_scale
+    arch.mac_j[2] = (fp16_j if arch.mpe_macs_fp16 > 0.0 else fp32_j) * mac_scale
+    arch.mac_j[3] = (fp32_j if arch.mpe_macs_fp32 > 0.0 else fp16_j) * mac_scale
+    sizes = (_sram_bytes(arch), arch.dpu_sram_word_bytes, arch.dpu_read_ports)
+    arch.sram_j_per_byte = (
+        shared.tech_sram_j_per_byte * scale * _grown(shared.read_law, sizes, _sheet_sizes(arch))
+    )
     arch.dsp_j_per_lane_op = shared.tech_dsp_j_per_lane_op * scale
     side_m, sheet_m = np.sqrt(arch.npu_tiles * _tile_m2(arch, shared)), np.sqrt(_sheet_tiles_m2(arch, shared))
     wire_j = 0.5 * shared.wire * scale * (side_m - sheet_m)
     arch.dram_j_per_byte = max(0.0, shared.dram_j_per_byte + wire_j)
     for k in range(OUTER_LEVELS):
-        arch.read_j[k], arch.write_j[k] = arch.level_read_j[k], arch.level_write_j[k]
+        read, write = 1.0, 1.0
         if arch.level_bytes[k] > 0.0 and arch.level_rated_bytes[k] > 0.0:
-            word, banks = _level_word(arch, k), arch.level_banks[k]
-            rated_bytes, rated_word = arch.level_rated_bytes[k], arch.sheet_level_word[k]
-            rated_banks = arch.sheet_level_banks[k]
-            grown = sram_law(shared.read_law, arch.level_bytes[k], word, banks) / word
-            grown /= sram_law(shared.read_law, rated_bytes, rated_word, rated_banks) / rated_word
-            arch.read_j[k] *= grown
-            grown = sram_law(shared.write_law, arch.level_bytes[k], word, banks) / word
-            grown /= sram_law(shared.write_law, rated_bytes, rated_word, rated_banks) / rated_word
-            arch.write_j[k] *= grown
-        arch.read_j[k] = max(0.0, arch.read_j[k] + wire_j)
-        arch.write_j[k] = max(0.0, arch.write_j[k] + wire_j)
+            sizes = (arch.level_bytes[k], _level_word(arch, k), arch.level_banks[k])
+            rated = (arch.level_rated_bytes[k], arch.sheet_level_word[k], arch.sheet_level_banks[k])
+            read, write = _grown(shared.read_law, sizes, rated), _grown(shared.write_law, sizes, rated)
+        arch.read_j[k] = max(0.0, arch.level_read_j[k] * read + wire_j)
+        arch.write_j[k] = max(0.0, arch.level_write_j[k] * write + wire_j)
+
+
+@compiled
+def _grown(law: Floats, sizes: _Sizes, rated: _Sizes) -> float:
+    """Return the energy of a byte at sizes of an SRAM (capacity, word, banks) over that at the rated ones."""
+    energy = sram_law(law, sizes[0], sizes[1], sizes[2]) / sizes[1]
+    return float(energy / (sram_law(law, rated[0], rated[1], rated[2]) / rated[1]))
+
+
+@compiled
+def _sheet_sizes(arch: ArchRecord) -> _Sizes:
+    """Return the data sheet's SRAM of a tile, reserved bytes included, its word and read ports."""
+    sram_bytes = arch.sheet_sram_tile_bytes + arch.sheet_sram_reserved_bytes
+    return sram_bytes, arch.sheet_dpu_sram_word_bytes, arch.sheet_dpu_read_ports
 
 
 @compiled
@@ -487,7 +456,7 @@ def _stage_cycle(stages: float, shared: SharedRecord) -> float:
 @compiled
 def _staged(arch: ArchRecord, share: float) -> float:
     """Return a cost of a multiply-accumulate over that at the sheet's stages; `share`: of a further stage."""
-    return float((1.0 + share * (arch.dpu_stages - 1.0)) / (1.0 + share * (arch.sheet_stages - 1.0)))
+    return float((1.0 + share * (arch.dpu_stages - 1.0)) / (1.0 + share * (arch.sheet_dpu_stages - 1.0)))
 
 
 @compiled
@@ -513,18 +482,18 @@ def _tile_m2(arch: ArchRecord, shared: SharedRecord) -> float:
 @compiled
 def _sheet_tiles_m2(arch: ArchRecord, shared: SharedRecord) -> float:
     """Return the area of all tiles of the data sheet."""
-    mpes = _mpes(arch) * ((arch.sheet_vpe / arch.dpu_vpe) * (arch.sheet_mpe / arch.dpu_mpe)) ** 2
-    sram_m2 = shared.sram_m2_per_byte * arch.sheet_sram_bytes
+    mpes = _mpes(arch) * ((arch.sheet_dpu_vpe / arch.dpu_vpe) * (arch.sheet_dpu_mpe / arch.dpu_mpe)) ** 2
+    sram_m2 = shared.sram_m2_per_byte * _sheet_sizes(arch)[0]
     return float(
-        arch.sheet_tiles * (_mac_m2(arch, shared) * mpes + sram_m2 + shared.dsp_m2 * arch.dsps_per_tile)
+        arch.sheet_npu_tiles * (_mac_m2(arch, shared) * mpes + sram_m2 + shared.dsp_m2 * arch.dsps_per_tile)
     )
 
 
 @compiled
 def _law_m2_per_byte(arch: ArchRecord, shared: SharedRecord) -> float:
     """Return the area of a byte of the data sheet's SRAM by the law."""
-    law_m2 = sram_law(shared.area_law, arch.sheet_sram_bytes, arch.sheet_sram_word, arch.sheet_read_ports)
-    return law_m2 / arch.sheet_sram_bytes
+    sram_bytes, word_bytes, ports = _sheet_sizes(arch)
+    return sram_law(shared.area_law, sram_bytes, word_bytes, ports) / sram_bytes
 
 
 @compiled
@@ -536,14 +505,14 @@ def _sram_bytes(arch: ArchRecord) -> float:
 @compiled
 def _level_word(arch: ArchRecord, level: int) -> float:
     """Return the bytes that a bank of a memory level moves per cycle of the sheet's clock; at least 1."""
-    return float(max(1.0, arch.level_bytes_per_s[level] / arch.level_banks[level] / arch.sheet_vpu_hz))
+    return float(max(1.0, arch.level_bytes_per_s[level] / arch.level_banks[level] / arch.sheet_vpu_clock_hz))
 
 
 @compiled
 def _area(arch: ArchRecord, shared: SharedRecord) -> None:
     """Fill area (mm2), from counts of building blocks, and the power that no workload changes."""
     rated_m2 = _law_m2_per_byte(arch, shared)
-    width = arch.dma_engine_bytes_per_cycle / arch.sheet_dma_width
+    width = arch.dma_engine_bytes_per_cycle / arch.sheet_dma_engine_bytes_per_cycle
     dma_m2 = shared.dma_engine_m2 * (1.0 + shared.dma_width_share * (width - 1.0))
     area_m2 = arch.npu_tiles * _tile_m2(arch, shared) + dma_m2 * arch.dma_engines + shared.fixed_m2
     for k in range(OUTER_LEVELS):

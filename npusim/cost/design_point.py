@@ -253,7 +253,6 @@ def _fill_sheet(record: Any, npu: Npu, sheet: Mapping[str, float]) -> None:
     """Fill the numbers of the data sheet that settings leave (`Soc.sheet_numbers`)."""
     for column, path in SHEET_COLUMNS.items():
         record[column] = sheet[path]
-    record["sheet_sram_bytes"] = sheet["sram.per_tile"] + sheet["sram.reserved"]
     record["voltage_follows"] = float(npu.voltage_follows_clock)
 
 
@@ -268,7 +267,7 @@ def _fill_level_sheets(row: ArchRow, soc: Soc) -> None:
             sheet = soc.sheet_numbers(f"{owner}levels.{level_name}")
             capacity, banks = sheet["capacity"], sheet["banks"]
             bytes_per_s = sheet["bandwidth"] * banks
-            record["sheet_level_word"][k] = max(1.0, bytes_per_s / banks / record["sheet_vpu_hz"])
+            record["sheet_level_word"][k] = max(1.0, bytes_per_s / banks / record["sheet_vpu_clock_hz"])
             record["sheet_level_banks"][k] = banks
             record["level_rated_bytes"][k] = capacity if level.energy_at is None else level.energy_at
             record["level_counts"][k] = float(not is_shared or level_name not in counted)
