@@ -138,8 +138,7 @@ def test_the_command_shows_and_writes_it(capsys):
 
 
 def test_intervals_hold_the_figures_and_widen_with_what_is_uncertain():
-    settings = ["package.power_limit.value=6 W", "package.power_limit.source=test"]
-    wide = npusim.load_soc("core-ultra-series2", [*settings, "package.power_limit.uncertainty=40%"])
+    wide = npusim.load_soc("core-ultra-series2", ["package.power_limit={value: 6 W, uncertainty: 40 %}"])
     sure, unsure = (
         npusim.estimate("gcn-cora", soc, device="cpu", sustained=True, interval=True).sustained
         for soc in (npusim.load_soc("core-ultra-series2", ["package.power_limit=6W"]), wide)
