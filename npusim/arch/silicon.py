@@ -17,7 +17,7 @@ from pydantic import Field
 from npusim import units
 from npusim.config import Section, load_model
 from npusim.locate import resource
-from npusim.ops.formats import FormatName
+from npusim.ops.formats import FORMATS, FormatName
 
 MOST_TERMS = 24
 """Most terms of a law."""
@@ -169,7 +169,8 @@ class Parts(Section):
         costs = {form: getattr(mac, quantity) + mac.register_bits * bit_m2 for form, mac in self.macs.items()}
         known = {form: log(costs[form]) for form in stated if form in costs}
         for form, cost in costs.items() if known else ():
-            nearest = min(known, key=lambda other: abs(known[other] - log(cost)))
+            kind = FORMATS[form].kind  # one of the same kind where there is any
+            nearest = min(known, key=lambda n: (FORMATS[n].kind != kind, abs(known[n] - log(cost))))
             costs[form] = stated[nearest] * cost / exp(known[nearest])
         return costs | dict(stated) if known else dict(stated)
 
