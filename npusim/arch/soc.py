@@ -250,11 +250,15 @@ class Soc(Section):
             if has_lanes and technology.energy.dsp_op.source == "absent":
                 refuse("nothing", f"what {name}'s vector units take", at="technology.energy.dsp_op")
         dtypes = [dtype for array in self.array_devices.values() for dtype in array.dpu.macs_per_mpe]
-        for part, costs in (("energy", technology.mac_energy), ("area", technology.mac_area)):
+        known = (
+            ("energy", technology.energy, technology.mac_energy),
+            ("area", technology.area, technology.mac_area),
+        )
+        for part, stated, costs in known:
             missing = next((dtype for dtype in dtypes if dtype not in costs), None)
             if missing is not None:
                 allowed = f"every format of dpu.macs_per_mpe; {missing} is missing"
-                refuse(", ".join(costs) or "none", allowed, at=f"technology.{part}.mac")
+                refuse(", ".join(stated.mac) or "none", allowed, at=f"technology.{part}.mac")
 
     def sheet_numbers(self, section: str) -> dict[str, float]:
         """Return the numbers at which energies and areas hold, in SI units.
