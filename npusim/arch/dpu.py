@@ -38,6 +38,8 @@ class Grid(Section):
     """N: N x N MPEs of a VPE take N * N output channels of a pixel."""
     accumulator: units.Bytes
     """Bytes of a partial sum in SRAM."""
+    stages: units.PositiveCount = units.Count(1, source="absent: as built")
+    """Pipeline stages of a multiply-accumulate, over those of the silicon that the sheet describes."""
 
 
 class DpuMode(Section):
