@@ -160,6 +160,9 @@ class Dpu(Section):
     """Layouts of a stencil; the compiler selects the best for each workload."""
     eltwise_ops: list[OpName]
     """Elementwise operators of the grid on two tensors; the DSPs run the others."""
+    channelwise_ops: list[OpName] = Field(default_factory=list)
+    """Elementwise operators that the compiler makes a depthwise convolution where one operand has a number
+    for each channel: of `multiply` any operand, of others a constant."""
     dataflow: GridOrDataflow = "grid"
     """`grid`: stencils of outputs, calibrated on silicon. Otherwise a dataflow, by name or in place."""
     array: ArrayShape | None = None

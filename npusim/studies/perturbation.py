@@ -18,15 +18,15 @@ from npusim.arch.device import SET_SOURCES
 from npusim.arch.soc import Device
 from npusim.config.overrides import children, field_key, kind_of
 from npusim.cost import (
-    RESULT_DTYPE,
     TOTAL_DTYPE,
     Unit,
     dispatches,
-    evaluate,
+    evaluate_plans,
     fill_dsp,
     host_facts,
     kernel_of,
     lower,
+    plan_table,
 )
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity
@@ -258,9 +258,9 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
 
     """
     ops = lowered_on(mapped, machine) if table is None else table
-    results, total = np.zeros(len(ops), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
-    evaluate(arch, ops, results, total[0], mapped.nests)
-    return total[0]
+    totals = np.zeros(1, TOTAL_DTYPE)
+    evaluate_plans(arch, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64), mapped.nests)
+    return totals[0]
 
 
 def lowered_on(mapped: Mapped, machine: Soc) -> Any:
