@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from math import inf
 
 import numpy as np
@@ -176,6 +177,7 @@ def test_layers_are_ends_of_preemption_and_resuming_costs():
     simulation.answers.append(type(simulation.answers[0])())
     simulation.served_s.append({"npu": 0.0})
     simulation.inferences.append({"npu": 0.0})
+    simulation.requests.append(Counter())
     simulation.env.process(simulation._source(1, iter([0.3]), iter([1.0])))
     simulation.run(50.0)
     assert simulation.answers[1].response_s[0] == pytest.approx(0.3)

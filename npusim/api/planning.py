@@ -6,7 +6,6 @@ The docstrings are the help of the command line too: what stands under a paramet
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -438,12 +437,11 @@ def mix(
     from npusim.explore import mix_study
 
     values = {path: as_list(listed) for path, listed in (over or {}).items()}
-    with ExitStack() as files:
-        if changes:
-            designs = files.enter_context(mix_study.usual_changes(scenario))
-        else:
-            designs = mix_study.combinations(values) if over else mix_study.placements(scenario)
-        return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress)
+    if changes:
+        designs = mix_study.usual_changes(scenario)
+    else:
+        designs = mix_study.combinations(values) if over else mix_study.placements(scenario)
+    return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress)
 
 
 def _stream_updates(

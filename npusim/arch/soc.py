@@ -193,6 +193,21 @@ class Soc(Section):
     )
     """Numbers of the file (SI units, by section) at which energies and areas hold. Absent: present ones."""
 
+    def with_twins(self, twins: Mapping[str, str]) -> Soc:
+        """Return the machine with further devices, by name, each like one that it has.
+
+        Raises
+        ------
+        UnknownNameError, ConfigError
+            For a device that it lacks, or a name that is taken.
+        """
+        for name, like in twins.items():
+            require(like, self.devices, "device", at=f"twins.{name}")
+            if name in self.devices:
+                refuse(f"a second device named `{name}`", "another name", at="twins")
+        further = {name: self.devices[like] for name, like in twins.items()}
+        return self.model_copy(update={"devices": {**self.devices, **further}}) if further else self
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Soc:
         self._check_chips()

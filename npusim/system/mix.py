@@ -8,11 +8,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from npusim.arch import Soc, load_soc
 from npusim.arch.device import DeviceName
 from npusim.config import Section, load_model, validate_data
+from npusim.config.overrides import as_overrides
 from npusim.config.tables import Number, read_table
 from npusim.errors import ConfigError, shown
 from npusim.locate import DEFAULT_SOC
+from npusim.ops.formats import FormatName
 from npusim.units import Duration, Frequency
 
 _SCHEMA = "npusim.mix/1"
@@ -132,6 +135,9 @@ class StreamSpec(Section):
     """For the scheduler `fair`: part of a device's time, relative to the other streams."""
     batch: Batch | None = None
     """Batch policy. None: each request alone."""
+    io: FormatName | None = None
+    """Format of inputs and outputs in the application: the CPU converts them, before and after. None: they
+    come and go as the network takes them."""
 
     @model_validator(mode="after")
     def _batches_wait_for_others(self) -> StreamSpec:
@@ -167,6 +173,8 @@ class Mix(Section):
     """What the mix is about."""
     soc: str = DEFAULT_SOC
     """Machine: a name or the path of a YAML file."""
+    twins: dict[DeviceName, DeviceName] = Field(default_factory=dict)
+    """Further devices of the machine, each with the device that it is like: `npu2: npu`."""
     settings: dict[str, bool | int | float | str] = Field(default_factory=dict, alias="set")
     """Settings of the machine, as `--set` takes them."""
     scheduler: str = "fifo"
@@ -191,6 +199,11 @@ class Mix(Section):
         if twice is not None:
             raise ValueError(f"two streams named `{twice}`; give them different `name`s")
         return self
+
+
+def machine_of(mix: Mix) -> Soc:
+    """Return the machine of a mix, with its further devices."""
+    return load_soc(mix.soc, as_overrides(mix.settings)).with_twins(mix.twins)
 
 
 _GRAMMAR = (
