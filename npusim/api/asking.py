@@ -22,6 +22,7 @@ from npusim.graph import Graph, GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import MappingFile, OwnMapping, SwapOperands
 from npusim.scenario import Network, Scenario, split_settings
+from npusim.studies.split import divided
 from npusim.studies.sustained import with_sustained
 from npusim.studies.uncertainty import SAMPLES, with_interval
 from npusim.techniques import Stack, apply, completed
@@ -129,6 +130,7 @@ def estimate(
     engine: str = "analytical",
     interval: bool | None = None,
     sustained: bool = False,
+    split: int | None = None,
     every_tile: bool = False,
     **how: Unpack[Placed],
 ) -> Estimate:
@@ -149,6 +151,9 @@ def estimate(
     sustained : bool
         Also say what a package sustains when inferences follow each other without end: how long a burst
         lasts until power or heat limits it, and the throughput after it.
+    split : int, optional
+        Also divide the network over so many devices like the main one, by requests, rows, channels or layers;
+        devices that the machine lacks are added. None: do not
     every_tile : bool
         Event engine: simulate every loop iteration. By default some are simulated and the steady state is
         extrapolated, which moves no figure by more than 0.1 %; --trace simulates all.
@@ -183,6 +188,7 @@ def estimate(
         npusim estimate my_model.onnx --shape 'input=[1,3,224,224]' -o result.json
         npusim estimate gcn-cora --techniques stagr --details
         npusim estimate gcn-cora --techniques stagr -o page.html
+        npusim estimate bert-base --split 2
         npusim estimate gcn-cora --save-mapping nests.yaml
         npusim estimate gcn-cora --mapping nests.yaml --engine event
     """
@@ -201,6 +207,8 @@ def estimate(
             result = mapped_estimate(scenario.mapped)
             with_one = scenario.machine.calibration is not None if interval is None else interval
             result = with_interval(result, scenario.mapped) if with_one else result
+    if split is not None:
+        result = result.model_copy(update={"divided": divided(scenario, split)})
     return with_sustained(result, scenario.machine) if sustained else result
 
 

@@ -36,6 +36,7 @@ def map(
     profiles: Sequence[str | Path] = (),
     granularity: Granularity | None = None,
     mapping: str | None = None,
+    split: int | None = None,
     dvfs: bool = False,
     max_latency: str | float | None = None,
     max_energy: str | float | None = None,
@@ -73,6 +74,9 @@ def map(
         Cost this placement too: a letter a block; of a Vision GNN stem, graphers, FFNs and head, such as
         G/GGGG/DDDD/G. A letter is the first of its device's name that no other has (G gpu, D dla; of dsa_k
         and dsa_y K and Y); the answer's second line says which is which.
+    split : int, optional
+        Place over so many devices like the main one, too, and compare with shares of each operator by rows or
+        channels; devices that the machine lacks are added. None: do not
     dvfs : bool
         Try every combination of operating points.
     max_latency : str or float (s), optional
@@ -112,6 +116,7 @@ def map(
         npusim map gcn-cora
         npusim map gat-cora --techniques effop --devices npu,cpu --minimise energy
         npusim map vig-s --granularity block
+        npusim map bert-base --split 2
         npusim map sage-max-cora --hint throughput --format json
         npusim map magnas-vig --minimise latency,energy --devices npu,gpu --max-transitions 4
         npusim map vit --minimise latency,energy --dvfs --max-power 5W -o front.html
@@ -138,8 +143,15 @@ def map(
         measured = operator_profiles(profiles, scenario) if profiles else []
         size = granularity or "operator"
         objective: Literal["latency", "energy"] = "energy" if minimise == "energy" else "latency"
-        return place(scenario, minimise=objective, devices=names, profiles=measured, granularity=size)
-    _refuse_options({"profile": profiles}, f"one objective, not --minimise {_BOTH}")
+        ways, machine = None, scenario
+        if split is not None:
+            from npusim.studies.split import divided, on_equal_devices
+
+            ways = divided(scenario, split)
+            machine = scenario.on(on_equal_devices(scenario.machine, split)[0])
+        result = place(machine, minimise=objective, devices=names, profiles=measured, granularity=size)
+        return result.model_copy(update={"divided": ways})
+    _refuse_options({"profile": profiles, "split": split}, f"one objective, not --minimise {_BOTH}")
     from npusim.studies.evolved_mapping import Budget
     from npusim.studies.map_front import map_front
 

@@ -3,9 +3,9 @@
 Each tensor is whole on every device, or split along an axis. An operator says which layouts of its operands
 give which layout of its result: a product by rows of its left operand, by columns of its right one, or by the
 depth, which leaves partial sums. Of the layouts that divide it, the one that moves the fewest bytes is taken.
-Constants, states and inputs are divided beforehand. Where an operand has another layout than it needs, devices
-exchange it over DRAM: each writes its own share and reads the others'. Then another part of the network is
-launched. The rules of layouts are those of GSPMD (Xu et al. 2021), partial sums those of Megatron-LM (2019).
+Constants, states and inputs are divided beforehand. Where an operand has another layout than it needs,
+devices exchange it over DRAM: each writes its own share and reads the others'. Then another part of the
+network is launched. Layouts are those of GSPMD (Xu et al. 2021), partial sums those of Megatron-LM (2019).
 """
 
 from __future__ import annotations
@@ -183,7 +183,9 @@ class Sharding:
             before, after = self.graph.tensors[source].shape, self.graph.tensors[op.outputs[0]].shape
             outer = [i for i, d in enumerate(after) if prod(after[:i]) == prod(before[:axis]) and d > 1]
             even = [i for i in outer if max(after[i], before[axis]) % min(after[i], before[axis]) == 0]
-            return [Layout((axis, *(None for _ in more)), i) for i in even[:1] if after[i] % self.devices == 0]
+            return [
+                Layout((axis, *(None for _ in more)), i) for i in even[:1] if after[i] % self.devices == 0
+            ]
         return []
 
     def _of_product(self, op: Operator, further: tuple[Axis, ...]) -> list[Layout]:
@@ -193,7 +195,10 @@ class Sharding:
         rank, swapped = len(result), (bool(op.attrs.get("transpose_a")), bool(op.attrs.get("transpose_b")))
         rows, depth_a = len(left) - 2 + swapped[0], len(left) - 1 - swapped[0]
         columns, depth_b = len(right) - 1 - swapped[1], len(right) - 2 + swapped[1]
-        by_rows, by_columns = Layout((rows, None, *further), rank - 2), Layout((None, columns, *further), rank - 1)
+        by_rows, by_columns = (
+            Layout((rows, None, *further), rank - 2),
+            Layout((None, columns, *further), rank - 1),
+        )
         batches = []
         for axis in range(rank - 2):
             sides = [axis - (rank - len(shape)) for shape in (left, right)]
@@ -204,7 +209,12 @@ class Sharding:
         constant = self.graph.tensors[op.inputs[1]].kind is TensorKind.CONSTANT
         if self.way == "rows":
             return [*batches, by_rows, by_columns]
-        return [by_columns, *batches, *([partial] if constant and op.family is Family.MATMUL else []), by_rows]
+        return [
+            by_columns,
+            *batches,
+            *([partial] if constant and op.family is Family.MATMUL else []),
+            by_rows,
+        ]
 
     def _of_convolution(self, op: Operator, rank: int, further: tuple[Axis, ...]) -> list[Layout]:
         weight = self.graph.tensors[op.inputs[1]].shape
