@@ -10,9 +10,9 @@ network is launched. Layouts are those of GSPMD (Xu et al. 2021), partial sums t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf, prod
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
@@ -29,8 +29,7 @@ class Layout(NamedTuple):
 
     operands: tuple[Axis, ...]
     result: Axis
-    is_partial: bool = False
-    """Whether each device has a sum over its share of the depth."""
+    """None with a split operand: each device has a partial sum."""
     halo: int = 0
     """Rows of the neighbour's image that windows reach."""
 
@@ -40,221 +39,157 @@ class Sharding:
 
     def __init__(self, graph: Graph, devices: int, way: Way) -> None:
         self.graph, self.devices, self.way = graph, devices, way
-        self.editor = Editor(f"{graph.name}", graph.structure, graph.techniques, graph.meta)
+        self.editor = Editor(graph.name, graph.structure, graph.techniques, graph.meta)
         self.exchanged_bytes, self.exchanges = 0.0, 0
         self._axis: dict[str, Axis] = {}
         self._names: dict[tuple[str, Axis], str] = {}
         self._step: dict[str, int] = {}
         """Part of the network in which a tensor of the shard is ready."""
         order = {part: number for number, part in enumerate(graph.parts)}
-        first, part = 0, ""
+        first, part = 0, graph.parts[0]
         for op in sorted(graph, key=lambda op: order[op.part]):
             if op.part != part:
-                first, part = max(self._step.values(), default=0) + 1, op.part
+                first, part = max(self._step.values()) + 1, op.part
             self._divide(op, first)
-        for name in graph.outputs:
-            self.editor.outputs.append(self._names[name, self._axis.get(name)])
-
-    @property
-    def is_divided(self) -> bool:
-        """Whether any operator is."""
-        return any(axis is not None for axis in self._axis.values())
-
-    def _tensors(self, names: Sequence[str]) -> list[Tensor]:
-        return [self.graph.tensors[name] for name in names]
+        self.editor.outputs += [self._names[name, self._axis.get(name)] for name in graph.outputs]
+        if not any(axis is not None for axis in self._axis.values()):
+            raise InfeasibleError(f"{graph.name} has no operator that {devices} devices could divide")
 
     def _divide(self, op: Operator, first: int) -> None:
         layout = min(self._layouts(op), key=lambda layout: self._moved_bytes(op, layout))
-        pairs = zip(op.inputs, layout.operands, strict=True)
-        inputs = [self._brought(name, axis, layout.halo * (i == 0)) for i, (name, axis) in enumerate(pairs)]
+        inputs = [self._brought(name, axis) for name, axis in zip(op.inputs, layout.operands, strict=True)]
+        if layout.halo and self._axis.get(op.inputs[0]) is not None:
+            inputs[0] = self._exchanged(inputs[0], layout.operands[0], layout.halo)
         step = max([first, *(self._step[name] for name in inputs)])
-        for result in self._tensors(op.outputs):
-            self._axis[result.name] = layout.result
-            self._names[result.name, layout.result] = result.name
-            self._step[result.name] = step
-        results = [self._local(tensor, layout.result) for tensor in self._tensors(op.outputs)]
-        self.editor.add_operator(op.with_(inputs=tuple(inputs), part=f"step{step:04}"), results)
-        if layout.is_partial:
-            self._names[op.outputs[0], None] = self._exchange(results[0], None, self.devices - 1)
+        for name in op.outputs:
+            self._axis[name], self._names[name, layout.result] = layout.result, name
+        results = [self._share(self.graph.tensors[name], layout.result, name) for name in op.outputs]
+        self._add(op.with_(inputs=tuple(inputs)), results, step)
+        if layout.result is None and any(axis is not None for axis in layout.operands):
+            whole = op.outputs[0]
+            for _ in range(self.devices - 1):
+                whole = self._exchanged(whole, None, 0)
+            self._names[op.outputs[0], None] = whole
 
-    def _local(self, tensor: Tensor, axis: Axis) -> Tensor:
-        """Return a tensor's largest share."""
-        if axis is None:
-            return tensor
+    def _add(self, op: Operator, results: Sequence[Tensor], step: int) -> None:
+        self.editor.add_operator(op.with_(part=f"step{step:04}"), results)
+        self._step |= {tensor.name: step for tensor in results}
+
+    def _share(self, tensor: Tensor, axis: Axis, name: str, length: int | None = None) -> Tensor:
+        """Return a tensor's largest share under a name, or a share of some length."""
         shape = list(tensor.shape)
-        shape[axis] = -(-shape[axis] // self.devices)
-        return tensor.with_(shape=tuple(shape))
+        if axis is not None:
+            shape[axis] = -(-shape[axis] // self.devices) if length is None else length
+        return tensor.with_(name=name, shape=tuple(shape))
 
     def _moved_bytes(self, op: Operator, layout: Layout) -> float:
-        """Return the bytes that a layout makes devices exchange, a little more for what stays undivided."""
-        pairs = [*zip(self._tensors(op.inputs), layout.operands, strict=True)]
-        moved = sum(
-            tensor.bytes
-            for tensor, axis in pairs
-            if self._axis.get(tensor.name) is not None and self._axis[tensor.name] != axis
-        )
-        moved += sum(tensor.bytes * layout.halo / tensor.shape[axis] for tensor, axis in pairs[:1] if axis)
-        if layout.is_partial:
+        """Return the bytes that a layout makes devices exchange; infinite where it leaves a product whole."""
+        moved, is_split = 0.0, any(axis is not None for axis in layout.operands)
+        for name, axis in zip(op.inputs, layout.operands, strict=True):
+            if self._axis.get(name, axis) not in (None, axis):
+                moved += self.graph.tensors[name].bytes
+        if layout.halo and layout.operands[0] is not None:
+            image = self.graph.tensors[op.inputs[0]]
+            moved += image.bytes * layout.halo / image.shape[layout.operands[0]]
+        if is_split and layout.result is None:
             moved += (self.devices - 1) * self.graph.tensors[op.outputs[0]].bytes
-        is_whole = layout.result is None and not layout.is_partial
-        return inf if is_whole and op.family.work_class is WorkClass.CONTRACTION else moved
+        return moved if is_split or op.family.work_class is not WorkClass.CONTRACTION else inf
 
-    def _brought(self, name: str, axis: Axis, halo: int) -> str:
+    def _brought(self, name: str, axis: Axis) -> str:
         """Return the name of a tensor under a layout; what another one needs is exchanged."""
         tensor, have = self.graph.tensors[name], self._axis.get(name)
-        if (name, axis) not in self._names:
-            if tensor.kind is not TensorKind.ACTIVATION:
-                local = self._local(tensor, axis).with_(name=name if axis is None else f"{name}/{axis}")
-                self.editor.tensors[local.name] = local
-                self._names[name, axis], self._step[local.name] = local.name, 0
-            elif have is not None:
-                local = self._local(tensor, have)
-                whole = self._exchange(local, have, tensor.shape[have] - local.shape[have])
-                self._names[name, None] = whole
-            if (name, axis) not in self._names:  # a share of what each device has as a whole
-                whole, share = self._names[name, None], self._local(tensor, axis).with_(name=f"{name}/{axis}")
-                step = self._step[whole]
-                op = Operator(share.name, "StridedSlice", (whole,), (share.name,), part=f"step{step:04}")
-                self.editor.add_operator(op, [share])
-                self._names[name, axis], self._step[share.name] = share.name, step
-        local_name = self._names[name, axis]
-        if halo and axis is not None and tensor.kind is TensorKind.ACTIVATION:
-            return self._exchange(self.editor.tensors[local_name], axis, halo)
-        return local_name
-
-    def _exchange(self, local: Tensor, axis: Axis, count: int) -> str:
-        """Write a share to DRAM, read others', and join them; without an axis add them up."""
-        step = self._step[local.name] + 1
-        name = f"{local.name}/exchanged/{axis}/{count}"
-        if name not in self.editor.operators:
-            others, whole = local, local.with_(name=name)
-            if axis is not None:
-                sizes = [*local.shape]
-                sizes[axis] = count
-                others = local.with_(shape=tuple(sizes))
-                sizes[axis] += local.shape[axis]
-                whole = whole.with_(shape=tuple(sizes))
-            copies = 1 if axis is not None else count
-            joined = local.name
-            for i in range(copies):
-                other = others.with_(name=f"{name}/from/{i}", kind=TensorKind.INPUT)
-                self.editor.tensors[other.name] = other
-                result = whole if i == copies - 1 else whole.with_(name=f"{name}/{i}")
-                kind, attrs = ("Add", {}) if axis is None else ("Concat", {"axes": (axis,)})
-                inputs = (joined, other.name)
-                op = Operator(result.name, kind, inputs, (result.name,), attrs, part=f"step{step:04}")
-                self.editor.add_operator(op, [result])
-                joined = result.name
-                self.exchanged_bytes += other.bytes
-            self.editor.outputs.append(local.name)
-            self.exchanges, self._step[name] = self.exchanges + 1, step
-        return name
-
-    def _layouts(self, op: Operator) -> Iterator[Layout]:
-        """Yield the ways to divide an operator, the preferred ones first, and that it stays whole."""
-        whole = Layout((None,) * len(op.inputs), None)
-        for layout in self._of_family(op):
-            axes = zip(
-                (*self._tensors(op.inputs), *self._tensors(op.outputs)),
-                (*layout.operands, *[layout.result] * len(op.outputs)),
-                strict=True,
+        if (name, axis) in self._names:
+            return self._names[name, axis]
+        share = self._share(tensor, axis, name if axis is None else f"{name}/{axis}")
+        if tensor.kind is not TensorKind.ACTIVATION:
+            self.editor.tensors[share.name], self._step[share.name] = share, 0
+        elif axis is None:
+            local = self._names[name, have]
+            share = share.with_(name=self._exchanged(local, have, tensor.shape[have or 0] // self.devices))
+        else:  # a share of what each device has as a whole
+            whole = self._brought(name, None)
+            self._add(
+                Operator(share.name, "StridedSlice", (whole,), (share.name,)), [share], self._step[whole]
             )
-            if all(axis is None or tensor.shape[axis] >= self.devices for tensor, axis in axes):
-                yield layout
-        yield whole
+        self._names[name, axis] = share.name
+        return share.name
 
-    def _of_family(self, op: Operator) -> Sequence[Layout]:
-        rank = len(self.graph.tensors[op.outputs[0]].shape)
-        work_class, further = op.family.work_class, (None,) * (len(op.inputs) - 2)
-        if op.family in (Family.MATMUL, Family.AGGREGATE):
-            return self._of_product(op, further)
-        if op.family in (Family.CONVOLUTION, Family.DEPTHWISE) and len(op.inputs) > 1:
-            return self._of_convolution(op, rank, further)
-        if op.family is Family.POOLING:
-            return [Layout((1,), 1), Layout((0,), 0)]
-        if work_class is WorkClass.POINTWISE or op.traits.rows in (RowUse.SAME, RowUse.ALONG_AXES):
-            return self._of_elements(op, rank)
-        (source, *more), axis = op.inputs, self._axis.get(op.inputs[0])
-        if axis is None:
-            return []
-        if "order" in op.attrs:
-            return [Layout((axis, *(None for _ in more)), op.attrs["order"].index(axis))]
-        if op.family is Family.VIEW:
-            before, after = self.graph.tensors[source].shape, self.graph.tensors[op.outputs[0]].shape
-            outer = [i for i, d in enumerate(after) if prod(after[:i]) == prod(before[:axis]) and d > 1]
-            even = [i for i in outer if max(after[i], before[axis]) % min(after[i], before[axis]) == 0]
-            return [
-                Layout((axis, *(None for _ in more)), i) for i in even[:1] if after[i] % self.devices == 0
-            ]
-        return []
+    def _exchanged(self, name: str, axis: Axis, length: int) -> str:
+        """Write a share to DRAM, read another of some length, and join them; without an axis add them up."""
+        local, joined = self.editor.tensors[name], f"{name}/exchanged{length or ''}"
+        if joined not in self.editor.tensors:
+            other = self._share(local, axis, f"{joined}/other", length).with_(kind=TensorKind.INPUT)
+            self.editor.tensors[other.name] = other
+            self.editor.outputs.append(name)
+            self.exchanged_bytes, self.exchanges = self.exchanged_bytes + other.bytes, self.exchanges + 1
+            whole = self._share(local, axis, joined, length + (0 if axis is None else local.shape[axis]))
+            kind, attrs = ("Add", {}) if axis is None else ("Concat", {"axes": (axis,)})
+            op = Operator(joined, kind, (name, other.name), (joined,), attrs)
+            self._add(op, [whole], self._step[name] + 1)
+        return joined
 
-    def _of_product(self, op: Operator, further: tuple[Axis, ...]) -> list[Layout]:
-        left, right, result = (self.graph.tensors[name].shape for name in (*op.inputs[:2], op.outputs[0]))
-        if min(len(left), len(right)) < 2:
-            return []
-        rank, swapped = len(result), (bool(op.attrs.get("transpose_a")), bool(op.attrs.get("transpose_b")))
-        rows, depth_a = len(left) - 2 + swapped[0], len(left) - 1 - swapped[0]
-        columns, depth_b = len(right) - 1 - swapped[1], len(right) - 2 + swapped[1]
-        by_rows, by_columns = (
-            Layout((rows, None, *further), rank - 2),
-            Layout((None, columns, *further), rank - 1),
-        )
-        batches = []
-        for axis in range(rank - 2):
-            sides = [axis - (rank - len(shape)) for shape in (left, right)]
-            pairs = zip(sides, (left, right), strict=True)
-            split = [i if i >= 0 and shape[i] > 1 else None for i, shape in pairs]
-            batches.append(Layout((*split, *further), axis))
-        partial = Layout((depth_a, depth_b, *further), None, is_partial=True)
-        constant = self.graph.tensors[op.inputs[1]].kind is TensorKind.CONSTANT
-        if self.way == "rows":
-            return [*batches, by_rows, by_columns]
-        return [
-            by_columns,
-            *batches,
-            *([partial] if constant and op.family is Family.MATMUL else []),
-            by_rows,
-        ]
+    def _layouts(self, op: Operator) -> list[Layout]:
+        """Return the layouts of an operator: that it stays whole, then the preferred ones first."""
+        shapes = [self.graph.tensors[name].shape for name in op.inputs]
+        result, whole = self.graph.tensors[op.outputs[0]].shape, (None,) * len(op.inputs)
+        layouts = _layouts_of(op, shapes, result, self.way)
 
-    def _of_convolution(self, op: Operator, rank: int, further: tuple[Axis, ...]) -> list[Layout]:
-        weight = self.graph.tensors[op.inputs[1]].shape
-        stride = op.attrs.get("strides", (1,))[0]
-        halo = max(0, weight[2 - rank] - stride) if rank > 2 else 0
-        by_rows = [Layout((0, None, *further), 0), Layout((2, None, *further), 2, halo=halo)]
+        def is_possible(layout: Layout) -> bool:
+            pairs = zip((*shapes, result), (*layout.operands, layout.result), strict=True)
+            return all(axis is None or shape[axis] >= self.devices for shape, axis in pairs)
+
+        padded = (layout._replace(operands=(*layout.operands, *whole)[: len(shapes)]) for layout in layouts)
+        return [Layout(whole, None), *filter(is_possible, padded)]
+
+
+Shape = tuple[int, ...]
+
+
+def _layouts_of(op: Operator, shapes: Sequence[Shape], result: Shape, way: Way) -> list[Layout]:
+    """Return the layouts of an operator, the preferred ones first; operands left out stay whole."""
+    rank, rows = len(result), op.traits.rows
+    if op.family in (Family.MATMUL, Family.AGGREGATE) and min(map(len, shapes[:2])) > 1:
+        return _of_product(op.attrs, shapes[:2], rank, way)
+    if op.family in (Family.CONVOLUTION, Family.DEPTHWISE) and "Backprop" not in op.type:
+        halo = max(0, shapes[1][2 - rank] - op.attrs.get("strides", (1,))[0])
+        channels = [Layout((None, 0), 1), Layout((1, 1), None)]
         if op.family is Family.DEPTHWISE:
-            by_channels = [Layout((1, 0, *further), 1)] if weight[1] == 1 or len(weight) > rank else []
-        elif op.type == "Convolution":
-            by_channels = [Layout((None, 0, *further), 1), Layout((1, 1, *further), None, is_partial=True)]
-        else:
-            return by_rows[:1]
-        return [*by_rows, *by_channels] if self.way == "rows" else [*by_channels, *by_rows]
+            channels = [Layout((1, 0), 1)]
+        images = [Layout((0,), 0), Layout((2,), 2, halo)]
+        return [*images, *channels] if way == "rows" else [*channels, *images]
+    if op.family is Family.POOLING:
+        return [Layout((1,), 1), Layout((0,), 0)]
+    if "order" in op.attrs:
+        return [Layout((axis,), target) for target, axis in enumerate(op.attrs["order"])]
+    if op.family is Family.VIEW and shapes:
+        return [
+            Layout((axis,), target)
+            for axis, size in enumerate(shapes[0])
+            for target, length in enumerate(result)
+            if prod(shapes[0][:axis]) == prod(result[:target]) and min(size, length) > 1
+            if size % length == 0 or length % size == 0
+        ]
+    if op.family.work_class is WorkClass.POINTWISE or rows in (RowUse.SAME, RowUse.ALONG_AXES):
+        reduced = () if rows is RowUse.SAME else op.attrs.get("axes", (-1,))
+        kept = [axis for axis in range(rank) if axis not in {at % rank for at in reduced}]
+        if any(len(shape) > rank for shape in shapes):
+            return []
+        return [Layout(tuple(_aligned(shape, axis - rank) for shape in shapes), axis) for axis in kept]
+    return []
 
-    def _of_elements(self, op: Operator, rank: int) -> list[Layout]:
-        """Return the layouts of elementwise operators and of independent rows."""
-        result, layouts = self.graph.tensors[op.outputs[0]].shape, []
-        reduced = () if op.traits.rows is RowUse.SAME else op.attrs.get("axes", (-1,))
-        operands = self._tensors(op.inputs)
-        for operand in operands:
-            axis, size = self._axis.get(operand.name), len(operand.shape)
-            if axis is None or size > rank or axis in {at % size for at in reduced}:
-                continue
-            target = axis + rank - size
-            if result[target] == operand.shape[axis]:
-                sides = [(t, target - rank + len(t.shape)) for t in operands]
-                split = (i if i >= 0 and t.shape[i] == result[target] else None for t, i in sides)
-                layouts.append(Layout(tuple(split), target))
-        return layouts
+
+def _aligned(shape: Shape, from_end: int) -> Axis:
+    """Return the axis of an operand that is broadcast to an axis of the result, counted from the end."""
+    axis = len(shape) + from_end
+    return axis if axis >= 0 and shape[axis] > 1 else None
 
 
-def sharded(graph: Graph, devices: int, way: Way) -> tuple[Graph, Sharding]:
-    """Return the network of the busiest of some equal devices, and how it was divided.
-
-    Raises
-    ------
-    InfeasibleError
-        Where no operator can be divided.
-    """
-    sharding = Sharding(graph, devices, way)
-    if not sharding.is_divided:
-        raise InfeasibleError(f"{graph.name} has no operator that {devices} devices could divide by {way}")
-    return sharding.editor.finish(), sharding
+def _of_product(attrs: Any, shapes: Sequence[Shape], rank: int, way: Way) -> list[Layout]:
+    (left, right), a, b = map(len, shapes), attrs.get("transpose_a", 0), attrs.get("transpose_b", 0)
+    by_rows, by_columns = Layout((left - 2 + a, None), rank - 2), Layout((None, right - 1 - b), rank - 1)
+    batches = [
+        Layout((_aligned(shapes[0], axis - rank), _aligned(shapes[1], axis - rank)), axis)
+        for axis in range(rank - 2)
+    ]
+    by_depth = Layout((left - 1 - a, right - 2 + b), None)
+    return [*batches, by_rows, by_columns] if way == "rows" else [by_columns, *batches, by_depth, by_rows]

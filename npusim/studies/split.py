@@ -12,7 +12,7 @@ from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Divided, Estimate, SplitWay
 from npusim.engines.event.machine import transfer_rates
 from npusim.errors import ConfigError, InfeasibleError
-from npusim.mapping import Way, sharded
+from npusim.mapping import Sharding, Way
 from npusim.scenario import Scenario
 from npusim.studies.placement import place
 
@@ -72,10 +72,10 @@ def divided(scenario: Scenario, count: int) -> Divided:
     by: tuple[Way, ...] = ("rows", "channels")
     for name in by:
         try:
-            shard, sharding = sharded(graph, count, name)
+            sharding = Sharding(graph, count, name)
         except InfeasibleError:
             continue
-        share = mapped_estimate(here.with_(network=shard, techniques="none").mapped)
+        share = mapped_estimate(here.with_(network=sharding.editor.finish(), techniques="none").mapped)
         wait_s = sum(
             max(
                 0.0, count * op.dram_bytes / rate - (op.latency_s if op.critical_s is None else op.critical_s)
