@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from npusim.studies.advice import Advice
     from npusim.studies.comparison import WhatIf
     from npusim.studies.side_by_side import Comparison
+    from npusim.system.document import MixStudy
 
 Machine = Soc | str | Path | None
 """A SoC, its name or its file; None: the default SoC."""
@@ -287,7 +288,7 @@ def whatif(
     data: str | Path | None = None,
     progress: Progress | None = None,
     **how: Unpack[How],
-) -> WhatIf:
+) -> WhatIf | MixStudy:
     """Compare technique stacks: what would SymG, CacheG or INT8 give this network?
 
     Starts from the best that runs today with the same results; the network without techniques stands above
@@ -298,7 +299,8 @@ def whatif(
     Parameters
     ----------
     network, soc, **how
-        As for `estimate`, without techniques: `stacks` names them.
+        As for `estimate`, without techniques: `stacks` names them. A scenario file of a mix (docs/mix.md) is
+        simulated under one change at a time, as by `npusim.mix(file, changes=True)`.
     stacks : sequence of str, or str
         A named list (paper, all, storage), or stacks parted by commas. The first is the baseline; for a
         single one that is `none`. Stacks that need a ready-made matrix get stagr. Default: what fits the
@@ -337,13 +339,28 @@ def whatif(
         npusim whatif gcn-cora --set npu.sparsity.decompress_activations=true
         npusim whatif gcn-cora --stack symg,cacheg,symg+cacheg --over npu.sram.per_tile=1MiB,2MiB,4MiB
         npusim whatif resnet-50 --stack none --scheduler
+        npusim whatif laptop.yaml
     """
+    from npusim.api.planning import mix
     from npusim.studies.fitting_stacks import fitting_stacks
     from npusim.studies.over import refuse_impossible_values, whatif_over
     from npusim.studies.whatif import whatif as of_stacks
+    from npusim.system.document import MixStudy
+    from npusim.system.mix import is_mix
 
     stacks_only = "`stacks`: this call compares the stacks that they name"
     scenario = without_techniques(network, soc, how, stacks_only)
+    if is_mix(scenario.network):
+        options = {
+            "stack": (stacks, "default"),
+            "over": (over or None, None),
+            "scheduler": (scheduler, False),
+        }
+        refuse_ignored(changed(options | {"accuracy": (accuracy, False)}), "for a network; see npusim mix")
+        machine = None if scenario.soc == DEFAULT_SOC else str(scenario.soc)
+        study = mix(str(scenario.network), soc=machine, settings=list(scenario.settings), changes=True)
+        assert isinstance(study, MixStudy)  # several designs
+        return study
     if accuracy:
         _refuse_unjudgeable(scenario)
     elif data is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from npusim.api import as_numbers
 from npusim.api.asking import MODEL_FILES, How, Machine, Progress, changed, refuse_ignored, scenario_of
+from npusim.config import Override
 from npusim.config.overrides import as_list, as_overrides
 from npusim.errors import ConfigError
 from npusim.mapping import Granularity
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from npusim.studies.map_front import Limits
     from npusim.studies.placement_document import MapFront, Placement
     from npusim.studies.stream import Followed, StorePlan, Update
+    from npusim.studies.stream.queues import Rates
     from npusim.system.document import MixResult, MixStudy
     from npusim.system.mix import Mix
 
@@ -229,6 +231,17 @@ def _exponents(pair: str | tuple[float, float]) -> tuple[float, float]:
     return exponents[0], exponents[1]
 
 
+def _rates(pair: str | tuple[float, float]) -> Rates:
+    """Return the rates of updates and requests."""
+    from npusim.studies.stream.queues import Rates
+
+    allowed = "two numbers above 0, updates and requests a second, such as 0.05,10"
+    values = as_numbers(pair, float, "--rates", allowed, 1e6)
+    if len(values) != 2 or min(values) <= 0.0:
+        raise ConfigError(f"`{pair}`", file="--rates", allowed=allowed)
+    return Rates(*values)
+
+
 def stream(
     network: Network | Scenario,
     soc: Machine = None,
@@ -242,6 +255,7 @@ def stream(
     accuracy: bool = False,
     data: str | Path | None = None,
     inferences: int = 1,
+    rates: tuple[float, float] | str | None = None,
     roots: str | Sequence[int] | None = None,
     stored: str | Sequence[float] | None = None,
     age: int | None = None,
@@ -279,6 +293,9 @@ def stream(
         NPUSIM_DATA
     inferences : int
         Inferences after each update.
+    rates : pair of float, or str, optional
+        Updates and requests a second, such as 0.05,10: both come at random times and wait for each other;
+        adds the times to an answer. None: no queues
     roots : sequence of int, or str with commas, optional
         Also answer for batches of so many target nodes, with stored hidden features of nodes answered before
         (sage-concat); --accuracy runs them on real data.
@@ -308,6 +325,7 @@ def stream(
         npusim stream gat-cora --mix add_node=1,add_edge=9 --techniques effop --format json
         npusim stream gcn-cora --events changes.csv --set toolchain.compile_fixed=5s
         npusim stream gcn-cora --kept 2800,2900,3000 --batch 500 -o page.html
+        npusim stream gcn-cora --rates 0.05,10
         npusim stream gcn-cora --batch 500 --accuracy --data planetoid
         npusim stream sage-concat-cora --roots 32,64,128,256,512 --renew 10 --accuracy --data planetoid
     """
@@ -343,6 +361,7 @@ def stream(
         batch=batch,
         judge=judge,
         inferences=inferences,
+        rates=None if rates is None else _rates(rates),
         seed=seed if generated else None,
     )
     return result.model_copy(update={"stored_features": features})
@@ -351,7 +370,7 @@ def stream(
 def mix(
     *streams: str | Path | Mix,
     soc: str | Path | None = None,
-    settings: Sequence[str] = (),
+    settings: Sequence[str | Override] = (),
     scheduler: str | None = None,
     duration: str | None = None,
     requests: int | None = None,

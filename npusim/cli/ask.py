@@ -277,6 +277,7 @@ STREAM = Command(
         "accuracy": option(),
         **DATA,
         "inferences": option("K", min=1),
+        "rates": option("U,R", show_default=False),
         "roots": option("N,N,...", panel=_STORED),
         "stored": option("SHARE,...", panel=_STORED),
         "age": option("N", int, min=0, panel=_STORED),

@@ -62,7 +62,7 @@ def _course(values: tuple[int, int, int]) -> str:
 def _strategies(result: Followed) -> Table:
     best = min((s for s in result.strategies if s.lost_edges == 0.0), key=lambda s: s.total_s)
 
-    columns = (
+    columns: tuple[Column, ...] = (
         Column("name", "way to keep up"),
         Column("compilations", "compiled", text="{}x"),
         Column("compile_s", "compile"),
@@ -78,6 +78,9 @@ def _strategies(result: Followed) -> Table:
         Column("accuracy", only="html"),
     )
     rows = result.strategies
+    if any(way.answer_s is not None for way in rows):
+        named = {"answer_s": "answer", "answer_p99_s": "answer p99", "in_force_s": "update in force"}
+        columns = (*columns, *(Column(name, title) for name, title in named.items()))
     return Table(columns, rows, "Ways to keep up", "ways", style=lambda s: _CHOSEN if s is best else "")
 
 

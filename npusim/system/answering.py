@@ -47,9 +47,9 @@ def highest_rate(system: System, stream: int) -> float:
         demand, most = flow.demands[name], flow.spec.batch.most if flow.spec.batch else 1
         saved_s = demand.launch_s * (1.0 - 1.0 / most)
         use[names.index(name), column] = flow.spec.inferences * demand.occupancy_s - saved_s
-        for part in (demand, demand.before, demand.after):
-            times = flow.spec.inferences if part is demand else 1.0
-            for resource, amount in (part.amounts if part is not None else {}).items():
+        for part in (demand, *demand.around):
+            for resource, amount in part.amounts.items():
+                times = flow.spec.inferences if part is demand else 1.0
                 use[names.index(resource), column] += times * amount
         if i != stream:
             sums[others.index(i), column] = 1.0
@@ -149,7 +149,7 @@ class Simulated:
         flow, run = self.system.flows[number], self.simulation
         answers, demands, has_deadline = run.answers[number], flow.demands, flow.spec.deadline is not None
         times, answered = figures(steady(np.array(answers.response_s))), len(answers.response_s)
-        work_j = sum(demand.work_j * times for demand, times in run.drawn(number))
+        work_j = sum(part.work_j * count for part, count in run.drawn(number))
         static_j = sum(demands[name].static_w * t for name, t in run.served_s[number].items())
         values = {name: value for name, (value, _) in times.items()}
         return StreamAnswer(

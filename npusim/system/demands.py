@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.engines import Estimate, estimate
+from npusim.engines.analytical import estimate
+from npusim.engines.estimate import Estimate
 from npusim.engines.event.machine import transfer_rates
 from npusim.errors import ConfigError, InfeasibleError
-from npusim.graph import Editor, Graph
-from npusim.ops import DType, TensorKind
+from npusim.graph import Editor
+from npusim.ops import DType, Tensor, TensorKind
 from npusim.scenario import Scenario
 from npusim.system.mix import Mix, StreamSpec
 
@@ -47,15 +48,15 @@ class Demand:
     """Fetching the weights that stay in SRAM, after another network; None: none stay."""
     uses: Mapping[str, float] = field(default_factory=dict)
     """Seconds of work on further shared resources: memory levels of several devices, all cores of a host."""
-    before: Demand | None = None
-    """Work of the host before the device: calls that overlap with other requests, conversion of inputs."""
-    after: Demand | None = None
+    before: tuple[Demand, ...] = ()
+    """Work of the host before the device: conversion of inputs, calls that overlap with other requests."""
+    after: tuple[Demand, ...] = ()
     """Work of the host behind it: conversion of outputs."""
 
     @property
-    def parts(self) -> tuple[Demand, ...]:
-        """The demand and all that belongs to it."""
-        return (self, *(part for part in (self.reload, self.before, self.after) if part is not None))
+    def around(self) -> tuple[Demand, ...]:
+        """Work of the host before and behind the device, once a request."""
+        return self.before + self.after
 
     @property
     def amounts(self) -> dict[str, float]:
@@ -112,7 +113,15 @@ class Demands:
             self.area_mm2 = max(self.area_mm2, alone.area_mm2)
             self.idle_w = max(self.idle_w, alone.energy.idle_j * alone.throughput_per_s)
             full = estimate(scenario.with_(requests=None)) if stream.hint == "throughput" else alone
-            demand = self._around(self._demand(alone, full), scenario, stream.io)
+            demand = self._demand(alone, full)
+            if stream.io is not None:
+                tensors = scenario.graph.tensors
+                inputs = (tensor for tensor in tensors.values() if tensor.kind is TensorKind.INPUT)
+                before = self._converted(inputs, stream.io, True)
+                after = self._converted([tensors[name] for name in scenario.graph.outputs], stream.io, False)
+                added_s = sum(part.occupancy_s for part in before + after)
+                before, latency_s = before + demand.before, demand.latency_s + added_s
+                demand = replace(demand, latency_s=latency_s, before=before, after=after)
             cold = estimate(scenario.with_(first=True))
             if cold.latency_s > alone.latency_s:
                 reload_s = cold.latency_s - alone.latency_s
@@ -134,12 +143,11 @@ class Demands:
             busy_s[name.rpartition(".")[2]] += use.busy_s
         uses = {name: busy_s[name] for name in self.soc.levels}
         uses |= {cores(name): busy_s[name] for name in self.soc.hosts}
-        overlapped_s, before = alone.latency_s - occupancy_s, None
-        if overlapped_s > 0.0:
-            before = Demand(overlapped_s, overlapped_s, uses=self._calls(min(alone.launch_s, overlapped_s)))
-        within_s = alone.launch_s if before is None else 0.0
+        overlapped_s = alone.latency_s - occupancy_s
+        within_s = alone.launch_s if overlapped_s <= 0.0 else 0.0
         for name, call_s in self._calls(within_s).items():
             uses[name] += call_s
+        calls = Demand(overlapped_s, overlapped_s, uses=self._calls(min(alone.launch_s, overlapped_s)))
         return Demand(
             alone.latency_s,
             occupancy_s,
@@ -151,7 +159,7 @@ class Demands:
             alone.tiles,
             full.contexts,
             uses={name: min(seconds, occupancy_s) for name, seconds in uses.items() if seconds > 0.0},
-            before=before,
+            before=(calls,) if overlapped_s > 0.0 else (),
         )
 
     def _calls(self, seconds: float) -> dict[str, float]:
@@ -159,48 +167,29 @@ class Demands:
         cpu = self.soc.named("cpu")
         return {} if cpu is None else {cores(cpu): seconds / float(self.soc.hosts[cpu].cores)}
 
-    def _around(self, demand: Demand, scenario: Scenario, form: str | None) -> Demand:
-        """Add the conversion of inputs and outputs between the application's format and the network's."""
-        if form is None:
-            return demand
-        graph, sides = scenario.graph, []
-        outputs = [graph.tensors[name] for name in graph.outputs]
-        inputs = [tensor for tensor in graph.tensors.values() if tensor.kind is TensorKind.INPUT]
-        for tensors, is_input in ((inputs, True), (outputs, False)):
-            editor = Editor("conversion")
-            for tensor in tensors:
-                if tensor.dtype.is_float and tensor.dtype != form:
-                    held, wanted = (DType(form), tensor.dtype) if is_input else (tensor.dtype, DType(form))
-                    source = editor.input(tensor.name, tensor.shape, held)
-                    name = f"{tensor.name}/converted"
-                    editor.outputs.append(editor.op("Convert", (source,), tensor.shape, wanted, name))
-            sides.append(self._conversion(editor.finish()) if editor.outputs else None)
-        before, after = sides
-        if before is not None and demand.before is not None:
-            before = joined(before, demand.before)
-        added_s = sum(side.occupancy_s for side in sides if side is not None)
-        latency_s, before = demand.latency_s + added_s, before or demand.before
-        return replace(demand, latency_s=latency_s, before=before, after=after)
+    def _converted(self, tensors: Iterable[Tensor], form: str, is_input: bool) -> tuple[Demand, ...]:
+        """Return the conversion of inputs from the application's format, or of outputs to it, if any.
 
-    def _conversion(self, graph: Graph) -> Demand:
-        """Return the work of all cores of the CPU for conversions; no runtime is called for them."""
-        result = estimate(Scenario(graph, self.soc, device="cpu"))
+        All cores of the CPU do it, without a call of the runtime.
+        """
+        editor = Editor("conversion")
+        for tensor in tensors:
+            if tensor.dtype.is_float and tensor.dtype != form:
+                held, wanted = (DType(form), tensor.dtype) if is_input else (tensor.dtype, DType(form))
+                source = editor.input(tensor.name, tensor.shape, held)
+                name = f"{tensor.name}/converted"
+                editor.outputs.append(editor.op("Convert", (source,), tensor.shape, wanted, name))
+        if not editor.outputs:
+            return ()
+        result = estimate(Scenario(editor.finish(), self.soc, device="cpu"))
         seconds = result.latency_s - result.launch_s
         uses = {cores(str(self.soc.named("cpu"))): seconds}
-        return Demand(seconds, seconds, result.dram_bytes, work_j=_work_j(result), uses=uses)
+        return (Demand(seconds, seconds, result.dram_bytes, work_j=_work_j(result), uses=uses),)
 
 
 def cores(host: str) -> str:
     """Return the name of a host's cores as a shared resource; its device has the queue."""
     return f"{host} cores"
-
-
-def joined(first: Demand, second: Demand) -> Demand:
-    """Return two works of the host, one after the other, as one."""
-    seconds, names = first.occupancy_s + second.occupancy_s, {*first.uses, *second.uses}
-    uses = {name: first.uses.get(name, 0.0) + second.uses.get(name, 0.0) for name in names}
-    moved = first.dram_bytes + second.dram_bytes
-    return Demand(seconds, seconds, moved, work_j=first.work_j + second.work_j, uses=uses)
 
 
 def _work_j(result: Estimate) -> float:

@@ -14,12 +14,15 @@ from npusim.config import Section, load_model, validate_data
 from npusim.config.overrides import as_overrides
 from npusim.config.tables import Number, read_table
 from npusim.errors import ConfigError, shown
+from npusim.files import read_text
 from npusim.locate import DEFAULT_SOC
 from npusim.ops.formats import FormatName
 from npusim.units import Duration, Frequency
 
 _SCHEMA = "npusim.mix/1"
 _YAML = (".yaml", ".yml")
+_HEAD = 2000
+"""Characters of a file in which its schema stands."""
 
 
 def _per_second(raw: Any) -> Any:
@@ -199,6 +202,12 @@ class Mix(Section):
         if twice is not None:
             raise ValueError(f"two streams named `{twice}`; give them different `name`s")
         return self
+
+
+def is_mix(file: object) -> bool:
+    """Return whether something is the name of a scenario file of a mix."""
+    path = Path(str(file)) if isinstance(file, str | Path) else Path()
+    return path.suffix in _YAML and path.is_file() and _SCHEMA in read_text(path)[:_HEAD]
 
 
 def machine_of(mix: Mix) -> Soc:

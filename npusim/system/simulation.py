@@ -6,6 +6,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from math import floor, inf, ulp
 from typing import Any
 
@@ -30,7 +31,6 @@ _EPSILON = 1e-9
 """Part of an inference below which a boundary is reached."""
 _LEAST_W = 1e-3
 """Power for work that a package always has: without any, a held service would never end."""
-_NOTHING = Demand(0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Flow:
     spec: StreamSpec
     demands: Mapping[str, Demand]
     """Demand of an inference on each device that may serve it."""
+    sizes: Sequence[float] = ()
+    """Inferences of successive requests, repeated; empty: as the specification says."""
 
     @property
     def deadline_s(self) -> float:
@@ -94,12 +96,9 @@ class Shared:
     @staticmethod
     def _contended(system: System) -> set[str]:
         """Return the resources of which all contexts together can draw more than there is."""
-        draws: dict[str, float] = defaultdict(float)
-        for flow in system.flows:
-            for part in (part for demand in flow.demands.values() for part in (demand.before, demand.after)):
-                draws |= dict.fromkeys(
-                    part.draws if part is not None else (), inf
-                )  # they wait for no context
+        around = (part for flow in system.flows for demand in flow.demands.values() for part in demand.around)
+        # As many at a time as requests come: the host has no contexts for them.
+        draws = defaultdict(float, {name: inf for part in around for name in part.draws})
         for name, (_, contexts) in system.devices.items():
             most: dict[str, float] = defaultdict(float)
             for demand in (flow.demands[name] for flow in system.flows if name in flow.demands):
@@ -231,18 +230,15 @@ class System:
     """Power of the idle package, in W."""
     burst_w: float = inf
     """Highest power of a burst, in W."""
-    further: Mapping[str, float] = field(default_factory=dict)
-    """Capacities that differ from those of the machine, by resource."""
 
     @property
     def capacities(self) -> dict[str, float]:
         """What each shared resource gives in a second, in the order in which it is divided."""
         demands = [demand for flow in self.flows for demand in flow.demands.values()]
-        parts = [part for demand in demands for part in demand.parts]
+        names = [name for demand in demands for part in (demand, *demand.around) for name in part.uses]
         steady_w = inf if self.limits is None else float(self.limits.most_w.min())
-        names = dict.fromkeys(name for part in parts for name in part.uses)
-        capacities = {DRAM: self.dram_bytes_per_s, **dict.fromkeys(names, 1.0)}
-        return capacities | {POWER: min(steady_w, self.burst_w) - self.idle_w} | dict(self.further)
+        power = {POWER: min(steady_w, self.burst_w) - self.idle_w}
+        return {DRAM: self.dram_bytes_per_s, **dict.fromkeys(names, 1.0), **power}
 
 
 class Simulation:
@@ -256,8 +252,6 @@ class Simulation:
             for name, (spec, contexts) in system.devices.items()
         }
         self.shared = Shared(self.env, system)
-        self._draws: dict[int, dict[str, float]] = {}
-        """What each demand draws of contended resources, by its identity."""
         self.answers = [Answers() for _ in flows]
         self.spans: list[ServiceSpan] = []
         self.served_s: list[dict[str, float]] = [dict.fromkeys(flow.demands, 0.0) for flow in flows]
@@ -273,7 +267,7 @@ class Simulation:
         for number, flow in enumerate(flows):
             spec, name = flow.spec, [*flow.spec.title.encode()]
             arrivals, sizes = (np.random.default_rng([system.seed, part, *name]) for part in (0, 1))
-            drawn = _sizes(sizes, spec)
+            drawn = cycle(flow.sizes) if flow.sizes else _sizes(sizes, spec)
             if isinstance(spec.arrivals, Closed):
                 think_s = float(spec.arrivals.think or 0.0)
                 thoughts = _exponential(arrivals, think_s)
@@ -300,9 +294,10 @@ class Simulation:
         """Yield what a stream asked of devices and shared resources, and how often."""
         for name, demand in self.flows[stream].demands.items():
             yield demand, self.inferences[stream][name]
-            for part, count in ((demand.reload, self.reloads), (demand.before, self.requests)):
-                yield part or _NOTHING, count[stream][name]
-            yield demand.after or _NOTHING, self.requests[stream][name]
+            for part in demand.around:
+                yield part, self.requests[stream][name]
+            if demand.reload is not None:
+                yield demand.reload, self.reloads[stream][name]
 
     def _source(self, stream: int, times: Iterator[float], sizes: Iterator[float]) -> Steps:
         env, policy, answers = self.env, self.flows[stream].spec.batch, self.answers[stream]
@@ -355,38 +350,24 @@ class Simulation:
             stream, arrival_s, arrival_s + flow.deadline_s, flow.spec.priority, flow.spec.share, service_s
         )
         device.backlog_s += service_s
-        around_s = 0.0
-        if demand.before is not None:
-            around_s += len(members) * demand.before.occupancy_s
-            yield self._work(demand.before, around_s)[0]
+        for part in demand.before:
+            yield self._work(part, len(members) * part.occupancy_s)[0]
         key = device.order.key(request)
         rank = (key, arrival_s, number)
         ready_s = env.now
-        if device.preempts:
-            begin_s = yield from self._occupy_by_parts(device, demand, rank, stream, size, service_s)
-        else:
-            with device.request(rank) as grant:
-                yield grant
-                begin_s = env.now
-                device.order.begins(key)
-                reload = self._evicted(device, demand, stream)
-                if reload is not None:
-                    yield self._work(reload, reload.occupancy_s)[0]
-                yield self._work(demand, service_s)[0]
-                self._note(device, stream, number, begin_s)
+        begin_s = yield from self._occupy(device, demand, rank, stream, size, service_s)
         device.backlog_s -= service_s
-        if demand.after is not None:
-            after_s = len(members) * demand.after.occupancy_s
-            yield self._work(demand.after, after_s)[0]
-            around_s += after_s
+        for part in demand.after:
+            yield self._work(part, len(members) * part.occupancy_s)[0]
+        around_s = len(members) * sum(part.occupancy_s for part in demand.around)
         self.inferences[stream][device.name] += size
         self.requests[stream][device.name] += len(members)
         self._answer(stream, members, begin_s - ready_s, service_s + around_s)
 
-    def _occupy_by_parts(
+    def _occupy(
         self, device: Device, demand: Demand, rank: Rank, stream: int, size: float, service_s: float
     ) -> Generator[simpy.Event, Any, float]:
-        """Hold a context, and yield it at boundaries to more urgent requests; return when service began."""
+        """Hold a context until the end, or yield it at boundaries to urgent requests; return the begin."""
         env, left_s, begin_s, cost_s, is_resuming = self.env, service_s, -1.0, 0.0, False
         per_inference_s = service_s / size
         while True:
@@ -404,10 +385,12 @@ class Simulation:
                     begin_s = env.now if begin_s < 0.0 else begin_s
                     device.order.begins(rank[0])
                     reload = self._evicted(device, demand, stream)
-                    resume_s = cost_s + (0.0 if reload is None else reload.occupancy_s)
-                    if resume_s:
-                        is_resuming = True
-                        yield env.timeout(resume_s)
+                    is_resuming = True
+                    if cost_s:
+                        yield env.timeout(cost_s)
+                    if reload is not None:
+                        done, transfer = self._work(reload, reload.occupancy_s)
+                        yield done
                     cost_s, is_resuming, from_s = 0.0, False, env.now
                     done, transfer = self._work(demand, left_s)
                     yield done
@@ -419,6 +402,8 @@ class Simulation:
                     if worked_s is None:
                         continue
                     if is_resuming:  # it begins to resume again later
+                        if transfer is not None:
+                            self.shared.leave(transfer)
                         self._note(device, stream, rank[2], worked_s)
                         continue
                     left_s = left_s - (env.now - from_s) if transfer is None else self.shared.leave(transfer)
@@ -447,11 +432,7 @@ class Simulation:
         """Start a service; return the event of its end."""
         if not self.shared.contended:
             return self.env.timeout(seconds), None
-        draws = self._draws.get(id(demand))
-        if draws is None:
-            contended = self.shared.contended
-            draws = {name: rate for name, rate in demand.draws.items() if name in contended}
-            self._draws[id(demand)] = draws
+        draws = {name: rate for name, rate in demand.draws.items() if name in self.shared.contended}
         if not draws:
             return self.env.timeout(seconds), None
         transfer = self.shared.begin(seconds, draws)
