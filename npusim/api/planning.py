@@ -233,13 +233,11 @@ def _exponents(pair: str | tuple[float, float]) -> tuple[float, float]:
 
 def _rates(pair: str | tuple[float, float]) -> Rates:
     """Return the rates of updates and requests."""
-    from npusim.studies.stream.queues import Rates
-
     allowed = "two numbers above 0, updates and requests a second, such as 0.05,10"
     values = as_numbers(pair, float, "--rates", allowed, 1e6)
     if len(values) != 2 or min(values) <= 0.0:
         raise ConfigError(f"`{pair}`", file="--rates", allowed=allowed)
-    return Rates(*values)
+    return values[0], values[1]
 
 
 def stream(

@@ -202,9 +202,10 @@ class Soc(Section):
             For a device that it lacks, or a name that is taken.
         """
         for name, like in twins.items():
-            require(like, self.devices, "device", at=f"twins.{name}")
+            if like not in self.devices:
+                raise UnknownNameError("device", like, self.devices)
             if name in self.devices:
-                refuse(f"a second device named `{name}`", "another name", at="twins")
+                raise ConfigError(f"a second device `{name}`", file=self.name, allowed="another name")
         further = {name: self.devices[like] for name, like in twins.items()}
         return self.model_copy(update={"devices": {**self.devices, **further}}) if further else self
 

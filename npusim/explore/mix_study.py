@@ -102,7 +102,8 @@ def combinations(over: Mapping[str, Sequence[str]]) -> list[Change]:
     """Return every combination of the values of some paths, each as `--set` takes it."""
     typed = [[parse_override(f"{path}={value}").value for value in values] for path, values in over.items()]
     points = [dict(zip(over, values, strict=True)) for values in product(*typed)]
-    return [(", ".join(f"{path} {value}" for path, value in point.items()), point) for point in points]
+    short = {path: path.removeprefix("streams.").removesuffix(".device") for path in over}
+    return [(", ".join(f"{short[path]} {value}" for path, value in point.items()), point) for point in points]
 
 
 def placements(mix: Mix) -> list[Change]:
@@ -112,14 +113,7 @@ def placements(mix: Mix) -> list[Change]:
     if len(devices) ** len(titles) > _MOST_PLACEMENTS:
         problem = f"{len(titles)} streams on {len(devices)} devices"
         raise ConfigError(problem, file="--placements", allowed=f"at most {_MOST_PLACEMENTS:,} placements")
-    chosen = [dict(zip(titles, names, strict=True)) for names in product(devices, repeat=len(titles))]
-    return [
-        (
-            ", ".join(f"{title} {name}" for title, name in devices_of.items()),
-            {f"streams.{title}.device": name for title, name in devices_of.items()},
-        )
-        for devices_of in chosen
-    ]
+    return combinations({f"streams.{title}.device": devices for title in titles})
 
 
 def usual_changes(mix: Mix) -> list[Change]:

@@ -66,10 +66,7 @@ class Sharding:
         results = [self._share(self.graph.tensors[name], layout.result, name) for name in op.outputs]
         self._add(op.with_(inputs=tuple(inputs)), results, step)
         if layout.result is None and any(axis is not None for axis in layout.operands):
-            whole = op.outputs[0]
-            for _ in range(self.devices - 1):
-                whole = self._exchanged(whole, None, 0)
-            self._names[op.outputs[0], None] = whole
+            self._names[op.outputs[0], None] = self._exchanged(op.outputs[0], None, 0)
 
     def _add(self, op: Operator, results: Sequence[Tensor], step: int) -> None:
         self.editor.add_operator(op.with_(part=f"step{step:04}"), results)
@@ -88,9 +85,9 @@ class Sharding:
         for name, axis in zip(op.inputs, layout.operands, strict=True):
             if self._axis.get(name, axis) not in (None, axis):
                 moved += self.graph.tensors[name].bytes
-        if layout.halo and layout.operands[0] is not None:
+        if layout.halo and self._axis.get(op.inputs[0]) is not None:
             image = self.graph.tensors[op.inputs[0]]
-            moved += image.bytes * layout.halo / image.shape[layout.operands[0]]
+            moved += image.bytes * layout.halo / image.shape[2]
         if is_split and layout.result is None:
             moved += (self.devices - 1) * self.graph.tensors[op.outputs[0]].bytes
         return moved if is_split or op.family.work_class is not WorkClass.CONTRACTION else inf
@@ -105,7 +102,8 @@ class Sharding:
             self.editor.tensors[share.name], self._step[share.name] = share, 0
         elif axis is None:
             local = self._names[name, have]
-            share = share.with_(name=self._exchanged(local, have, tensor.shape[have or 0] // self.devices))
+            others = tensor.shape[have or 0] - self.editor.tensors[local].shape[have or 0]
+            share = share.with_(name=self._exchanged(local, have, others))
         else:  # a share of what each device has as a whole
             whole = self._brought(name, None)
             self._add(
@@ -115,17 +113,24 @@ class Sharding:
         return share.name
 
     def _exchanged(self, name: str, axis: Axis, length: int) -> str:
-        """Write a share to DRAM, read another of some length, and join them; without an axis add them up."""
+        """Write a share to DRAM, read the others, of some length in all, and join them.
+
+        Without an axis these are partial sums, which are added up.
+        """
         local, joined = self.editor.tensors[name], f"{name}/exchanged{length or ''}"
-        if joined not in self.editor.tensors:
-            other = self._share(local, axis, f"{joined}/other", length).with_(kind=TensorKind.INPUT)
+        if joined in self.editor.tensors:
+            return joined
+        kind, attrs = ("Add", {}) if axis is None else ("Concat", {"axes": (axis,)})
+        count, whole, step = self.devices - 1 if axis is None else 1, name, self._step[name] + 1
+        for number in range(count):
+            other = self._share(local, axis, f"{joined}/other{number}", length).with_(kind=TensorKind.INPUT)
             self.editor.tensors[other.name] = other
-            self.editor.outputs.append(name)
-            self.exchanged_bytes, self.exchanges = self.exchanged_bytes + other.bytes, self.exchanges + 1
-            whole = self._share(local, axis, joined, length + (0 if axis is None else local.shape[axis]))
-            kind, attrs = ("Add", {}) if axis is None else ("Concat", {"axes": (axis,)})
-            op = Operator(joined, kind, (name, other.name), (joined,), attrs)
-            self._add(op, [whole], self._step[name] + 1)
+            self.exchanged_bytes += other.bytes
+            inputs, whole = (whole, other.name), joined if number == count - 1 else f"{joined}/{number}"
+            result = self._share(local, axis, whole, length + (0 if axis is None else local.shape[axis]))
+            self._add(Operator(whole, kind, inputs, (whole,), attrs), [result], step)
+        self.editor.outputs.append(name)
+        self.exchanges += 1
         return joined
 
     def _layouts(self, op: Operator) -> list[Layout]:

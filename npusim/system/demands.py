@@ -151,7 +151,7 @@ class Demands:
         return Demand(
             alone.latency_s,
             occupancy_s,
-            full.dram_bytes,
+            self._moved(full, occupancy_s),
             within_s,
             tuple(sorted({*(critical / alone.latency_s).clip(0.0, 1.0).tolist(), 1.0})),
             _work_j(alone),
@@ -184,7 +184,11 @@ class Demands:
         result = estimate(Scenario(editor.finish(), self.soc, device="cpu"))
         seconds = result.latency_s - result.launch_s
         uses = {cores(str(self.soc.named("cpu"))): seconds}
-        return (Demand(seconds, seconds, result.dram_bytes, work_j=_work_j(result), uses=uses),)
+        return (Demand(seconds, seconds, self._moved(result, seconds), work_j=_work_j(result), uses=uses),)
+
+    def _moved(self, result: Estimate, seconds: float) -> float:
+        """Return the bytes over DRAM in some time; a cache serves what is more than DRAM sustains."""
+        return min(result.dram_bytes, seconds * self.dram_bytes_per_s)
 
 
 def cores(host: str) -> str:

@@ -85,12 +85,12 @@ class Shared:
         self.held_s = 0.0
         """Time in which limits of the package held services back."""
         self._since_s, self._timer, self._drawn_j, self._tick_s = 0.0, 0, 0.0, inf
-        self._governor: Governor | None = None
+        self.governor: Governor | None = None
         self.contended = self._contended(system)
         """Resources that services can exhaust."""
         if POWER in self.contended and system.limits is not None:
-            self.most_w, self._governor = system.burst_w, Governor(system.limits, self.idle_w)
-            self._tick_s = self._governor.step_s
+            self.most_w, self.governor = system.burst_w, Governor(system.limits, self.idle_w)
+            self._tick_s = self.governor.step_s
             self._limit_power()
 
     @staticmethod
@@ -128,19 +128,19 @@ class Shared:
         self._since_s = self.env.now
         for transfer in self.active:
             transfer.left_s = max(0.0, transfer.left_s - elapsed_s * transfer.speed)
-        if self._governor is not None:
+        if self.governor is not None:
             watts = [transfer.draws.get(POWER, 0.0) * transfer.speed for transfer in self.active]
             self._drawn_j += elapsed_s * sum(watts)
             if sum(watts) >= self.capacities[POWER] * (1.0 - _EPSILON):
                 self.held_s += elapsed_s
             while self.env.now >= self._tick_s * (1.0 - _EPSILON):
-                self._governor.advance(self.idle_w + self._drawn_j / self._governor.step_s)
-                self._drawn_j, self._tick_s = 0.0, self._tick_s + self._governor.step_s
+                self.governor.advance(self.idle_w + self._drawn_j / self.governor.step_s)
+                self._drawn_j, self._tick_s = 0.0, self._tick_s + self.governor.step_s
                 self._limit_power()
 
     def _limit_power(self) -> None:
-        assert self._governor is not None
-        highest_w = min(self._governor.highest_w(), self.most_w)
+        assert self.governor is not None
+        highest_w = min(self.governor.highest_w(), self.most_w)
         self.capacities = {**self.capacities, POWER: max(highest_w - self.idle_w, _LEAST_W)}
 
     def _divide(self) -> None:

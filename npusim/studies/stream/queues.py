@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
 from npusim.system.demands import Demand
-from npusim.system.mix import DeviceSpec, Poisson, StreamSpec
+from npusim.system.mix import DeviceSpec, StreamSpec
 from npusim.system.schedulers import SCHEDULERS
 from npusim.system.simulation import Flow, Simulation, System
 from npusim.system.statistics import figures, steady
 
-_SERVER, _ANSWERS = "server", 20_000
+_SERVER, _ANSWERS, _MOST = "server", 20_000, 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Mean rates of independent updates and requests, each at random times."""
-
-    updates_per_s: float
-    requests_per_s: float
+Rates = tuple[float, float]
+"""Mean rates of independent updates and requests, each at random times, in 1/s."""
 
 
 def response_times(update_s: Sequence[float], inference_s: Sequence[float], rates: Rates) -> dict[str, float]:
@@ -34,20 +29,16 @@ def response_times(update_s: Sequence[float], inference_s: Sequence[float], rate
         Times of successive updates, and of inferences; repeated where they end. None is returned of them
         where they take more time than there is: the queue would grow without end.
     """
-    load = rates.updates_per_s * float(np.mean(update_s)) + rates.requests_per_s * float(np.mean(inference_s))
-    if load >= 1.0:
+    sizes = (update_s, inference_s)
+    if sum(rate * float(np.mean(times_s)) for rate, times_s in zip(rates, sizes, strict=True)) >= 1.0:
         return {}
     flows = []
-    for name, rate, sizes in (
-        ("updates", rates.updates_per_s, update_s),
-        ("requests", rates.requests_per_s, inference_s),
-    ):
-        spec = StreamSpec(
-            network=name, arrivals=Poisson.model_validate({"kind": "poisson", "rate": f"{rate!r} Hz"})
-        )
-        flows.append(Flow(spec, {_SERVER: Demand(1.0, 1.0)}, sizes))
+    for name, rate, times_s in zip(("updates", "requests"), rates, sizes, strict=True):
+        arrivals = {"kind": "poisson", "rate": f"{rate!r} Hz"}
+        spec = StreamSpec.model_validate({"network": name, "arrivals": arrivals})
+        flows.append(Flow(spec, {_SERVER: Demand(1.0, 1.0)}, times_s))
     simulation = Simulation(System(flows, {_SERVER: (DeviceSpec(), 1)}, inf, SCHEDULERS["fifo"]))
-    simulation.run(_ANSWERS / min(rates.updates_per_s, rates.requests_per_s))
+    simulation.run(min(_ANSWERS / min(rates), _MOST / sum(rates)))
     updates, requests = (figures(steady(np.array(each.response_s))) for each in simulation.answers)
     values = {
         "answer_s": requests["mean_s"],
