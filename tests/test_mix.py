@@ -271,13 +271,13 @@ def test_inputs_in_the_application_s_format_are_converted_by_the_cpu():
 def test_a_twin_of_a_device_serves_half_of_the_requests():
     streams = ["mobilenet-v2:poisson=200/s,device=npu"]
     mix = load_mix(streams, duration="20s")
-    data = mix.model_dump(mode="json", by_alias=True) | {"twins": {"npu2": "npu"}}
+    data = mix.model_dump(mode="json", by_alias=True) | {"copies": {"npu2": "npu"}}
     data["streams"][0]["device"] = "npu,npu2"
     two = npusim.mix(Mix.model_validate(data))
     assert [each.name for each in two.resources][:2] == ["npu", "npu2"]
     assert two.streams[0].mean_s < npusim.mix(mix).streams[0].mean_s
     with pytest.raises(npusim.NpusimError, match=r"nqu.*did you mean `npu`"):
-        npusim.mix(Mix.model_validate(data | {"twins": {"npu2": "nqu"}}))
+        npusim.mix(Mix.model_validate(data | {"copies": {"npu2": "nqu"}}))
 
 
 def test_a_closed_network_has_the_throughput_of_mean_value_analysis():

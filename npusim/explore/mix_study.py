@@ -138,7 +138,7 @@ def usual_changes(mix: Mix) -> list[Change]:
         for stream in mix.streams
         if stream.device in ("auto", main)
     }
-    changes.append((f"a second {main}", {"twins": {**mix.twins, second: main}, **served}))
+    changes.append((f"a second {main}", {"copies": {**mix.copies, second: main}, **served}))
     return changes
 
 

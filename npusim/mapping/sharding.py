@@ -1,4 +1,4 @@
-"""A network divided over equal devices: the operators of the one that has most to do, and what it exchanges.
+"""A network divided over equal devices: operators of the busiest one, and what it exchanges.
 
 Each tensor is whole on every device, or split along an axis. An operator says which layouts of its operands
 give which layout of its result: a product by rows of its left operand, by columns of its right one, or by the
@@ -18,7 +18,7 @@ from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator, RowUse, Tensor, TensorKind, WorkClass
 
-Way = Literal["rows", "channels"]
+Division = Literal["rows", "channels"]
 """How products are divided at equal cost: by rows (data parallel) or by channels (tensor parallel)."""
 Axis = int | None
 """Axis along which a tensor is split; None: it is whole."""
@@ -37,7 +37,7 @@ class Layout(NamedTuple):
 class Sharding:
     """The network of the busiest device, operator by operator."""
 
-    def __init__(self, graph: Graph, devices: int, way: Way) -> None:
+    def __init__(self, graph: Graph, devices: int, way: Division) -> None:
         self.graph, self.devices, self.way = graph, devices, way
         self.editor = Editor(graph.name, graph.structure, graph.techniques, graph.meta)
         self.exchanged_bytes, self.exchanges = 0.0, 0
@@ -150,7 +150,7 @@ class Sharding:
 Shape = tuple[int, ...]
 
 
-def _layouts_of(op: Operator, shapes: Sequence[Shape], result: Shape, way: Way) -> list[Layout]:
+def _layouts_of(op: Operator, shapes: Sequence[Shape], result: Shape, way: Division) -> list[Layout]:
     """Return the layouts of an operator, the preferred ones first; operands left out stay whole."""
     rank, rows = len(result), op.traits.rows
     if op.family in (Family.MATMUL, Family.AGGREGATE) and min(map(len, shapes[:2])) > 1:
@@ -189,7 +189,7 @@ def _aligned(shape: Shape, from_end: int) -> Axis:
     return axis if axis >= 0 and shape[axis] > 1 else None
 
 
-def _of_product(attrs: Any, shapes: Sequence[Shape], rank: int, way: Way) -> list[Layout]:
+def _of_product(attrs: Any, shapes: Sequence[Shape], rank: int, way: Division) -> list[Layout]:
     (left, right), a, b = map(len, shapes), attrs.get("transpose_a", 0), attrs.get("transpose_b", 0)
     by_rows, by_columns = Layout((left - 2 + a, None), rank - 2), Layout((None, right - 1 - b), rank - 1)
     batches = [

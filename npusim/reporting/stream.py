@@ -37,6 +37,7 @@ def stream_page(result: Followed) -> Page:
                 lambda: _rate_figure(result),
             ),
             _strategies(result),
+            *_answers(result),
             _rates(result),
             Plot("Time spent, update by update", lambda: _time_figure(result)),
             Plot("Pad and mask, by capacity", lambda: amount_bars("time in all", "s", capacities, chosen)),
@@ -62,7 +63,7 @@ def _course(values: tuple[int, int, int]) -> str:
 def _strategies(result: Followed) -> Table:
     best = min((s for s in result.strategies if s.lost_edges == 0.0), key=lambda s: s.total_s)
 
-    columns: tuple[Column, ...] = (
+    columns = (
         Column("name", "way to keep up"),
         Column("compilations", "compiled", text="{}x"),
         Column("compile_s", "compile"),
@@ -78,10 +79,19 @@ def _strategies(result: Followed) -> Table:
         Column("accuracy", only="html"),
     )
     rows = result.strategies
-    if any(way.answer_s is not None for way in rows):
-        named = {"answer_s": "answer", "answer_p99_s": "answer p99", "in_force_s": "update in force"}
-        columns = (*columns, *(Column(name, title) for name, title in named.items()))
     return Table(columns, rows, "Ways to keep up", "ways", style=lambda s: _CHOSEN if s is best else "")
+
+
+def _answers(result: Followed) -> list[Section]:
+    """Return the times to an answer, where rates were asked for."""
+    columns = (
+        Column("name", "at these rates"),
+        Column("answer_s", "answer, mean"),
+        Column("answer_p99_s", "p99"),
+        Column("in_force_s", "update in force"),
+    )
+    rows = [way for way in result.strategies if way.answer_s is not None]
+    return [Table(columns, rows, "Times to an answer", "answers")] if rows else []
 
 
 def _rates(result: Followed) -> Table:

@@ -1,4 +1,4 @@
-"""One network over several devices of a kind: by requests, rows, channels or layers, whichever costs least.
+"""One network over several devices of a kind: by requests, rows, channels or layers.
 
 By requests each device runs whole inferences. By rows or channels every device has its share of each operator
 (`npusim.mapping.sharding`): what all of them do at once takes as long as the busiest, or as DRAM needs for
@@ -12,7 +12,7 @@ from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Divided, Estimate, SplitWay
 from npusim.engines.event.machine import transfer_rates
 from npusim.errors import ConfigError, InfeasibleError
-from npusim.mapping import Sharding, Way
+from npusim.mapping import Division, Sharding
 from npusim.scenario import Scenario
 from npusim.studies.placement import place
 
@@ -34,7 +34,7 @@ def on_equal_devices(soc: Soc, count: int) -> tuple[Soc, list[str]]:
         raise ConfigError(f"`{main}`", file="--split", allowed="a machine whose main device is no host")
     equal = [name for name, device in soc.array_devices.items() if device == soc.devices[main]][:count]
     added = {f"{main}{number}": main for number in range(len(equal) + 1, count + 1)}
-    return soc.with_twins(added), [*equal, *added]
+    return soc.with_copies(added), [*equal, *added]
 
 
 def divided(scenario: Scenario, count: int) -> Divided:
@@ -69,7 +69,7 @@ def divided(scenario: Scenario, count: int) -> Divided:
         _way("one device", alone, alone.latency_s, alone.throughput_per_s, 1),
         _way("requests", each, alone.latency_s, whole_per_s, 1),
     ]
-    by: tuple[Way, ...] = ("rows", "channels")
+    by: tuple[Division, ...] = ("rows", "channels")
     for name in by:
         try:
             sharding = Sharding(graph, count, name)

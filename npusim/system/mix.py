@@ -176,7 +176,7 @@ class Mix(Section):
     """What the mix is about."""
     soc: str = DEFAULT_SOC
     """Machine: a name or the path of a YAML file."""
-    twins: dict[DeviceName, DeviceName] = Field(default_factory=dict)
+    copies: dict[DeviceName, DeviceName] = Field(default_factory=dict)
     """Further devices of the machine, each with the device that it is like: `npu2: npu`."""
     settings: dict[str, bool | int | float | str] = Field(default_factory=dict, alias="set")
     """Settings of the machine, as `--set` takes them."""
@@ -212,7 +212,7 @@ def is_mix(file: object) -> bool:
 
 def machine_of(mix: Mix) -> Soc:
     """Return the machine of a mix, with its further devices."""
-    return load_soc(mix.soc, as_overrides(mix.settings)).with_twins(mix.twins)
+    return load_soc(mix.soc, as_overrides(mix.settings)).with_copies(mix.copies)
 
 
 _GRAMMAR = (
