@@ -153,8 +153,8 @@ def estimate(
         Also say what a package sustains when inferences follow each other without end: how long a burst
         lasts until power or heat limits it, and the throughput after it.
     split : int, optional
-        Also divide the network over so many devices like the main one, by requests, rows, channels or layers;
-        devices that the machine lacks are added. None: do not
+        Also divide the network over so many devices of the main one's kind, by requests, rows, channels or
+        layers; devices that the machine lacks are added. None: do not
     every_tile : bool
         Event engine: simulate every loop iteration. By default some are simulated and the steady state is
         extrapolated, which moves no figure by more than 0.1 %; --trace simulates all.
@@ -341,26 +341,17 @@ def whatif(
         npusim whatif resnet-50 --stack none --scheduler
         npusim whatif laptop.yaml
     """
-    from npusim.api.planning import mix
+    from npusim.api.planning import changes_of_mix
     from npusim.studies.fitting_stacks import fitting_stacks
     from npusim.studies.over import refuse_impossible_values, whatif_over
     from npusim.studies.whatif import whatif as of_stacks
-    from npusim.system.document import MixStudy
     from npusim.system.mix import is_mix
 
     stacks_only = "`stacks`: this call compares the stacks that they name"
     scenario = without_techniques(network, soc, how, stacks_only)
     if is_mix(scenario.network):
-        options = {
-            "stack": (stacks, "default"),
-            "over": (over or None, None),
-            "scheduler": (scheduler, False),
-        }
-        refuse_ignored(changed(options | {"accuracy": (accuracy, False)}), "for a network; see npusim mix")
-        machine = None if scenario.soc == DEFAULT_SOC else str(scenario.soc)
-        study = mix(str(scenario.network), soc=machine, settings=list(scenario.settings), changes=True)
-        assert isinstance(study, MixStudy)  # several designs
-        return study
+        options = {"over": over or None, "scheduler": scheduler or None, "accuracy": accuracy or None}
+        return changes_of_mix(scenario, options | {"stack": None if stacks == "default" else stacks})
     if accuracy:
         _refuse_unjudgeable(scenario)
     elif data is not None:

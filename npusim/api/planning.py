@@ -14,6 +14,7 @@ from npusim.api.asking import MODEL_FILES, How, Machine, Progress, changed, refu
 from npusim.config import Override
 from npusim.config.overrides import as_list, as_overrides
 from npusim.errors import ConfigError
+from npusim.locate import DEFAULT_SOC
 from npusim.mapping import Granularity
 from npusim.scenario import Network, Scenario
 
@@ -77,8 +78,8 @@ def map(
         G/GGGG/DDDD/G. A letter is the first of its device's name that no other has (G gpu, D dla; of dsa_k
         and dsa_y K and Y); the answer's second line says which is which.
     split : int, optional
-        Place over so many devices like the main one, too, and compare with shares of each operator by rows or
-        channels; devices that the machine lacks are added. None: do not
+        Place over so many devices of the main one's kind, too, and compare with shares of each operator by
+        rows or channels; devices that the machine lacks are added. None: do not
     dvfs : bool
         Try every combination of operating points.
     max_latency : str or float (s), optional
@@ -471,6 +472,17 @@ def mix(
     else:
         designs = mix_study.combinations(values) if over else mix_study.placements(scenario)
     return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress)
+
+
+def changes_of_mix(scenario: Scenario, options: Mapping[str, Any]) -> MixStudy:
+    """Return a mix in place of a network under its usual changes; options of a network are refused."""
+    refuse_ignored({name: value for name, value in options.items() if value}, "for a network; see npusim mix")
+    soc = None if scenario.soc == DEFAULT_SOC else str(scenario.soc)
+    from npusim.system.document import MixStudy
+
+    study = mix(str(scenario.network), soc=soc, settings=list(scenario.settings), changes=True)
+    assert isinstance(study, MixStudy)  # several designs
+    return study
 
 
 def _stream_updates(

@@ -20,7 +20,7 @@ _MOST_DEVICES = 16
 
 
 def on_equal_devices(soc: Soc, count: int) -> tuple[Soc, list[str]]:
-    """Return a machine with so many devices like its main one, and their names; those it lacks are added.
+    """Return a machine with so many devices equal to its main one, and their names; those it lacks are added.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def on_equal_devices(soc: Soc, count: int) -> tuple[Soc, list[str]]:
 
 
 def divided(scenario: Scenario, count: int) -> Divided:
-    """Return what a network costs on several devices like the main one, by each way to divide it.
+    """Return what a network costs on several devices equal to the main one, by each way to divide it.
 
     Parameters
     ----------
