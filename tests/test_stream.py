@@ -348,13 +348,13 @@ def test_the_break_even_ends_where_memory_does():
 
 def test_answers_at_a_rate_take_the_time_of_pollaczek_and_khinchine() -> None:
     """Two classes in order of arrival: the wait follows from the mean square of both services."""
-    update_s, inference_s, rates = [0.2, 0.6], [0.02], (0.5, 20.0)
-    load = 0.5 * 0.4 + 20.0 * 0.02
-    wait_s = (0.5 * (0.2**2 + 0.6**2) / 2.0 + 20.0 * 0.02**2) / 2.0 / (1.0 - load)
+    update_s, inference_s, rates = [0.2], [0.02], (1.0, 10.0)
+    load = 1.0 * 0.2 + 10.0 * 0.02
+    wait_s = (1.0 * 0.2**2 + 10.0 * 0.02**2) / 2.0 / (1.0 - load)
     times = response_times(update_s, inference_s, rates)
     assert times["answer_s"] == pytest.approx(wait_s + 0.02, rel=0.05)
-    assert times["in_force_s"] == pytest.approx(wait_s + 0.4, rel=0.05)
-    assert response_times(update_s, inference_s, (2.6, 1.0)) == {}
+    assert times["in_force_s"] == pytest.approx(wait_s + 0.2, rel=0.05)
+    assert response_times(update_s, inference_s, (5.1, 1.0)) == {}
 
 
 def test_a_stream_says_how_long_answers_take_at_its_rates() -> None:

@@ -20,7 +20,9 @@ _MOST_DEVICES = 16
 
 
 def on_equal_devices(soc: Soc, count: int) -> tuple[Soc, list[str]]:
-    """Return a machine with so many devices equal to its main one, and their names; those it lacks are added.
+    """Return a machine with so many devices equal to its main one, and their names.
+
+    Devices that it lacks are added.
 
     Raises
     ------
