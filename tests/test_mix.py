@@ -2,15 +2,29 @@
 
 import json
 import re
+from collections import Counter
 from math import inf
 
 import numpy as np
 import pytest
 
 import npusim
+from npusim.arch import load_soc
 from npusim.cli.program import run
+from npusim.engines.limits import limits_of
+from npusim.system.answering import simulate
 from npusim.system.demands import Demand
-from npusim.system.mix import Closed, DeviceSpec, Mix, Periodic, Poisson, StreamSpec, load_mix, parse_stream
+from npusim.system.mix import (
+    Bursts,
+    Closed,
+    DeviceSpec,
+    Mix,
+    Periodic,
+    Poisson,
+    StreamSpec,
+    load_mix,
+    parse_stream,
+)
 from npusim.system.schedulers import SCHEDULERS
 from npusim.system.simulation import Flow, Simulation, System
 from npusim.system.statistics import figures, steady
@@ -140,6 +154,132 @@ def test_a_random_station_agrees_with_ciw(seed):
         assert abs(theirs_s - ours_s) <= 2.0 * error_s
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_random_network_of_queues_agrees_with_ciw(seed):
+    """Host cores that share, a queue of one to three contexts, host cores again; times are deterministic."""
+    ciw = pytest.importorskip("ciw")
+    generator = np.random.default_rng(seed)
+    contexts, before_s, after_s = int(generator.integers(1, 4)), *generator.uniform(0.1, 0.4, 2)
+    service_s = generator.uniform(0.5, 1.0) * contexts
+    rate = generator.uniform(0.4, 0.8) * min(contexts / service_s, 1.0 / (before_s + after_s))
+    times = (before_s, service_s, after_s)
+    network = ciw.create_network(
+        arrival_distributions={
+            "before": [ciw.dists.Exponential(rate), None],
+            "after": [None, None],
+        },
+        service_distributions={
+            "before": [ciw.dists.Deterministic(before_s), ciw.dists.Deterministic(service_s)],
+            "after": [ciw.dists.Deterministic(after_s), ciw.dists.Deterministic(service_s)],
+        },
+        class_change_matrices=[
+            {"before": {"before": 1.0, "after": 0.0}, "after": {"before": 0.0, "after": 1.0}},
+            {"before": {"before": 0.0, "after": 1.0}, "after": {"before": 0.0, "after": 1.0}},
+        ],
+        routing={"before": [[0.0, 1.0], [1.0, 0.0]], "after": [[0.0, 0.0], [1.0, 0.0]]},
+        number_of_servers=[float("inf"), contexts],
+    )
+    ciw.seed(seed)
+    other = ciw.Simulation(network, node_class=[ciw.PSNode, ciw.Node])
+    other.simulate_until_max_time(10_000.0 / rate)
+    visits: dict[int, list] = {}
+    for record in other.get_all_records():
+        visits.setdefault(record.id_number, []).append(record)
+    whole = sorted(
+        (max(r.exit_date for r in of), min(r.arrival_date for r in of))
+        for of in visits.values()
+        if len(of) == 3
+    )
+    theirs_s, theirs = figures(steady(np.array([left - came for left, came in whole])))["mean_s"]
+    around = [Demand(time_s, time_s, uses={"cpu cores": time_s}) for time_s in (before_s, after_s)]
+    demand = Demand(sum(times), service_s, before=(around[0],), after=(around[1],))
+    flows = [stream("one", poisson(rate), demand)]
+    ours_s, interval = mean(simulated(flows, contexts, seed=seed, answers=5_000.0 / rate))
+    assert abs(theirs_s - ours_s) <= 2.0 * np.hypot(theirs[1] - theirs_s, interval[1] - ours_s)
+
+
+def test_host_work_comes_before_and_behind_the_device_and_shares_cores():
+    """Two of four requests at once convert their inputs at half speed each."""
+    convert = Demand(1.0, 1.0, uses={"cpu cores": 1.0})
+    demand = Demand(4.0, 2.0, before=(convert,), after=(convert,))
+    alone, pair = (
+        simulated(
+            [stream("s", Bursts(kind="bursts", size=size, rate="0.001 Hz"), demand)], contexts=4
+        ).answers[0]
+        for size in (1, 2)
+    )
+    assert {*alone.response_s} == {4.0} and pair.response_s[0] == pytest.approx(6.0)
+
+
+def test_devices_that_share_a_level_divide_its_bandwidth():
+    demand = Demand(1.0, 1.0, uses={"l2": 1.0})
+    loops = [
+        Flow(StreamSpec(name=n, network="none", arrivals=Closed(kind="closed")), {n: demand}) for n in "ab"
+    ]
+    simulation = Simulation(System(loops, {n: (DeviceSpec(), 1) for n in "ab"}, inf, SCHEDULERS["fifo"]))
+    simulation.run(100.0)
+    assert [len(each.response_s) for each in simulation.answers] == [49, 49]
+
+
+def test_a_package_holds_work_back_to_what_its_limits_sustain():
+    """Two devices at 30 W each: a burst from idle, then the power that keeps the skin at its limit."""
+    limits, idle_w = limits_of(load_soc("core-ultra-series2").package), 2.0
+    loops = [
+        Flow(
+            StreamSpec(name=n, network="none", arrivals=Closed(kind="closed")),
+            {n: Demand(1.0, 1.0, work_j=30.0)},
+        )
+        for n in "ab"
+    ]
+    system = System(
+        loops, {n: (DeviceSpec(), 1) for n in "ab"}, inf, SCHEDULERS["fifo"], 0, limits, idle_w, 37.0
+    )
+    simulation = Simulation(system)
+    simulation.run(20.0)
+    assert simulation.answered * 30.0 / 20.0 > 1.5 * (17.0 - idle_w)
+    for _ in range(20):
+        simulation.run(simulation.now_s + 100.0)
+        assert (simulation.shared.governor.state <= limits.most * (1.0 + 1e-9)).all()
+    before = simulation.answered
+    simulation.run(simulation.now_s + 1000.0)
+    sustained_w = (simulation.answered - before) * 30.0 / 1000.0 + idle_w
+    assert sustained_w == pytest.approx(float(limits.most_w.min()), rel=0.01)
+
+
+def test_a_closed_loop_sustains_what_its_estimate_says():
+    """A limit below the power of the CPU: the throughput in the end is that of --sustained."""
+    limit = ["package.power_limit=8W"]
+    expected = npusim.estimate("resnet-50", device="cpu", settings=limit, sustained=True).sustained
+    assert expected.held_by == "power limit"
+    run_ = simulate(
+        load_mix(["resnet-50:closed,device=cpu"], set={"package.power_limit": "8W"}, duration="600s")
+    )
+    count = run_.simulation.answered
+    run_.simulation.run(1600.0)
+    assert (run_.simulation.answered - count) / 1000.0 == pytest.approx(expected.throughput_per_s, rel=0.02)
+
+
+def test_inputs_in_the_application_s_format_are_converted_by_the_cpu():
+    plain, converted = (npusim.mix(f"mobilenet-v2:5/s{io}", duration="20s") for io in ("", ",io=fp32"))
+    added_s = converted.streams[0].mean_s - plain.streams[0].mean_s
+    # An image of 150,528 elements is read as fp32 and written as fp16: 0.9 MB at some 60 GB/s.
+    assert 5e-6 < added_s < 1e-3 and converted.streams[0].mean_s == converted.streams[0].alone_s
+    use = {each.name: each.utilisation for each in converted.resources}
+    assert use["cpu cores"] > {each.name: each.utilisation for each in plain.resources}["cpu cores"]
+
+
+def test_a_twin_of_a_device_serves_half_of_the_requests():
+    streams = ["mobilenet-v2:poisson=200/s,device=npu"]
+    mix = load_mix(streams, duration="20s")
+    data = mix.model_dump(mode="json", by_alias=True) | {"copies": {"npu2": "npu"}}
+    data["streams"][0]["device"] = "npu,npu2"
+    two = npusim.mix(Mix.model_validate(data))
+    assert [each.name for each in two.resources][:2] == ["npu", "npu2"]
+    assert two.streams[0].mean_s < npusim.mix(mix).streams[0].mean_s
+    with pytest.raises(npusim.NpusimError, match=r"nqu.*did you mean `npu`"):
+        npusim.mix(Mix.model_validate(data | {"copies": {"npu2": "nqu"}}))
+
+
 def test_a_closed_network_has_the_throughput_of_mean_value_analysis():
     """Clients that think and one exponential server (Reiser and Lavenberg 1980)."""
     clients, think_s = 6, 4.0
@@ -176,6 +316,7 @@ def test_layers_are_ends_of_preemption_and_resuming_costs():
     simulation.answers.append(type(simulation.answers[0])())
     simulation.served_s.append({"npu": 0.0})
     simulation.inferences.append({"npu": 0.0})
+    simulation.requests.append(Counter())
     simulation.env.process(simulation._source(1, iter([0.3]), iter([1.0])))
     simulation.run(50.0)
     assert simulation.answers[1].response_s[0] == pytest.approx(0.3)

@@ -9,9 +9,8 @@ import pytest
 
 import npusim
 from npusim.cli.program import run
-from npusim.explore.mix_study import combinations, usual_changes
+from npusim.explore.mix_study import combinations
 from npusim.system.document import MixStudy
-from npusim.system.mix import load_mix
 from npusim.system.statistics import paired_change
 
 CAMERA = "mobilenet-v2:poisson=100/s,deadline=30ms,name=camera"
@@ -78,11 +77,16 @@ def test_every_placement_is_a_row_and_the_best_is_no_worse_than_the_mix() -> Non
     assert next(row.streams[0].p99_s for row in result.rows if row.on_front) == min(times)
 
 
-def test_the_sheet_of_a_second_npu_is_gone_afterwards() -> None:
-    with usual_changes(load_mix([CAMERA])) as changes:
-        sheet = Path(changes[-1][1]["soc"])
-        assert sheet.is_file()
-    assert not sheet.exists()
+def test_whatif_of_a_mix_tries_its_usual_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mix.yaml"
+    stream = "{network: mobilenet-v2, arrivals: {kind: poisson, rate: 100/s}, deadline: 20 ms}"
+    file.write_text(f"schema: npusim.mix/1\nduration: 2 s\nstreams:\n- {stream}\n")
+    study = npusim.whatif(file)
+    assert study == npusim.mix(file, changes=True)
+    names = [row.name for row in study.rows]
+    assert {"9 tiles", "throughput hint", "preemption at layers (edf)", "a second npu"} <= {*names}
+    assert run(["whatif", str(file), "--scheduler"]) == 2
+    assert "see npusim mix" in capsys.readouterr().err
 
 
 def test_paired_changes_are_surer_than_the_means() -> None:

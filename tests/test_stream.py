@@ -21,6 +21,7 @@ from npusim.scenario import Scenario
 from npusim.studies.stream import EVENTS, BatchJudgement, Followed, Update, follow, generated, read_events
 from npusim.studies.stream.document import best_by_rate, sustained_per_s
 from npusim.studies.stream.following import entries_changed
+from npusim.studies.stream.queues import response_times
 from npusim.studies.stream.updates import Size, sizes
 from npusim.techniques import apply
 from npusim.workloads import build_gnn, load_gnn, load_statistics, load_workload
@@ -343,3 +344,25 @@ def test_the_break_even_ends_where_memory_does():
     assert held.breakeven_is_limit
     assert held.breakeven_capacity < roomy.breakeven_capacity
     assert held.strategies == roomy.strategies
+
+
+def test_answers_at_a_rate_take_the_time_of_pollaczek_and_khinchine() -> None:
+    """Two classes in order of arrival: the wait follows from the mean square of both services."""
+    update_s, inference_s, rates = [0.2], [0.02], (1.0, 10.0)
+    load = 1.0 * 0.2 + 10.0 * 0.02
+    wait_s = (1.0 * 0.2**2 + 10.0 * 0.02**2) / 2.0 / (1.0 - load)
+    times = response_times(update_s, inference_s, rates)
+    assert times["answer_s"] == pytest.approx(wait_s + 0.02, rel=0.05)
+    assert times["in_force_s"] == pytest.approx(wait_s + 0.2, rel=0.05)
+    assert response_times(update_s, inference_s, (5.1, 1.0)) == {}
+
+
+def test_a_stream_says_how_long_answers_take_at_its_rates() -> None:
+    result = stream("gcn-cora", updates=5, rates="1,10")
+    recompile, padded = result.strategies[0], result.strategies[2]
+    assert recompile.answer_s is not None and padded.answer_s is not None
+    assert padded.latency_s <= padded.answer_s < recompile.answer_s
+    assert stream("gcn-cora", updates=5).strategies[0].answer_s is None
+    for wrong in ("1", "0,5", "a,b"):
+        with pytest.raises(ConfigError, match="--rates"):
+            stream("gcn-cora", updates=5, rates=wrong)

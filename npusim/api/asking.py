@@ -22,6 +22,7 @@ from npusim.graph import Graph, GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import MappingFile, OwnMapping, SwapOperands
 from npusim.scenario import Network, Scenario, split_settings
+from npusim.studies.split import divided
 from npusim.studies.sustained import with_sustained
 from npusim.studies.uncertainty import SAMPLES, with_interval
 from npusim.techniques import Stack, apply, completed
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from npusim.studies.advice import Advice
     from npusim.studies.comparison import WhatIf
     from npusim.studies.side_by_side import Comparison
+    from npusim.system.document import MixStudy
 
 Machine = Soc | str | Path | None
 """A SoC, its name or its file; None: the default SoC."""
@@ -129,6 +131,7 @@ def estimate(
     engine: str = "analytical",
     interval: bool | None = None,
     sustained: bool = False,
+    split: int | None = None,
     every_tile: bool = False,
     **how: Unpack[Placed],
 ) -> Estimate:
@@ -149,6 +152,9 @@ def estimate(
     sustained : bool
         Also say what a package sustains when inferences follow each other without end: how long a burst
         lasts until power or heat limits it, and the throughput after it.
+    split : int, optional
+        Also divide the network over so many devices of the main one's kind, by requests, rows, channels or
+        layers; devices that the machine lacks are added. None: do not
     every_tile : bool
         Event engine: simulate every loop iteration. By default some are simulated and the steady state is
         extrapolated, which moves no figure by more than 0.1 %; --trace simulates all.
@@ -183,6 +189,7 @@ def estimate(
         npusim estimate my_model.onnx --shape 'input=[1,3,224,224]' -o result.json
         npusim estimate gcn-cora --techniques stagr --details
         npusim estimate gcn-cora --techniques stagr -o page.html
+        npusim estimate bert-base --split 2
         npusim estimate gcn-cora --save-mapping nests.yaml
         npusim estimate gcn-cora --mapping nests.yaml --engine event
     """
@@ -203,7 +210,7 @@ def estimate(
             result = with_sustained(result, scenario.machine) if sustained else result
             with_one = scenario.machine.calibration is not None if interval is None else interval
             result = with_interval(result, scenario.mapped) if with_one else result
-    return result
+    return result if split is None else result.model_copy(update={"divided": divided(scenario, split)})
 
 
 @contextmanager
@@ -281,7 +288,7 @@ def whatif(
     data: str | Path | None = None,
     progress: Progress | None = None,
     **how: Unpack[How],
-) -> WhatIf:
+) -> WhatIf | MixStudy:
     """Compare technique stacks: what would SymG, CacheG or INT8 give this network?
 
     Starts from the best that runs today with the same results; the network without techniques stands above
@@ -292,7 +299,8 @@ def whatif(
     Parameters
     ----------
     network, soc, **how
-        As for `estimate`, without techniques: `stacks` names them.
+        As for `estimate`, without techniques: `stacks` names them. A scenario file of a mix (docs/mix.md) is
+        simulated under one change at a time, as by `npusim.mix(file, changes=True)`.
     stacks : sequence of str, or str
         A named list (paper, all, storage), or stacks parted by commas. The first is the baseline; for a
         single one that is `none`. Stacks that need a ready-made matrix get stagr. Default: what fits the
@@ -331,13 +339,19 @@ def whatif(
         npusim whatif gcn-cora --set npu.sparsity.decompress_activations=true
         npusim whatif gcn-cora --stack symg,cacheg,symg+cacheg --over npu.sram.per_tile=1MiB,2MiB,4MiB
         npusim whatif resnet-50 --stack none --scheduler
+        npusim whatif laptop.yaml
     """
+    from npusim.api.planning import changes_of_mix
     from npusim.studies.fitting_stacks import fitting_stacks
     from npusim.studies.over import refuse_impossible_values, whatif_over
     from npusim.studies.whatif import whatif as of_stacks
+    from npusim.system.mix import is_mix
 
     stacks_only = "`stacks`: this call compares the stacks that they name"
     scenario = without_techniques(network, soc, how, stacks_only)
+    if is_mix(scenario.network):
+        options = {"over": over or None, "scheduler": scheduler or None, "accuracy": accuracy or None}
+        return changes_of_mix(scenario, options | {"stack": None if stacks == "default" else stacks})
     if accuracy:
         _refuse_unjudgeable(scenario)
     elif data is not None:

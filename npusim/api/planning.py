@@ -6,14 +6,15 @@ The docstrings are the help of the command line too: what stands under a paramet
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from npusim.api import as_numbers
 from npusim.api.asking import MODEL_FILES, How, Machine, Progress, changed, refuse_ignored, scenario_of
+from npusim.config import Override
 from npusim.config.overrides import as_list, as_overrides
 from npusim.errors import ConfigError
+from npusim.locate import DEFAULT_SOC
 from npusim.mapping import Granularity
 from npusim.scenario import Network, Scenario
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from npusim.studies.map_front import Limits
     from npusim.studies.placement_document import MapFront, Placement
     from npusim.studies.stream import Followed, StorePlan, Update
+    from npusim.studies.stream.queues import Rates
     from npusim.system.document import MixResult, MixStudy
     from npusim.system.mix import Mix
 
@@ -37,6 +39,7 @@ def map(
     profiles: Sequence[str | Path] = (),
     granularity: Granularity | None = None,
     mapping: str | None = None,
+    split: int | None = None,
     dvfs: bool = False,
     max_latency: str | float | None = None,
     max_energy: str | float | None = None,
@@ -74,6 +77,9 @@ def map(
         Cost this placement too: a letter a block; of a Vision GNN stem, graphers, FFNs and head, such as
         G/GGGG/DDDD/G. A letter is the first of its device's name that no other has (G gpu, D dla; of dsa_k
         and dsa_y K and Y); the answer's second line says which is which.
+    split : int, optional
+        Place over so many devices of the main one's kind, too, and compare with shares of each operator by
+        rows or channels; devices that the machine lacks are added. None: do not
     dvfs : bool
         Try every combination of operating points.
     max_latency : str or float (s), optional
@@ -113,6 +119,7 @@ def map(
         npusim map gcn-cora
         npusim map gat-cora --techniques effop --devices npu,cpu --minimise energy
         npusim map vig-s --granularity block
+        npusim map bert-base --split 2
         npusim map sage-max-cora --hint throughput --format json
         npusim map magnas-vig --minimise latency,energy --devices npu,gpu --max-transitions 4
         npusim map vit --minimise latency,energy --dvfs --max-power 5W -o front.html
@@ -139,8 +146,15 @@ def map(
         measured = operator_profiles(profiles, scenario) if profiles else []
         size = granularity or "operator"
         objective: Literal["latency", "energy"] = "energy" if minimise == "energy" else "latency"
-        return place(scenario, minimise=objective, devices=names, profiles=measured, granularity=size)
-    _refuse_options({"profile": profiles}, f"one objective, not --minimise {_BOTH}")
+        ways, machine = None, scenario
+        if split is not None:
+            from npusim.studies.split import divided, on_equal_devices
+
+            ways = divided(scenario, split)
+            machine = scenario.on(on_equal_devices(scenario.machine, split)[0])
+        result = place(machine, minimise=objective, devices=names, profiles=measured, granularity=size)
+        return result.model_copy(update={"divided": ways})
+    _refuse_options({"profile": profiles, "split": split}, f"one objective, not --minimise {_BOTH}")
     from npusim.studies.evolved_mapping import Budget
     from npusim.studies.map_front import map_front
 
@@ -218,6 +232,15 @@ def _exponents(pair: str | tuple[float, float]) -> tuple[float, float]:
     return exponents[0], exponents[1]
 
 
+def _rates(pair: str | tuple[float, float]) -> Rates:
+    """Return the rates of updates and requests."""
+    allowed = "two numbers above 0, updates and requests a second, such as 0.05,10"
+    values = as_numbers(pair, float, "--rates", allowed, 1e6)
+    if len(values) != 2 or min(values) <= 0.0:
+        raise ConfigError(f"`{pair}`", file="--rates", allowed=allowed)
+    return values[0], values[1]
+
+
 def stream(
     network: Network | Scenario,
     soc: Machine = None,
@@ -231,6 +254,7 @@ def stream(
     accuracy: bool = False,
     data: str | Path | None = None,
     inferences: int = 1,
+    rates: tuple[float, float] | str | None = None,
     roots: str | Sequence[int] | None = None,
     stored: str | Sequence[float] | None = None,
     age: int | None = None,
@@ -268,6 +292,9 @@ def stream(
         NPUSIM_DATA
     inferences : int
         Inferences after each update.
+    rates : pair of float, or str, optional
+        Updates and requests a second, such as 0.05,10: both come at random times and wait for each other;
+        adds the times to an answer. None: no queues
     roots : sequence of int, or str with commas, optional
         Also answer for batches of so many target nodes, with stored hidden features of nodes answered before
         (sage-concat); --accuracy runs them on real data.
@@ -297,6 +324,7 @@ def stream(
         npusim stream gat-cora --mix add_node=1,add_edge=9 --techniques effop --format json
         npusim stream gcn-cora --events changes.csv --set toolchain.compile_fixed=5s
         npusim stream gcn-cora --kept 2800,2900,3000 --batch 500 -o page.html
+        npusim stream gcn-cora --rates 0.05,10
         npusim stream gcn-cora --batch 500 --accuracy --data planetoid
         npusim stream sage-concat-cora --roots 32,64,128,256,512 --renew 10 --accuracy --data planetoid
     """
@@ -332,6 +360,7 @@ def stream(
         batch=batch,
         judge=judge,
         inferences=inferences,
+        rates=None if rates is None else _rates(rates),
         seed=seed if generated else None,
     )
     return result.model_copy(update={"stored_features": features})
@@ -340,7 +369,7 @@ def stream(
 def mix(
     *streams: str | Path | Mix,
     soc: str | Path | None = None,
-    settings: Sequence[str] = (),
+    settings: Sequence[str | Override] = (),
     scheduler: str | None = None,
     duration: str | None = None,
     requests: int | None = None,
@@ -438,12 +467,22 @@ def mix(
     from npusim.explore import mix_study
 
     values = {path: as_list(listed) for path, listed in (over or {}).items()}
-    with ExitStack() as files:
-        if changes:
-            designs = files.enter_context(mix_study.usual_changes(scenario))
-        else:
-            designs = mix_study.combinations(values) if over else mix_study.placements(scenario)
-        return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress)
+    if changes:
+        designs = mix_study.usual_changes(scenario)
+    else:
+        designs = mix_study.combinations(values) if over else mix_study.placements(scenario)
+    return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress)
+
+
+def changes_of_mix(scenario: Scenario, options: Mapping[str, Any]) -> MixStudy:
+    """Return a mix in place of a network under its usual changes; options of a network are refused."""
+    refuse_ignored({name: value for name, value in options.items() if value}, "for a network; see npusim mix")
+    soc = None if scenario.soc == DEFAULT_SOC else str(scenario.soc)
+    from npusim.system.document import MixStudy
+
+    study = mix(str(scenario.network), soc=soc, settings=list(scenario.settings), changes=True)
+    assert isinstance(study, MixStudy)  # several designs
+    return study
 
 
 def _stream_updates(

@@ -194,6 +194,22 @@ class Soc(Section):
     )
     """Numbers of the file (SI units, by section) at which energies and areas hold. Absent: present ones."""
 
+    def with_copies(self, copies: Mapping[str, str]) -> Soc:
+        """Return the machine with further devices, by name, each like one that it has.
+
+        Raises
+        ------
+        UnknownNameError, ConfigError
+            For a device that it lacks, or a name that is taken.
+        """
+        for name, like in copies.items():
+            if like not in self.devices:
+                raise UnknownNameError("device", like, self.devices)
+            if name in self.devices:
+                raise ConfigError(f"a second device `{name}`", file=self.name, allowed="another name")
+        further = {name: self.devices[like] for name, like in copies.items()}
+        return self.model_copy(update={"devices": {**self.devices, **further}}) if further else self
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Soc:
         self._check_chips()

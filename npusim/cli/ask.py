@@ -59,7 +59,12 @@ def _estimate(values: dict[str, Any]) -> None:
     trace = file_target(values["trace"], "--trace", (".json", ".html"))
     every_tile, interval = values["every_tile"] or trace is not None, values["interval"] or None
     result = npusim.estimate(
-        scenario, engine=engine, interval=interval, sustained=values["sustained"], every_tile=every_tile
+        scenario,
+        engine=engine,
+        interval=interval,
+        sustained=values["sustained"],
+        split=values["split"],
+        every_tile=every_tile,
     )
     if saved is not None:
         write_whole(saved, FORMATS[form or "npusim"](scenario.mapped).encode())
@@ -101,6 +106,7 @@ ESTIMATE = Command(
         "every_tile": option(),
         "interval": option(default=False, panel=OUTPUT),
         "sustained": option(default=False, panel=OUTPUT),
+        "split": option("N", int, min=2, max=16, show_default=False),
         "details": option(
             help="Also show the latency by cause, phase, unit and block, control flow, energy by part, DRAM "
             "traffic by kind and what would remove it, SRAM over time and, for each operator, tiling, split "
@@ -238,6 +244,7 @@ MAP = Command(
         "profiles": option("--profile FILE", Path, many=True, show_default=False),
         "granularity": option(show_default=False),
         **MAPPING,
+        "split": option("N", int, min=2, max=16, show_default=False),
         **LIMITS,
         **EXPONENTS,
         "method": option(**_FRONT),
@@ -270,6 +277,7 @@ STREAM = Command(
         "accuracy": option(),
         **DATA,
         "inferences": option("K", min=1),
+        "rates": option("U,R", show_default=False),
         "roots": option("N,N,...", panel=_STORED),
         "stored": option("SHARE,...", panel=_STORED),
         "age": option("N", int, min=0, panel=_STORED),

@@ -333,6 +333,39 @@ class Sustained(Part):
     """Power and heat from the start until all is steady."""
 
 
+class SplitWay(Part):
+    """A network over several equal devices, divided in one way."""
+
+    name: str
+    """one device; requests: each device runs whole inferences; rows, channels: each has its share of every
+    operator; layers: one follows the other."""
+    latency_s: float
+    """Time of an inference, in s."""
+    throughput_per_s: float
+    """Inferences per second: by requests and layers with an inference in flight for each device or more."""
+    energy_j: float
+    """Energy of an inference, all devices and the idle package, in J."""
+    dram_bytes: float
+    """DRAM traffic of an inference, all devices, in bytes."""
+    exchanged_bytes: float = 0.0
+    """Bytes of it that devices read of each other's results."""
+    exchanges: int = 0
+    """How often they do so; each time another part of the network is launched."""
+
+
+class Divided(Part):
+    """A network over several devices of a kind."""
+
+    devices: list[str]
+    """The devices."""
+    requests: int
+    """Inferences in flight by requests and layers."""
+    ways: list[SplitWay]
+    """The ways to divide it; a way that divides nothing is left out."""
+    chosen: str
+    """The way of least latency with one request, of most throughput with several."""
+
+
 class Estimate(Document):
     """The cost of one inference of a workload on a SoC; SI units throughout."""
 
@@ -422,6 +455,8 @@ class Estimate(Document):
     """Rates of the operators and their bounds."""
     sustained: Sustained | None = None
     """Burst and sustained throughput under the limits of the package; null unless requested."""
+    divided: Divided | None = None
+    """The network over several devices of a kind; null unless requested."""
     folded_tasks: float = 0.0
     """Tasks that the event engine did not simulate, as they repeat others (`--every-tile`)."""
     warnings: list[str]

@@ -6,29 +6,24 @@ surer than each figure alone.
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from itertools import product
 from math import inf
 from multiprocessing import get_context
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from npusim.arch import Soc, load_soc
 from npusim.config import validate_data
-from npusim.config.overrides import as_overrides, parse_override
+from npusim.config.overrides import parse_override
 from npusim.cost import thread_count
 from npusim.errors import ConfigError, InfeasibleError, UnknownNameError
 from npusim.explore.pareto import front
 from npusim.system.answering import Simulated, simulate
 from npusim.system.document import DesignRow, MixStudy, StreamAnswer
-from npusim.system.mix import Mix
+from npusim.system.mix import Mix, machine_of
 from npusim.system.schedulers import SCHEDULERS
 from npusim.system.statistics import paired_change
 
@@ -72,7 +67,7 @@ def study_mix(
         raise UnknownNameError("objective of a mix", wrong, OBJECTIVES)
     for path, value in {(path, str(v)): (path, v) for _, at in changes for path, v in at.items()}.values():
         design = changed(mix, {path: value})
-        load_soc(design.soc, as_overrides(design.settings))  # a wrong value is refused before any work
+        machine_of(design)  # a wrong value is refused before any work
     designs = [changed(mix, values) for _, values in changes]
     longest = mix.requests or (None if mix.duration else _REQUESTS)
     base, times_s = _simulated((mix.model_copy(update={"requests": longest}), stream, (_BASE, {})))
@@ -107,30 +102,23 @@ def combinations(over: Mapping[str, Sequence[str]]) -> list[Change]:
     """Return every combination of the values of some paths, each as `--set` takes it."""
     typed = [[parse_override(f"{path}={value}").value for value in values] for path, values in over.items()]
     points = [dict(zip(over, values, strict=True)) for values in product(*typed)]
-    return [(", ".join(f"{path} {value}" for path, value in point.items()), point) for point in points]
+    short = {path: path.removeprefix("streams.").removesuffix(".device") for path in over}
+    return [(", ".join(f"{short[path]} {value}" for path, value in point.items()), point) for point in points]
 
 
 def placements(mix: Mix) -> list[Change]:
     """Return every placement of the streams on the devices of the machine; at most `_MOST_PLACEMENTS`."""
-    soc = load_soc(mix.soc, as_overrides(mix.settings))
+    soc = machine_of(mix)
     devices, titles = [*soc.array_devices, *soc.hosts], [stream.title for stream in mix.streams]
     if len(devices) ** len(titles) > _MOST_PLACEMENTS:
         problem = f"{len(titles)} streams on {len(devices)} devices"
         raise ConfigError(problem, file="--placements", allowed=f"at most {_MOST_PLACEMENTS:,} placements")
-    chosen = [dict(zip(titles, names, strict=True)) for names in product(devices, repeat=len(titles))]
-    return [
-        (
-            ", ".join(f"{title} {name}" for title, name in devices_of.items()),
-            {f"streams.{title}.device": name for title, name in devices_of.items()},
-        )
-        for devices_of in chosen
-    ]
+    return combinations({f"streams.{title}.device": devices for title in titles})
 
 
-@contextmanager
-def usual_changes(mix: Mix) -> Iterator[list[Change]]:
-    """Context with the changes that apply to a mix, one at a time; files of machines live as long."""
-    soc = load_soc(mix.soc, as_overrides(mix.settings))
+def usual_changes(mix: Mix) -> list[Change]:
+    """Return the changes that apply to a mix, one at a time."""
+    soc = machine_of(mix)
     main = soc.main_device
     changes: list[Change] = []
     if main in soc.array_devices:
@@ -144,26 +132,14 @@ def usual_changes(mix: Mix) -> Iterator[list[Change]]:
         name = f"preemption at layers{' (edf)' if urgent else ''}"
         changes.append((name, {f"devices.{main}.preemption": "layer", **urgent}))
     changes += [(f"scheduler {name}", {"scheduler": name}) for name in SCHEDULERS if name != mix.scheduler]
-    with TemporaryDirectory(prefix="npusim-mix-") as folder:
-        changes.append(_second_device(mix, soc, Path(folder)))
-        yield changes
-
-
-def _second_device(mix: Mix, soc: Soc, folder: Path) -> Change:
-    """Return the change to a machine whose main device stands there twice; writes its data sheet."""
-    main = soc.main_device
     second = f"{main}2"
-    sheet = folder / f"{soc.name}-two-{main}.yaml"
-    devices = {second: {"like": main}}
-    base = mix.soc if "/" not in mix.soc and not mix.soc.endswith(".yaml") else str(Path(mix.soc).resolve())
-    data = {"schema": "npusim.soc/1", "extends": base, "name": sheet.stem, "title": "", "devices": devices}
-    sheet.write_text(json.dumps(data), encoding="utf-8")
     served = {
         f"streams.{stream.title}.device": f"{main},{second}"
         for stream in mix.streams
         if stream.device in ("auto", main)
     }
-    return f"a second {main}", {"soc": str(sheet), **served}
+    changes.append((f"a second {main}", {"copies": {**mix.copies, second: main}, **served}))
+    return changes
 
 
 def changed(mix: Mix, values: Mapping[str, Any]) -> Mix:

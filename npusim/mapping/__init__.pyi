@@ -55,3 +55,5 @@ from npusim.mapping.nests import OwnMapping as OwnMapping
 from npusim.mapping.nests import own_mapping as own_mapping
 from npusim.mapping.placing import DeviceChoice as DeviceChoice
 from npusim.mapping.placing import wished as wished
+from npusim.mapping.sharding import Division as Division
+from npusim.mapping.sharding import Sharding as Sharding

@@ -37,7 +37,7 @@ from npusim.reporting.page import (
     sections_of,
     summed,
 )
-from npusim.reporting.sustained import sustained_sections
+from npusim.reporting.sustained import divided_sections, sustained_sections
 from npusim.reporting.terminal import LongName, conditions, counted, share_bar, shares_table
 from npusim.studies.elasticity import Elasticity
 
@@ -151,6 +151,7 @@ def estimate_page(
             *simulated,
             _energy(estimate),
             *sustained_sections(estimate),
+            *divided_sections(estimate.divided),
             *traffic_sections(estimate),
             *_memory(mapped, details),
             *_details(estimate),

@@ -11,6 +11,7 @@ from npusim.reporting.charts import Figure, add_marks, amount_bars, bar_figure, 
 from npusim.reporting.engineering import engineering, factor
 from npusim.reporting.html import COLOURS, amount_axis
 from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table
+from npusim.reporting.sustained import divided_sections
 from npusim.reporting.terminal import LongName, conditions
 from npusim.studies.placement_document import Cut, MapFront, PlacedChain, PlacedGroup, Placement
 
@@ -34,6 +35,7 @@ def placement_page(result: Placement) -> Page:
             _summary(result),
             Plot("Operators by device: a full bar is where it runs", lambda: _operator_bars(result)),
             _operators(result),
+            *divided_sections(result.divided),
         ],
         [Remark("Note", _notes(result))],
         _verdict(result),

@@ -37,6 +37,7 @@ def stream_page(result: Followed) -> Page:
                 lambda: _rate_figure(result),
             ),
             _strategies(result),
+            *_answers(result),
             _rates(result),
             Plot("Time spent, update by update", lambda: _time_figure(result)),
             Plot("Pad and mask, by capacity", lambda: amount_bars("time in all", "s", capacities, chosen)),
@@ -79,6 +80,18 @@ def _strategies(result: Followed) -> Table:
     )
     rows = result.strategies
     return Table(columns, rows, "Ways to keep up", "ways", style=lambda s: _CHOSEN if s is best else "")
+
+
+def _answers(result: Followed) -> list[Section]:
+    """Return the times to an answer, where rates were asked for."""
+    columns = (
+        Column("name", "at these rates"),
+        Column("answer_s", "answer, mean"),
+        Column("answer_p99_s", "p99"),
+        Column("in_force_s", "update in force"),
+    )
+    rows = [way for way in result.strategies if way.answer_s is not None]
+    return [Table(columns, rows, "Times to an answer", "answers")] if rows else []
 
 
 def _rates(result: Followed) -> Table:

@@ -1,8 +1,8 @@
-"""The section of an estimate on what a package sustains."""
+"""Sections of an estimate on request: what a package sustains, and the network on several devices."""
 
 from __future__ import annotations
 
-from npusim.engines.estimate import RUNNING_MEAN, Estimate, Sustained
+from npusim.engines.estimate import RUNNING_MEAN, Divided, Estimate, SplitWay, Sustained
 from npusim.reporting.charts import line_figure
 from npusim.reporting.engineering import with_bounds
 from npusim.reporting.html import log_axis
@@ -45,3 +45,24 @@ def sustained_sections(estimate: Estimate) -> list[Section]:
             Table(columns, rows, name="sustained", titled=False),
         )
     ]
+
+
+def divided_sections(divided: Divided | None) -> list[Section]:
+    """Return the ways to divide a network over equal devices, the chosen one marked."""
+    if divided is None:
+        return []
+    columns = (
+        Column("name", f"over {', '.join(divided.devices)}"),
+        Column("latency_s", "latency"),
+        Column("throughput_per_s", "throughput"),
+        Column("energy_j", "energy"),
+        Column("dram_bytes", "DRAM"),
+        Column("exchanged_bytes", "exchanged"),
+        Column("exchanges", "exchanges", text="{}"),
+    )
+    caption = f"requests and layers: {divided.requests} inferences in flight"
+
+    def style(way: SplitWay) -> str:
+        return "bold green" if way.name == divided.chosen else ""
+
+    return [Table(columns, divided.ways, "Devices of a kind", "devices-of-a-kind", caption, style=style)]

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from npusim.documents import Part
+from npusim.engines.estimate import Divided
 from npusim.mapping import Granularity
 from npusim.studies.document_head import DramBytes, Energy, Latency, PackageEnergy, RunConditions, UnderStack
 
@@ -124,6 +125,8 @@ class Placement(RunConditions, UnderStack):
     """Every cut in two, by the costs: for each pair of devices and each place."""
     profiles: list[Profiled] = Field(default_factory=list)
     """Measured times that replace the model's; with any, all figures follow from the costs alone."""
+    divided: Divided | None = None
+    """The network over several devices of a kind; null unless requested."""
 
 
 class PlacedChain(Part):

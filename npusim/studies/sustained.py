@@ -8,88 +8,19 @@ heat capacity. From then on the package pauses between inferences, as with `pack
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate, repeat
 from typing import Any
 
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.arch.power import Package
 from npusim.cost import throttled_interval_s
-from npusim.engines.estimate import RUNNING_MEAN, Estimate, Moment, Sustained
+from npusim.engines.estimate import Estimate, Sustained
+from npusim.engines.limits import Limits, limits_of
 from npusim.errors import ConfigError
 from npusim.studies.perturbation import deviates, numbers_in, quantiles, sampled
 
-_STEPS, _MOMENTS = 4800, 160
-"""Steps of the course, over five times its longest time constant, and moments, closer at the start."""
 _DRAWN = ("burst_per_s", "burst_w", "burst_s", "throughput_per_s", "power_w", "energy_j")
 """Figures with an interval."""
-_LEAST_RESPONSE = 1e-9
-"""Share of the highest response to a step's power below which a later moment no longer feels it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """Quantities that follow the power of the package with delay, and their limits: x' = A x + b power."""
-
-    names: list[str]
-    matrix: Any
-    """A, shape (quantities, quantities), 1/s."""
-    inflow: Any
-    """b, shape (quantities,)."""
-    most: Any
-    """Highest values, shape (quantities,): W for the running mean, K above the room for temperatures."""
-
-    @property
-    def per_watt(self) -> Any:
-        """Steady values per watt, shape (quantities,)."""
-        return -np.linalg.solve(self.matrix, self.inflow)
-
-    @property
-    def most_w(self) -> Any:
-        """Power at which each quantity stays at its limit (W), shape (quantities,)."""
-        return self.most / self.per_watt
-
-    def reached_s(self, i: int, idle_w: float, power_w: float) -> float:
-        """Return when a step from idle power brings a quantity to its limit (s); infinite: never."""
-        if power_w <= self.most_w[i]:
-            return float("inf")
-        from scipy.optimize import brentq  # 0.3 s that no other estimate needs
-
-        rates, modes = np.linalg.eig(self.matrix)
-        weights = modes[i] * np.linalg.solve(modes, self.per_watt * (idle_w - power_w))
-        beyond = self.per_watt[i] * power_w - self.most[i]
-
-        def excess(t: float) -> float:
-            return float((beyond + weights @ np.exp(rates * t)).real)
-
-        end = 1.0
-        while excess(end) < 0.0:
-            end *= 2.0
-        return float(brentq(excess, 0.0, end))
-
-    def course(self, idle_w: float, burst_w: float) -> list[Moment]:
-        """Return power and quantities over time, at the highest power that keeps each limit."""
-        from scipy.linalg import expm
-
-        step_s = 5.0 * float(-1.0 / np.linalg.eigvals(self.matrix).real.max()) / _STEPS
-        decay = expm(self.matrix * step_s)
-        gain = (np.eye(len(decay)) - decay) @ self.per_watt
-        # A hot die heats the skin even at idle power: a step leaves room for what follows at idle.
-        later = np.stack([*accumulate(repeat(decay, _STEPS - 1), np.matmul, initial=np.eye(len(decay)))])
-        response = (later @ gain).ravel()
-        feels = response > _LEAST_RESPONSE * response.max()
-        room = (self.most - idle_w * (self.per_watt - later @ self.per_watt)).ravel()[feels] / response[feels]
-        per_state = (later @ decay).reshape(-1, len(decay))[feels] / response[feels, None]
-        state, moments, kept = self.per_watt * idle_w, [], {*np.geomspace(1, _STEPS, _MOMENTS).astype(int)}
-        for i in range(_STEPS + 1):
-            highest_w = float((room - per_state @ state).min())
-            power_w = max(idle_w, min(burst_w, highest_w))
-            if i in kept:
-                figures = dict(zip(self.names, state.tolist(), strict=True))
-                moments.append(Moment(time_s=i * step_s, power_w=power_w, figures=figures))
-            state = decay @ state + gain * power_w
-        return moments
 
 
 def with_sustained(estimate: Estimate, soc: Soc) -> Estimate:
@@ -117,7 +48,7 @@ def with_sustained(estimate: Estimate, soc: Soc) -> Estimate:
     if package is None:
         raise ConfigError("no package", file=soc.name, allowed="a sheet with a power limit", key="package")
     load = _Load(1.0 / estimate.throughput_per_s, estimate.energy_j, estimate.energy.idle_j)
-    limits, highest_w = _limits_of(package), float(package.burst_limit)
+    limits, highest_w = limits_of(package), float(package.burst_limit)
     least_w, held_by = min((float(limits.most_w.min()), ""), (highest_w, "package.burst_limit"))
     if least_w <= load.idle_w:
         limit = held_by or limits.names[int(limits.most_w.argmin())]
@@ -146,7 +77,7 @@ class _Load:
         work_j = self.energy_j - self.idle_j
         return 1.0 / float(throttled_interval_s(self.interval_s, work_j, self.idle_w, power_w))
 
-    def sustained(self, limits: _Limits, highest_w: float) -> Sustained:
+    def sustained(self, limits: Limits, highest_w: float) -> Sustained:
         """Return the burst, of at most `highest_w`, and what follows, without its course."""
         steady_w, power_w = float(limits.most_w.min()), self.energy_j / self.interval_s
         burst_w = min(power_w, highest_w)
@@ -179,7 +110,7 @@ def sustained_intervals(figures: Sustained, soc: Soc, totals: Any) -> Sustained:
         package = sampled(soc, numbers, normal).package
         load = _Load(1.0 / float(total["throughput_per_s"]), float(total["energy_j"]), float(total["idle_j"]))
         if package is not None:
-            drawn.append(load.sustained(_limits_of(package), float(package.burst_limit)))
+            drawn.append(load.sustained(limits_of(package), float(package.burst_limit)))
     values = {name: np.array([getattr(draw, name) for draw in drawn], float) for name in _DRAWN}
     intervals = {name: quantiles(column) for name, column in values.items() if np.isfinite(column).all()}
     return figures.model_copy(update={"intervals": intervals})
@@ -195,19 +126,3 @@ def energy_in_period(estimate: Estimate, period_s: float) -> float:
         return float("inf")
     idle_w = estimate.energy.idle_j * estimate.throughput_per_s
     return estimate.energy_j - estimate.energy.idle_j + idle_w * period_s
-
-
-def _limits_of(package: Package) -> _Limits:
-    """Return the limits of a package: the running mean of its power, and temperatures if it has them."""
-    tau_s, heat = float(package.averaging_time), package.thermal
-    if heat is None:
-        one = np.array([1.0 / tau_s])
-        return _Limits([RUNNING_MEAN], -np.diag(one), one, np.array([float(package.power_limit)]))
-    to_skin, to_room = 1.0 / heat.die.resistance, 1.0 / heat.skin.resistance
-    flows = np.array([[-to_skin, to_skin], [to_skin, -to_skin - to_room]])
-    matrix = np.zeros((3, 3))
-    matrix[0, 0] = -1.0 / tau_s
-    matrix[1:, 1:] = flows / np.array([[heat.die.capacity], [heat.skin.capacity]])
-    inflow = np.array([1.0 / tau_s, 1.0 / heat.die.capacity, 0.0])
-    most = np.array([package.power_limit, heat.die.most_rise, heat.skin.most_rise], float)
-    return _Limits([RUNNING_MEAN, "die", "skin"], matrix, inflow, most)

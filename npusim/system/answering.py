@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isfinite
+from typing import Any
 
 import numpy as np
 
-from npusim.arch import load_soc
-from npusim.config.overrides import as_overrides
+from npusim.arch import Soc
+from npusim.engines.limits import limits_of
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.system.demands import Demands, least_s, refuse_short_deadline
 from npusim.system.document import FoundRate, MixResult, ResourceUse, StreamAnswer
-from npusim.system.mix import Bursts, Closed, DeviceSpec, Mix, Trace
+from npusim.system.mix import Bursts, Closed, DeviceSpec, Mix, Trace, machine_of
 from npusim.system.schedulers import SCHEDULERS
 from npusim.system.simulation import MOST_SPANS, Flow, Simulation, System
 from npusim.system.statistics import figures, steady
@@ -24,7 +25,7 @@ _FEWEST, _MOST = 2_000, 200_000
 _SEARCHED, _MOST_SEARCHED = 5_000, 50_000
 """Answers of the stream whose rate is searched, in each run, and of all streams."""
 _STEPS = 10
-_DEVICE, _DRAM = DeviceSpec(), "dram"
+_DEVICE = DeviceSpec()
 
 
 def highest_rate(system: System, stream: int) -> float:
@@ -37,18 +38,22 @@ def highest_rate(system: System, stream: int) -> float:
 
     open_flows = [i for i, flow in enumerate(system.flows) if _rate(flow) is not None or i == stream]
     places = [(i, name) for i in open_flows for name in system.flows[i].demands]
-    names = [*system.devices, _DRAM]
+    capacities = {name: float(contexts) for name, (_, contexts) in system.devices.items()} | system.capacities
+    names = [*capacities]
     use, sums = np.zeros((len(names), len(places))), np.zeros((len(open_flows) - 1, len(places)))
     others = [i for i in open_flows if i != stream]
     for column, (i, name) in enumerate(places):
         flow = system.flows[i]
         demand, most = flow.demands[name], flow.spec.batch.most if flow.spec.batch else 1
         saved_s = demand.launch_s * (1.0 - 1.0 / most)
-        busy_s = flow.spec.inferences * demand.occupancy_s - saved_s
-        use[names.index(name), column] = busy_s / system.devices[name][1]
-        use[-1, column] = flow.spec.inferences * demand.dram_bytes / system.dram_bytes_per_s
+        use[names.index(name), column] = flow.spec.inferences * demand.occupancy_s - saved_s
+        for part in (demand, *demand.around):
+            for resource, amount in part.amounts.items():
+                times = flow.spec.inferences if part is demand else 1.0
+                use[names.index(resource), column] += times * amount
         if i != stream:
             sums[others.index(i), column] = 1.0
+    use /= np.array([[capacities[name]] for name in names])
     solved = linprog(
         [-1.0 if i == stream else 0.0 for i, _ in places],
         A_ub=use,
@@ -70,7 +75,7 @@ def _rate(flow: Flow) -> float | None:
 def system_of(mix: Mix) -> tuple[System, Demands]:
     """Return the system of a mix; errors as for `npusim.mix`."""
     scheduler = SCHEDULERS.find(mix.scheduler)
-    soc = load_soc(mix.soc, as_overrides(mix.settings))
+    soc = machine_of(mix)
     demands = Demands(mix, soc)
     flows = []
     for stream in mix.streams:
@@ -92,7 +97,20 @@ def system_of(mix: Mix) -> tuple[System, Demands]:
     unknown = next((name for name in mix.devices if name not in soc.devices), None)
     if unknown is not None:
         raise UnknownNameError("device of the mix", unknown, soc.devices)
-    return System(flows, devices, demands.dram_bytes_per_s, scheduler, mix.seed), demands
+    system = System(flows, devices, demands.dram_bytes_per_s, scheduler, mix.seed, idle_w=demands.idle_w)
+    return replace(system, **_package(soc, demands.idle_w)), demands
+
+
+def _package(soc: Soc, idle_w: float) -> dict[str, Any]:
+    """Return the limits of the package; where inferences are stretched already, it holds back no more."""
+    package = soc.package
+    if package is None or package.throttle:
+        return {}
+    limits = limits_of(package)
+    if float(limits.most_w.min()) <= idle_w:
+        allowed = f"limits above {idle_w:.3g} W, which the idle package draws"
+        raise ConfigError(f"{limits.most_w.min():.3g} W", file=soc.name, key="package", allowed=allowed)
+    return {"limits": limits, "burst_w": float(package.burst_limit)}
 
 
 def _refuse_overload(system: System) -> dict[str, float]:
@@ -131,7 +149,7 @@ class Simulated:
         flow, run = self.system.flows[number], self.simulation
         answers, demands, has_deadline = run.answers[number], flow.demands, flow.spec.deadline is not None
         times, answered = figures(steady(np.array(answers.response_s))), len(answers.response_s)
-        work_j = sum(demands[name].work_j * n for name, n in run.inferences[number].items())
+        work_j = sum(part.work_j * count for part, count in run.drawn(number))
         static_j = sum(demands[name].static_w * t for name, t in run.served_s[number].items())
         values = {name: value for name, (value, _) in times.items()}
         return StreamAnswer(
@@ -149,7 +167,7 @@ class Simulated:
             missed_share=answers.missed / answered if has_deadline else None,
             mean_waiting=sum(answers.wait_s) / run.now_s,
             mean_in_system=sum(answers.response_s) / run.now_s,
-            energy_j=(work_j + run.reload_j[number] + static_j) / answered,
+            energy_j=(work_j + static_j) / answered,
             highest_rate_per_s=self.highest_per_s.get(flow.spec.title),
         )
 
@@ -165,8 +183,18 @@ class Simulated:
             )
             for device in self.simulation.devices.values()
         ]
-        moved = self.simulation.dram_bytes / self.system.dram_bytes_per_s / seconds
-        return [*resources, ResourceUse(name=_DRAM, utilisation=moved, contexts=1, preemption="none")]
+        drawn = dict.fromkeys(self.system.capacities, 0.0)
+        for number in range(len(self.system.flows)):
+            for demand, times in self.simulation.drawn(number):
+                for name, amount in demand.amounts.items():
+                    drawn[name] += times * amount
+        uses = {name: drawn[name] / capacity / seconds for name, capacity in self.system.capacities.items()}
+        shared = [
+            ResourceUse(name=name, utilisation=use, contexts=1, preemption="none")
+            for name, use in uses.items()
+            if isfinite(self.system.capacities[name])
+        ]
+        return [*resources, *shared]
 
     def package_j(self, streams: Sequence[StreamAnswer]) -> float:
         """Return the energy of the package with idle power, in J, from the answers to the streams."""
@@ -312,7 +340,10 @@ def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse) -> str:
 def _notes(simulation: Simulation, converged: bool) -> list[str]:
     """Return what the simulation assumes, and where its answers are not sure."""
     notes = ["the bytes of an inference are spread evenly over its time on the device"]
-    if any(simulation.reload_j):
+    if simulation.shared.held_s:
+        share = simulation.shared.held_s / simulation.now_s
+        notes.append(f"power and heat: the limits of the package hold work back in {share:.0%} of the time")
+    if any(simulation.reloads):
         notes.append("largest rates leave out the time of fetching weights again after another network")
     if not converged:
         notes.append("some mean or 99th percentile has an interval wider than 5 %: simulate longer")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.engines import Estimate, estimate
+from npusim.engines.analytical import estimate
+from npusim.engines.estimate import Estimate
 from npusim.engines.event.machine import transfer_rates
 from npusim.errors import ConfigError, InfeasibleError
+from npusim.graph import Editor
+from npusim.ops import DType, Tensor, TensorKind
 from npusim.scenario import Scenario
 from npusim.system.mix import Mix, StreamSpec
+
+DRAM, POWER = "dram", "power"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,28 @@ class Demand:
     """Requests that the device serves at a time, as it is compiled."""
     reload: Demand | None = None
     """Fetching the weights that stay in SRAM, after another network; None: none stay."""
+    uses: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of work on further shared resources: memory levels of several devices, all cores of a host."""
+    before: tuple[Demand, ...] = ()
+    """Work of the host before the device: conversion of inputs, calls that overlap with other requests."""
+    after: tuple[Demand, ...] = ()
+    """Work of the host behind it: conversion of outputs."""
+
+    @property
+    def around(self) -> tuple[Demand, ...]:
+        """Work of the host before and behind the device, once a request."""
+        return self.before + self.after
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """What an inference takes of each shared resource: bytes of DRAM, seconds, and joules of power."""
+        amounts = {DRAM: self.dram_bytes, **self.uses, POWER: self.work_j + self.static_w * self.occupancy_s}
+        return {name: amount for name, amount in amounts.items() if amount > 0.0}
+
+    @property
+    def draws(self) -> dict[str, float]:
+        """What it takes of each shared resource in a second at full speed."""
+        return {name: amount / self.occupancy_s for name, amount in self.amounts.items()}
 
 
 @dataclass
@@ -73,7 +101,7 @@ class Demands:
         return demands or dict([self._on(stream, "auto")])
 
     def _on(self, stream: StreamSpec, device: str) -> tuple[str, Demand]:
-        key = (stream.network, stream.techniques, stream.hint, device)
+        key = (stream.network, stream.techniques, stream.hint, device, stream.io or "")
         if key not in self._kept:
             scenario = Scenario(
                 stream.network, self.soc, stream.techniques, hint=stream.hint, requests=1, device=device
@@ -85,7 +113,15 @@ class Demands:
             self.area_mm2 = max(self.area_mm2, alone.area_mm2)
             self.idle_w = max(self.idle_w, alone.energy.idle_j * alone.throughput_per_s)
             full = estimate(scenario.with_(requests=None)) if stream.hint == "throughput" else alone
-            demand = _demand(alone, full)
+            demand = self._demand(alone, full)
+            if stream.io is not None:
+                tensors = scenario.graph.tensors
+                inputs = (tensor for tensor in tensors.values() if tensor.kind is TensorKind.INPUT)
+                before = self._converted(inputs, stream.io, True)
+                after = self._converted([tensors[name] for name in scenario.graph.outputs], stream.io, False)
+                added_s = sum(part.occupancy_s for part in before + after)
+                before, latency_s = before + demand.before, demand.latency_s + added_s
+                demand = replace(demand, latency_s=latency_s, before=before, after=after)
             cold = estimate(scenario.with_(first=True))
             if cold.latency_s > alone.latency_s:
                 reload_s = cold.latency_s - alone.latency_s
@@ -95,25 +131,69 @@ class Demands:
             self._kept[key] = (str(home), demand)
         return self._kept[key]
 
+    def _demand(self, alone: Estimate, full: Estimate) -> Demand:
+        """Return the demand of an inference from its estimates, alone and with all requests in flight."""
+        critical = np.cumsum([op.critical_s or 0.0 for op in alone.operators]) + alone.launch_s
+        # Calls of the runtime overlap with the work of other requests in flight.
+        occupancy_s = alone.latency_s
+        if full.requests > 1:
+            occupancy_s = min(alone.latency_s, full.contexts / full.throughput_per_s)
+        busy_s: dict[str, float] = defaultdict(float)  # by host and shared level, which several devices use
+        for name, use in alone.units.items():
+            busy_s[name.rpartition(".")[2]] += use.busy_s
+        uses = {name: busy_s[name] for name in self.soc.levels}
+        uses |= {cores(name): busy_s[name] for name in self.soc.hosts}
+        overlapped_s = alone.latency_s - occupancy_s
+        within_s = alone.launch_s if overlapped_s <= 0.0 else 0.0
+        for name, call_s in self._calls(within_s).items():
+            uses[name] += call_s
+        calls = Demand(overlapped_s, overlapped_s, uses=self._calls(min(alone.launch_s, overlapped_s)))
+        return Demand(
+            alone.latency_s,
+            occupancy_s,
+            self._moved(full, occupancy_s),
+            within_s,
+            tuple(sorted({*(critical / alone.latency_s).clip(0.0, 1.0).tolist(), 1.0})),
+            _work_j(alone),
+            alone.energy.static_j / alone.latency_s,
+            alone.tiles,
+            full.contexts,
+            uses={name: min(seconds, occupancy_s) for name, seconds in uses.items() if seconds > 0.0},
+            before=(calls,) if overlapped_s > 0.0 else (),
+        )
 
-def _demand(alone: Estimate, full: Estimate) -> Demand:
-    """Return the demand of an inference from its estimates, alone and with all requests in flight."""
-    critical = np.cumsum([op.critical_s or 0.0 for op in alone.operators]) + alone.launch_s
-    # Calls of the runtime overlap with the work of other requests in flight.
-    occupancy_s = alone.latency_s
-    if full.requests > 1:
-        occupancy_s = min(alone.latency_s, full.contexts / full.throughput_per_s)
-    return Demand(
-        alone.latency_s,
-        occupancy_s,
-        full.dram_bytes,
-        min(alone.launch_s, occupancy_s) if occupancy_s == alone.latency_s else 0.0,
-        tuple(sorted({*(critical / alone.latency_s).clip(0.0, 1.0).tolist(), 1.0})),
-        _work_j(alone),
-        alone.energy.static_j / alone.latency_s,
-        alone.tiles,
-        full.contexts,
-    )
+    def _calls(self, seconds: float) -> dict[str, float]:
+        """Return the use of the CPU by calls of runtimes and drivers, which take one core."""
+        cpu = self.soc.named("cpu")
+        return {} if cpu is None else {cores(cpu): seconds / float(self.soc.hosts[cpu].cores)}
+
+    def _converted(self, tensors: Iterable[Tensor], form: str, is_input: bool) -> tuple[Demand, ...]:
+        """Return the conversion of inputs from the application's format, or of outputs to it, if any.
+
+        All cores of the CPU do it, without a call of the runtime.
+        """
+        editor = Editor("conversion")
+        for tensor in tensors:
+            if tensor.dtype.is_float and tensor.dtype != form:
+                held, wanted = (DType(form), tensor.dtype) if is_input else (tensor.dtype, DType(form))
+                source = editor.input(tensor.name, tensor.shape, held)
+                name = f"{tensor.name}/converted"
+                editor.outputs.append(editor.op("Convert", (source,), tensor.shape, wanted, name))
+        if not editor.outputs:
+            return ()
+        result = estimate(Scenario(editor.finish(), self.soc, device="cpu"))
+        seconds = result.latency_s - result.launch_s
+        uses = {cores(str(self.soc.named("cpu"))): seconds}
+        return (Demand(seconds, seconds, self._moved(result, seconds), work_j=_work_j(result), uses=uses),)
+
+    def _moved(self, result: Estimate, seconds: float) -> float:
+        """Return the bytes over DRAM in some time; a cache serves what is more than DRAM sustains."""
+        return min(result.dram_bytes, seconds * self.dram_bytes_per_s)
+
+
+def cores(host: str) -> str:
+    """Return the name of a host's cores as a shared resource; its device has the queue."""
+    return f"{host} cores"
 
 
 def _work_j(result: Estimate) -> float:

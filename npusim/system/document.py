@@ -61,7 +61,8 @@ class ResourceUse(Part):
     name: str
     """Its name."""
     utilisation: float
-    """Busy share of the time of its contexts; of DRAM, share of its bandwidth."""
+    """Busy share of the time of its contexts; of DRAM, share of its bandwidth, of power, share of what the
+    limits of the package sustain beyond idle power, which a burst exceeds."""
     contexts: int
     """Requests that it serves at a time."""
     preemption: str
@@ -94,10 +95,9 @@ class ServiceSpan(Part):
     """End, in s."""
 
 
-class MixResult(Document):
-    """A simulated mix of networks on a SoC."""
+class _OfMix(Document):
+    """What all documents of a mix state; of several designs, for the first."""
 
-    schema_: Literal["npusim.mix-result/1"] = Field("npusim.mix-result/1", alias="schema")
     title: str
     """What the mix is about."""
     soc: str
@@ -105,9 +105,17 @@ class MixResult(Document):
     scheduler: str
     """Scheduler of the devices."""
     seed: int
-    """Seed of the random numbers."""
+    """Seed of the random numbers, the same for all designs."""
     simulated_s: float
-    """Simulated time, in s."""
+    """Simulated time of each design, in s."""
+    notes: list[str]
+    """What one should know before believing a figure."""
+
+
+class MixResult(_OfMix):
+    """A simulated mix of networks on a SoC."""
+
+    schema_: Literal["npusim.mix-result/1"] = Field("npusim.mix-result/1", alias="schema")
     streams: list[StreamAnswer]
     """The streams, in the order of the mix."""
     resources: list[ResourceUse]
@@ -124,8 +132,6 @@ class MixResult(Document):
     """Largest rate of a stream under its deadline; null where none was asked for."""
     spans: list[ServiceSpan]
     """The first times of service; later ones are left out."""
-    notes: list[str]
-    """What one should know before believing a figure."""
     conclusion: str
     """One sentence: deadlines and the contended resource."""
 
@@ -162,28 +168,16 @@ class DesignRow(Part):
     """Whether no other design is better in one objective and no worse in the others."""
 
 
-class MixStudy(Document):
+class MixStudy(_OfMix):
     """A mix of networks on many designs."""
 
     MAIN_TABLE: ClassVar[str] = "rows"
     schema_: Literal["npusim.mix-study/1"] = Field("npusim.mix-study/1", alias="schema")
-    title: str
-    """What the mix is about."""
-    soc: str
-    """Name of the SoC of the first row."""
-    scheduler: str
-    """Scheduler of the first row."""
-    seed: int
-    """Seed of the random numbers, the same for all designs."""
-    simulated_s: float
-    """Simulated time of each design, in s."""
     stream: str
     """Stream whose response times are judged."""
     minimise: list[str]
     """Objectives of the front."""
     rows: list[DesignRow]
     """The mix as it is, then the designs."""
-    notes: list[str]
-    """What one should know before believing a figure."""
     conclusion: str
     """One sentence: the design that answers the judged stream soonest."""

@@ -8,15 +8,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from npusim.arch import Soc, load_soc
 from npusim.arch.device import DeviceName
 from npusim.config import Section, load_model, validate_data
+from npusim.config.overrides import as_overrides
 from npusim.config.tables import Number, read_table
 from npusim.errors import ConfigError, shown
+from npusim.files import read_text
 from npusim.locate import DEFAULT_SOC
+from npusim.ops.formats import FormatName
 from npusim.units import Duration, Frequency
 
 _SCHEMA = "npusim.mix/1"
 _YAML = (".yaml", ".yml")
+_HEAD = 2000
+"""Characters of a file in which its schema stands."""
 
 
 def _per_second(raw: Any) -> Any:
@@ -132,6 +138,9 @@ class StreamSpec(Section):
     """For the scheduler `fair`: part of a device's time, relative to the other streams."""
     batch: Batch | None = None
     """Batch policy. None: each request alone."""
+    io: FormatName | None = None
+    """Format of inputs and outputs in the application: the CPU converts them, before and after. None: they
+    come and go as the network takes them."""
 
     @model_validator(mode="after")
     def _batches_wait_for_others(self) -> StreamSpec:
@@ -167,6 +176,8 @@ class Mix(Section):
     """What the mix is about."""
     soc: str = DEFAULT_SOC
     """Machine: a name or the path of a YAML file."""
+    copies: dict[DeviceName, DeviceName] = Field(default_factory=dict)
+    """Further devices of the machine, each with the device that it is like: `npu2: npu`."""
     settings: dict[str, bool | int | float | str] = Field(default_factory=dict, alias="set")
     """Settings of the machine, as `--set` takes them."""
     scheduler: str = "fifo"
@@ -191,6 +202,17 @@ class Mix(Section):
         if twice is not None:
             raise ValueError(f"two streams named `{twice}`; give them different `name`s")
         return self
+
+
+def is_mix(file: object) -> bool:
+    """Return whether something is the name of a scenario file of a mix."""
+    path = Path(str(file)) if isinstance(file, str | Path) else Path()
+    return path.suffix in _YAML and path.is_file() and _SCHEMA in read_text(path)[:_HEAD]
+
+
+def machine_of(mix: Mix) -> Soc:
+    """Return the machine of a mix, with its further devices."""
+    return load_soc(mix.soc, as_overrides(mix.settings)).with_copies(mix.copies)
 
 
 _GRAMMAR = (

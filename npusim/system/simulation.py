@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from math import floor, inf, ulp
 from typing import Any
 
@@ -12,7 +14,8 @@ import numpy as np
 import simpy
 from simpy.resources.resource import PriorityRequest
 
-from npusim.system.demands import Demand
+from npusim.engines.limits import Governor, Limits
+from npusim.system.demands import DRAM, POWER, Demand
 from npusim.system.document import ServiceSpan
 from npusim.system.mix import Batch, Bursts, Closed, DeviceSpec, Periodic, Poisson, StreamSpec, Trace
 from npusim.system.schedulers import Order, Request, Scheduler
@@ -26,6 +29,8 @@ MOST_SPANS = 2000
 """Spans of service that are kept for the time line."""
 _EPSILON = 1e-9
 """Part of an inference below which a boundary is reached."""
+_LEAST_W = 1e-3
+"""Power for work that a package always has: without any, a held service would never end."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Flow:
     spec: StreamSpec
     demands: Mapping[str, Demand]
     """Demand of an inference on each device that may serve it."""
+    sizes: Sequence[float] = ()
+    """Inferences of successive requests, repeated; empty: as the specification says."""
 
     @property
     def deadline_s(self) -> float:
@@ -56,27 +63,55 @@ class Answers:
 
 
 class Transfer:
-    """A service that moves bytes over DRAM: `left_s` seconds at full speed."""
+    """A service that draws on shared resources: `left_s` seconds at full speed."""
 
-    __slots__ = ("bytes_per_s", "done", "end_s", "left_s", "speed")
+    __slots__ = ("done", "draws", "end_s", "left_s", "speed")
 
-    def __init__(self, left_s: float, bytes_per_s: float, done: simpy.Event) -> None:
-        self.left_s, self.bytes_per_s, self.done = left_s, bytes_per_s, done
+    def __init__(self, left_s: float, draws: Mapping[str, float], done: simpy.Event) -> None:
+        self.left_s, self.draws, self.done = left_s, draws, done
         self.speed, self.end_s = 1.0, inf
 
 
-class Dram:
-    """Main memory as a processor-sharing server: max-min fair bandwidth, as in the event engine."""
+class Shared:
+    """Resources as processor-sharing servers, by the law of the event engine.
 
-    def __init__(self, env: simpy.Environment, bytes_per_s: float) -> None:
-        self.env, self.bytes_per_s = env, bytes_per_s
+    Max-min fairness divides DRAM first, then each memory level and each host, at last the power that the
+    limits of the package leave. What one of them holds back is not given to other services.
+    """
+
+    def __init__(self, env: simpy.Environment, system: System) -> None:
+        self.env, self.capacities, self.idle_w = env, system.capacities, system.idle_w
         self.active: dict[Transfer, None] = {}
-        self._since_s, self._timer = 0.0, 0
+        self.held_s = 0.0
+        """Time in which limits of the package held services back."""
+        self._since_s, self._timer, self._drawn_j, self._tick_s = 0.0, 0, 0.0, inf
+        self.governor: Governor | None = None
+        self.contended = self._contended(system)
+        """Resources that services can exhaust."""
+        if POWER in self.contended and system.limits is not None:
+            self.most_w, self.governor = system.burst_w, Governor(system.limits, self.idle_w)
+            self._tick_s = self.governor.step_s
+            self._limit_power()
 
-    def begin(self, seconds: float, bytes_per_s: float) -> Transfer:
-        """Start a service that draws so many bytes a second at full speed; its `done` occurs at the end."""
+    @staticmethod
+    def _contended(system: System) -> set[str]:
+        """Return the resources of which all contexts together can draw more than there is."""
+        around = (part for flow in system.flows for demand in flow.demands.values() for part in demand.around)
+        # As many at a time as requests come: the host has no contexts for them.
+        draws = defaultdict(float, {name: inf for part in around for name in part.draws})
+        for name, (_, contexts) in system.devices.items():
+            most: dict[str, float] = defaultdict(float)
+            for demand in (flow.demands[name] for flow in system.flows if name in flow.demands):
+                for resource, rate in demand.draws.items():
+                    most[resource] = max(most[resource], rate)
+            for resource, rate in most.items():
+                draws[resource] += contexts * rate
+        return {name for name, rate in draws.items() if rate > system.capacities[name] * (1.0 + _EPSILON)}
+
+    def begin(self, seconds: float, draws: Mapping[str, float]) -> Transfer:
+        """Start a service that draws so much a second at full speed; its `done` occurs at the end."""
         self._advance()
-        transfer = Transfer(seconds, bytes_per_s, self.env.event())
+        transfer = Transfer(seconds, draws, self.env.event())
         self.active[transfer] = None
         self._divide()
         return transfer
@@ -93,18 +128,40 @@ class Dram:
         self._since_s = self.env.now
         for transfer in self.active:
             transfer.left_s = max(0.0, transfer.left_s - elapsed_s * transfer.speed)
+        if self.governor is not None:
+            watts = [transfer.draws.get(POWER, 0.0) * transfer.speed for transfer in self.active]
+            self._drawn_j += elapsed_s * sum(watts)
+            if sum(watts) >= self.capacities[POWER] * (1.0 - _EPSILON):
+                self.held_s += elapsed_s
+            while self.env.now >= self._tick_s * (1.0 - _EPSILON):
+                self.governor.advance(self.idle_w + self._drawn_j / self.governor.step_s)
+                self._drawn_j, self._tick_s = 0.0, self._tick_s + self.governor.step_s
+                self._limit_power()
+
+    def _limit_power(self) -> None:
+        assert self.governor is not None
+        highest_w = min(self.governor.highest_w(), self.most_w)
+        self.capacities = {**self.capacities, POWER: max(highest_w - self.idle_w, _LEAST_W)}
 
     def _divide(self) -> None:
-        """Divide the bandwidth by max-min fairness, and wait for the next end."""
-        free, waiting = self.bytes_per_s, len(self.active)
-        for transfer in sorted(self.active, key=lambda one: one.bytes_per_s):
-            granted = min(transfer.bytes_per_s, free / waiting)
-            transfer.speed = granted / transfer.bytes_per_s if transfer.bytes_per_s else 1.0
-            free, waiting = free - granted, waiting - 1
+        """Divide each resource by max-min fairness, and wait for the next end."""
+        for transfer in self.active:
+            transfer.speed = 1.0
+        for name in self.capacities:
+            users = [(t.speed * t.draws[name], t) for t in self.active if name in t.draws]
+            free, waiting = self.capacities[name], len(users)
+            if sum(rate for rate, _ in users) <= free:
+                continue
+            for rate, transfer in sorted(users, key=lambda user: user[0]):
+                granted = min(rate, free / waiting)
+                transfer.speed = granted / transfer.draws[name]
+                free, waiting = free - granted, waiting - 1
+        for transfer in self.active:
             transfer.end_s = transfer.left_s / transfer.speed
         self._timer += 1
         if self.active:
             soonest_s, number = min(transfer.end_s for transfer in self.active), self._timer
+            soonest_s = min(soonest_s, max(0.0, self._tick_s - self.env.now))
             self.env.timeout(soonest_s, soonest_s).callbacks.append(
                 lambda event: self._end(number, event.value)
             )
@@ -167,6 +224,21 @@ class System:
     dram_bytes_per_s: float
     scheduler: Scheduler
     seed: int = 0
+    limits: Limits | None = None
+    """Limits of the package. None: they hold nothing back."""
+    idle_w: float = 0.0
+    """Power of the idle package, in W."""
+    burst_w: float = inf
+    """Highest power of a burst, in W."""
+
+    @property
+    def capacities(self) -> dict[str, float]:
+        """What each shared resource gives in a second, in the order in which it is divided."""
+        demands = [demand for flow in self.flows for demand in flow.demands.values()]
+        names = [name for demand in demands for part in (demand, *demand.around) for name in part.uses]
+        steady_w = inf if self.limits is None else float(self.limits.most_w.min())
+        power = {POWER: min(steady_w, self.burst_w) - self.idle_w}
+        return {DRAM: self.dram_bytes_per_s, **dict.fromkeys(names, 1.0), **power}
 
 
 class Simulation:
@@ -179,22 +251,23 @@ class Simulation:
             name: Device(self.env, name, spec, contexts, system.scheduler)
             for name, (spec, contexts) in system.devices.items()
         }
-        self.dram_bytes_per_s, self.dram_bytes = system.dram_bytes_per_s, 0.0
-        self._dram, self._contends = Dram(self.env, self.dram_bytes_per_s), self._may_contend()
+        self.shared = Shared(self.env, system)
         self.answers = [Answers() for _ in flows]
         self.spans: list[ServiceSpan] = []
         self.served_s: list[dict[str, float]] = [dict.fromkeys(flow.demands, 0.0) for flow in flows]
         """Time that each device serves each stream."""
         self.inferences: list[dict[str, float]] = [dict.fromkeys(flow.demands, 0.0) for flow in flows]
         """Inferences of each stream that each device has served."""
-        self.reload_j = [0.0] * len(self.flows)
-        """Energy of fetching weights again that another network evicted, by stream, in J."""
+        self.requests: list[Counter[str]] = [Counter() for _ in flows]
+        """Requests of each stream that each device has answered."""
+        self.reloads: list[Counter[str]] = [Counter() for _ in flows]
+        """How often each device fetched weights again that another network evicted, by stream."""
         self._numbers = 0
         # Each stream draws from its own generators, so that another mix gives it the same numbers.
         for number, flow in enumerate(flows):
             spec, name = flow.spec, [*flow.spec.title.encode()]
             arrivals, sizes = (np.random.default_rng([system.seed, part, *name]) for part in (0, 1))
-            drawn = _sizes(sizes, spec)
+            drawn = cycle(flow.sizes) if flow.sizes else _sizes(sizes, spec)
             if isinstance(spec.arrivals, Closed):
                 think_s = float(spec.arrivals.think or 0.0)
                 thoughts = _exponential(arrivals, think_s)
@@ -217,14 +290,14 @@ class Simulation:
         """Continue to a time; None: to the last answer, where all arrivals are recorded."""
         self.env.run(until=until_s)
 
-    def _may_contend(self) -> bool:
-        """Tell whether devices can draw more from DRAM than it sustains."""
-        draws = 0.0
-        for device in self.devices.values():
-            demands = [flow.demands[device.name] for flow in self.flows if device.name in flow.demands]
-            rates = (demand.dram_bytes / demand.occupancy_s for demand in demands)
-            draws += device.contexts * max(rates, default=0.0)
-        return draws > self.dram_bytes_per_s * (1.0 + _EPSILON)
+    def drawn(self, stream: int) -> Iterator[tuple[Demand, float]]:
+        """Yield what a stream asked of devices and shared resources, and how often."""
+        for name, demand in self.flows[stream].demands.items():
+            yield demand, self.inferences[stream][name]
+            for part in demand.around:
+                yield part, self.requests[stream][name]
+            if demand.reload is not None:
+                yield demand.reload, self.reloads[stream][name]
 
     def _source(self, stream: int, times: Iterator[float], sizes: Iterator[float]) -> Steps:
         env, policy, answers = self.env, self.flows[stream].spec.batch, self.answers[stream]
@@ -277,33 +350,24 @@ class Simulation:
             stream, arrival_s, arrival_s + flow.deadline_s, flow.spec.priority, flow.spec.share, service_s
         )
         device.backlog_s += service_s
-        overlapped_s = demand.latency_s - demand.occupancy_s
-        if overlapped_s > 0.0:
-            yield env.timeout(overlapped_s)
+        for part in demand.before:
+            yield self._work(part, len(members) * part.occupancy_s)[0]
         key = device.order.key(request)
         rank = (key, arrival_s, number)
         ready_s = env.now
-        if device.preempts:
-            begin_s = yield from self._occupy_by_parts(device, demand, rank, stream, size, service_s)
-        else:
-            with device.request(rank) as grant:
-                yield grant
-                begin_s = env.now
-                device.order.begins(key)
-                reload = self._evicted(device, demand, stream)
-                if reload is not None:
-                    yield self._work(reload, reload.occupancy_s)[0]
-                yield self._work(demand, service_s)[0]
-                self._note(device, stream, number, begin_s)
+        begin_s = yield from self._occupy(device, demand, rank, stream, size, service_s)
         device.backlog_s -= service_s
+        for part in demand.after:
+            yield self._work(part, len(members) * part.occupancy_s)[0]
+        around_s = len(members) * sum(part.occupancy_s for part in demand.around)
         self.inferences[stream][device.name] += size
-        self.dram_bytes += size * demand.dram_bytes
-        self._answer(stream, members, begin_s - ready_s, service_s + overlapped_s)
+        self.requests[stream][device.name] += len(members)
+        self._answer(stream, members, begin_s - ready_s, service_s + around_s)
 
-    def _occupy_by_parts(
+    def _occupy(
         self, device: Device, demand: Demand, rank: Rank, stream: int, size: float, service_s: float
     ) -> Generator[simpy.Event, Any, float]:
-        """Hold a context, and yield it at boundaries to more urgent requests; return when service began."""
+        """Hold a context until the end, or yield it at boundaries to urgent requests; return the begin."""
         env, left_s, begin_s, cost_s, is_resuming = self.env, service_s, -1.0, 0.0, False
         per_inference_s = service_s / size
         while True:
@@ -321,10 +385,12 @@ class Simulation:
                     begin_s = env.now if begin_s < 0.0 else begin_s
                     device.order.begins(rank[0])
                     reload = self._evicted(device, demand, stream)
-                    resume_s = cost_s + (0.0 if reload is None else reload.occupancy_s)
-                    if resume_s:
-                        is_resuming = True
-                        yield env.timeout(resume_s)
+                    is_resuming = True
+                    if cost_s:
+                        yield env.timeout(cost_s)
+                    if reload is not None:
+                        done, transfer = self._work(reload, reload.occupancy_s)
+                        yield done
                     cost_s, is_resuming, from_s = 0.0, False, env.now
                     done, transfer = self._work(demand, left_s)
                     yield done
@@ -336,9 +402,11 @@ class Simulation:
                     if worked_s is None:
                         continue
                     if is_resuming:  # it begins to resume again later
+                        if transfer is not None:
+                            self.shared.leave(transfer)
                         self._note(device, stream, rank[2], worked_s)
                         continue
-                    left_s = left_s - (env.now - from_s) if transfer is None else self._dram.leave(transfer)
+                    left_s = left_s - (env.now - from_s) if transfer is None else self.shared.leave(transfer)
                     position = (service_s - max(left_s, 0.0)) / per_inference_s
                     rest_s = min((device.boundary(position, demand) - position) * per_inference_s, left_s)
                     if rest_s > _EPSILON * per_inference_s:
@@ -357,15 +425,17 @@ class Simulation:
         reload = None if device.resident is demand else demand.reload
         device.resident = demand
         if reload is not None:
-            self.dram_bytes += reload.dram_bytes
-            self.reload_j[stream] += reload.work_j
+            self.reloads[stream][device.name] += 1
         return reload
 
     def _work(self, demand: Demand, seconds: float) -> tuple[simpy.Event, Transfer | None]:
         """Start a service; return the event of its end."""
-        if not self._contends or not demand.dram_bytes:
+        if not self.shared.contended:
             return self.env.timeout(seconds), None
-        transfer = self._dram.begin(seconds, demand.dram_bytes / demand.occupancy_s)
+        draws = {name: rate for name, rate in demand.draws.items() if name in self.shared.contended}
+        if not draws:
+            return self.env.timeout(seconds), None
+        transfer = self.shared.begin(seconds, draws)
         return transfer.done, transfer
 
     def _place(self, flow: Flow, size: float) -> Device:

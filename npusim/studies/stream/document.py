@@ -66,6 +66,13 @@ class Strategy(Part):
     """Share of test nodes classified correctly with the edges that are left; null: not trained."""
     accuracy_of_all_edges: float | None
     """The same with all edges."""
+    answer_s: float | None = None
+    """Mean time from a request to its answer at the rates asked for, in s; null: none asked for, or more than
+    it keeps up with."""
+    answer_p99_s: float | None = None
+    """99th percentile of it, in s."""
+    in_force_s: float | None = None
+    """Mean time from an update to its end, in s."""
 
 
 class CapacityCost(Part):

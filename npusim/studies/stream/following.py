@@ -21,6 +21,7 @@ from npusim.mapping import Run, map_graph
 from npusim.ops import Family, Role, TensorKind
 from npusim.scenario import Scenario
 from npusim.studies.stream.document import CapacityCost, Followed, Name, Strategy, best_by_rate
+from npusim.studies.stream.queues import Rates, response_times
 from npusim.studies.stream.updates import Size, Update, sizes
 from npusim.techniques import EdgeData, Stack, apply, parse, technique_with
 from npusim.techniques.preprocessing import nodes_of
@@ -186,8 +187,14 @@ class Costs:
         techniques: str,
         nodes: Sequence[int],
         batches: BatchJudgement = BatchJudgement(0.0),
+        rates: Rates | None = None,
     ) -> Strategy:
         """Return the totals; `nodes` are those that it is compiled for at the start."""
+        times: dict[str, float] = {}
+        if rates is not None:
+            update_times_s = [sum(parts) for parts in zip(self.compile_s[1:], self.mask_s[1:], strict=True)]
+            answers_s = [time_s / self.inferences for time_s in self.inference_s[1:]]
+            times = response_times(update_times_s, answers_s, rates)
         updates = len(self.compile_s) - 1
         update_s = (sum(self.compile_s[1:]) + sum(self.mask_s)) / updates if updates else 0.0
         steps = [sum(parts) for parts in zip(self.compile_s, self.mask_s, self.inference_s, strict=True)]
@@ -207,6 +214,7 @@ class Costs:
             latency_s=sum(self.inference_s) / (updates * self.inferences) if updates else 0.0,
             most_updates_per_s=1.0 / update_s if update_s > 0.0 else None,
             **asdict(batches),
+            **times,
         )
 
     @property
@@ -339,6 +347,7 @@ def follow(
     batch: int | None = None,
     judge: Callable[[int], BatchJudgement] | None = None,
     inferences: int = 1,
+    rates: Rates | None = None,
     seed: int | None = None,
 ) -> Followed:
     """Follow a stream of updates in five ways, and find which is best at which rate.
@@ -359,6 +368,8 @@ def follow(
         Nodes of a mini-batch; None: a thousand, or half of the graph where that is less.
     judge : callable, optional
         Returns what batches of so many nodes lose, edges and accuracy; None: they are drawn at random.
+    rates : Rates, optional
+        Rates at which updates and requests come, for response times; None: no response times.
     inferences, seed : int
         Inferences after each update, at least 1; seed of the stream, for the document.
 
@@ -387,11 +398,11 @@ def follow(
     judged = judge(size) if judge is not None else expected_judgement(start.nodes, size)
     padded = course.compiled.graph(masked, start, chosen).techniques
     strategies = [
-        recompile.strategy("recompile", frozen, [start.nodes]),
-        course.by_nodes().strategy("recompile on nodes", masked, [start.nodes]),
-        paddings[chosen].strategy("pad and mask", padded, [chosen]),
-        course.kept(blobs).strategy("several kept blobs", masked, blobs),
-        course.batched(size, judged.lost_edges).strategy("mini-batches", masked, [size], judged),
+        recompile.strategy("recompile", frozen, [start.nodes], rates=rates),
+        course.by_nodes().strategy("recompile on nodes", masked, [start.nodes], rates=rates),
+        paddings[chosen].strategy("pad and mask", padded, [chosen], rates=rates),
+        course.kept(blobs).strategy("several kept blobs", masked, blobs, rates=rates),
+        course.batched(size, judged.lost_edges).strategy("mini-batches", masked, [size], judged, rates),
     ]
     breakeven, at_limit = _breakeven(course, recompile.total_s)
     latency_s = {c: course.compiled.version(masked, start, c).latency_s for c in sorted(paddings)}
