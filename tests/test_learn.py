@@ -242,7 +242,18 @@ def test_a_notebook_of_another_file_is_not_opened(client: Client) -> None:
 
 @pytest.mark.parametrize(
     "position",
-    ["0/0", "0/0,0,0,0", "0/0,0,999", "0/-1,0,0", "0/00,0,0", "0/a,0,0", "0/1e1,0,0", "9/0,0,0", "-1/0,0,0", "0/"],
+    [
+        "0/0",
+        "0/0,0,0,0",
+        "0/0,0,999",
+        "0/-1,0,0",
+        "0/00,0,0",
+        "0/a,0,0",
+        "0/1e1,0,0",
+        "9/0,0,0",
+        "-1/0,0,0",
+        "0/",
+    ],
 )
 def test_a_position_that_no_slider_has_is_refused(client: Client, position: str) -> None:
     assert client.ask(f"/lessons/{NAMES[0]}/at/{position}").status == 404
