@@ -37,7 +37,7 @@ from npusim.course.machine import estimate, machine, product, uncompiled
 from npusim.engines import Estimate
 from npusim.errors import NpusimError
 from npusim.locate import DEFAULT_SOC
-from npusim.mapping.exchange import loop_lines, product_nests
+from npusim.mapping import loop_lines, product_nests
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import amount_axis
 from npusim.reporting.memory import KIND_COLOURS, KINDS, by_kind
@@ -97,8 +97,8 @@ def _tiling(stays: str, blocks: int, sram: float) -> Shown:
         )
     text = rf"""
 $$\begin{{aligned}} \text{{bytes}} &= {counts[0]} \cdot M K + {counts[1]} \cdot K N + M N \\[1ex]
-&= {counts[0]} \cdot {M * K / 1e6:.3f} + {counts[1]} \cdot {K * N / 1e6:.3f} + {M * N / 1e6:.3f}\,\text{{MB}}
-= \mathbf{{{bytes_by_hand(stays, blocks) / 1e6:.3f}\,\text{{MB}}}} \end{{aligned}}$$
+&= {counts[0]} \cdot {M * K / 1e6:.3f} + {counts[1]} \cdot {K * N / 1e6:.3f} + {M * N / 1e6:.3f}\,\text{{MB}} \\[1ex]
+&= \mathbf{{{bytes_by_hand(stays, blocks) / 1e6:.3f}\,\text{{MB}}}} \end{{aligned}}$$
 
 {verdict}
 
