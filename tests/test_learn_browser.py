@@ -211,7 +211,8 @@ FOCUS = """() => {
   if (!one || one === document.body) return null;
   const box = one.getBoundingClientRect(), style = (each) => getComputedStyle(each);
   const ring = (each) => style(each).outlineStyle !== "none" || style(each).boxShadow !== "none";
-  return { role: one.getAttribute("role") || (one.type === "range" ? "range" : one.localName), seen: box.width > 0 && box.height > 0,
+  return { role: one.getAttribute("role") || (one.type === "range" ? "range" : one.localName),
+           seen: box.width > 0 && box.height > 0,
            ring: ring(one) || ring(one.parentElement),
            name: one.getAttribute("aria-label") || one.textContent };
 }"""
