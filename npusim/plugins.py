@@ -42,7 +42,7 @@ GROUPS = {
     "npusim.suites": "a `Predictor`; the suite is `validate/NAME.yaml` in the package",
     "npusim.token_times": "a function: seconds of a token that a suite's row names, and their interval",
     "npusim.fits": "a `Fit` of numbers of data sheets: `python -m npusim.calibration NAME`",
-    "npusim.lessons": "a marimo notebook, by its module",
+    "npusim.lessons": "a lesson, by its module",
     "npusim.measured_folders": "a `MeasuredFolder`: what `npusim measure FOLDER` runs",
 }
 """Groups of entry points that npusim reads, and what an entry of each names."""

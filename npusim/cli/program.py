@@ -61,7 +61,7 @@ _LONGEST_LINE = 10_000
 _EXTRAS = {
     "cluster": ("dask", "distributed"),
     "gnn": ("PIL", "nncf", "sklearn", "torch", "torch_geometric"),
-    "learn": ("anywidget", "marimo"),
+    "learn": ("anywidget", "marimo", "markdown"),
     "openvino": ("openvino",),
     "search": ("moocore", "pymoo"),
 }
