@@ -25,6 +25,7 @@ from npusim.scenario import Network, Scenario, split_settings
 from npusim.studies.sustained import with_sustained
 from npusim.studies.uncertainty import SAMPLES, with_interval
 from npusim.techniques import Stack, apply, completed
+from npusim.workloads import load_gnn
 
 if TYPE_CHECKING:
     from npusim.studies.advice import Advice
@@ -337,7 +338,7 @@ def whatif(
     stacks_only = "`stacks`: this call compares the stacks that they name"
     scenario = without_techniques(network, soc, how, stacks_only)
     if accuracy:
-        _refuse_unjudgeable(scenario)
+        _refuse_unjudgeable(scenario, data, "--accuracy")
     elif data is not None:
         raise ConfigError(f"`{data}`", file="--data", allowed="only with --accuracy")
     values = {path: as_list(listed) for path, listed in (over or {}).items()}
@@ -364,15 +365,19 @@ def whatif(
     return _with_accuracy(result, scenario, data, progress) if accuracy else result
 
 
-def _refuse_unjudgeable(scenario: Scenario) -> None:
-    """Refuse a network that npusim cannot train: nothing says what its answers should be."""
+def _refuse_unjudgeable(scenario: Scenario, data: str | Path | None, option: str) -> None:
+    """Refuse a network that npusim cannot train, or whose raw data is missing."""
+    from npusim.gnn_models.planetoid import raw_folder
+
     network = scenario.network
     if not isinstance(network, str | Path) or str(network).endswith(MODEL_FILES):
         raise ConfigError(
             f"the model file `{network}`" if isinstance(network, str | Path) else "a network without data",
-            file="--accuracy",
+            file=option,
             allowed="a workload that npusim trains: a name from `npusim list workloads`, or a workload YAML",
         )
+    spec = load_gnn(str(network), split_settings(scenario.settings)[0])
+    raw_folder(spec.dataset, None if data is None else Path(data))
 
 
 def _with_accuracy(
@@ -476,6 +481,8 @@ def advise(
     from npusim.studies.agreement import NumericalRewriting
 
     scenario = without_techniques(network, soc, how, "no techniques: this call finds those that pay")
+    if data is not None:
+        _refuse_unjudgeable(scenario, data, "--data")
     is_large = export is None and scenario.baseline.meta.known.elements > _MOST_COMPARED
     numbers = None
     if not is_large:
@@ -517,8 +524,6 @@ def _judged(scenario: Scenario, advice: Advice, data: Path) -> dict[str, Any]:
     """Return the stacks of advice with the accuracy of the trained network under each."""
     from npusim.gnn_models.judging import judge
 
-    if not isinstance(scenario.network, str | Path):
-        raise ConfigError(f"`{data}`", file="--data", allowed="only for a workload of kind gnn")
     rows = {name: getattr(advice, name) for name in ("as_it_is", "today", "with_compiler")}
     rows = {name: row for name, row in rows.items() if row is not None}
     stacks = [row.techniques for row in rows.values()]
