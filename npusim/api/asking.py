@@ -362,7 +362,8 @@ def whatif(
         result = of_stacks(scenario, stacks, samples=samples, seed=seed, is_scheduled=scheduler)
     notes = [*filter(None, (added, bars)), *result.notes]
     result = result.model_copy(update={"notes": notes, "left_out": left_out})
-    return _with_accuracy(result, scenario, data, progress) if accuracy else result
+    folder = None if data is None else Path(data)
+    return _with_accuracy(result, scenario, folder, progress) if accuracy else result
 
 
 def _refuse_unjudgeable(scenario: Scenario, data: str | Path | None, option: str) -> None:
@@ -370,18 +371,15 @@ def _refuse_unjudgeable(scenario: Scenario, data: str | Path | None, option: str
     from npusim.gnn_models.planetoid import raw_folder
 
     network = scenario.network
-    if not isinstance(network, str | Path) or str(network).endswith(MODEL_FILES):
-        raise ConfigError(
-            f"the model file `{network}`" if isinstance(network, str | Path) else "a network without data",
-            file=option,
-            allowed="a workload that npusim trains: a name from `npusim list workloads`, or a workload YAML",
-        )
+    if not isinstance(network, str | Path):
+        allowed = "a workload that npusim trains: a name from `npusim list workloads`, or a workload YAML"
+        raise ConfigError("a network without data", file=option, allowed=allowed)
     spec = load_gnn(str(network), split_settings(scenario.settings)[0])
     raw_folder(spec.dataset, None if data is None else Path(data))
 
 
 def _with_accuracy(
-    result: WhatIf, scenario: Scenario, data: str | Path | None, progress: Progress | None
+    result: WhatIf, scenario: Scenario, data: Path | None, progress: Progress | None
 ) -> WhatIf:
     """Return a comparison with the accuracy of each stack, from one training on the raw data."""
     from npusim.gnn_models.judging import judge
@@ -390,8 +388,7 @@ def _with_accuracy(
     for point in {_model_settings(variant.at): None for variant in result.variants}:
         stacks = [one.techniques for one in result.variants if _model_settings(one.at) == point]
         settings = [*split_settings(scenario.settings)[0], *split_settings(point)[0]]
-        folder = None if data is None else Path(data)
-        report = judge([str(scenario.network)], stacks, folder, overrides=settings, tell=telling(progress))
+        report = judge([str(scenario.network)], stacks, data, overrides=settings, tell=telling(progress))
         # The last of a stack's number formats is what the machine computes in.
         accuracies |= {("".join(point), one.techniques): one.accuracy for one in report.results}
     variants = [
