@@ -175,7 +175,7 @@ def _refuse_impossible(value: Any, file: str, key: str = "") -> None:
     if isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             _refuse_impossible(inner, file, f"{key}.{name}".lstrip("."))
-    elif isinstance(value, float):
+    elif isinstance(value, int | float) and not isinstance(value, bool):
         name = key.rpartition(".")[2]
         most = most_of(name)
         least = 0.0 if name in METRICS else -most

@@ -26,6 +26,7 @@ from npusim.studies.split import divided
 from npusim.studies.sustained import with_sustained
 from npusim.studies.uncertainty import SAMPLES, with_interval
 from npusim.techniques import Stack, apply, completed
+from npusim.workloads import load_gnn
 
 if TYPE_CHECKING:
     from npusim.studies.advice import Advice
@@ -353,7 +354,7 @@ def whatif(
         options = {"over": over or None, "scheduler": scheduler or None, "accuracy": accuracy or None}
         return changes_of_mix(scenario, options | {"stack": None if stacks == "default" else stacks})
     if accuracy:
-        _refuse_unjudgeable(scenario)
+        _refuse_unjudgeable(scenario, data, "--accuracy")
     elif data is not None:
         raise ConfigError(f"`{data}`", file="--data", allowed="only with --accuracy")
     values = {path: as_list(listed) for path, listed in (over or {}).items()}
@@ -377,22 +378,24 @@ def whatif(
         result = of_stacks(scenario, stacks, samples=samples, seed=seed, is_scheduled=scheduler)
     notes = [*filter(None, (added, bars)), *result.notes]
     result = result.model_copy(update={"notes": notes, "left_out": left_out})
-    return _with_accuracy(result, scenario, data, progress) if accuracy else result
+    folder = None if data is None else Path(data)
+    return _with_accuracy(result, scenario, folder, progress) if accuracy else result
 
 
-def _refuse_unjudgeable(scenario: Scenario) -> None:
-    """Refuse a network that npusim cannot train: nothing says what its answers should be."""
+def _refuse_unjudgeable(scenario: Scenario, data: str | Path | None, option: str) -> None:
+    """Refuse a network that npusim cannot train, or whose raw data is missing."""
+    from npusim.gnn_models.planetoid import raw_folder
+
     network = scenario.network
-    if not isinstance(network, str | Path) or str(network).endswith(MODEL_FILES):
-        raise ConfigError(
-            f"the model file `{network}`" if isinstance(network, str | Path) else "a network without data",
-            file="--accuracy",
-            allowed="a workload that npusim trains: a name from `npusim list workloads`, or a workload YAML",
-        )
+    if not isinstance(network, str | Path):
+        allowed = "a workload that npusim trains: a name from `npusim list workloads`, or a workload YAML"
+        raise ConfigError("a network without data", file=option, allowed=allowed)
+    spec = load_gnn(str(network), split_settings(scenario.settings)[0])
+    raw_folder(spec.dataset, None if data is None else Path(data))
 
 
 def _with_accuracy(
-    result: WhatIf, scenario: Scenario, data: str | Path | None, progress: Progress | None
+    result: WhatIf, scenario: Scenario, data: Path | None, progress: Progress | None
 ) -> WhatIf:
     """Return a comparison with the accuracy of each stack, from one training on the raw data."""
     from npusim.gnn_models.judging import judge
@@ -401,8 +404,7 @@ def _with_accuracy(
     for point in {_model_settings(variant.at): None for variant in result.variants}:
         stacks = [one.techniques for one in result.variants if _model_settings(one.at) == point]
         settings = [*split_settings(scenario.settings)[0], *split_settings(point)[0]]
-        folder = None if data is None else Path(data)
-        report = judge([str(scenario.network)], stacks, folder, overrides=settings, tell=telling(progress))
+        report = judge([str(scenario.network)], stacks, data, overrides=settings, tell=telling(progress))
         # The last of a stack's number formats is what the machine computes in.
         accuracies |= {("".join(point), one.techniques): one.accuracy for one in report.results}
     variants = [
@@ -492,6 +494,8 @@ def advise(
     from npusim.studies.agreement import NumericalRewriting
 
     scenario = without_techniques(network, soc, how, "no techniques: this call finds those that pay")
+    if data is not None:
+        _refuse_unjudgeable(scenario, data, "--data")
     is_large = export is None and scenario.baseline.meta.known.elements > _MOST_COMPARED
     numbers = None
     if not is_large:
@@ -533,8 +537,6 @@ def _judged(scenario: Scenario, advice: Advice, data: Path) -> dict[str, Any]:
     """Return the stacks of advice with the accuracy of the trained network under each."""
     from npusim.gnn_models.judging import judge
 
-    if not isinstance(scenario.network, str | Path):
-        raise ConfigError(f"`{data}`", file="--data", allowed="only for a workload of kind gnn")
     rows = {name: getattr(advice, name) for name in ("as_it_is", "today", "with_compiler")}
     rows = {name: row for name, row in rows.items() if row is not None}
     stacks = [row.techniques for row in rows.values()]
