@@ -122,6 +122,16 @@ def decoded(data: bytes, file: str, encodings: Sequence[str] = ("utf-8-sig",)) -
     raise FileError(file, "is not UTF-8", f"{place}; save the file as UTF-8")
 
 
+def parquet_bytes(table: Any) -> bytes:
+    """Return an Arrow table as the content of a Parquet file; the same table gives the same bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq  # slow to import
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue().to_pybytes())
+
+
 def write_whole(path: Path, content: bytes, *, remedy: str = "nothing was changed") -> None:
     """Replace a file in one step: it always holds the old content or all of the new one.
 

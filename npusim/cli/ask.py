@@ -49,6 +49,11 @@ def _estimate(values: dict[str, Any]) -> None:
     saved = file_target(values["save_mapping"], "--save-mapping", (".yaml", ".yml"))
     if form and saved is None:
         raise ConfigError(f"`{form}`", file="--mapping-format", allowed="only with --save-mapping FILE")
+    graph_file = values["save_graph"]
+    if graph_file is not None:
+        from npusim.engines.graph_files import WRITERS, written_graph
+
+        graph_file = file_target(graph_file, "--save-graph", tuple(WRITERS))
     if values["loops"] and not values["details"]:
         raise ConfigError("no --details", file="--loops", allowed="--details --loops")
     scenario = scenario_from(values, HOW).load()
@@ -63,6 +68,8 @@ def _estimate(values: dict[str, Any]) -> None:
     )
     if saved is not None:
         write_whole(saved, FORMATS[form or "npusim"](scenario.mapped).encode())
+    if graph_file is not None:
+        write_whole(graph_file, written_graph(scenario.graph, result, graph_file.suffix))
     if trace is not None and trace.suffix == ".html":
         from npusim.reporting.timeline import timeline_page
 
@@ -118,6 +125,9 @@ ESTIMATE = Command(
         ),
         "save_mapping": file_option(
             "Write how each operator is mapped: loop nests, what stays in SRAM, units.", "FILE.yaml"
+        ),
+        "save_graph": file_option(
+            "Write the graph with the costs of each operator: .onnx, .graphml or .dot.", "FILE"
         ),
         "mapping_format": option(
             help="Format of --save-mapping; --mapping reads npusim's own. None: npusim",

@@ -43,6 +43,7 @@ from npusim.frontends.openvino_write import run_model
 from npusim.frontends.pyg import convert, flattened, from_pyg
 from npusim.gnn_models.document import AccuracyReport, LeftOut, OneSeed, StackAccuracy, Training
 from npusim.gnn_models.models import ModelInstance, annotates, model_instance, stored
+from npusim.gnn_models.number_formats import run_in_formats
 from npusim.gnn_models.planetoid import GraphData, read_planetoid
 from npusim.gnn_models.training import Recipe, Trained, accuracy, cached_training, one_thread
 from npusim.graph import Graph
@@ -134,9 +135,15 @@ def training_of(recipe: Recipe) -> Training:
     return Training(**settings, torch=torch.__version__)
 
 
-def outputs_of(instance: ModelInstance, numbers: str) -> Scores:
-    """Return a model's log-probabilities [N, classes] in a number format: fp32, fp16 or int8."""
+def outputs_of(instance: ModelInstance, numbers: str, spec: GnnSpec | None = None) -> Scores:
+    """Return a model's log-probabilities [N, classes] in a number format: fp32, fp16, int8.
+
+    A `spec` says the formats of weights and activations of products instead.
+    """
     with one_thread(), torch.no_grad():
+        if spec is not None:
+            result = run_in_formats(instance.module, instance.inputs, spec.formats, spec.precision)
+            return np.asarray(result.numpy())
         if numbers == "int8":
             return run_int8(instance.module, instance.inputs)
         if numbers == "fp16":
@@ -168,6 +175,7 @@ def _judge_model(model: _Model, stacks: list[str], progress: _Progress) -> list[
     results, data = [], model.data
     baseline = outputs_of(model.instance(parse("none")), "fp32")
     formats = ("fp32", "fp16") if model.spec.precision == "fp16" else ("fp32",)
+    own = _named_formats(model.spec)
     for text in stacks:
         progress.begin(f"{model.name}, seed {model.seed}: {text}", 1)
         stack = parse(text)
@@ -175,7 +183,16 @@ def _judge_model(model: _Model, stacks: list[str], progress: _Progress) -> list[
         for numbers in ("int8",) if stack.precision is DType.INT8 else formats:
             scores = outputs_of(instance, numbers)[: data.nodes]
             results.append((text, numbers, _compared(scores, baseline, data.y, data.test, model.seed)))
+        if own:
+            scores = outputs_of(instance, own, model.spec)[: data.nodes]
+            results.append((text, own, _compared(scores, baseline, data.y, data.test, model.seed)))
     return results
+
+
+def _named_formats(spec: GnnSpec) -> str:
+    """Return the formats of weights and activations that a workload sets, as `int4 x fp16`; empty: none."""
+    activations = spec.activations or spec.precision
+    return f"{spec.weights or activations} x {activations}" if spec.weights or spec.activations else ""
 
 
 def _compared(

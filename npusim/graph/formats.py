@@ -165,8 +165,9 @@ def in_formats(graph: Graph) -> Graph:
             editor.change_tensor(name, dtype=dtype, scales_bytes=scales_bytes)
     if wanted.weight_sparsity is not None:
         pattern, density = parse_sparsity(wanted.weight_sparsity)
-        for name in weights:
-            editor.change_tensor(name, pattern=pattern, density=density, storage=Storage.ZVC)
+        zeros = {"pattern": pattern, "density": density, "storage": Storage.ZVC}
+        for name, channels in weights.items():
+            editor.change_tensor(name, channels=channels, **zeros)
     if wanted.activation_density is not None:
         for name in _read_activations(graph):
             editor.change_tensor(name, density=wanted.activation_density, storage=Storage.ZVC)

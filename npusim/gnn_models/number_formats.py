@@ -1,0 +1,116 @@
+"""Rounding of products to number formats of `configs/formats.yaml`: weights and activations apart.
+
+Floating-point formats round to the nearest, ties to even, and saturate. Integers are signed and symmetric: a
+scale for each output channel of weights, one for a whole activation. Blocks lie along the reduction of a
+product; microscaling formats share a power of two (OCP MX 1.0, section 6.3), and products are summed in fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from npusim.ops.formats import FORMATS, Formats, NumberFormat
+
+_WIDE_BITS = 32
+"""Bits from which a format holds what fp32 holds."""
+_ATEN = torch.ops.aten
+# Places of the two operands of each kind of product.
+_OPERANDS: Mapping[Any, tuple[int, int]] = {
+    _ATEN.mm.default: (0, 1),
+    _ATEN.bmm.default: (0, 1),
+    _ATEN.mv.default: (0, 1),
+    _ATEN.addmm.default: (1, 2),
+    _ATEN.baddbmm.default: (1, 2),
+}
+
+
+def run_in_formats(module: nn.Module, inputs: Mapping[str, Tensor], formats: Formats, precision: str) -> Tensor:
+    """Return a module's result, in fp32, with the operands of its products rounded to formats.
+
+    Parameters
+    ----------
+    formats : Formats
+        Of weights, which are the module's parameters, and of what products read besides.
+    precision : str
+        Format of activations that `formats` leaves open; weights then have that of the activations.
+    """
+    activations = formats.activations or precision
+    parameters = {each.untyped_storage().data_ptr() for each in module.parameters()}
+    with torch.no_grad(), _Products(formats.weights or activations, activations, parameters):
+        result: Tensor = module(*inputs.values())
+    return result
+
+
+class _Products(TorchDispatchMode):
+    """Rounds the operands of each product."""
+
+    def __init__(self, weights: str, activations: str, parameters: set[int]) -> None:
+        super().__init__()
+        self.forms, self.parameters = (FORMATS[weights], FORMATS[activations]), parameters
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operator."""
+        operands = list(args)
+        for place, axis in zip(_OPERANDS.get(func, ()), (-1, -2), strict=False):
+            values = operands[place]
+            is_weight = values.untyped_storage().data_ptr() in self.parameters
+            form = self.forms[0] if is_weight else self.forms[1]
+            operands[place] = rounded(values, form, max(axis, -values.dim()), is_weight)
+        return func(*operands, **(kwargs or {}))
+
+
+def rounded(values: Tensor, form: NumberFormat, axis: int = -1, by_channel: bool = False) -> Tensor:
+    """Return fp32 values rounded to a format.
+
+    Parameters
+    ----------
+    axis : int
+        Reduction of the product, along which blocks lie.
+    by_channel : bool
+        Whether integers have a scale for each place across `axis`; else one for all values.
+    """
+    if form.bits >= _WIDE_BITS:
+        return values
+    if form.block > 1:
+        return _in_blocks(values.movedim(axis, -1), form).movedim(-1, axis)
+    if form.exponent:
+        return _as_float(values, form)
+    most = 2.0 ** (form.bits - 1) - 1.0
+    largest = values.abs().amax(axis, keepdim=True) if by_channel else values.abs().amax()
+    scale = torch.where(largest > 0.0, largest / most, 1.0)
+    return torch.round(values / scale).clamp(-most, most) * scale
+
+
+def _in_blocks(values: Tensor, form: NumberFormat) -> Tensor:
+    """Return values whose blocks along the last axis share a power of two."""
+    length = values.shape[-1]
+    padded = nn.functional.pad(values, (0, -length % form.block))
+    blocks = padded.reshape(*values.shape[:-1], -1, form.block)
+    largest = blocks.abs().amax(-1, keepdim=True)
+    exponent = _exponent(largest)
+    if form.exponent:
+        top = _exponent(torch.tensor(form.largest))
+        scaled = _as_float(blocks / 2.0 ** (exponent - top), form) * 2.0 ** (exponent - top)
+    else:
+        step = 2.0 ** (exponent + 2.0 - form.bits)
+        most = 2.0 ** (form.bits - 1) - 1.0
+        scaled = torch.round(blocks / step).clamp(-most, most) * step
+    return scaled.reshape(padded.shape)[..., :length]
+
+
+def _as_float(values: Tensor, form: NumberFormat) -> Tensor:
+    """Return values as floating-point numbers of few bits, subnormal ones included."""
+    assert form.exponent is not None and form.largest is not None  # a `NumberFormat` has both or none
+    least = 2.0 - 2.0 ** (form.exponent - 1)
+    step = 2.0 ** (_exponent(values).clamp(min=least) - (form.bits - 1 - form.exponent))
+    return (torch.round(values / step) * step).clamp(-form.largest, form.largest)
+
+
+def _exponent(values: Tensor) -> Tensor:
+    """Return the exponent of the highest bit of each value; 0 of zero."""
+    return torch.frexp(torch.where(values == 0.0, 1.0, values)).exponent - 1.0
