@@ -4,18 +4,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from npusim.config.loading import as_model, field_descriptions
-from npusim.config.overrides import models_at, options_of
+from npusim.config.loading import as_model
 from npusim.config.reading import read_json
 from npusim.config.tables import most_of
-from npusim.errors import ConfigError, FileError, UnknownNameError, nearest, shown
-from npusim.files import parquet_bytes, write_whole
+from npusim.errors import ConfigError, UnknownNameError, nearest, shown
+from npusim.files import optional_module, parquet_bytes, write_whole
 from npusim.metrics import METRICS, unit_of
 from npusim.plugins import Registry
 
@@ -137,35 +135,27 @@ class Document(Part):
             kind, table = table, other
         if kind not in libraries:
             raise UnknownNameError("kind of data frame", kind, libraries)
-        try:
-            library = import_module(kind)
-        except ImportError:
-            remedy = 'install it: pip install "npusim[frames]"; `records()` needs neither'
-            raise FileError(kind, "is not installed", remedy) from None
+        library = optional_module(kind, '"npusim[frames]"; `records()` needs neither')
         options = {"infer_schema_length": None, "strict": False} if kind == "polars" else {}
         return library.DataFrame(self.records(table), **options)
 
     def to_parquet(self, table: str | None = None) -> bytes:
         """Return a table of the document (default: the first of `tables`) as the content of a Parquet file.
 
-        Each column of numbers carries `unit` (`1` for a count or a share), each column that the document
-        describes `description`. The file's metadata hold the whole document as JSON under `npusim.document`.
+        Each column of numbers carries its `unit`, `1` for a count or a share. The file's metadata hold the
+        whole document as JSON under `npusim.document`.
         """
         import pyarrow as pa  # slow to import
 
-        rows = self.records(table)
-        names = dict.fromkeys(name for row in rows for name in row)
-        columns = {name: pa.array([row.get(name) for row in rows]) for name in names}
-        columns = {name: column for name, column in columns.items() if not pa.types.is_null(column.type)}
-        descriptions = dict(_column_texts(type(self), table or self.tables()[0]))
-        fields = []
-        for name, column in columns.items():
+        rows, fields, columns = self.records(table), [], []
+        for name in dict.fromkeys(name for row in rows for name in row):
+            column = pa.array([row.get(name) for row in rows])
             is_number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
-            facts = {"unit": (unit_of(name) or "1") if is_number else "", "description": descriptions.get(name)}
-            metadata = {key: text for key, text in facts.items() if text}
-            fields.append(pa.field(name, column.type, metadata=metadata))
-        schema = pa.schema(fields, {"npusim.document": self.to_json()})
-        return parquet_bytes(pa.table(list(columns.values()), schema=schema))
+            if not pa.types.is_null(column.type):
+                metadata = {"unit": unit_of(name) or "1"} if is_number else None
+                fields.append(pa.field(name, column.type, metadata=metadata))
+                columns.append(column)
+        return parquet_bytes(pa.table(columns, pa.schema(fields, {"npusim.document": self.to_json()})))
 
     @classmethod
     def read(cls, path: str | Path, origin: str) -> Self:
@@ -206,20 +196,6 @@ def _refuse_impossible(value: Any, file: str, key: str = "") -> None:
             raise ConfigError(
                 f"`{value:g}`", file=file, key=key, allowed=f"a finite number from {least:g} to {most:g}"
             )
-
-
-def _column_texts(model: type[BaseModel], table: str) -> Iterator[tuple[str, str]]:
-    """Yield the columns of a table of a document with the texts under their fields."""
-    for record in models_at(list(get_args(model.model_fields[table].annotation))):
-        yield from _texts_below(record, "")
-
-
-def _texts_below(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str]]:
-    texts = field_descriptions(model)
-    for name, field in model.model_fields.items():
-        yield f"{prefix}{name}", texts.get(name, "")
-        for part in models_at(list(options_of(field.annotation))):
-            yield from _texts_below(part, f"{prefix}{name}.")
 
 
 def _flat(row: Part | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

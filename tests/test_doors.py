@@ -1,4 +1,4 @@
-"""An engine and a cost equation of another package: they run by name, change what they say, and are checked."""
+"""An engine and a cost equation of another package: they run by name, and what they return is checked."""
 
 import tomllib
 from pathlib import Path
@@ -23,7 +23,9 @@ def install(folder: Path, entries: dict[str, dict[str, str]], source: str = "") 
     info.mkdir()
     (folder / "outsider.py").write_text(source)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outsider\nVersion: 1.2\n")
-    lines = [f"[{group}]\n{name} = {value}\n" for group, all_ in entries.items() for name, value in all_.items()]
+    lines = [
+        f"[{group}]\n{name} = {value}\n" for group, all_ in entries.items() for name, value in all_.items()
+    ]
     (info / "entry_points.txt").write_text("".join(lines))
 
 
@@ -45,7 +47,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, sourc
 @pytest.mark.usefixtures("example")
 def test_an_engine_of_another_package_runs_by_its_name() -> None:
     """Work and transfers one after the other take no less than npusim's overlap, and their sum by hand."""
-    overlapped, serial = (npusim.estimate("gcn-cora", techniques="stagr", engine=e) for e in ("analytical", "serial"))
+    overlapped, serial = (
+        npusim.estimate("gcn-cora", techniques="stagr", engine=e) for e in ("analytical", "serial")
+    )
     assert serial.engine == "serial"
     assert serial.latency_s > overlapped.latency_s
     assert serial.dram_bytes == overlapped.dram_bytes
@@ -77,7 +81,9 @@ def test_a_cost_equation_gives_the_cycles_of_an_operator() -> None:
     assert any("online-softmax" in note for note in after.provenance["notes"])
 
 
-GRID = "def mine(op, graph, npu):\n    return {factor} * graph.work(op).macs / npu.dpu.macs_per_cycle('fp16')\n"
+GRID = (
+    "def mine(op, graph, npu):\n    return {factor} * graph.work(op).macs / npu.dpu.macs_per_cycle('fp16')\n"
+)
 
 
 @pytest.mark.parametrize("factor", [2.0, 8.0])
@@ -116,7 +122,11 @@ def test_what_a_package_gets_wrong_is_one_message(
 
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """A name that no package has ends with status 2 and one line."""
-    for words in (["--engine", "evnt"], ["--set", "npu.equations.matmul=nobody"], ["--set", "npu.equations.mat=x"]):
+    for words in (
+        ["--engine", "evnt"],
+        ["--set", "npu.equations.matmul=nobody"],
+        ["--set", "npu.equations.mat=x"],
+    ):
         assert run(["estimate", "gcn-cora", "-t", "stagr", *words]) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
     with pytest.raises(UnknownNameError, match="event"):

@@ -202,8 +202,8 @@ def estimate(
             result = event_estimate(scenario, every_tile)
         elif engine in others:
             with named(others[engine], "engine"):
-                result = Estimate.model_validate(others[engine].load()(scenario))
-            result = result.model_copy(update={"engine": engine})
+                own = Estimate.model_validate(others[engine].load()(scenario))
+                result = own.model_copy(update={"engine": engine})
         else:
             result = mapped_estimate(scenario.mapped)
             with_one = scenario.machine.calibration is not None if interval is None else interval

@@ -43,17 +43,14 @@ _PLACED = ("soc", "techniques", "settings", "shapes", "hint", "requests", "tiles
 def _estimate(values: dict[str, Any]) -> None:
     """Estimate, and show what the event engine's time line says."""
     destination = Destination(values["output"], values["form"])
+    from npusim.engines.graph_files import WRITERS
     from npusim.mapping import FORMATS
 
     form = values["mapping_format"]
     saved = file_target(values["save_mapping"], "--save-mapping", (".yaml", ".yml"))
     if form and saved is None:
         raise ConfigError(f"`{form}`", file="--mapping-format", allowed="only with --save-mapping FILE")
-    graph_file = values["save_graph"]
-    if graph_file is not None:
-        from npusim.engines.graph_files import WRITERS, written_graph
-
-        graph_file = file_target(graph_file, "--save-graph", tuple(WRITERS))
+    drawn = file_target(values["save_graph"], "--save-graph", tuple(WRITERS))
     if values["loops"] and not values["details"]:
         raise ConfigError("no --details", file="--loops", allowed="--details --loops")
     scenario = scenario_from(values, HOW).load()
@@ -68,8 +65,8 @@ def _estimate(values: dict[str, Any]) -> None:
     )
     if saved is not None:
         write_whole(saved, FORMATS[form or "npusim"](scenario.mapped).encode())
-    if graph_file is not None:
-        write_whole(graph_file, written_graph(scenario.graph, result, graph_file.suffix))
+    if drawn is not None:
+        write_whole(drawn, WRITERS[drawn.suffix](scenario.graph, result))
     if trace is not None and trace.suffix == ".html":
         from npusim.reporting.timeline import timeline_page
 

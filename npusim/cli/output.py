@@ -113,10 +113,7 @@ class Destination:
         if self.path is not None:
             known = (".json", ".parquet", *HTML_ENDINGS, *_TABLE_ENDINGS)
             if form is None and self.path.suffix not in known and not self.path.is_dir():
-                allowed = (
-                    "a file that ends in .json (document), .html (page), .parquet (main table) or .txt (text), "
-                    "or --format"
-                )
+                allowed = "a file that ends in .json, .html (page), .parquet or .txt (table), or --format"
                 raise ConfigError(f"`{self.path.name}`", file="--output", allowed=allowed)
             _refuse_input(self.path)
             refuse_unwritable(self.path)

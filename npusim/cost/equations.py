@@ -36,11 +36,3 @@ def own_cycles(graph: Graph, op: Operator, npu: Npu) -> float | None:
         if not 0.0 < cycles < math.inf:
             raise ConfigError(f"`{cycles:g}` cycles of {op.name}", allowed="a positive, finite number")
     return cycles
-
-
-def relative_rate(cycles: float, macs: float, macs_per_cycle: float, name: str) -> float:
-    """Return the rate of a tile's multipliers, relative to the sheet's, at which an operator takes `cycles`."""
-    if not macs:
-        allowed = "operators that multiply and accumulate, and those of the DSPs"
-        raise ConfigError(f"the operator {name} on the MAC grid", key="npu.equations", allowed=allowed)
-    return macs / macs_per_cycle / cycles

@@ -14,7 +14,7 @@ import numpy as np
 
 from npusim.arch import Npu, Soc
 from npusim.cost.bands import in_bands
-from npusim.cost.equations import own_cycles, relative_rate
+from npusim.cost.equations import own_cycles
 from npusim.cost.execution import execution_of, fill_dsp
 from npusim.cost.formats import grid_format, is_plain, skipped_and_gated, sparse_operand
 from npusim.cost.host_lowering import fill_host_work, host_transfers, shared_tensors, uncached_tensors
@@ -30,6 +30,7 @@ from npusim.cost.plans import (
     make_table,
 )
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
+from npusim.errors import ConfigError
 from npusim.graph import Graph
 from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work, WorkClass
 
@@ -213,13 +214,13 @@ class _Lowering:
             row["copy_bytes"] = sum(t.bytes for t in results)
         self.operands[index] = self._operands(row, op, group, inputs, results, first)
         if cycles is not None and group.unit is Unit.DPU:
-            dpu = self._npu(group).dpu
-            form = grid_format(inputs[:2], self._npu(group), self.soc)
-            rate = relative_rate(cycles, row["macs"], dpu.macs_per_cycle(form.name), op.name)
-            row["mac_rate"] = form.rate * rate
+            if not row["macs"]:
+                allowed = "operators that multiply and accumulate, and those of the DSPs"
+                raise ConfigError(f"{op.name}, on the MAC grid", key="npu.equations", allowed=allowed)
+            form, dpu = grid_format(inputs[:2], self._npu(group), self.soc), self._npu(group).dpu
+            row["mac_rate"] = form.rate * row["macs"] / dpu.macs_per_cycle(form.name) / cycles
         if cycles is not None:
-            name = self._npu(group).equations[op.type.lower()]
-            self.warnings.append(f"{op.name}: {cycles:,.0f} cycles of a unit by the equation {name}")
+            self.warnings.append(f"{op.name}: {cycles:,.0f} cycles of a unit by an equation of its own")
 
     def _handed(self, group: Group) -> set[str]:
         """Return the tensors of a group that other devices touch too."""

@@ -385,7 +385,10 @@ def table_of(
     }
     units = {name: unit_of(name) for name in METRICS} | {axis.path: axis.unit for axis in axes}
     schema = pa.schema(
-        [pa.field(name, column.type, metadata={"unit": units.get(name) or "1"}) for name, column in columns.items()],
+        [
+            pa.field(name, column.type, metadata={"unit": units.get(name) or "1"})
+            for name, column in columns.items()
+        ],
         {_ADMITTED: str(admitted)},
     )
     return pa.table(list(columns.values()), schema=schema)

@@ -48,8 +48,8 @@ class StackAccuracy(Part):
     """Name of the network and its data."""
     techniques: Techniques
     numbers: str
-    """`fp32`: as trained; `fp16`: every result rounded; `int8`: products rounded by NNCF, others fp32; formats
-    of weights and activations such as `int4 x fp16`: operands of products rounded, others fp32."""
+    """`fp32`: as trained; `fp16`: every result rounded; `int8`: products rounded by NNCF, others fp32; two
+    formats such as `int4 x fp16`: weights and activations of products rounded, others fp32."""
     accuracy: float
     """Median share of the test nodes that are classified correctly."""
     change: float

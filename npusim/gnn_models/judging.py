@@ -135,15 +135,14 @@ def training_of(recipe: Recipe) -> Training:
     return Training(**settings, torch=torch.__version__)
 
 
-def outputs_of(instance: ModelInstance, numbers: str, spec: GnnSpec | None = None) -> Scores:
-    """Return a model's log-probabilities [N, classes] in a number format: fp32, fp16, int8.
+def outputs_of(instance: ModelInstance, numbers: str) -> Scores:
+    """Return a model's log-probabilities [N, classes] in a number format: fp32, fp16 or int8, or in two.
 
-    A `spec` says the formats of weights and activations of products instead.
+    `int4 x fp16` are the formats of weights and activations of products.
     """
     with one_thread(), torch.no_grad():
-        if spec is not None:
-            result = run_in_formats(instance.module, instance.inputs, spec.formats, spec.precision)
-            return np.asarray(result.numpy())
+        if " x " in numbers:
+            return np.asarray(run_in_formats(instance.module, instance.inputs, *numbers.split(" x ")).numpy())
         if numbers == "int8":
             return run_int8(instance.module, instance.inputs)
         if numbers == "fp16":
@@ -175,24 +174,17 @@ def _judge_model(model: _Model, stacks: list[str], progress: _Progress) -> list[
     results, data = [], model.data
     baseline = outputs_of(model.instance(parse("none")), "fp32")
     formats = ("fp32", "fp16") if model.spec.precision == "fp16" else ("fp32",)
-    own = _named_formats(model.spec)
+    weights, activations = model.spec.weights, model.spec.activations
+    read = activations or model.spec.precision
+    own = (f"{weights or read} x {read}",) if weights or activations else ()
     for text in stacks:
         progress.begin(f"{model.name}, seed {model.seed}: {text}", 1)
         stack = parse(text)
         instance = model.instance(stack)
-        for numbers in ("int8",) if stack.precision is DType.INT8 else formats:
+        for numbers in (*(("int8",) if stack.precision is DType.INT8 else formats), *own):
             scores = outputs_of(instance, numbers)[: data.nodes]
             results.append((text, numbers, _compared(scores, baseline, data.y, data.test, model.seed)))
-        if own:
-            scores = outputs_of(instance, own, model.spec)[: data.nodes]
-            results.append((text, own, _compared(scores, baseline, data.y, data.test, model.seed)))
     return results
-
-
-def _named_formats(spec: GnnSpec) -> str:
-    """Return the formats of weights and activations that a workload sets, as `int4 x fp16`; empty: none."""
-    activations = spec.activations or spec.precision
-    return f"{spec.weights or activations} x {activations}" if spec.weights or spec.activations else ""
 
 
 def _compared(

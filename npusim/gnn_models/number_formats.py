@@ -14,34 +14,26 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from npusim.ops.formats import FORMATS, Formats, NumberFormat
+from npusim.ops.formats import FORMATS, NumberFormat
 
 _WIDE_BITS = 32
 """Bits from which a format holds what fp32 holds."""
 _ATEN = torch.ops.aten
-# Places of the two operands of each kind of product.
-_OPERANDS: Mapping[Any, tuple[int, int]] = {
-    _ATEN.mm.default: (0, 1),
-    _ATEN.bmm.default: (0, 1),
-    _ATEN.mv.default: (0, 1),
-    _ATEN.addmm.default: (1, 2),
-    _ATEN.baddbmm.default: (1, 2),
-}
+_FIRST = {_ATEN.mm.default: 0, _ATEN.bmm.default: 0, _ATEN.mv.default: 0}
+_FIRST |= {_ATEN.addmm.default: 1, _ATEN.baddbmm.default: 1}
+"""Place of the first operand of each kind of product; the second follows it."""
 
 
-def run_in_formats(module: nn.Module, inputs: Mapping[str, Tensor], formats: Formats, precision: str) -> Tensor:
+def run_in_formats(module: nn.Module, inputs: Mapping[str, Tensor], weights: str, activations: str) -> Tensor:
     """Return a module's result, in fp32, with the operands of its products rounded to formats.
 
     Parameters
     ----------
-    formats : Formats
-        Of weights, which are the module's parameters, and of what products read besides.
-    precision : str
-        Format of activations that `formats` leaves open; weights then have that of the activations.
+    weights, activations : str
+        Formats of the module's parameters, and of what products read besides.
     """
-    activations = formats.activations or precision
     parameters = {each.untyped_storage().data_ptr() for each in module.parameters()}
-    with torch.no_grad(), _Products(formats.weights or activations, activations, parameters):
+    with torch.no_grad(), _Products(weights, activations, parameters):
         result: Tensor = module(*inputs.values())
     return result
 
@@ -56,7 +48,8 @@ class _Products(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operator."""
         operands = list(args)
-        for place, axis in zip(_OPERANDS.get(func, ()), (-1, -2), strict=False):
+        for axis in (-1, -2) if func in _FIRST else ():
+            place = _FIRST[func] - axis - 1
             values = operands[place]
             is_weight = values.untyped_storage().data_ptr() in self.parameters
             form = self.forms[0] if is_weight else self.forms[1]
@@ -78,12 +71,10 @@ def rounded(values: Tensor, form: NumberFormat, axis: int = -1, by_channel: bool
         return values
     if form.block > 1:
         return _in_blocks(values.movedim(axis, -1), form).movedim(-1, axis)
-    if form.exponent:
-        return _as_float(values, form)
-    most = 2.0 ** (form.bits - 1) - 1.0
+    if form.floating is not None:
+        return _as_float(values, form.bits, *form.floating)
     largest = values.abs().amax(axis, keepdim=True) if by_channel else values.abs().amax()
-    scale = torch.where(largest > 0.0, largest / most, 1.0)
-    return torch.round(values / scale).clamp(-most, most) * scale
+    return _as_integer(values, form.bits, torch.where(largest > 0.0, largest, 1.0) / _most(form.bits))
 
 
 def _in_blocks(values: Tensor, form: NumberFormat) -> Tensor:
@@ -91,24 +82,29 @@ def _in_blocks(values: Tensor, form: NumberFormat) -> Tensor:
     length = values.shape[-1]
     padded = nn.functional.pad(values, (0, -length % form.block))
     blocks = padded.reshape(*values.shape[:-1], -1, form.block)
-    largest = blocks.abs().amax(-1, keepdim=True)
-    exponent = _exponent(largest)
-    if form.exponent:
-        top = _exponent(torch.tensor(form.largest))
-        scaled = _as_float(blocks / 2.0 ** (exponent - top), form) * 2.0 ** (exponent - top)
+    exponent = _exponent(blocks.abs().amax(-1, keepdim=True))
+    if form.floating is None:
+        blocks = _as_integer(blocks, form.bits, 2.0 ** (exponent + 2.0 - form.bits))
     else:
-        step = 2.0 ** (exponent + 2.0 - form.bits)
-        most = 2.0 ** (form.bits - 1) - 1.0
-        scaled = torch.round(blocks / step).clamp(-most, most) * step
-    return scaled.reshape(padded.shape)[..., :length]
+        scale = 2.0 ** (exponent - _exponent(torch.tensor(form.floating[1])))
+        blocks = _as_float(blocks / scale, form.bits, *form.floating) * scale
+    return blocks.reshape(padded.shape)[..., :length]
 
 
-def _as_float(values: Tensor, form: NumberFormat) -> Tensor:
+def _most(bits: int) -> float:
+    return 2.0 ** (bits - 1) - 1.0
+
+
+def _as_integer(values: Tensor, bits: int, scale: Tensor) -> Tensor:
+    """Return values as whole multiples of a scale that the bits hold; beyond them the largest."""
+    return torch.round(values / scale).clamp(-_most(bits), _most(bits)) * scale
+
+
+def _as_float(values: Tensor, bits: int, exponent_bits: int, largest: float) -> Tensor:
     """Return values as floating-point numbers of few bits, subnormal ones included."""
-    assert form.exponent is not None and form.largest is not None  # a `NumberFormat` has both or none
-    least = 2.0 - 2.0 ** (form.exponent - 1)
-    step = 2.0 ** (_exponent(values).clamp(min=least) - (form.bits - 1 - form.exponent))
-    return (torch.round(values / step) * step).clamp(-form.largest, form.largest)
+    least = 2.0 - 2.0 ** (exponent_bits - 1)
+    step = 2.0 ** (_exponent(values).clamp(min=least) - (bits - 1 - exponent_bits))
+    return (torch.round(values / step) * step).clamp(-largest, largest)
 
 
 def _exponent(values: Tensor) -> Tensor:

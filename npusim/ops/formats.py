@@ -2,15 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from npusim.config import Section, load_model
 from npusim.errors import ConfigError
 from npusim.locate import resource
 from npusim.ops.sparsity import parse_sparsity
-from npusim.units import refuse
 
 
 class NumberFormat(Section):
@@ -26,20 +25,12 @@ class NumberFormat(Section):
     """Elements that share a scale, along memory; the last block of a tensor may be shorter."""
     scale_bits: int = Field(default=0, ge=0, le=64)
     """Bits of the scale of a block. Absent: none."""
-    exponent: int | None = Field(default=None, ge=1, le=11)
-    """Bits of the exponent of a floating-point element. Absent: the element is an integer or a fraction."""
-    largest: float | None = Field(default=None, gt=0.0)
-    """Largest value of a floating-point element."""
+    floating: tuple[PositiveInt, PositiveFloat] | None = None
+    """Bits of the exponent of an element, and its largest value. Absent: an integer, or a binary fraction."""
     computed_in: list[str]
     """Formats in which a grid computes it, by preference."""
     source: str
     """Where the format is defined."""
-
-    @model_validator(mode="after")
-    def _has_a_range(self) -> Self:
-        if (self.exponent is None) is not (self.largest is None):
-            refuse("one of `exponent` and `largest`", "both or none")
-        return self
 
     @property
     def stored_bits(self) -> float:
