@@ -14,7 +14,7 @@ from npusim.plugins import PluginError
 from npusim.scenario import Scenario
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "npusim-example"
-SOFTMAX = "npu.equations.softmax=online-softmax"
+SOFTMAX = "npu.equations={softmax: online-softmax}"
 
 
 def install(folder: Path, entries: dict[str, dict[str, str]], source: str = "") -> None:
@@ -78,7 +78,7 @@ def test_a_cost_equation_gives_the_cycles_of_an_operator() -> None:
         else:
             assert new.busy_s == old.busy_s
     assert changed
-    assert any("online-softmax" in note for note in after.provenance["notes"])
+    assert any("by an equation of its own" in note for note in after.provenance["notes"])
 
 
 GRID = (
@@ -90,21 +90,31 @@ GRID = (
 def test_an_equation_of_the_grid_sets_its_rate(tmp_path: Path, monkeypatch: Any, factor: float) -> None:
     """A product that needs twice the ideal cycles keeps the grid busy no shorter than that."""
     installed(tmp_path, monkeypatch, "npusim.equations", GRID.format(factor=factor))
-    scenario = Scenario("gcn-cora", techniques="stagr", settings=["npu.equations.matmul=mine"])
-    npu = scenario.machine.npu
-    for cost in mapped_estimate(scenario.mapped).operators:
-        if cost.type == "MatMul":
-            ideal_s = cost.macs / npu.dpu.macs_per_cycle("fp16") / int(npu.tiles) / float(npu.dpu.clock)
-            assert factor * ideal_s <= cost.busy_s * (1 + 1e-9)
-            assert cost.busy_s <= 1.35 * factor * ideal_s + 2e-6
+    scenario = Scenario("gcn-cora", techniques="stagr", settings=["npu.equations={matmul: mine}"])
+    dpu, mapped = scenario.machine.npu.dpu, scenario.mapped
+    per_s = dpu.macs_per_cycle("fp16") * scenario.run.tiles * float(dpu.clock)
+    products = 0
+    for group, result in zip(mapped.decisions.groups, mapped.results, strict=True):
+        op = scenario.graph.operators[group.main]
+        if op.type == "MatMul":
+            wanted_s = factor * scenario.graph.work(op).macs / per_s
+            assert wanted_s <= result["dpu_s"] * (1 + 1e-9)
+            assert result["dpu_s"] <= 1.35 * wanted_s + 2e-6
+            products += 1
+    assert products == 4
 
 
 @pytest.mark.parametrize(
     ("group", "source", "setting", "message"),
     [
-        ("npusim.equations", "def mine(*_): return 0.0", "npu.equations.matmul=mine", "positive, finite"),
-        ("npusim.equations", "def mine(*_): return 'x'", "npu.equations.matmul=mine", "package outsider 1.2"),
-        ("npusim.equations", "def mine(*_): 1 / 0", "npu.equations.matmul=mine", "ZeroDivisionError"),
+        ("npusim.equations", "def mine(*_): return 0.0", "npu.equations={matmul: mine}", "positive, finite"),
+        (
+            "npusim.equations",
+            "def mine(*_): return 'x'",
+            "npu.equations={matmul: mine}",
+            "package outsider 1.2",
+        ),
+        ("npusim.equations", "def mine(*_): 1 / 0", "npu.equations={matmul: mine}", "ZeroDivisionError"),
         ("npusim.engines", "def mine(*_): return 7", "", "package outsider 1.2: its engine"),
         ("npusim.engines", "raise RuntimeError('half')", "", "RuntimeError: half"),
     ],
@@ -124,8 +134,8 @@ def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """A name that no package has ends with status 2 and one line."""
     for words in (
         ["--engine", "evnt"],
-        ["--set", "npu.equations.matmul=nobody"],
-        ["--set", "npu.equations.mat=x"],
+        ["--set", "npu.equations={matmul: nobody}"],
+        ["--set", "npu.equations={mat: x}"],
     ):
         assert run(["estimate", "gcn-cora", "-t", "stagr", *words]) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
@@ -137,4 +147,4 @@ def test_the_grid_takes_no_equation_of_work_without_products(tmp_path: Path, mon
     """A sum on the grid has no multiply-accumulates whose rate could change."""
     installed(tmp_path, monkeypatch, "npusim.equations", "def mine(*_): return 100.0")
     with pytest.raises(ConfigError, match="multiply and accumulate"):
-        npusim.estimate("resnet-50", settings=["npu.equations.add=mine", "npu.dpu.fuse_residual=false"])
+        npusim.estimate("resnet-50", settings=["npu.equations={add: mine}", "npu.dpu.fuse_residual=false"])

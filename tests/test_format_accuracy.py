@@ -14,7 +14,8 @@ from npusim.gnn_models.number_formats import rounded, run_in_formats  # noqa: E4
 from npusim.ops.formats import FORMATS  # noqa: E402
 
 TYPES = {
-    "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "fp16": torch.float16, "bf16": torch.bfloat16,
+    "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2,
+    "fp16": torch.float16, "bf16": torch.bfloat16,
 }  # fmt: skip
 
 
@@ -56,7 +57,7 @@ def representable(name: str) -> list[float]:
 
 @pytest.mark.parametrize("name", ["mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8_e4m3", "mxint8", "msfp12"])
 def test_blocks_take_the_nearest_number_of_their_scale(name: str) -> None:
-    """By enumeration: the block's largest value sets a power of two, each element is the nearest of its list."""
+    """The largest value of a block sets a power of two; each element is the nearest number of its list."""
     form = FORMATS[name]
     block = np.asarray(values()[: 4 * form.block].reshape(-1, form.block), np.float64)
     found = rounded(torch.tensor(block, dtype=torch.float32), form).numpy()

@@ -22,7 +22,6 @@ _TOTALS = {"workload", "soc", "techniques", "engine", "hint", "latency_s", "ener
 _OTHER_NAMES = dict(fp64="DOUBLE", fp32="FLOAT", fp16="FLOAT16", bf16="BFLOAT16")
 _OTHER_NAMES |= dict(fp8_e4m3="FLOAT8E4M3FN", fp8_e5m2="FLOAT8E5M2")
 """ONNX names of formats that are not ours in capital letters."""
-_NOT_IN_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def costed_graph(graph: Graph, estimate: Estimate) -> nx.DiGraph[str]:
@@ -58,7 +57,7 @@ def _graphml(graph: Graph, estimate: Estimate) -> bytes:
 
     content = io.BytesIO()
     nx.write_graphml(costed_graph(graph, estimate), content, infer_numeric_types=True)
-    return _NOT_IN_XML.sub(b"?", content.getvalue())
+    return re.sub(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]", b"?", content.getvalue())
 
 
 def _onnx(graph: Graph, estimate: Estimate) -> bytes:

@@ -1,7 +1,7 @@
 """A cost equation of one's own: Softmax on a DSP that normalises online, in two passes over each row.
 
 The first pass keeps the running maximum and the running sum of a row (Milakov and Gimelshein, 2018), the
-second divides. A data sheet chooses the equation by its name: `--set npu.equations.softmax=online-softmax`.
+second divides. A data sheet chooses it by its name: `--set "npu.equations={softmax: online-softmax}"`.
 """
 
 from math import ceil
