@@ -78,7 +78,7 @@ def test_a_cost_equation_gives_the_cycles_of_an_operator() -> None:
         else:
             assert new.busy_s == old.busy_s
     assert changed
-    assert any("by an equation of its own" in note for note in after.provenance["notes"])
+    assert any("online-softmax" in note for note in after.provenance["warnings"])
 
 
 GRID = (
@@ -99,7 +99,8 @@ def test_an_equation_of_the_grid_sets_its_rate(tmp_path: Path, monkeypatch: Any,
         if op.type == "MatMul":
             wanted_s = factor * scenario.graph.work(op).macs / per_s
             assert wanted_s <= result["dpu_s"] * (1 + 1e-9)
-            assert result["dpu_s"] <= 1.35 * wanted_s + 2e-6
+            if scenario.graph.work(op).out_c % 16 == 0:  # all lanes of a group have a channel
+                assert result["dpu_s"] <= 1.35 * wanted_s + 2e-6
             products += 1
     assert products == 4
 

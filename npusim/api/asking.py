@@ -203,12 +203,14 @@ def estimate(
         elif engine in others:
             with named(others[engine], "engine"):
                 own = Estimate.model_validate(others[engine].load()(scenario))
-                result = own.model_copy(update={"engine": engine})
+            result = own.model_copy(update={"engine": engine})
         else:
             result = mapped_estimate(scenario.mapped)
+        result = with_sustained(result, scenario.machine) if sustained else result
+        if engine == "analytical":
             with_one = scenario.machine.calibration is not None if interval is None else interval
             result = with_interval(result, scenario.mapped) if with_one else result
-    return with_sustained(result, scenario.machine) if sustained else result
+    return result
 
 
 @contextmanager
