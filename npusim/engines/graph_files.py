@@ -47,7 +47,8 @@ def _costs(estimate: Estimate) -> dict[str, dict[str, Any]]:
     costs: dict[str, dict[str, Any]] = {}
     for cost in estimate.operators:
         costs |= {fused: {"fused_into": cost.name} for fused in cost.fused}
-        costs[cost.name] = {key: value for key, value in cost if isinstance(value, str | int | float)}
+        facts = ((key, str(value) if isinstance(value, str) else value) for key, value in cost)
+        costs[cost.name] = {key: value for key, value in facts if isinstance(value, str | int | float)}
     return costs
 
 
