@@ -21,6 +21,7 @@ from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.graph import Graph, GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import MappingFile, OwnMapping, SwapOperands
+from npusim.plugins import announced, named
 from npusim.scenario import Network, Scenario, split_settings
 from npusim.studies.split import divided
 from npusim.studies.sustained import with_sustained
@@ -145,8 +146,9 @@ def estimate(
         graphs. A `Scenario` says how it runs too: an argument beside it is refused.
     soc : Soc, str or Path
         From `npusim.load_soc`, or its name or file.
-    engine : {"analytical", "event"}
-        Closed-form sum, or simulation of every tile and transfer and what each waits for.
+    engine : str
+        analytical: closed-form sum; event: simulation of every tile and transfer and what each waits for; or
+        the name of an engine that an installed package announces (group npusim.engines).
     interval : bool, optional
         Find 90 % intervals of latency, energy, power and area from the data sheet's uncertainties. A SoC that
         was fitted to measurements always gets them.
@@ -194,8 +196,9 @@ def estimate(
         npusim estimate gcn-cora --save-mapping nests.yaml
         npusim estimate gcn-cora --mapping nests.yaml --engine event
     """
-    if engine not in _ENGINES:
-        raise UnknownNameError("engine", engine, _ENGINES)
+    others = announced("npusim.engines")
+    if engine not in (*_ENGINES, *others):
+        raise UnknownNameError("engine", engine, (*_ENGINES, *others))
     for option, is_set, needed in (("every-tile", every_tile, "event"), ("interval", interval, "analytical")):
         if is_set and engine != needed:
             raise ConfigError(f"the {engine} engine", file=f"--{option}", allowed=f"--engine {needed}")
@@ -205,10 +208,14 @@ def estimate(
             from npusim.engines.event import event_estimate
 
             result = event_estimate(scenario, every_tile)
-            result = with_sustained(result, scenario.machine) if sustained else result
+        elif engine in others:
+            with named(others[engine], "engine"):
+                own = Estimate.model_validate(others[engine].load()(scenario))
+            result = own.model_copy(update={"engine": engine})
         else:
             result = mapped_estimate(scenario.mapped)
-            result = with_sustained(result, scenario.machine) if sustained else result
+        result = with_sustained(result, scenario.machine) if sustained else result
+        if engine == "analytical":
             with_one = scenario.machine.calibration is not None if interval is None else interval
             result = with_interval(result, scenario.mapped) if with_one else result
     return result if split is None else result.model_copy(update={"divided": divided(scenario, split)})
