@@ -141,6 +141,8 @@ class Tensor:
     """Bytes of the scales and zero points of packed elements, beside those of their format."""
     pattern: str = ""
     """Pattern of the zeros, a `npusim.ops.sparsity.PatternName`; "": anywhere."""
+    value: str = field(default="", repr=False, compare=False)
+    """Digest of what the numbers of an imported tensor follow from, beside the operator's type and `attrs`."""
 
     def __post_init__(self) -> None:
         if any((not isinstance(d, int)) or d < 0 for d in self.shape):

@@ -193,8 +193,11 @@ def _positions(
     if aggregation.targets is None:
         return "Elements", sources.name, {"axes": (1,)}
     ends = (aggregation.targets, sources.name)
-    columns = [editor.reshape(t, (sources.elements, 1), "column") for t in ends]
-    shape = (sources.elements, 2)
+    columns, shape = list[str](), (sources.elements, 2)
+    for end in ends:
+        if editor.tensors[end].dtype is not sources.dtype:
+            end = editor.op("Convert", (end,), editor.tensors[end].shape, sources.dtype, "numbers")
+        columns.append(editor.reshape(end, (sources.elements, 1), "column"))
     pairs = editor.op("Concat", columns, shape, sources.dtype, "pairs", axes=(1,), device=device)
     return "ND", pairs, {}
 
