@@ -130,10 +130,10 @@ def from_pyg(
     """
     name = name or type(module).__name__
     module, named = flattened(module, inputs)
-    model, origin = convert(module, named), Origin()
+    model, origin, examples = convert(module, named), Origin(), as_arrays(named)
     try:
-        graph = graph_of_model(model, name, None, roles, precision, origin)
-        return with_known_values(graph, origin, as_arrays(named))
+        graph = graph_of_model(model, name, None, roles, precision, origin, examples)
+        return with_known_values(graph, origin, examples)
     except UnfixedSizeError as error:
         advice = advice_of_module(module, tuple(named.values()))
         raise ShapeError(f"{error}; made by {advice}" if advice else str(error)) from None

@@ -69,12 +69,18 @@ def aggregation_of(graph: Graph, op: Operator) -> Aggregation | None:
         return None
     if features.name in constant or sources.name not in constant or len(features.shape) != 2:
         return None
-    if len(sources.shape) != 2 if targets is None else graph.tensors[targets].elements != sources.elements:
+    if len(sources.shape) != 2 if targets is None else _count(graph, targets) != _count(graph, sources.name):
         return None
     aggregation = Aggregation(
         features.name, op.outputs[0], sources.name, targets, tuple(weights), mean=mean, region=op.region
     )
     return with_counts(graph, aggregation)
+
+
+def _count(graph: Graph, name: str) -> int:
+    """Return how many node numbers a tensor holds, repeated ones of a constant once."""
+    known = graph.known(name) if graph.tensors[name].kind is TensorKind.CONSTANT else None
+    return graph.tensors[name].elements if known is None else len(known)
 
 
 def scattered(graph: Graph, op: Operator) -> tuple[str, str, bool] | None:
@@ -195,6 +201,11 @@ def _positions(
     ends = (aggregation.targets, sources.name)
     columns, shape = list[str](), (sources.elements, 2)
     for end in ends:
+        if graph.tensors[end].elements != sources.elements:  # a constant that repeats its numbers
+            numbers = graph.known(end)
+            assert numbers is not None
+            end = editor.constant("numbers", numbers.shape, sources.dtype, role=Role.EDGES)
+            editor.prepared[end] = numbers
         if editor.tensors[end].dtype is not sources.dtype:
             end = editor.op("Convert", (end,), editor.tensors[end].shape, sources.dtype, "numbers")
         columns.append(editor.reshape(end, (sources.elements, 1), "column"))

@@ -71,7 +71,9 @@ def value_numbers(graph: Graph) -> dict[str, int]:
         return numbers.setdefault(computation, len(numbers))
 
     for tensor in graph.tensors.values():
-        if tensor.kind is TensorKind.CONSTANT:
+        if tensor.kind is TensorKind.CONSTANT and tensor.name in graph.meta.known:
+            value_of[tensor.name] = number("known", id(graph.meta.known[tensor.name]))
+        elif tensor.kind is TensorKind.CONSTANT:
             numbers_of = tensor.value, tensor.fill, id(graph.prepared.get(tensor.name))
             fields = (tensor.shape, tensor.dtype, tensor.role, tensor.density, numbers_of)
             value_of[tensor.name] = number("constant", *fields)
