@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from npusim.gnn_models.document import AccuracyReport
     from npusim.gnn_models.export import Export
     from npusim.measuring.document import Comparison, Measurement
-    from npusim.measuring.suites import Item
+    from npusim.measuring.suites import Hint, Item
     from npusim.measuring.traces import TraceDiff
 
 _MOST_SEEDS = 1000
@@ -213,11 +213,12 @@ def _compared(
     same, error = answers_beside(file, scenario, device)
 
     def beside(measurement: Measurement) -> Comparison:
-        times = [
-            {row.hint: row.measured_s for row in measurement.rows if isinstance(row.model, ModelFile) is of_file}
-            for of_file in (True, False)
-        ]
-        speedups = {hint: times[1][hint] / time for hint, time in times[0].items() if hint in times[1]}
+        times: dict[bool, dict[Hint, float]] = {True: {}, False: {}}
+        for row in measurement.rows:
+            of_file = isinstance(row.model, ModelFile) and row.model.name == file.name
+            times[of_file][row.hint] = row.measured_s
+        both = times[True].keys() & times[False].keys()
+        speedups = {hint: times[False][hint] / times[True][hint] for hint in both}
         names = {"file": file.name, "original": name_of(scenario.network)}
         return Comparison(**names, speedups=speedups, same_answers=same, error=error)
 
@@ -228,7 +229,7 @@ def _operator_items(scenario: Scenario, device: str, soc: str | Path | Soc | Non
     """Return the rows of a network's operators; operators are joined as on a machine of that device."""
     from npusim.measuring.devices import kind_of
     from npusim.measuring.suites import operator_items
-    from npusim.scenario import DEFAULT_SOC
+    from npusim.arch import DEFAULT_SOC
 
     kind, stack = kind_of(device), str(scenario.techniques)
     machine = soc or ("generic-cpu" if kind == "cpu" else DEFAULT_SOC)

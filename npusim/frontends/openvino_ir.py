@@ -234,10 +234,12 @@ def _fix_sizes(model: Any, examples: Mapping[str, Any]) -> list[str]:
             node, shape = output.get_node(), [max(1, int(extent)) for extent in size]
             fixed.add(node.get_name())
             if output.get_partial_shape().is_dynamic:
-                node.set_output_type(output.get_index(), output.get_element_type(), openvino().PartialShape(shape))
+                node.set_output_type(
+                    output.get_index(), output.get_element_type(), openvino().PartialShape(shape)
+                )
                 notes.append(
-                    f"the result of {node.get_friendly_name()} ({node.get_type_name()}) has a size that depends "
-                    f"on values: {shape}, that of the example, is costed"
+                    f"the result of {node.get_friendly_name()} ({node.get_type_name()}) has a size that "
+                    f"depends on values: {shape}, that of the example, is costed"
                 )
 
 

@@ -428,9 +428,9 @@ class Translation:
                 if like.shape == shape_of(output):
                     fields |= {"block_density": like.block_density, "symmetric": like.symmetric}
             dtype = DType.INT8 if _rounds_to_bytes(node) else dtype
-            sources = [] if values is not None else [self.editor.tensors[t].value for t in self._operands(node)]
-            settings = node.get_type_name(), port, str(values or node.get_attributes()), *sources
-            fields["value"] = _digest(*settings) if all(sources) else ""
+            sources = [] if values is not None else self._operands(node)
+            settings = node.get_type_name(), port, str(values or node.get_attributes())
+            fields["value"] = _digest(*settings, *(self.editor.tensors[t].value for t in sources))
             name = self.unused(str(node.get_friendly_name()))
             self.set_result(node, port, self.editor.constant(name, shape_of(output), dtype, **fields))
             if values is not None:
@@ -516,12 +516,13 @@ class Translation:
         used = [o for o in node.outputs() if o.get_target_inputs()] or node.outputs()[:1]
         # What FakeQuantize returns is held in the format of its levels.
         in_bytes = self._moves_bytes(kind, attrs, inputs) or _rounds_to_bytes(node)
+        constant = [t for t in sources if tensors[t].kind is TensorKind.CONSTANT]
+        value = _digest(str(node.get_attributes()), *(tensors[t].value for t in constant))
         results = []
         for output in used:
             index = output.get_index()
             tensor = self.unused(name if index == used[0].get_index() else f"{name}:{index}")
             dtype = DType.INT8 if in_bytes else self.dtype(output)
-            value = _digest(str(node.get_attributes()), *(tensors[t].value for t in sources if tensors[t].kind is TensorKind.CONSTANT))
             results.append(Tensor(tensor, shape_of(output), dtype, value=value))
             self.set_result(node, index, tensor)
         operator = Operator(name, kind, tuple(inputs), tuple(t.name for t in results), attrs)

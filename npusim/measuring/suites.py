@@ -296,7 +296,11 @@ def items_of(
     return tuple(Item(row_name(ref, each), ref, each, requests) for each in hints), files
 
 
-_LAUNCHES = (("Empty", {}), ("Chain", {"layers": 16, "size": 16}), ("Chain", {"layers": 64, "size": 16}))
+_LAUNCHES = (
+    Benchmark(operator="Empty", sizes={}),
+    Benchmark(operator="Chain", sizes={"layers": 16, "size": 16}),
+    Benchmark(operator="Chain", sizes={"layers": 64, "size": 16}),
+)
 """What a launch costs, and an operator beside its work."""
 _MOST_OPERATORS = 60  # two minutes at two seconds each
 _LEAST_SHARE = 1e-3  # of the predicted time
@@ -317,12 +321,14 @@ def operator_items(scenario: Scenario, stacks: Sequence[str]) -> tuple[Item, ...
             operands, results = map(_operands, (graph.inputs_of(op), graph.outputs_of(op)))
             if all(operand.constant for operand in operands) or op.family is Family.VIEW:
                 continue
-            ref = SingleOperator(operator=op.type, operands=operands, results=results, settings=dict(op.attrs))
+            ref = SingleOperator(
+                operator=op.type, operands=operands, results=results, settings=dict(op.attrs)
+            )
             shares[ref.name] = shares.get(ref.name, (0.0, ref))[0] + float(share), ref
     ordered = sorted(shares.values(), key=lambda pair: -pair[0])
     costly = [ref for share, ref in ordered if share >= _LEAST_SHARE][:_MOST_OPERATORS]
-    launches = [Benchmark(operator=name, sizes=sizes) for name, sizes in _LAUNCHES]
-    return tuple(Item(row_name(ref, "latency"), ref) for ref in (*launches, *costly))
+    refs: list[Benchmark | SingleOperator] = [*_LAUNCHES, *costly]
+    return tuple(Item(row_name(ref, "latency"), ref) for ref in refs)
 
 
 def _operands(tensors: Iterable[Tensor]) -> tuple[Operand, ...]:

@@ -142,7 +142,7 @@ class Tensor:
     pattern: str = ""
     """Pattern of the zeros, a `npusim.ops.sparsity.PatternName`; "": anywhere."""
     value: str = field(default="", repr=False, compare=False)
-    """Digest of what the numbers of an imported tensor follow from, beside the operator's type and `attrs`."""
+    """Digest of an imported constant's numbers, or of the settings of the operator that computes it."""
 
     def __post_init__(self) -> None:
         if any((not isinstance(d, int)) or d < 0 for d in self.shape):

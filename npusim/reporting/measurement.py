@@ -55,9 +55,11 @@ def _notes(measurement: Measurement) -> list[str]:
     beside, compared = measurement.comparison, ""
     if beside is not None:
         rates = ", ".join(f"{factor(rate)} ({hint})" for hint, rate in beside.speedups.items())
-        compared = f"{beside.file} has {rates or 'an unknown multiple of'} the rate of {beside.original}; on the example "
-        compared += f"inputs {percent(beside.same_answers)} of its answers are the same, and the largest error "
-        compared += f"is {beside.error:.2g} of the largest output"
+        compared = (
+            f"{beside.file} has {rates or 'an unknown multiple of'} the rate of {beside.original}; "
+            f"{percent(beside.same_answers)} of its answers are the same on the example inputs, and the "
+            f"largest error is {beside.error:.2g} of the largest output"
+        )
     notes = {
         compared: bool(compared),
         "the measurement was interrupted: further rows are missing": not measurement.complete,
