@@ -227,9 +227,9 @@ def _compared(
 
 def _operator_items(scenario: Scenario, device: str, soc: str | Path | Soc | None) -> tuple[Item, ...]:
     """Return the rows of a network's operators; operators are joined as on a machine of that device."""
+    from npusim.locate import DEFAULT_SOC
     from npusim.measuring.devices import kind_of
     from npusim.measuring.suites import operator_items
-    from npusim.arch import DEFAULT_SOC
 
     kind, stack = kind_of(device), str(scenario.techniques)
     machine = soc or ("generic-cpu" if kind == "cpu" else DEFAULT_SOC)
