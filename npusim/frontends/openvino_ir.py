@@ -196,7 +196,10 @@ def graph_of_model(
     notes = fix_shapes(model, name, shapes or {}, roles or {})
     if origin is not None:
         multiply_by_reciprocals(model)
-    notes += _fix_sizes(model, examples or {})
+    try:
+        notes += _fix_sizes(model, examples or {})
+    except RuntimeError:  # an empty list counts as one entry, which need not fit: upper bounds are costed
+        model.validate_nodes_and_infer_types()
     try:
         return translate(model, name, roles or {}, precision, origin, notes)
     finally:
