@@ -161,6 +161,27 @@ def test_layers_on_slices_of_the_edges_keep_their_own(stack, constant):
     assert np.abs(ours - want).max() <= 1e-5 * np.abs(want).max()
 
 
+class Divided(nn.Module):
+    """Messages divided and multiplied by the same number of their source."""
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        source, target = edge_index
+        number = torch.zeros(NODES).index_add(0, source, torch.ones(source.shape)) + 1
+        sums = (x[source] / number[source][:, None], x[source] * number[source][:, None])
+        parts = [torch.zeros(NODES, WIDTH).index_add(0, target, messages) for messages in sums]
+        return parts[0] - 2 * parts[1]
+
+
+@pytest.mark.parametrize("stack", ["stagr", "padded", "effop"])
+def test_messages_that_are_divided_stay_so(stack):
+    ends = torch.randint(0, NODES, (2, 2 * NODES), generator=torch.Generator().manual_seed(2))
+    network = valued_module(Divided(), {"x": torch.rand(NODES, WIDTH), "edge_index": ends}, "divided")
+    graph = apply(network.graph, stack)
+    (want,) = network.answers(network.inputs)
+    (ours,) = network.outputs(graph, network.rewritten(graph))
+    assert np.abs(ours - want).max() <= 1e-5 * np.abs(want).max()
+
+
 class Selected(nn.Module):
     def forward(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
         return torch.zeros(4, WIDTH).index_add(0, kind[kind > 0], x[kind > 0])
