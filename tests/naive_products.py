@@ -191,10 +191,24 @@ def overlapped(arch: Any, cost: Any, refills: Any) -> dict[str, Any]:
 
 
 def cuts(length: float, lanes: float) -> list[tuple[int, float]]:
-    """Numbers of parts above one, ascending, with the size of a part in whole groups of lanes."""
+    """Numbers of parts above one, ascending, with the size of a part: whole groups of lanes, or elements
+    where all parts have equally many groups."""
     groups = -(-length // lanes)
     sizes = {-(-groups // n) for n in range(2, int(groups) + 1)}
-    return [(int(-(-groups // size)), min(length, size * lanes)) for size in sorted(sizes, reverse=True)]
+    counts = [(int(-(-groups // size)), size) for size in sorted(sizes, reverse=True)]
+    return [(n, -(-length // n) if n * size == groups else min(length, size * lanes)) for n, size in counts]
+
+
+def arrangements(length: float, lanes: float, count: int, size: float) -> list[list[float]]:
+    """Lengths of the parts: all of a size with a smaller last one, or as even as groups of lanes allow."""
+    equal = [size] * (count - 1) + [length - (count - 1) * size]
+    groups, most = -(-length // lanes), -(-size // lanes)
+    smaller = int(count * most - groups)
+    if not 1 < smaller < count or most == 1:
+        return [equal]
+    even = [size] * (count - smaller) + [(most - 1) * lanes] * smaller
+    even[-1] -= groups * lanes - length
+    return [equal, even]
 
 
 def choices(arch: Any, op: Any) -> list[Choice]:
@@ -218,77 +232,107 @@ def choices(arch: Any, op: Any) -> list[Choice]:
                 for axis, (length, groups) in enumerate(((rows, lanes), (channels, arch.dpu_channel_lanes))):
                     fitting: list[int] = []
                     for count, size in cuts(length, groups):
-                        if any(2 * fewer <= count for fewer in fitting):
-                            break  # at most twice the fewest that fit, less one
-                        last = length - (count - 1) * size
-                        part = _Parts(count, 1, size, channels, last, channels)
-                        if axis:
-                            part = _Parts(1, count, rows, size, rows, last)
-                        if some := _part_tilings(arch, op, rows, channels, part, piece, spread, free, kept):
-                            fitting.append(count)
+                        is_few = not any(2 * fewer <= count for fewer in fitting)
+                        stencil = piece.channels if axis else piece.rows
+                        is_streamed = size <= 4 * stencil and size % stencil
+                        sizes = arrangements(length, groups, count, size)
+                        for streams in [False] * is_few + [True] * bool(is_streamed):
+                            part = _Parts(axis, count, size, sizes, streams)
+                            some = _part_tilings(arch, op, rows, channels, part, piece, spread, free, kept)
                             found += some
+                            if some and not streams:
+                                fitting.append(count)  # at most twice the fewest that fit, less one
     return found
 
 
 class _Parts(NamedTuple):
-    """Parts of a tile's share that follow each other: how many, the size of each and of the last."""
+    """Parts of a tile's share that follow each other, along rows (axis 0) or channels (1)."""
 
-    rows: int
-    columns: int
-    row_size: float
-    column_size: float
-    last_rows: float
-    last_columns: float
+    axis: int
+    count: int
+    size: float
+    """Length of the largest."""
+    sizes: list[list[float]]
+    """See `arrangements`."""
+    streams: bool
+    """Whether both operands stream through each part, or one waits."""
+
+
+def _parts_cycles(
+    arch: Any, op: Any, rows: float, channels: float, parts: _Parts, of_share: Any, mode: int
+) -> float:
+    """Cycles of all parts of the quicker arrangement, with one start."""
+    totals = []
+    for sizes in parts.sizes:
+        total = arch.dpu_startup_cycles
+        for size in sizes:
+            share = (rows, size) if parts.axis else (size, channels)
+            every = [p for p in pieces(arch, op, *share, mode) if p.whole_channels]
+            height = min(share[0], of_share.rows)
+            piece = next(p for p in every if (p.width, p.rows) == (of_share.width, height))
+            total += tile_cycles(arch, op, *share, mode, piece) - arch.dpu_startup_cycles
+        totals.append(total)
+    return min(totals)
 
 
 def _part_tilings(
     arch: Any, op: Any, rows: float, channels: float, parts: _Parts, of_share: Any, spread: dict[str, Any],
     free: float, kept: float,
 ) -> list[Choice]:  # fmt: skip
-    """Every tiling of a share in so many parts, each with one block of what it holds, in pieces of a kind."""
+    """Every tiling of a share in so many parts of pieces of a kind: with one block of what waits, or in
+    chunks."""
     mode = spread["mode"]
     kind = (of_share.width, of_share.level)
-    every = pieces(arch, op, parts.row_size, parts.column_size, mode)
+    share = (rows, parts.size) if parts.axis else (parts.size, channels)
+    every = pieces(arch, op, *share, mode)
     alike = [piece for piece in every if piece.whole_channels and (piece.width, piece.level) == kind]
     if not alike:  # the parts are so low that a coarser level has the same pieces
         return []
-    piece, count = alike[0], parts.rows * parts.columns
-    each = tile_cycles(arch, op, parts.row_size, parts.column_size, mode, piece)
-    lowest = (piece.width, min(parts.last_rows, piece.rows))
-    lasts = pieces(arch, op, parts.last_rows, parts.last_columns, mode)
-    last_piece = next(
-        other for other in lasts if other.whole_channels and (other.width, other.rows) == lowest
-    )
-    last = tile_cycles(arch, op, parts.last_rows, parts.last_columns, mode, last_piece)
-    cycles = (count - 1) * (each - arch.dpu_startup_cycles) + last
-    s = sized(arch, op, parts.row_size, parts.column_size, piece)
-    order = Order.ACTIVATIONS_HELD if parts.rows > 1 else Order.WEIGHTS_HELD
-    counts = np.arange(1, (s.columns if parts.rows > 1 else s.rows) + 1)
-    ones = np.ones_like(counts)
-    blocks = (ones, counts, ones) if parts.rows > 1 else (counts, ones, ones)
-    return _costed(arch, op, rows, channels, s, piece, spread, free, kept, [order], blocks, cycles, parts)
+    piece = alike[0]
+    s = sized(arch, op, *share, piece)
+    all_pieces = (s.rows, channels / piece.channels) if parts.axis else (rows / piece.rows, s.columns)
+    s.spilled = all_pieces[0] * all_pieces[1] * s.sums
+    counts = [np.arange(1, n + 1) for n in (s.rows, s.columns, s.chunks)]
+    counts[parts.axis] = np.array([1])
+    counts[2] = counts[2][1:] if parts.streams else counts[2][:1]
+    blocks = tuple(g.ravel() for g in np.meshgrid(*counts, indexing="ij"))
+    order = Order.WEIGHTS_HELD if parts.axis else Order.ACTIVATIONS_HELD
+    orders = [Order.OUTPUTS_HELD if parts.streams else order]
+    cycles = _parts_cycles(arch, op, rows, channels, parts, piece, mode)
+    how = (piece, spread, free, kept, orders)
+    found = _costed(arch, op, rows, channels, s, *how, blocks, cycles, parts)
+    if parts.streams and parts.axis and op.dpu_operation == DpuOperation.MATMUL:
+        line = SimpleNamespace(
+            **vars(piece) | {"rows": min(rows, arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h)}
+        )
+        found += _line_tilings(arch, op, rows, channels, piece, line, spread, free, kept, parts)
+    return found
 
 
 def _line_tilings(
     arch: Any, op: Any, rows: float, channels: float, piece: Any, line: Any, spread: dict[str, Any],
-    free: float, kept: float,
+    free: float, kept: float, parts: _Parts | None = None,
 ) -> list[Choice]:  # fmt: skip
     """Every tiling whose blocks of outputs have whole groups of pixel lanes, not whole stencils."""
-    s, found = sized(arch, op, rows, channels, line), []
-    whole = sized(arch, op, rows, channels, piece)
+    columns = parts.size if parts else channels
+    s, found = sized(arch, op, rows, columns, line), []
+    s.spilled *= channels / (s.columns * piece.channels) if parts else 1.0
+    whole = sized(arch, op, rows, columns, piece)
     s.first_a, s.last_c = whole.first_a, whole.last_c
     mode, startup = spread["mode"], arch.dpu_startup_cycles
     for row_blocks in sorted({int(-(-s.rows // -(-s.rows // n))) for n in range(1, s.rows + 1)}):
         size = -(-s.rows // row_blocks) * line.rows
         if line.rows < piece.rows and not piece.rows < size <= 4 * piece.rows:
             continue
-        last = rows - (row_blocks - 1) * size
-        cycles = (row_blocks - 1) * (tile_cycles(arch, op, size, channels, mode, piece) - startup)
-        cycles += tile_cycles(arch, op, last, channels, mode, piece)
-        counts = (np.array([row_blocks]), np.arange(1, s.columns + 1), np.arange(2, s.chunks + 1))
+        heights = [size] * (row_blocks - 1) + [rows - (row_blocks - 1) * size]
+        share = parts or _Parts(1, 1, channels, [[channels]], False)
+        each = [_parts_cycles(arch, op, height, channels, share, piece, mode) for height in heights]
+        cycles = sum(each) - (row_blocks - 1) * startup
+        columns_of_part = np.arange(1, s.columns + 1) if parts is None else np.array([1])
+        counts = (np.array([row_blocks]), columns_of_part, np.arange(2, s.chunks + 1))
         blocks = tuple(g.ravel() for g in np.meshgrid(*counts, indexing="ij"))
         held = [Order.OUTPUTS_HELD]
-        found += _costed(arch, op, rows, channels, s, piece, spread, free, kept, held, blocks, cycles, None)
+        found += _costed(arch, op, rows, channels, s, piece, spread, free, kept, held, blocks, cycles, parts)
     return found
 
 
@@ -320,20 +364,23 @@ def _costed(
         fewest = {c: min(blocks[0][fits & (blocks[1] == c)], default=0) for c in set(blocks[1].tolist())}
         fits &= blocks[0] == np.array([fewest[c] for c in blocks[1].tolist()])
     own = [x[fits] for x in blocks]
-    row_parts, column_parts = (parts.rows, parts.columns) if parts else (1, 1)
+    row_parts, column_parts = (
+        (1, 1) if parts is None else (1, parts.count) if parts.axis else (parts.count, 1)
+    )
+    pauses = parts.count if parts and not parts.streams else 1
     tilings = [own[0] * row_parts, own[1] * column_parts, own[2]]
     length = op.out_w if op.dpu_operation == DpuOperation.MATMUL else op.out_h
     for order in orders:
         past = streamed(op, s, order, *tilings[:2], rows / length, channels / op.out_c)
         held = held_first(s, order, spread["split"], spread["tiles"], *own[:2])
-        table = _costs(arch, op, s, cycles, order, held, row_parts * column_parts, *tilings)
+        table = _costs(arch, op, s, cycles, order, held, pauses, *tilings)
         refills = past / np.where(past > 0, free - waiting(s, order, own[1]), 1.0)
         table |= overlapped(arch, table, refills)
         table |= {"sram_peak_bytes": spread["tiles"] * needed[fits] + kept}
         keep = table.pop("possible")
         table = {name: np.broadcast_to(column, keep.shape)[keep] for name, column in table.items()}
         area = {"stencil_pixels": piece.area, "stencil_channels": piece.wide, "fine": piece.fine}
-        area |= {"buffers": 1 if parts else 2}
+        area |= {"buffers": 1 if pauses > 1 else 2}
         found += _rows(table, **spread, **area, order=order, strips=s.strips, row_pieces=row_parts * s.rows)
     return found
 

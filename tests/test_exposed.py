@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.arch import Soc, load_soc
+from npusim.cost import Unit
 from npusim.graph import Editor, Graph
 from npusim.ops import DType
 from npusim.scenario import Scenario
@@ -52,6 +53,40 @@ def test_a_separate_requantisation_costs_its_elements_and_no_call() -> None:
     graph = editor.finish()
     none, some = (latency_s(graph, machine(requantised_element=time)) for time in ("0 ns", "1 ns"))
     assert some - none == pytest.approx(50e-6, rel=1e-6)
+
+
+def test_a_transposition_has_a_time_of_its_own() -> None:
+    editor = Editor("turned")
+    editor.outputs.append(editor.transpose(editor.input("x", (1, 64, 100)), (0, 2, 1), "turned"))
+    graph = editor.finish()
+    one, other = (latency_s(graph, machine(transpose=time)) for time in ("10 us", "30 us"))
+    assert other - one == pytest.approx(20e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "shape", "constant", "on_grid"),
+    [
+        ("Multiply", (1, 32, 1, 1), True, True),
+        ("Multiply", (1, 32, 1, 1), False, True),  # what squeeze-and-excitation computes
+        ("Add", (1, 32, 1, 1), True, True),
+        ("Add", (1, 32, 1, 1), False, False),
+        ("Multiply", (1, 1, 1, 1), True, True),
+        ("Multiply", (1, 1, 1, 1), False, False),
+        ("Multiply", (1, 1, 14, 14), True, False),
+        ("Divide", (1, 32, 1, 1), True, False),
+    ],
+)
+def test_a_number_by_channel_is_a_depthwise_convolution(
+    type_name: str, shape: tuple[int, ...], constant: bool, on_grid: bool
+) -> None:
+    editor = Editor("scaled")
+    image = editor.input("x", (1, 32, 14, 14))
+    factor = editor.constant("f", shape, DType.FP16) if constant else editor.input("f", shape)
+    result = editor.add(type_name, (editor.unary("Sigmoid", image, "sigmoid"), factor), "scaled")
+    editor.outputs.append(editor.unary("Sigmoid", result, "end"))
+    groups = Scenario(editor.finish(), load_soc(SOC), device="npu").mapped.lowered.groups
+    units = {member: group.unit for group in groups for member in group.members}
+    assert (units["scaled"] is Unit.DPU) == on_grid
 
 
 @pytest.mark.parametrize("name", ["semnasnet_100", "mobilenetv3_small_100", "efficientnet_b0", "mixnet_s"])

@@ -124,6 +124,27 @@ def test_a_whole_costs_no_more_than_its_parts(kind, count, most):
         assert slower < 1.0 or energy <= MOST_ENERGY, case
 
 
+_TWO_SMALL = ("core-ultra-series2", 2, ("npu.sram.per_tile=512KiB",))
+_ONE_SMALL = ("core-ultra-series1", 1, ("npu.sram.per_tile=1MiB",))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(_TWO_SMALL, DType.INT8, (3076, 3822, 374), None, 2, 2),  # halves of 187 channels
+        Case(_TWO_SMALL, DType.FP16, (2048, 3623, 544), None, 2, 2),  # halves of 17 groups
+        Case(_TWO_SMALL, DType.INT8, (512, 2742, 1024), None, 0, 2),  # parts of 3 and 2 groups
+        Case(_TWO_SMALL, DType.INT8, (256, 4461, 2109), None, 0, 2),  # rows below a stencil
+        Case(_ONE_SMALL, DType.FP16, (57, 321, 128), (57, 5, 1), 2, 4),  # 32 channels of a convolution
+    ],
+    ids=str,
+)
+def test_a_whole_has_the_parts_of_its_parts(case):
+    slower, energy = case.ratios()
+    assert slower <= MOST_SLOWER
+    assert slower < 1.0 or energy <= MOST_ENERGY
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "share", "most"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from npusim.arch import load_soc
 from npusim.errors import ConfigError
+from npusim.llm.decoders import workload_of
 from npusim.scenario import Scenario
 from npusim.studies.perturbation import governors, moved, sampled
 from npusim.studies.uncertainty import draw
@@ -71,6 +72,35 @@ def test_every_device_text_of_the_shipped_rows_is_a_machine() -> None:
 
     rows, notes = measured_rows(resource("validate", "figures", "measured_networks.csv"))
     assert len(rows) == 123 and not notes
+
+
+NAMES = """
+mobilenetv2_035 mobilenetv2_100.ra_in1k mobilenetv3_rw tf_mobilenetv3_small_075 efficientnet_b0
+efficientnet_b5 tf_efficientnet_b7 efficientnet_lite0 efficientnet_lite4 mnasnet_a1 mnasnet_b1
+mnasnet_small mixnet_s mixnet_xl
+repvgg_a0 repvgg_b3 resnet18 resnet50 resnet152 shufflenet_v2_x0_5 shufflenet_v2_x2.0
+ese_vovnet19b_dw ese_vovnet39b ese_vovnet57b vgg11 vgg16_bn vgg19 yolo11s.pt YOLO11x yolo26l yolov11m
+"""
+DECODERS = """
+llama-2-7b-chat-hf meta-llama/Meta-Llama-3-8B-Instruct llama-3.1-8b-instruct llama-3.2-1b
+Llama-3.2-3B-Instruct phi-3.5-mini-instruct phi-3-mini-4k-instruct Qwen2.5-7B-Instruct qwen2-7b qwen3-0.6b
+Qwen/Qwen3-8B mistral-7b-instruct-v0.3
+"""
+
+
+@pytest.mark.parametrize("machine", ["155H", "165H", "185H", "258V", "265K", "265KF", "288V", "358H"])
+@pytest.mark.parametrize("device", ["NPU", "GPU", "CPU"])
+def test_every_network_of_the_sources_is_a_row_on_every_device(
+    machine: str, device: str, tmp_path: Path
+) -> None:
+    lines = [f"s,Core Ultra 7 {machine} {device},{name},fp16,latency,ms,9," for name in NAMES.split()]
+    lines += [f"s,Core Ultra 7 {machine} {device},{name},int4,decode,tok/s,9," for name in DECODERS.split()]
+    path = tmp_path / "figures.csv"
+    path.write_text("\n".join((HEADER, *lines)) + "\n", encoding="utf-8")
+    rows, notes = measured_rows(path)
+    assert not notes
+    assert all(workload_of(row.workload) for row in rows if row.is_token)
+    assert {row.kind for row in rows} <= {*definitions().classes, "decoders"}
 
 
 def test_a_harness_costs_the_least_that_is_known_of_the_device_where_its_machine_is_new() -> None:

@@ -39,6 +39,7 @@ MORE = {
     "npu.dma.engines": ("", 1, 16),
     "npu.tiles": ("", 1, 64),
     "npu.dpu.clock": ("Hz", 1e8, 2.6e9),
+    "npu.dpu.grid.stages": ("", 1, 8),
     "npu.vpu_clock": ("Hz", 1e8, 1.5e9),
     "dram.bandwidth": ("B/s", 1e9, 5e11),
 }
@@ -157,6 +158,82 @@ def test_a_clock_carries_its_voltage_unless_a_setting_or_the_sheet_says_otherwis
     assert row(point)["npu"]["supply_voltage"] == 0.55
 
 
+@given(st.integers(1, 8), st.floats(1e8, 2.6e9))
+def test_further_pipeline_stages_take_energy_unless_they_save_voltage(stages, clock_hz):
+    rows = [
+        row(with_overrides(SERIES2, {"npu.dpu.grid.stages": n, "npu.dpu.clock": clock_hz}))["npu"]
+        for n in (1, stages)
+    ]
+    dynamic = [at["mac_j"][1] / at["supply_voltage"] ** 2 for at in rows]
+    assert dynamic[1] == pytest.approx(dynamic[0] * (1 + 0.3 * (stages - 1)))
+    assert rows[1]["supply_voltage"] <= rows[0]["supply_voltage"]
+    if clock_hz <= float(SERIES2.npu.dpu.clock):
+        assert rows[1]["supply_voltage"] == rows[0]["supply_voltage"]
+
+
+def test_further_pipeline_stages_reach_clocks_that_one_does_not():
+    assert SERIES2.highest_clocks("npu")["dpu.clock"] < 2.7e9
+    fast = with_overrides(SERIES2, {"npu.dpu.grid.stages": 2, "npu.dpu.clock": "4.6 GHz"})
+    cycle = 0.85 / 2 + 0.15  # of logic and of a register
+    assert fast.highest_clocks("npu")["dpu.clock"] == pytest.approx(
+        SERIES2.highest_clocks("npu")["dpu.clock"] / cycle
+    )
+    with pytest.raises(ConfigError, match="at most 46"):
+        with_overrides(fast, {"npu.dpu.clock": "4.7 GHz"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (["npu.voltage=5V"], r"5V.*at most 1\.10 V in 3 nm"),
+        (["npu.voltage=0.1V"], r"enough for dpu\.clock, 1\.85 GHz"),
+        (["npu.voltage=0.6V", "npu.dpu.clock=1GHz"], "enough for vpu_clock"),
+    ],
+)
+def test_a_voltage_that_the_clocks_or_the_process_do_not_allow_is_refused(settings, named):
+    with pytest.raises(ConfigError, match=named):
+        load_soc("core-ultra-series2", settings)
+
+
+@pytest.mark.parametrize("name", soc_names())
+def test_every_operating_point_of_a_sheet_may_be_set(name):
+    for device, array in load_soc(name).array_devices.items():
+        for point in array.operating_points:
+            load_soc(name, [f"{device}.operating_point={point}"])
+
+
+# --------------------------------------------------------------------------------------------------- wires
+def naive_side_mm(soc):
+    """The side of a square of all tiles, part by part."""
+    npu, area = soc.npu, soc.technology.area
+    macs = sum(rate * float(area.mac[form]) for form, rate in npu.dpu.macs_per_mpe.items()) * npu.dpu.mpes
+    sram = (float(npu.sram.per_tile) + float(npu.sram.reserved)) * float(area.sram)
+    return (int(npu.tiles) * (macs + sram + int(npu.dsp.per_tile) * float(area.dsp)) * 1e6) ** 0.5
+
+
+@pytest.mark.parametrize("settings", [{"npu.tiles": 3}, {"npu.tiles": 24}, {"npu.dpu.grid.mpe": 8}])
+def test_a_byte_from_dram_pays_for_half_the_side_of_all_tiles(settings):
+    other = with_overrides(SERIES2, settings)
+    moved_mm = 0.5 * (naive_side_mm(other) - naive_side_mm(SERIES2))
+    voltage = (float(SERIES2.npu.voltage) / float(SERIES2.technology.nominal_voltage)) ** 2
+    expected_pj = 0.63 * moved_mm * voltage
+    found_j = row(other)["npu"]["dram_j_per_byte"] - row(SERIES2)["npu"]["dram_j_per_byte"]
+    assert found_j * 1e12 == pytest.approx(expected_pj, rel=1e-9)
+
+
+# ------------------------------------------------------------------------------------------------- formats
+def test_a_format_that_no_sheet_states_costs_by_its_ratio_to_the_nearest():
+    costs = SERIES2.technology.mac_energy
+    assert costs["int8"] == float(SERIES2.technology.energy.mac["int8"])
+    assert costs["int4"] == pytest.approx(costs["int8"] * 0.15 / 0.30)
+    assert costs["fp32"] == pytest.approx(costs["fp16"] * 4.6 / 1.5)
+    areas = SERIES2.technology.mac_area
+    assert areas["int4"] < areas["int8"] < areas["int16"]
+    assert areas["fp8_e4m3"] < areas["bf16"] < areas["fp16"] < areas["fp32"]
+    grid = with_overrides(SERIES2, {"npu.dpu.macs_per_mpe.int4": "16 MAC/cycle"})
+    assert row(grid)["npu"]["area_mm2"] > row(SERIES2)["npu"]["area_mm2"]
+
+
 # ------------------------------------------------------------------------------------------------ memories
 @cache
 def cacti():
@@ -191,6 +268,12 @@ def test_a_chip_s_own_area_has_no_part_in_its_prediction(tmp_path):
     file.write_text("\n".join(text.splitlines()[:4]))
     with pytest.raises(ConfigError, match="at least 5 chips"):
         run_suite("silicon-area", file)
+
+
+def test_a_clock_of_another_npu_follows_from_its_voltages_alone():
+    rows = run_suite("clocks").result().rows
+    chip = next(row for row in rows if row.id == "eyeriss")  # threshold 0.35 V, exponent 1.5
+    assert chip.predicted == pytest.approx(250 * (0.47**1.5 / 0.82) / (0.82**1.5 / 1.17))
 
 
 # -------------------------------------------------------------------------------------------------- fronts

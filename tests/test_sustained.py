@@ -137,6 +137,23 @@ def test_the_command_shows_and_writes_it(capsys):
     assert "sustained" in capsys.readouterr().out
 
 
+def test_intervals_hold_the_figures_and_widen_with_what_is_uncertain():
+    wide = npusim.load_soc("core-ultra-series2", ["package.power_limit={value: 6 W, uncertainty: 40 %}"])
+    sure, unsure = (
+        npusim.estimate("gcn-cora", soc, device="cpu", sustained=True, interval=True).sustained
+        for soc in (npusim.load_soc("core-ultra-series2", ["package.power_limit=6W"]), wide)
+    )
+    for name, (low, high) in sure.intervals.items():
+        assert low <= getattr(sure, name) <= high
+    assert set(sure.intervals) == {
+        *("burst_per_s", "burst_w", "burst_s", "throughput_per_s", "power_w", "energy_j")
+    }
+    assert sure.intervals["power_w"] == (6.0, 6.0)
+    low, high = unsure.intervals["power_w"]
+    assert low < 4.0 and high > 8.0
+    assert unsure.intervals["throughput_per_s"][1] > sure.intervals["throughput_per_s"][1]
+
+
 @pytest.mark.parametrize(
     ("setting", "named"),
     [

@@ -197,11 +197,13 @@ def estimate(
             from npusim.engines.event import event_estimate
 
             result = event_estimate(scenario, every_tile)
+            result = with_sustained(result, scenario.machine) if sustained else result
         else:
             result = mapped_estimate(scenario.mapped)
+            result = with_sustained(result, scenario.machine) if sustained else result
             with_one = scenario.machine.calibration is not None if interval is None else interval
             result = with_interval(result, scenario.mapped) if with_one else result
-    return with_sustained(result, scenario.machine) if sustained else result
+    return result
 
 
 @contextmanager

@@ -38,6 +38,8 @@ class Grid(Section):
     """N: N x N MPEs of a VPE take N * N output channels of a pixel."""
     accumulator: units.Bytes
     """Bytes of a partial sum in SRAM."""
+    stages: units.PositiveCount = units.Count(1, source="absent: as built")
+    """Pipeline stages of a multiply-accumulate, over those of the silicon that the sheet describes."""
 
 
 class DpuMode(Section):
@@ -158,6 +160,9 @@ class Dpu(Section):
     """Layouts of a stencil; the compiler selects the best for each workload."""
     eltwise_ops: list[OpName]
     """Elementwise operators of the grid on two tensors; the DSPs run the others."""
+    channelwise_ops: list[OpName] = Field(default_factory=list)
+    """Elementwise operators that the compiler makes a depthwise convolution where one operand has a number
+    for each channel: of `multiply` any operand, of others a constant."""
     dataflow: GridOrDataflow = "grid"
     """`grid`: stencils of outputs, calibrated on silicon. Otherwise a dataflow, by name or in place."""
     array: ArrayShape | None = None

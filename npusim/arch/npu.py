@@ -172,6 +172,8 @@ class ExposedTimes(Section):
     """A task of the grid: an operator, or the mean of an image over its pixels, which compilers pool."""
     dma: units.Duration | None = None
     """An operator of DMA engines alone. None: `dispatch_overhead`."""
+    transpose: units.Duration | None = None
+    """A transposition by DSPs. None: `dispatch_overhead`."""
     small_call: units.PositiveRatio | None = None
     """Elements below which a computing operator of DSPs costs a `task`. None: each `dispatch_overhead`."""
     requantised_element: units.Duration | None = None

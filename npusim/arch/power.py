@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from npusim import units
+from npusim.arch.silicon import parts
 from npusim.config import Section
 from npusim.ops.formats import FormatName
 
@@ -173,3 +174,13 @@ class Technology(Section):
     """Leakage of the NPU per area, at the nominal voltage, while it works."""
     area: AreaCosts
     """Area per building block."""
+
+    @property
+    def mac_energy(self) -> dict[str, float]:
+        """Energy of a multiply-accumulate by format (J), also of formats that are not stated."""
+        return parts().mac_costs(self.energy.mac, "energy")
+
+    @property
+    def mac_area(self) -> dict[str, float]:
+        """Area for a multiply-accumulate per cycle by format (m2), also of formats that are not stated."""
+        return parts().mac_costs(self.area.mac, "area")

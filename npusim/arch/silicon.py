@@ -7,8 +7,9 @@ away from there (`npusim.cost.silicon`), so an unmodified sheet keeps its number
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from math import exp, log
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
@@ -16,6 +17,7 @@ from pydantic import Field
 from npusim import units
 from npusim.config import Section, load_model
 from npusim.locate import resource
+from npusim.ops.formats import FORMATS, FormatName
 
 MOST_TERMS = 24
 """Most terms of a law."""
@@ -76,11 +78,10 @@ class Process(Section):
     highest_voltage: units.Voltage
     """Highest supply voltage."""
 
-    def highest_clock_ratio(self, voltage: float) -> float:
-        """Return the clock at the highest voltage over that at a voltage."""
-        ends = (max(float(self.highest_voltage), voltage), voltage)
-        high, here = ((end - self.threshold) ** self.alpha / end for end in ends)
-        return float(high / here)
+    def clock_ratio(self, voltage: float, rated_voltage: float) -> float:
+        """Return the clock at a voltage over that at the rated one."""
+        here, rated = (max(0.0, v - self.threshold) ** self.alpha / v for v in (voltage, rated_voltage))
+        return float(here / rated)
 
 
 class Processes(Section):
@@ -90,6 +91,8 @@ class Processes(Section):
     """Version of this file format: npusim.processes/1."""
     sources: dict[str, str]
     """References behind the short keys."""
+    cacti_cell: units.Ratio
+    """Area of an SRAM cell in CACTI, in squares of the feature size."""
     processes: list[Process]
     """The nodes; the last one fits every name."""
 
@@ -119,6 +122,17 @@ class Interface(Section):
         return float(self.power / self.bandwidth)
 
 
+class Mac(Section):
+    """A multiply-accumulate per cycle, without wires."""
+
+    area: units.Area
+    """Multiplier and adder."""
+    energy: units.Energy
+    """A multiplication and an addition."""
+    register_bits: units.Ratio
+    """Bits of both operands and of the sum."""
+
+
 class Parts(Section):
     """Parts of an NPU besides memories."""
 
@@ -127,9 +141,19 @@ class Parts(Section):
     sources: dict[str, str]
     """References behind the short keys."""
     mac_node: str
-    """Process node of `mac_area`."""
-    mac_area: dict[Literal["int8", "int16", "fp16"], units.Area]
-    """Multiplier and adder of a multiply-accumulate per cycle, by format, without registers and wires."""
+    """Process node of `macs` and `register_area`."""
+    macs: dict[FormatName, Mac]
+    """Multiply-accumulates by format."""
+    register_area: units.Area
+    """A bit of a register."""
+    stage_area: units.Ratio
+    """Area of a further pipeline stage, over that of a multiply-accumulate with one."""
+    stage_energy: units.Ratio
+    """Energy of a further stage, over that of a multiply-accumulate with one."""
+    stage_delay: units.Fraction
+    """Share of registers in the cycle of a multiply-accumulate with one stage; the rest divides by stages."""
+    wire: units.EnergyPerByte
+    """Energy to move a byte over a metre, at the nominal voltage."""
     dsp_lane_share: units.Fraction
     """Share of a DSP's area that is proportional to its lanes."""
     dma_width_share: units.Fraction
@@ -138,6 +162,21 @@ class Parts(Section):
     """Share of an NPU's fixed area, and of the idle power, that is proportional to the bandwidth of DRAM."""
     interfaces: list[Interface]
     """DRAM interfaces; the last one fits every title."""
+
+    def mac_costs(self, stated: Mapping[str, float], quantity: Literal["area", "energy"]) -> dict[str, float]:
+        """Return costs of a multiply-accumulate by format: as stated, others by their ratios to these."""
+        bit_m2 = self.register_area if quantity == "area" else 0.0
+        costs = {form: getattr(mac, quantity) + mac.register_bits * bit_m2 for form, mac in self.macs.items()}
+        known = {form: log(costs[form]) for form in stated if form in costs}
+        for form, cost in costs.items() if known else ():
+            kind = FORMATS[form].kind  # one of the same kind where there is any
+            nearest = min(known, key=lambda n: (FORMATS[n].kind != kind, abs(known[n] - log(cost))))
+            costs[form] = stated[nearest] * cost / exp(known[nearest])
+        return costs | dict(stated) if known else dict(stated)
+
+    def stage_speed(self, stages: float) -> float:
+        """Return the clock of a multiply-accumulate in several stages over that of one, at equal voltage."""
+        return 1.0 / ((1.0 - self.stage_delay) / stages + self.stage_delay)
 
 
 _Matched = TypeVar("_Matched", Process, Interface)
@@ -160,10 +199,15 @@ def parts() -> Parts:
 
 
 @cache
+def processes() -> Processes:
+    """Return the process nodes."""
+    return load_model(resource("configs", "technology", "processes.yaml"), Processes)
+
+
+@cache
 def process_named(node: str) -> Process:
     """Return the process of a data sheet's `technology.node`."""
-    path = resource("configs", "technology", "processes.yaml")
-    return _first_match(load_model(path, Processes).processes, node)
+    return _first_match(processes().processes, node)
 
 
 @cache

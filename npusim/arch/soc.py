@@ -14,7 +14,7 @@ from npusim.arch.device import Cpu, DeviceName, Gpu, refuse_circle
 from npusim.arch.dsp import library_generation, library_generations
 from npusim.arch.npu import ALL_TILES, Accelerator, Npu
 from npusim.arch.power import Package, RatedPoint, Technology, keep_rated_points, rated_point
-from npusim.arch.silicon import process_named
+from npusim.arch.silicon import parts, process_named
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Override, Section, one_line
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
 from npusim.units import (
@@ -147,13 +147,14 @@ class Calibration(Section):
 
 SHEET_PATHS = (
     *("voltage", "dpu.clock", "vpu_clock", "sram.per_tile", "sram.reserved", "sram.word", "sram.read_ports"),
-    *("dsp.lanes.fp16", "dma.width"),
+    *("dsp.lanes.fp16", "dma.width", "tiles", "dpu.grid.vpe", "dpu.grid.mpe", "dpu.grid.stages"),
 )
 """Numbers of an array device at which energies and areas hold."""
 
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
 
 _LONGEST_PATTERN = 200
+_SURE = 1.1  # clocks of the Intel NPUs lie within 10 % of the law
 _DeviceT = TypeVar("_DeviceT", Npu, Cpu, Gpu, Accelerator)
 
 
@@ -249,11 +250,15 @@ class Soc(Section):
             if has_lanes and technology.energy.dsp_op.source == "absent":
                 refuse("nothing", f"what {name}'s vector units take", at="technology.energy.dsp_op")
         dtypes = [dtype for array in self.array_devices.values() for dtype in array.dpu.macs_per_mpe]
-        for dtype in dtypes:
-            for part, costs in (("energy", technology.energy.mac), ("area", technology.area.mac)):
-                if dtype not in costs:
-                    allowed = f"every format of dpu.macs_per_mpe; {dtype} is missing"
-                    refuse(", ".join(costs) or "none", allowed, at=f"technology.{part}.mac")
+        known = (
+            ("energy", technology.energy, technology.mac_energy),
+            ("area", technology.area, technology.mac_area),
+        )
+        for part, stated, costs in known:
+            missing = next((dtype for dtype in dtypes if dtype not in costs), None)
+            if missing is not None:
+                allowed = f"every format of dpu.macs_per_mpe; {missing} is missing"
+                refuse(", ".join(stated.mac) or "none", allowed, at=f"technology.{part}.mac")
 
     def sheet_numbers(self, section: str) -> dict[str, float]:
         """Return the numbers at which energies and areas hold, in SI units.
@@ -279,22 +284,36 @@ class Soc(Section):
 
     def highest_clocks(self, name: str) -> dict[str, float]:
         """Return the clocks (Hz) of an array device at the highest voltage of the process, by path."""
-        if self.technology is None:
-            return {}
-        sheet = self.sheet_numbers(name)
-        most = process_named(self.technology.node).highest_clock_ratio(sheet["voltage"])
-        return {path: sheet[path] * most for path in ("dpu.clock", "vpu_clock")}
+        return {} if self.technology is None else self._clocks_at(name, self.technology, None)
+
+    def _clocks_at(self, name: str, technology: Technology, voltage: float | None) -> dict[str, float]:
+        """Return the clocks (Hz) that a voltage supports, by path; None: the highest of process and sheet."""
+        sheet, process, speed = self.sheet_numbers(name), process_named(technology.node), parts().stage_speed
+        highest = max(float(process.highest_voltage), sheet["voltage"])
+        ratio = process.clock_ratio(highest if voltage is None else voltage, sheet["voltage"])
+        stages = speed(float(self.array_devices[name].dpu.grid.stages)) / speed(sheet["dpu.grid.stages"])
+        return {"dpu.clock": sheet["dpu.clock"] * ratio * stages, "vpu_clock": sheet["vpu_clock"] * ratio}
 
     def _check_clocks(self, technology: Technology) -> None:
-        """Refuse a setting of a clock that the highest voltage of the process does not support."""
+        """Refuse a setting of a clock, or of a voltage, that the process does not support."""
         process = process_named(technology.node)
         for name, array in self.array_devices.items() if self.sheet else ():
-            clocks = {"dpu.clock": array.dpu.clock, "vpu_clock": array.vpu_clock}
+            key, clocks = f"devices.{name}", {"dpu.clock": array.dpu.clock, "vpu_clock": array.vpu_clock}
+            highest_v = f"{process.highest_voltage.text} in {process.name}"
             for path, highest_hz in self.highest_clocks(name).items():
                 if clocks[path] > highest_hz:
                     highest = format_quantity(highest_hz // 1e6 * 1e6, "Hz")
-                    allowed = f"at most {highest}, at {process.highest_voltage.text} in {process.name}"
-                    refuse(clocks[path].text, allowed, at=f"devices.{name}.{path}")
+                    refuse(clocks[path].text, f"at most {highest}, at {highest_v}", at=f"{key}.{path}")
+            sheet_v = self.sheet_numbers(name)["voltage"]
+            points = [(at.dpu_clock, at.vpu_clock, at.voltage) for at in array.operating_points.values()]
+            if array.voltage == sheet_v or (array.dpu.clock, array.vpu_clock, array.voltage) in points:
+                continue
+            if array.voltage > max(process.highest_voltage, sheet_v):
+                refuse(array.voltage.text, f"at most {highest_v}", at=f"{key}.voltage")
+            for path, hz in self._clocks_at(name, technology, float(array.voltage)).items():
+                if clocks[path] > _SURE * hz:
+                    allowed = f"enough for {path}, {clocks[path].text}"
+                    refuse(array.voltage.text, allowed, at=f"{key}.voltage")
 
     @property
     def array_devices(self) -> dict[str, Npu]:

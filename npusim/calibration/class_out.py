@@ -23,22 +23,12 @@ def left_out(progress: Callable[[int, int], None] | None = None) -> Judged:
     A figure counts once for each way to leave it out: with the networks of its class, with its machine, and
     with all machines of its NPU generation, whose numbers are then those of the other generation.
     """
-    steps = len(HOSTS.cases) + 2 * len(NETWORKS.cases)
-    done = 0
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, steps)
-
-    rows, npus = list[Row](), list[FiguresFit]()
-    for case in NETWORKS.cases:
-        npus.append(NETWORKS.fit(*case))
-        tick()
-    for fit in (*npus, *(HOSTS.fit(*case) for case in HOSTS.cases)):
+    npus = [NETWORKS.fit(*case) for case in NETWORKS.cases]
+    fits, rows = [*npus, *(HOSTS.fit(*case) for case in HOSTS.cases)], list[Row]()
+    for done, fit in enumerate(fits, start=1):
         rows += _without_classes(fit)
-        tick()
+        if progress is not None:
+            progress(done, len(fits))
     for fit, other in (npus, npus[::-1]):
         rows += _by_another(fit, other)
     suite = load_model(resource("validate", "definitions", "leave_class_out.yaml"), Suite)

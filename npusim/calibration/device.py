@@ -386,12 +386,12 @@ def calibrate(
     """
     machine, free, hold = load_soc(soc), as_list(free), as_list(hold)
     files = [measurements] if isinstance(measurements, str | Path | Measurement) else measurements
-    sources: dict[str, Path | Scenario] = {}
-    for model, network in (networks or {}).items():
-        if isinstance(network, str | Path):
-            sources[model] = Path(network)
-        else:
-            sources[model] = network if isinstance(network, Scenario) else Scenario(network)
+    sources: dict[str, Path | Scenario] = {
+        model: Path(network)
+        if isinstance(network, str | Path)
+        else (network if isinstance(network, Scenario) else Scenario(network))
+        for model, network in (networks or {}).items()
+    }
     progress = progress or (lambda done, total, stage: None)
     measurement, names, warnings = _joined(files, machine, force_soc)
     device, chip = measurement.device, chip_text(measurement.device)
@@ -456,18 +456,13 @@ def _joined(
     measurements: Sequence[str | Path | Measurement], machine: Soc, force_soc: bool
 ) -> tuple[Measurement, list[str], list[str]]:
     """Return the measurements of one device as one, their names, and warnings."""
-    sheets: list[Measurement] = []
-    places: list[str] = []
-    warnings: list[str] = []
-    for number, source in enumerate(measurements, start=1):
-        if isinstance(source, Measurement):
-            sheets.append(source)
-            places.append(f"measurement {number}")
-        else:
-            sheets.append(read_measurement(source))
-            places.append(str(source))
-    for sheet, place in zip(sheets, places, strict=True):
-        warnings += match_device(sheet, machine, place, force_soc)
+    places = [
+        f"measurement {number}" if isinstance(source, Measurement) else str(source)
+        for number, source in enumerate(measurements, start=1)
+    ]
+    sheets = [s if isinstance(s, Measurement) else read_measurement(s) for s in measurements]
+    pairs = zip(sheets, places, strict=True)
+    warnings = [text for sheet, place in pairs for text in match_device(sheet, machine, place, force_soc)]
     measurement = merge(sheets, places)
     warnings += measurement.warnings
     if not measurement.complete:

@@ -15,7 +15,6 @@ from npusim.cost.design_point import ArchRow as ArchRow
 from npusim.cost.design_point import arch_row as arch_row
 from npusim.cost.dsp import dsp_kernel_cycles as dsp_kernel_cycles
 from npusim.cost.evaluation import SHARED_SEARCH as SHARED_SEARCH
-from npusim.cost.evaluation import evaluate as evaluate
 from npusim.cost.evaluation import evaluate_plans as evaluate_plans
 from npusim.cost.evaluation import evaluate_points as evaluate_points
 from npusim.cost.execution import Execution as Execution
@@ -78,6 +77,7 @@ from npusim.cost.plans import PlanTable as PlanTable
 from npusim.cost.plans import Residency as Residency
 from npusim.cost.plans import is_state_copy as is_state_copy
 from npusim.cost.plans import operators_of as operators_of
+from npusim.cost.plans import plan_table as plan_table
 from npusim.cost.plans import under_plan as under_plan
 from npusim.cost.rates import BLOCK as BLOCK
 from npusim.cost.rates import CMX2CMX as CMX2CMX

@@ -17,18 +17,18 @@ from npusim.arch.array import GRID_FORMATS, OUTER_LEVELS
 from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.npu import DmaModel, Npu
 from npusim.arch.power import Technology
+from npusim.arch.silicon import Parts
+from npusim.arch.soc import SHEET_PATHS
 from npusim.cost.arrays.nest import ArrayRecord
 from npusim.cost.hosts import DramRates, derive_host, dynamic_scale, leakage_scale
 from npusim.cost.kernels import compiled
 from npusim.cost.records import (
-    Bytes,
     BytesPerSecond,
     Elements,
-    Hertz,
+    Floats,
     Number,
     PerSecond,
     Seconds,
-    Share,
     Vector,
     Volts,
     Watts,
@@ -47,6 +47,7 @@ _Formats = Annotated[Vector, len(MAC_FORMATS), "B"]
 _Levels = Annotated[Vector, OUTER_LEVELS, ""]
 _Energy = Annotated[float, "J"]
 _Law = Annotated[Vector, LAW_SIZE, ""]
+_Sizes = tuple[float, float, float]
 
 
 _SEARCHED = {
@@ -79,21 +80,14 @@ _FURTHER = {
     "active_w": "power.active",
     "npu_idle_w": "power.idle",
     "sram_reserved_bytes": "sram.reserved",
+    "dpu_stages": "dpu.grid.stages",
     "dsps_per_tile": "dsp.per_tile",
     "dsp_lanes": "dsp.lanes.fp16",
 }
-SHEET_COLUMNS = {
-    "sheet_voltage": "voltage",
-    "sheet_dpu_hz": "dpu.clock",
-    "sheet_vpu_hz": "vpu_clock",
-    "sheet_sram_word": "sram.word",
-    "sheet_read_ports": "sram.read_ports",
-    "sheet_dsp_lanes": "dsp.lanes.fp16",
-    "sheet_dma_width": "dma.width",
-}
-"""Columns with a number of the data sheet that settings leave."""
 NPU_COLUMNS = _SEARCHED | _RATED | _FURTHER
 """Columns of an array device with a number of its data sheet."""
+SHEET_COLUMNS = {f"sheet_{column}": path for column, path in NPU_COLUMNS.items() if path in SHEET_PATHS}
+"""Columns with a number of the data sheet that settings leave."""
 TECHNOLOGY_COLUMNS = {
     "nominal_voltage": "nominal_voltage",
     "tech_sram_j_per_byte": "energy.sram",
@@ -106,6 +100,12 @@ TECHNOLOGY_COLUMNS = {
     "fixed_m2": "area.fixed",
 }
 """Columns with a number of the technology."""
+
+PART_COLUMNS = (
+    *("dsp_lane_share", "dma_width_share", "interface_share"),
+    *("stage_area", "stage_energy", "stage_delay", "wire"),
+)
+"""Columns with a number of the parts besides memories (`npusim.arch.silicon.Parts`)."""
 
 
 @columns_at(Npu, _SEARCHED)
@@ -159,6 +159,7 @@ class RatedColumns(SearchedColumns):
     """Energy of a byte that is written there."""
 
 
+@columns_at(Npu, SHEET_COLUMNS)
 @columns_at(Npu, _FURTHER)
 class PrimitiveColumns(RatedColumns):
     """All columns of an array device with numbers of its data sheet."""
@@ -179,22 +180,6 @@ class PrimitiveColumns(RatedColumns):
     """Banks of each level in the data sheet."""
     voltage_follows: Number
     """1 where the voltage follows the clocks."""
-    sheet_sram_bytes: Bytes
-    """SRAM of a tile in the data sheet, reserved bytes included."""
-    sheet_voltage: Volts
-    """Voltage of the data sheet; the following columns are its other numbers."""
-    sheet_dpu_hz: Hertz
-    """Clock of the grid."""
-    sheet_vpu_hz: Hertz
-    """Clock of DSPs, SRAM and DMA."""
-    sheet_sram_word: Bytes
-    """Word of SRAM."""
-    sheet_read_ports: Number
-    """Read ports of SRAM."""
-    sheet_dsp_lanes: Number
-    """Lanes of a DSP."""
-    sheet_dma_width: Bytes
-    """Bytes per cycle of a DMA engine."""
     own_formats_m2: Annotated[float, "m2"]
     """Hardware of an MPE for formats besides `MAC_FORMATS`."""
 
@@ -243,6 +228,7 @@ class ArchRecord(PrimitiveColumns):
     """Two operations per MAC, in the fastest format."""
 
 
+@columns_at(Parts, {name: name for name in PART_COLUMNS})
 @columns_at(Technology, TECHNOLOGY_COLUMNS)
 class SharedPrimitives:
     """Columns of all devices of a design point: numbers of the data sheet."""
@@ -273,12 +259,6 @@ class SharedPrimitives:
     """Exponent of that law."""
     least_voltage: Volts
     """Lowest supply voltage."""
-    interface_share: Share
-    """Share of the fixed area and idle power that is proportional to the bandwidth of DRAM."""
-    dsp_lane_share: Share
-    """Share of a DSP's area that is proportional to its lanes."""
-    dma_width_share: Share
-    """Share of a DMA engine's area that is proportional to its width."""
     read_law: _Law
     """Energy to read a word of SRAM (`npusim.cost.silicon.sram_law`)."""
     write_law: _Law
@@ -418,37 +398,102 @@ def _energy(arch: ArchRecord, shared: SharedRecord) -> None:
     """
     arch.supply_voltage = arch.voltage
     if arch.voltage_follows > 0.0 and arch.voltage == arch.sheet_voltage:
-        ratio = arch.dpu_clock_hz / arch.sheet_dpu_hz
-        if arch.vpu_clock_hz > arch.sheet_vpu_hz:
-            ratio = max(ratio, arch.vpu_clock_hz / arch.sheet_vpu_hz)
+        cycle = _stage_cycle(arch.dpu_stages, shared) / _stage_cycle(arch.sheet_dpu_stages, shared)
+        ratio = arch.dpu_clock_hz / arch.sheet_dpu_clock_hz
+        ratio = max(ratio * cycle, min(1.0, ratio))  # further stages serve faster clocks alone
+        if arch.vpu_clock_hz > arch.sheet_vpu_clock_hz:
+            ratio = max(ratio, arch.vpu_clock_hz / arch.sheet_vpu_clock_hz)
         arch.supply_voltage = supply_voltage(
             arch.voltage, ratio, shared.threshold_voltage, shared.clock_exponent, shared.least_voltage
         )
     scale = dynamic_scale(1.0, arch.supply_voltage / shared.nominal_voltage)
+    mac_scale = scale * _staged(arch, shared.stage_energy)
+    int4_j, int8_j = shared.tech_mac_j_int4, shared.tech_mac_j_int8
+    fp16_j, fp32_j = shared.tech_mac_j_fp16, shared.tech_mac_j_fp32
     # A format that the grid lacks costs what the format costs that it is computed in.
-    arch.mac_j[0] = (shared.tech_mac_j_int4 if arch.mpe_macs_int4 > 0.0 else shared.tech_mac_j_int8) * scale
-    arch.mac_j[1] = shared.tech_mac_j_int8 * scale
-    arch.mac_j[2] = (shared.tech_mac_j_fp16 if arch.mpe_macs_fp16 > 0.0 else shared.tech_mac_j_fp32) * scale
-    arch.mac_j[3] = (shared.tech_mac_j_fp32 if arch.mpe_macs_fp32 > 0.0 else shared.tech_mac_j_fp16) * scale
-    sram_bytes, word, ports = _sram_bytes(arch), arch.dpu_sram_word_bytes, arch.dpu_read_ports
-    rated_bytes, rated_word, rated_ports = arch.sheet_sram_bytes, arch.sheet_sram_word, arch.sheet_read_ports
-    grown = sram_law(shared.read_law, sram_bytes, word, ports) / word
-    grown /= sram_law(shared.read_law, rated_bytes, rated_word, rated_ports) / rated_word
-    arch.sram_j_per_byte = shared.tech_sram_j_per_byte * scale * grown
+    arch.mac_j[0] = (int4_j if arch.mpe_macs_int4 > 0.0 else int8_j) * mac_scale
+    arch.mac_j[1] = int8_j * mac_scale
+    arch.mac_j[2] = (fp16_j if arch.mpe_macs_fp16 > 0.0 else fp32_j) * mac_scale
+    arch.mac_j[3] = (fp32_j if arch.mpe_macs_fp32 > 0.0 else fp16_j) * mac_scale
+    sizes = (_sram_bytes(arch), arch.dpu_sram_word_bytes, arch.dpu_read_ports)
+    arch.sram_j_per_byte = (
+        shared.tech_sram_j_per_byte * scale * _grown(shared.read_law, sizes, _sheet_sizes(arch))
+    )
     arch.dsp_j_per_lane_op = shared.tech_dsp_j_per_lane_op * scale
-    arch.dram_j_per_byte = shared.dram_j_per_byte
+    side_m, sheet_m = np.sqrt(arch.npu_tiles * _tile_m2(arch, shared)), np.sqrt(_sheet_tiles_m2(arch, shared))
+    wire_j = 0.5 * shared.wire * scale * (side_m - sheet_m)
+    arch.dram_j_per_byte = max(0.0, shared.dram_j_per_byte + wire_j)
     for k in range(OUTER_LEVELS):
-        arch.read_j[k], arch.write_j[k] = arch.level_read_j[k], arch.level_write_j[k]
+        read, write = 1.0, 1.0
         if arch.level_bytes[k] > 0.0 and arch.level_rated_bytes[k] > 0.0:
-            word, banks = _level_word(arch, k), arch.level_banks[k]
-            rated_bytes, rated_word = arch.level_rated_bytes[k], arch.sheet_level_word[k]
-            rated_banks = arch.sheet_level_banks[k]
-            grown = sram_law(shared.read_law, arch.level_bytes[k], word, banks) / word
-            grown /= sram_law(shared.read_law, rated_bytes, rated_word, rated_banks) / rated_word
-            arch.read_j[k] *= grown
-            grown = sram_law(shared.write_law, arch.level_bytes[k], word, banks) / word
-            grown /= sram_law(shared.write_law, rated_bytes, rated_word, rated_banks) / rated_word
-            arch.write_j[k] *= grown
+            sizes = (arch.level_bytes[k], _level_word(arch, k), arch.level_banks[k])
+            rated = (arch.level_rated_bytes[k], arch.sheet_level_word[k], arch.sheet_level_banks[k])
+            read, write = _grown(shared.read_law, sizes, rated), _grown(shared.write_law, sizes, rated)
+        arch.read_j[k] = max(0.0, arch.level_read_j[k] * read + wire_j)
+        arch.write_j[k] = max(0.0, arch.level_write_j[k] * write + wire_j)
+
+
+@compiled
+def _grown(law: Floats, sizes: _Sizes, rated: _Sizes) -> float:
+    """Return the energy of a byte at sizes of an SRAM (capacity, word, banks) over that at the rated ones."""
+    energy = sram_law(law, sizes[0], sizes[1], sizes[2]) / sizes[1]
+    return float(energy / (sram_law(law, rated[0], rated[1], rated[2]) / rated[1]))
+
+
+@compiled
+def _sheet_sizes(arch: ArchRecord) -> _Sizes:
+    """Return the data sheet's SRAM of a tile, reserved bytes included, its word and read ports."""
+    sram_bytes = arch.sheet_sram_tile_bytes + arch.sheet_sram_reserved_bytes
+    return sram_bytes, arch.sheet_dpu_sram_word_bytes, arch.sheet_dpu_read_ports
+
+
+@compiled
+def _stage_cycle(stages: float, shared: SharedRecord) -> float:
+    """Return the cycle of a multiply-accumulate in several stages, over that in one."""
+    return float((1.0 - shared.stage_delay) / stages + shared.stage_delay)
+
+
+@compiled
+def _staged(arch: ArchRecord, share: float) -> float:
+    """Return a cost of a multiply-accumulate over that at the sheet's stages; `share`: of a further stage."""
+    return float((1.0 + share * (arch.dpu_stages - 1.0)) / (1.0 + share * (arch.sheet_dpu_stages - 1.0)))
+
+
+@compiled
+def _mac_m2(arch: ArchRecord, shared: SharedRecord) -> float:
+    """Return the area of the multiply-accumulates of an MPE, at the sheet's pipeline stages."""
+    integers_m2 = arch.mpe_macs_int8 * shared.mac_m2_int8 + arch.mpe_macs_int4 * shared.mac_m2_int4
+    floats_m2 = arch.mpe_macs_fp16 * shared.mac_m2_fp16 + arch.mpe_macs_fp32 * shared.mac_m2_fp32
+    return float(integers_m2 + floats_m2 + arch.own_formats_m2)
+
+
+@compiled
+def _tile_m2(arch: ArchRecord, shared: SharedRecord) -> float:
+    """Return the area of a tile."""
+    sram_bytes = _sram_bytes(arch)
+    # The data sheet's area of a byte, over that by the law: 1 where nothing was changed.
+    grown = sram_law(shared.area_law, sram_bytes, arch.dpu_sram_word_bytes, arch.dpu_read_ports) / sram_bytes
+    sram_m2 = shared.sram_m2_per_byte * sram_bytes * (grown / _law_m2_per_byte(arch, shared))
+    lanes = arch.dsp_lanes / arch.sheet_dsp_lanes
+    dsp_m2 = shared.dsp_m2 * (1.0 + shared.dsp_lane_share * (lanes - 1.0)) * arch.dsps_per_tile
+    return float(_mac_m2(arch, shared) * _staged(arch, shared.stage_area) * _mpes(arch) + sram_m2 + dsp_m2)
+
+
+@compiled
+def _sheet_tiles_m2(arch: ArchRecord, shared: SharedRecord) -> float:
+    """Return the area of all tiles of the data sheet."""
+    mpes = _mpes(arch) * ((arch.sheet_dpu_vpe / arch.dpu_vpe) * (arch.sheet_dpu_mpe / arch.dpu_mpe)) ** 2
+    sram_m2 = shared.sram_m2_per_byte * _sheet_sizes(arch)[0]
+    return float(
+        arch.sheet_npu_tiles * (_mac_m2(arch, shared) * mpes + sram_m2 + shared.dsp_m2 * arch.dsps_per_tile)
+    )
+
+
+@compiled
+def _law_m2_per_byte(arch: ArchRecord, shared: SharedRecord) -> float:
+    """Return the area of a byte of the data sheet's SRAM by the law."""
+    sram_bytes, word_bytes, ports = _sheet_sizes(arch)
+    return sram_law(shared.area_law, sram_bytes, word_bytes, ports) / sram_bytes
 
 
 @compiled
@@ -460,27 +505,16 @@ def _sram_bytes(arch: ArchRecord) -> float:
 @compiled
 def _level_word(arch: ArchRecord, level: int) -> float:
     """Return the bytes that a bank of a memory level moves per cycle of the sheet's clock; at least 1."""
-    return float(max(1.0, arch.level_bytes_per_s[level] / arch.level_banks[level] / arch.sheet_vpu_hz))
+    return float(max(1.0, arch.level_bytes_per_s[level] / arch.level_banks[level] / arch.sheet_vpu_clock_hz))
 
 
 @compiled
 def _area(arch: ArchRecord, shared: SharedRecord) -> None:
     """Fill area (mm2), from counts of building blocks, and the power that no workload changes."""
-    mac_m2 = arch.mpe_macs_int8 * shared.mac_m2_int8 + arch.mpe_macs_fp16 * shared.mac_m2_fp16
-    mac_m2 += arch.own_formats_m2
-    mac_m2 += arch.mpe_macs_int4 * shared.mac_m2_int4 + arch.mpe_macs_fp32 * shared.mac_m2_fp32
-    sram_bytes = _sram_bytes(arch)
-    # The data sheet's area of a byte, over that by the law: 1 where nothing was changed.
-    law_m2 = sram_law(shared.area_law, arch.sheet_sram_bytes, arch.sheet_sram_word, arch.sheet_read_ports)
-    rated_m2 = law_m2 / arch.sheet_sram_bytes
-    law_m2 = sram_law(shared.area_law, sram_bytes, arch.dpu_sram_word_bytes, arch.dpu_read_ports)
-    sram_m2 = shared.sram_m2_per_byte * sram_bytes * (law_m2 / sram_bytes / rated_m2)
-    lanes = arch.dsp_lanes / arch.sheet_dsp_lanes
-    width = arch.dma_engine_bytes_per_cycle / arch.sheet_dma_width
-    dsp_m2 = shared.dsp_m2 * (1.0 + shared.dsp_lane_share * (lanes - 1.0))
+    rated_m2 = _law_m2_per_byte(arch, shared)
+    width = arch.dma_engine_bytes_per_cycle / arch.sheet_dma_engine_bytes_per_cycle
     dma_m2 = shared.dma_engine_m2 * (1.0 + shared.dma_width_share * (width - 1.0))
-    tile_m2 = mac_m2 * _mpes(arch) + sram_m2 + dsp_m2 * arch.dsps_per_tile
-    area_m2 = arch.npu_tiles * tile_m2 + dma_m2 * arch.dma_engines + shared.fixed_m2
+    area_m2 = arch.npu_tiles * _tile_m2(arch, shared) + dma_m2 * arch.dma_engines + shared.fixed_m2
     for k in range(OUTER_LEVELS):
         if arch.level_bytes[k] > 0.0 and arch.level_counts[k] > 0.0:
             law_m2 = sram_law(shared.area_law, arch.level_bytes[k], _level_word(arch, k), arch.level_banks[k])

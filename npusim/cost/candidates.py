@@ -33,7 +33,7 @@ NeedsRecord.__annotations__ = {
 
 
 class CandidateRecord(NeedsRecord):
-    """A mapping of one operator: its needs and, in the last eleven columns, its tiling.
+    """A mapping of one operator: its needs and, in the last twelve columns, its tiling.
 
     `npusim.cost.levels.serve_rows` deducts the bytes of memory levels after the search.
     """
@@ -80,6 +80,8 @@ class CandidateRecord(NeedsRecord):
     """Chunks of input channels."""
     buffers: Number
     """Buffers of a stationary operand that comes in several blocks, 1 or 2."""
+    parts: Number
+    """1 where the share is cut into parts along channels, 2 along rows, else 0."""
     piece_level: Number
     """Size of the pieces, see `npusim.cost.tiling.piece_of`."""
 
@@ -181,23 +183,42 @@ def dominates(
 
 
 @compiled
-def add_candidate(
-    candidates: Any, start: int, stop: int, new: int, least: float, greatest: float, is_by_latency: bool
-) -> int:
-    """Add candidate `new` to `candidates[start:stop]` unless dominated; drop those that it dominates.
+def is_dominated(
+    candidates: Any, start: int, new: int, least: float, greatest: float, is_by_latency: bool
+) -> bool:
+    """Whether one of `candidates[start:new]` dominates candidate `new`.
 
-    `least` and `greatest` bound the SRAM of a tile (bytes). Return the new `stop`. Of two candidates with
+    That one is moved ahead, so that the next search finds it earlier; `candidates[new + 1]` is scratch.
+    """
+    cycles = candidates[new].grid_cycles
+    for i in range(start, new):
+        is_possible = candidates[i].grid_cycles <= cycles
+        if is_possible and dominates(candidates[i], candidates[new], least, greatest, is_by_latency):
+            ahead = start + (i - start) // 2
+            candidates[new + 1] = candidates[ahead]
+            candidates[ahead] = candidates[i]
+            candidates[i] = candidates[new + 1]
+            return True
+    return False
+
+
+@compiled
+def add_candidate(
+    candidates: Any, start: int, new: int, least: float, greatest: float, is_by_latency: bool
+) -> int:
+    """Add candidate `new` to `candidates[start:new]` unless dominated; drop those that it dominates.
+
+    `least` and `greatest` bound the SRAM of a tile (bytes). Return where the candidates end. Of two with
     equal needs, the one that precedes stays.
     """
+    if is_dominated(candidates, start, new, least, greatest, is_by_latency):
+        return new
     kept, cycles = start, candidates[new].grid_cycles
-    for i in range(start, stop):
-        # Where one is dropped, no other dominates the new one: it would have dominated that one before.
-        other, its_cycles = candidates[i], candidates[i].grid_cycles
-        if its_cycles <= cycles and dominates(other, candidates[new], least, greatest, is_by_latency):
-            return stop
-        if cycles > its_cycles or not dominates(candidates[new], other, least, greatest, is_by_latency):
+    for i in range(start, new):
+        is_possible = cycles <= candidates[i].grid_cycles
+        if not (is_possible and dominates(candidates[new], candidates[i], least, greatest, is_by_latency)):
             if kept != i:
-                candidates[kept] = other
+                candidates[kept] = candidates[i]
             kept += 1
     candidates[kept] = candidates[new]
     return kept + 1

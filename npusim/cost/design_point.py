@@ -24,6 +24,7 @@ from npusim.cost.architecture import (
     MAC_FORMATS,
     MODES,
     NPU_COLUMNS,
+    PART_COLUMNS,
     SHARED_DTYPE,
     SHEET_COLUMNS,
     TECHNOLOGY_COLUMNS,
@@ -177,7 +178,7 @@ def arch_row(soc: Soc, tiles: float | Mapping[str, float], requests: float, hint
         row[name]["wanted_tiles"] = tiles[name] if isinstance(tiles, Mapping) else tiles
         _fill_npu(row[name], npu)
         if soc.technology is not None:
-            area, rates = soc.technology.area.mac, npu.dpu.macs_per_mpe
+            area, rates = soc.technology.mac_area, npu.dpu.macs_per_mpe
             own = [name for name in rates if name not in MAC_FORMATS]
             row[name]["own_formats_m2"] = sum(rates[form] * area[form] for form in own)
         _fill_levels(row[name], npu, soc)
@@ -252,7 +253,6 @@ def _fill_sheet(record: Any, npu: Npu, sheet: Mapping[str, float]) -> None:
     """Fill the numbers of the data sheet that settings leave (`Soc.sheet_numbers`)."""
     for column, path in SHEET_COLUMNS.items():
         record[column] = sheet[path]
-    record["sheet_sram_bytes"] = sheet["sram.per_tile"] + sheet["sram.reserved"]
     record["voltage_follows"] = float(npu.voltage_follows_clock)
 
 
@@ -267,7 +267,7 @@ def _fill_level_sheets(row: ArchRow, soc: Soc) -> None:
             sheet = soc.sheet_numbers(f"{owner}levels.{level_name}")
             capacity, banks = sheet["capacity"], sheet["banks"]
             bytes_per_s = sheet["bandwidth"] * banks
-            record["sheet_level_word"][k] = max(1.0, bytes_per_s / banks / record["sheet_vpu_hz"])
+            record["sheet_level_word"][k] = max(1.0, bytes_per_s / banks / record["sheet_vpu_clock_hz"])
             record["sheet_level_banks"][k] = banks
             record["level_rated_bytes"][k] = capacity if level.energy_at is None else level.energy_at
             record["level_counts"][k] = float(not is_shared or level_name not in counted)
@@ -280,12 +280,12 @@ def _fill_technology(record: Any, technology: Technology) -> None:
     process, laws, shares = process_named(technology.node), sram_laws(), parts()
     record["threshold_voltage"], record["clock_exponent"] = process.threshold, process.alpha
     record["least_voltage"] = process.least_voltage
-    for share in ("dsp_lane_share", "dma_width_share", "interface_share"):
+    for share in PART_COLUMNS:
         record[share] = getattr(shares, share)
     for column in ("read", "write"):
         record[f"{column}_law"] = law_column(getattr(laws, f"{column}_energy").single_port)
     record["area_law"] = law_column(laws.area.single_port)
     fill_at(record, TECHNOLOGY_COLUMNS, technology)
-    energy, area = technology.energy.mac, technology.area.mac
+    energy, area = technology.mac_energy, technology.mac_area
     for form in MAC_FORMATS:
         record[f"tech_mac_j_{form}"], record[f"mac_m2_{form}"] = energy.get(form, 0.0), area.get(form, 0.0)

@@ -35,7 +35,7 @@ def grid_format(operands: tuple[Tensor, ...], npu: Npu, soc: Soc) -> GridFormat:
     base = next((form for form in widths if FORMATS[form].bits >= FORMATS[name].bits), widths[-1])
     energy = 1.0
     if soc.technology is not None:
-        joules = soc.technology.energy.mac
+        joules = soc.technology.mac_energy
         energy = float(joules[name]) / float(joules[base]) if joules[base] else 1.0
     return GridFormat(name, FORMATS[base].bits / 8, float(rates[name]) / float(rates[base]), energy)
 

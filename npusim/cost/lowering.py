@@ -139,6 +139,8 @@ def dispatches(graph: Graph, group: Group, npu: Npu) -> float:
         op.family is not Family.MOVE and result.elements < float(exposed.small_call or 0.0)
     ):
         call_s = task_s or dispatch_s
+    elif op.type == "Transpose" and exposed.transpose is not None:
+        call_s = float(exposed.transpose)
     return call_s / dispatch_s
 
 
@@ -229,7 +231,8 @@ class _Lowering:
                 operation = DpuOperation.CONVOLUTION
             row["dpu_operation"] = operation
             if operation is DpuOperation.ELTWISE:  # pixels of as many channels as the last axis has
-                channels = inputs[0].shape[-1] if inputs[0].shape else 1
+                shape = max(inputs, key=lambda t: t.elements).shape
+                channels = shape[-1] if shape else 1
                 row["out_c"], row["out_w"] = float(channels), max(1.0, work.elements / max(1, channels))
 
     def _operands(
@@ -248,7 +251,8 @@ class _Lowering:
         if not inputs:  # made from nothing, such as a Range
             return operands
         product = group.unit is Unit.DPU and row["dpu_operation"] in _PRODUCTS
-        a = inputs[0]
+        sums = group.unit is Unit.DPU and row["dpu_operation"] == DpuOperation.ELTWISE
+        a = max(inputs, key=lambda t: t.elements) if sums else inputs[0]
         b = inputs[1] if product else None
         if b is not None and group.swapped:
             a, b = b, a

@@ -24,7 +24,7 @@ from npusim.cost.rates import LOWER, TILE_SRAM, UPPER, point_rates
 from npusim.cost.records import Floats, Ints
 from npusim.cost.search import fetch_once, plain_ms, search_rows
 from npusim.cost.tables import DpuOperation, Order, Split
-from npusim.cost.tiling import Block, Layout, Tiling
+from npusim.cost.tiling import Block, Cut, Layout, Tiling
 from npusim.cost.totals import cost_candidates, rates_at_point
 
 Nest = Mapping[str, float]
@@ -83,7 +83,8 @@ def _layouts(task: Task, nest: Nest) -> Iterator[tuple[Layout, Block]]:
         for split in _open(nest, "tiles.split", range(3)):
             for mode in _open(nest, "grid.mode", range(modes_of(arch))):
                 for level in levels:
-                    whole = products.layout_of(task, split, mode, level, strips, 1.0, 1.0, np.inf)
+                    cut = Cut(split, mode, level, strips, 1.0, 1.0, False)
+                    whole = products.layout_of(task, cut, np.inf)
                     if whole.piece.rows == 0.0 or nest.get("tiles.count", whole.tiles) != whole.tiles:
                         continue
                     if nest.get("dram.blocks.width", whole.block.strips) != whole.block.strips:
@@ -92,8 +93,14 @@ def _layouts(task: Task, nest: Nest) -> Iterator[tuple[Layout, Block]]:
                         yield whole, whole.block
                         if tiling.has_stencils(arch, op):
                             yield whole, tiling.lane_block_of(arch, op, whole)
-                    if level % tiling.CHANNEL_LEVELS == 0 and arch.fewest_buffers <= 1.0:
-                        yield from ((layout, layout.block) for layout in _parts(task, nest, whole, strips))
+                    for layout in _parts(task, nest, whole) if level % tiling.CHANNEL_LEVELS == 0 else ():
+                        yield layout, layout.block
+                        if (
+                            layout.cut.is_streamed
+                            and layout.cut.row_parts == 1.0
+                            and tiling.has_stencils(arch, op)
+                        ):
+                            yield layout, tiling.lane_block_of(arch, op, layout)
         strips = 0.0 if "dram.blocks.width" in nest else tiling.more_strips(arch, op, strips)
 
 
@@ -102,29 +109,29 @@ def _open(nest: Nest, key: str, choices: Sequence[int]) -> Sequence[int]:
     return [int(nest[key])] if key in nest and nest[key] in choices else [] if key in nest else choices
 
 
-def _parts(task: Task, nest: Nest, whole: Layout, strips: float) -> Iterator[Layout]:
-    """Yield layouts in parts, each with one block of a single-buffered operand.
+def _parts(task: Task, nest: Nest, whole: Layout) -> Iterator[Layout]:
+    """Yield layouts in parts that hold an operand in one buffer, or that stream both operands.
 
-    The number of parts is fixed, or the fewest that fit to twice as many.
+    The number of parts is fixed, or of those that hold an operand the fewest that fit to twice as many.
     """
-    arch, op, split, mode = task.arch, task.op, whole.split, whole.mode
-    sram_bytes, level = task.lower.tile_sram_bytes, whole.piece_level
+    sram_bytes = task.lower.tile_sram_bytes
     fits = tiling.needed_bytes(whole.block, tiling.room_of(whole.block, 1.0, 1.0), 1.0) <= sram_bytes
-    if nest.get("dram.buffers", 2.0 if fits else 1.0) != 1.0:
-        return
-    _, rows, channels = tiling.tile_share(arch, op, split)
-    columns = np.ceil(channels / arch.dpu_channel_lanes)
-    for along_rows, groups in ((True, np.ceil(rows / tiling.row_lanes(arch, op))), (False, columns)):
+    buffers = [nest["dram.buffers"]] if "dram.buffers" in nest else [2.0] if fits else [1.0, 2.0]
+    kinds = {1.0: task.arch.fewest_buffers <= 1.0, 2.0: not has_array(task.arch)}
+    for count, along_rows in [(n, axis) for n in buffers if kinds[n] for axis in (True, False)]:
+        is_streamed = count > 1.0
+        groups = products.groups_along(task, whole.cut.split, along_rows)
         fixed = nest.get("dram.blocks.rows" if along_rows else "dram.blocks.columns")
         parts = tiling.next_count(1.0, groups) if fixed is None else fixed
         while 1.0 < parts <= groups:
-            if fixed is None and parts >= 4.0:
-                fewer = np.floor(parts / 2.0)
-                if products.part_bytes(task, split, mode, level, strips, fewer, along_rows) <= sram_bytes:
+            cut = products.cut_along(whole.cut, parts, along_rows, is_streamed)
+            if fixed is None and parts >= 4.0 and not is_streamed:
+                fewer = products.cut_along(whole.cut, np.floor(parts / 2.0), along_rows, False)
+                if products.part_bytes(task, fewer) <= sram_bytes:
                     break
-            cut = (parts, 1.0) if along_rows else (1.0, parts)
-            layout = products.layout_of(task, split, mode, level, strips, *cut, np.inf)
-            if layout.piece.rows > 0.0:
+            layout = products.layout_of(task, cut, np.inf)
+            is_tried = not is_streamed or products.is_worth_streaming(task, whole, cut)
+            if layout.piece.rows > 0.0 and is_tried:
                 yield layout
             parts = 0.0 if fixed is not None else tiling.next_count(parts, groups)
 
@@ -137,14 +144,15 @@ def _try_layout(task: Task, nest: Nest, layout: Layout, block: Block, stop: int)
         return stop
     # Blocks of lanes that no nest names serve tilings in chunks alone.
     is_lane = block.piece_rows != layout.block.piece_rows and "grid.piece.rows" not in nest
-    row_parts, column_parts = layout.row_parts, layout.column_parts
-    rows, channels = products.part_sizes(arch, op, layout.split, row_parts, column_parts)
+    row_parts, column_parts = layout.cut.row_parts, layout.cut.column_parts
+    rows, channels = tiling.part_sizes(arch, op, layout.cut)
     is_open = "dram.blocks.rows" not in nest and "sram.block.rows" not in nest
     for chunks in _counts(nest, "depth", op.in_c, block.chunks, arch.dpu_channel_lanes, 1.0):
         row_bytes = tiling.contiguous_bytes(op, layout.piece, chunks)
         if products.is_hopeless_in_chunks(task, layout, block, chunks, row_bytes, stop):
             return stop
-        is_skipped = (is_lane and chunks == 1.0) or (tiling.is_in_parts(layout) and chunks > 1.0)
+        is_skipped = (is_lane or layout.cut.is_streamed) and chunks == 1.0
+        is_skipped |= tiling.paused_parts(layout.cut) > 1.0 and chunks > 1.0
         if is_skipped or products.is_hopeless(task, layout, block, chunks, row_bytes, stop):
             continue
         for columns in _counts(nest, "columns", channels, block.columns, layout.piece.channels, column_parts):
@@ -171,9 +179,9 @@ def _orders(nest: Nest, layout: Layout, row_blocks: float, columns: float, chunk
     """Return the legal loop orders of so many blocks that a nest leaves."""
     if chunks > 1.0:
         orders = [int(Order.OUTPUTS_HELD)]
-    elif layout.column_parts > 1.0:
+    elif layout.cut.column_parts > 1.0:
         orders = [int(Order.WEIGHTS_HELD)] if columns == 1.0 else []
-    elif layout.row_parts > 1.0:
+    elif layout.cut.row_parts > 1.0:
         orders = [int(Order.ACTIVATIONS_HELD)] if row_blocks == 1.0 else []
     else:
         orders = [int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)]
@@ -277,11 +285,12 @@ def nest_of(arch: Any, op: Any, result: Any) -> dict[str, float]:
         float(result[name]) for name in ("row_blocks", "column_blocks", "channel_chunks", "strips")
     )
     row_parts = column_parts = 1.0
-    if result["buffers"] == 1:
-        is_by_columns = result["order"] == Order.WEIGHTS_HELD
-        row_parts, column_parts = (1.0, column_blocks) if is_by_columns else (row_blocks, 1.0)
-    rows, columns = products.part_sizes(arch, op, int(result["split"]), row_parts, column_parts)
+    if result["parts"]:
+        is_along_rows = result["parts"] == tiling.PARTS_OF_ROWS
+        row_parts, column_parts = (row_blocks, 1.0) if is_along_rows else (1.0, column_blocks)
     level, mode = int(result["piece_level"]), int(result["mode"])
+    cut = Cut(int(result["split"]), mode, level, strips, row_parts, column_parts, False)
+    rows, columns = tiling.part_sizes(arch, op, cut)
     piece = tiling.piece_of(arch, op, rows, columns, mode, level, strips)
     block, piece_rows = tiling.block_of(arch, op, rows, columns, piece), piece.rows
     if result["row_pieces"] != row_parts * block.rows:

@@ -17,7 +17,7 @@ from npusim.cost.arrays.mapper import (
     known_tile,
     modes_of,
 )
-from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, add_candidate, dominates, precedes
+from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, add_candidate, is_dominated, precedes
 from npusim.cost.fills import set_fills, set_prologue_epilogue
 from npusim.cost.kernels import compiled
 from npusim.cost.levels import fill_again, has_levels
@@ -36,6 +36,7 @@ from npusim.cost.tiling import (
     CHANNEL_LEVELS,
     ROW_LEVELS,
     Block,
+    Cut,
     Layout,
     Tiling,
     block_of,
@@ -45,13 +46,15 @@ from npusim.cost.tiling import (
     fill_least,
     fill_needs,
     has_stencils,
-    is_in_parts,
     lane_block_of,
     least_cycles,
     more_strips,
     needed_bytes,
     next_count,
+    part_sizes,
+    paused_parts,
     piece_of,
+    raise_least_read,
     room_of,
     row_lanes,
     set_least_streamed,
@@ -125,48 +128,69 @@ def search_product(task: Task) -> int:
         for level in range(levels):
             for split in range(3):
                 for mode in range(modes_of(arch)):
-                    layout = layout_of(task, split, mode, level, strips, 1.0, 1.0, np.inf)
+                    layout = layout_of(task, Cut(split, mode, level, strips, 1.0, 1.0, False), np.inf)
                     if layout.piece.rows > 0.0:
                         stop = _search_layout(task, layout, stop)
         strips = more_strips(arch, op, strips)
-    strips = 1.0 if arch.fewest_buffers <= 1.0 else 0.0
+    strips = 1.0
     while strips > 0.0:
         for row_level in range(1 if is_matmul or is_array else ROW_LEVELS):
             for split in range(3):
                 for mode in range(modes_of(arch)):
                     level = row_level * CHANNEL_LEVELS
-                    whole = layout_of(task, split, mode, level, strips, 1.0, 1.0, np.inf)
+                    whole = layout_of(task, Cut(split, mode, level, strips, 1.0, 1.0, False), np.inf)
                     whole_bytes = needed_bytes(whole.block, room_of(whole.block, 1.0, 1.0), 1.0)
                     is_cut = whole.piece.rows > 0.0 and whole_bytes > task.upper.tile_sram_bytes
-                    for along_rows in range(2 if is_cut else 0):
-                        stop = _search_parts(task, whole, level, strips, along_rows > 0, stop)
+                    for axis in range(2 if is_cut else 0):
+                        if arch.fewest_buffers <= 1.0:
+                            stop = _search_parts(task, whole, axis > 0, False, stop)
+                        if not is_array:
+                            stop = _search_parts(task, whole, axis > 0, True, stop)
         strips = more_strips(arch, op, strips)
     return stop
 
 
 @compiled
-def _search_parts(task: Task, whole: Layout, level: int, strips: float, along_rows: bool, stop: int) -> int:
-    """Try parts along one axis: the fewest that fit, and up to twice as many, at each size of SRAM."""
-    arch, op, split, mode = task.arch, task.op, whole.split, whole.mode
-    _, rows, channels = tile_share(arch, op, split)
-    groups = np.ceil(channels / arch.dpu_channel_lanes)
+def groups_along(task: Task, split: int, along_rows: bool) -> float:
+    """Return the groups of lanes of a share along an axis."""
+    _, rows, channels = tile_share(task.arch, task.op, split)
     if along_rows:
-        groups = np.ceil(rows / row_lanes(arch, op))
+        return float(np.ceil(rows / row_lanes(task.arch, task.op)))
+    return float(np.ceil(channels / task.arch.dpu_channel_lanes))
+
+
+@compiled
+def cut_along(cut: Cut, parts: float, along_rows: bool, is_streamed: bool) -> Cut:
+    """Return a cut into so many parts along an axis."""
+    row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
+    return Cut(cut.split, cut.mode, cut.piece_level, cut.strips, row_parts, column_parts, is_streamed)
+
+
+@compiled
+def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool, stop: int) -> int:
+    """Try parts along an axis.
+
+    Of parts that hold an operand the fewest that fit and up to twice as many, at each size of SRAM; of parts
+    that stream both all that are worth it.
+    """
+    groups = groups_along(task, whole.cut.split, along_rows)
     parts = next_count(1.0, groups)
     while parts > 0.0 and 0 <= stop < task.candidates.shape[0]:
-        row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
-        least = task.candidates[stop]
-        fill_least(op, least, whole, row_parts, column_parts, whole.least_cycles, 0.0)
-        if _is_slower(task, least) or _is_beaten(task, least, stop):
+        cut, most_bytes = cut_along(whole.cut, parts, along_rows, is_streamed), np.inf
+        fill_least(task.op, task.candidates[stop], whole, cut, whole.least_cycles, 0.0)
+        if _is_slower(task, task.candidates[stop]) or _is_beaten(task, task.candidates[stop], stop):
             return stop
-        if part_bytes(task, split, mode, level, strips, parts, along_rows) <= task.lower.tile_sram_bytes:
-            most_bytes = np.inf
-            if parts >= 4.0:
-                fewer = np.floor(parts / 2.0)
-                most_bytes = part_bytes(task, split, mode, level, strips, fewer, along_rows)
+        if is_streamed:
+            is_tried = is_worth_streaming(task, whole, cut)
+        else:
+            is_tried = part_bytes(task, cut) <= task.lower.tile_sram_bytes
+            if is_tried and parts >= 4.0:
+                fewer = cut_along(whole.cut, np.floor(parts / 2.0), along_rows, False)
+                most_bytes = part_bytes(task, fewer)
             if most_bytes <= task.upper.tile_sram_bytes:
                 return stop
-            layout = layout_of(task, split, mode, level, strips, row_parts, column_parts, most_bytes)
+        if is_tried:
+            layout = layout_of(task, cut, most_bytes)
             if layout.piece.rows > 0.0:
                 stop = _search_layout(task, layout, stop)
         parts = next_count(parts, groups)
@@ -174,86 +198,95 @@ def _search_parts(task: Task, whole: Layout, level: int, strips: float, along_ro
 
 
 @compiled
-def part_bytes(
-    task: Task, split: int, mode: int, level: int, strips: float, parts: float, along_rows: bool
-) -> float:
-    """Return the least SRAM of a tile for so many parts along an axis, the other operand in pieces."""
+def is_worth_streaming(task: Task, whole: Layout, cut: Cut) -> bool:
+    """Whether no block of whole stencils is like a part that streams both operands.
+
+    Of more than `_MOST_STENCILS` stencils one nearly is.
+    """
+    rows, channels = part_sizes(task.arch, task.op, cut)
+    is_along_rows = cut.row_parts > 1.0
+    size, stencil = (rows, whole.piece.rows) if is_along_rows else (channels, whole.piece.channels)
+    return bool(size <= _MOST_STENCILS * stencil and np.floor(size / stencil) * stencil != size)
+
+
+@compiled
+def part_bytes(task: Task, cut: Cut) -> float:
+    """Return the least SRAM of a tile for parts that hold an operand, the other in pieces."""
     arch, op = task.arch, task.op
-    row_parts, column_parts = (parts, 1.0) if along_rows else (1.0, parts)
-    part_rows, part_channels = part_sizes(arch, op, split, row_parts, column_parts)
-    piece = piece_of(arch, op, part_rows, part_channels, mode, level, strips)
+    rows, channels = part_sizes(arch, op, cut)
+    piece = piece_of(arch, op, rows, channels, cut.mode, cut.piece_level, cut.strips)
     if piece.rows == 0.0:
         return np.inf
-    block = block_of(arch, op, part_rows, part_channels, piece)
-    column_blocks, row_blocks = (block.columns, 1.0) if along_rows else (1.0, block.rows)
+    block = block_of(arch, op, rows, channels, piece)
+    column_blocks, row_blocks = (block.columns, 1.0) if cut.row_parts > 1.0 else (1.0, block.rows)
     return needed_bytes(block, room_of(block, column_blocks, 1.0), row_blocks)
 
 
 @compiled
-def layout_of(
-    task: Task,
-    split: int,
-    mode: int,
-    level: int,
-    strips: float,
-    row_parts: float,
-    column_parts: float,
-    most_bytes: float,
-) -> Layout:
-    """Return a layout of a share in parts; its piece has no rows where a coarser level has the same."""
+def parts_cost(task: Task, cut: Cut, block_rows: float) -> tuple[float, float]:
+    """Return the cycles of the grid for all parts of a share, and the SRAM bytes of an array's reads.
+
+    All parts are equal and the last may be smaller; or, where that is quicker, sizes differ by a group of
+    lanes at most. With `block_rows` the share is that high.
+    """
     arch, op = task.arch, task.op
-    is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
-    used, rows, channels = tile_share(arch, op, split)
-    part_rows, part_channels = part_sizes(arch, op, split, row_parts, column_parts)
-    piece = piece_of(arch, op, part_rows, part_channels, mode, level, strips)
-    passes = rows if is_array and level > 0 else 1.0  # a line at a time
+    is_array, parts, by_rows = has_array(arch), cut.row_parts * cut.column_parts, cut.row_parts > 1.0
+    _, rows, channels = tile_share(arch, op, cut.split)
+    part_rows, part_channels = part_sizes(arch, op, cut)
+    if block_rows > 0.0:
+        rows = part_rows = block_rows
+    lanes = row_lanes(arch, op) if by_rows else arch.dpu_channel_lanes
+    length, size = (rows, part_rows) if by_rows else (channels, part_channels)
+    groups, in_part = np.ceil(length / lanes), np.ceil(size / lanes)
+    larger = groups - parts * (in_part - 1.0)
+    smaller = (in_part - 1.0) * lanes
+    ways = 2 if 0.0 < larger < parts - 1.0 and in_part > 1.0 and not is_array else 1
+    passes = rows if is_array and cut.piece_level > 0 else 1.0  # a line at a time
+    least, array_bytes = np.inf, 0.0
+    for way in range(ways):
+        cycles, first, last = 0.0, parts - 1.0, length - (parts - 1.0) * size
+        if way > 0:
+            first, last = larger, smaller - (groups * lanes - length)
+        for kind in range(3):
+            many, some = (first, size) if kind == 0 else (parts - 1.0 - first, smaller)
+            if kind == 2:
+                many, some = 1.0, last
+            if many == 0.0:
+                continue
+            some_rows, some_channels = (some, part_channels) if by_rows else (part_rows, some)
+            if is_array:
+                some_cycles, some_bytes = known_tile(arch, op, some_rows / passes, some_channels, task.known)
+                cycles += many * passes * some_cycles
+                array_bytes += many * passes * some_bytes
+            else:
+                piece = piece_of(arch, op, some_rows, some_channels, cut.mode, cut.piece_level, cut.strips)
+                cycles += many * tile_cycles(arch, op, some_rows, some_channels, cut.mode, piece)
+        least = min(least, cycles)
+    return least, array_bytes
+
+
+@compiled
+def layout_of(task: Task, cut: Cut, most_bytes: float) -> Layout:
+    """Return a layout of a share in a cut; its piece has no rows where a coarser level has the same."""
+    arch, op = task.arch, task.op
+    used, rows, channels = tile_share(arch, op, cut.split)
+    part_rows, part_channels = part_sizes(arch, op, cut)
+    piece = piece_of(arch, op, part_rows, part_channels, cut.mode, cut.piece_level, cut.strips)
     cycles = array_bytes = 0.0
-    for last in range(2 if piece.rows > 0.0 else 0):  # equal parts, then one that may be smaller
-        parts, some_rows, some_channels = row_parts * column_parts - 1.0, part_rows, part_channels
-        if last > 0:
-            parts = 1.0
-            some_rows = rows - (row_parts - 1.0) * part_rows
-            some_channels = channels - (column_parts - 1.0) * part_channels
-        if parts > 0.0 and is_array:
-            some_cycles, some_bytes = known_tile(arch, op, some_rows / passes, some_channels, task.known)
-            cycles += parts * passes * some_cycles
-            array_bytes += parts * passes * some_bytes
-        elif parts > 0.0:
-            some_piece = piece_of(arch, op, some_rows, some_channels, mode, level, strips)
-            cycles += parts * tile_cycles(arch, op, some_rows, some_channels, mode, some_piece)
-    block = block_of(arch, op, part_rows, part_channels, piece)
+    if piece.rows > 0.0:
+        cycles, array_bytes = parts_cost(task, cut, 0.0)
     return Layout(
-        split,
-        mode,
+        cut,
         used,
-        row_parts,
-        column_parts,
         most_bytes,
         piece,
-        level,
         cycles,
-        least_cycles(arch, op, rows, channels, mode) if has_stencils(arch, op) else cycles,
-        block,
-        op.a_dram_bytes * rows / (op.out_w if is_matmul else op.out_h),
+        least_cycles(arch, op, rows, channels, cut.mode) if has_stencils(arch, op) else cycles,
+        block_of(arch, op, part_rows, part_channels, piece),
+        op.a_dram_bytes * rows / (op.out_w if op.dpu_operation == _MATMUL else op.out_h),
         op.b_dram_bytes * channels / op.out_c,
         fed_by_layout(op, piece, op.batch * used * array_bytes),
     )
-
-
-@compiled
-def part_sizes(
-    arch: ArchRecord, op: OpRecord, split: int, row_parts: float, column_parts: float
-) -> tuple[float, float]:
-    """Return the rows and channels of the largest part of a share."""
-    _, rows, channels = tile_share(arch, op, split)
-    lanes = row_lanes(arch, op)
-    return _part_size(rows, lanes, row_parts), _part_size(channels, arch.dpu_channel_lanes, column_parts)
-
-
-@compiled
-def _part_size(length: float, lanes: float, parts: float) -> float:
-    """Return the largest of so many parts of a length, in whole groups of lanes."""
-    return float(min(length, np.ceil(np.ceil(length / lanes) / parts) * lanes))
 
 
 @compiled
@@ -307,19 +340,16 @@ def _is_slower(task: Task, new: CandidateRecord) -> bool:
 
 
 @compiled
-def _is_dominated(task: Task, least: CandidateRecord, stop: int) -> bool:
-    """Whether a candidate dominates all that have at least some needs; an exact search asks `_is_beaten`.
+def _is_dominated(task: Task, stop: int) -> bool:
+    """Whether a candidate dominates all that have at least the needs behind the last one.
 
-    What memory levels serve of these needs is not known yet.
+    An exact search asks `_is_beaten`. What memory levels serve of these needs is not known yet.
     """
-    if not task.is_exact and not has_levels(task.arch):
-        first, last, cycles = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes, least.grid_cycles
-        is_by_latency = task.arch.objective == 0.0
-        for c in range(task.start, stop):
-            candidate = task.candidates[c]
-            if candidate.grid_cycles <= cycles and dominates(candidate, least, first, last, is_by_latency):
-                return True
-    return False
+    if task.is_exact or has_levels(task.arch):
+        return False
+    first, last = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
+    is_by_latency = task.arch.objective == 0.0
+    return is_dominated(task.candidates, task.start, stop, first, last, is_by_latency)
 
 
 @compiled
@@ -331,7 +361,10 @@ def _search_layout(task: Task, layout: Layout, stop: int) -> int:
     if stop < 0 or stop + 1 >= task.candidates.shape[0]:
         return -1
     arch, op, block, chunks = task.arch, task.op, layout.block, 1.0
-    has_lanes = has_stencils(arch, op) and not is_in_parts(layout)
+    if layout.cut.is_streamed:
+        chunks = next_count(1.0, block.chunks)
+    has_lanes = has_stencils(arch, op) and layout.cut.row_parts == 1.0
+    has_lanes = has_lanes and (layout.cut.is_streamed or layout.cut.column_parts == 1.0)
     while chunks > 0.0:
         row_bytes = contiguous_bytes(op, layout.piece, chunks)
         finest = lane_block_of(arch, op, layout) if has_lanes else block
@@ -342,7 +375,7 @@ def _search_layout(task: Task, layout: Layout, stop: int) -> int:
             stop = _try_blocks(task, layout, finest, chunks, row_bytes, stop)
         if stop < 0:
             return stop
-        chunks = 0.0 if is_in_parts(layout) else next_count(chunks, block.chunks)
+        chunks = 0.0 if paused_parts(layout.cut) > 1.0 else next_count(chunks, block.chunks)
     return stop
 
 
@@ -353,8 +386,11 @@ def is_hopeless_in_chunks(
     """Whether so many chunks of a layout, or more, are too slow; `finest` are its finest blocks of rows."""
     least = task.candidates[stop]
     cycles = layout.cycles if finest.piece_rows == layout.piece.rows else layout.least_cycles
-    cycles += _spill_cycles(task.arch, finest, chunks)
-    fill_least(task.op, least, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
+    cycles += _spill_cycles(task, layout, finest, chunks)
+    fill_least(task.op, least, layout, layout.cut, cycles, row_bytes)
+    if chunks > 1.0:
+        most = layout.block.chunks
+        raise_least_read(task.op, least, layout, finest, most, task.lower.tile_sram_bytes)
     set_prologue_epilogue(task.arch, task.op, least, layout, layout.block.chunks)
     return _is_slower(task, least) or _is_beaten(task, least, stop)
 
@@ -364,47 +400,59 @@ def is_hopeless(task: Task, layout: Layout, block: Block, chunks: float, row_byt
     """Whether every number of blocks of a layout is too slow, or dominated."""
     arch, op, least = task.arch, task.op, task.candidates[stop]
     cycles = layout.cycles if block.piece_rows == layout.piece.rows else layout.least_cycles
-    cycles += _spill_cycles(arch, block, chunks)
-    fill_least(op, least, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
+    cycles += _spill_cycles(task, layout, block, chunks)
+    fill_least(op, least, layout, layout.cut, cycles, row_bytes)
     set_prologue_epilogue(arch, op, least, layout, chunks)
-    if layout.column_parts > 1.0:  # each part fills its weights before the second piece
-        set_fills(arch, op, least, layout, Tiling(_WEIGHTS_HELD, block.strips, 1.0, layout.column_parts, 1.0))
+    if chunks > 1.0:
+        raise_least_read(op, least, layout, block, chunks, task.lower.tile_sram_bytes)
+    elif layout.cut.column_parts > 1.0:  # each part fills its weights before the second piece
+        set_fills(
+            arch, op, least, layout, Tiling(_WEIGHTS_HELD, block.strips, 1.0, layout.cut.column_parts, 1.0)
+        )
     set_least_streamed(least, layout, chunks)
-    return _is_slower(task, least) or _is_dominated(task, least, stop)
+    return _is_slower(task, least) or _is_dominated(task, stop)
 
 
 @compiled
-def _spill_cycles(arch: ArchRecord, block: Block, chunks: float) -> float:
+def _spill_cycles(task: Task, layout: Layout, block: Block, chunks: float) -> float:
     """Return the cycles in which partial sums are written and read again, once for each further chunk."""
-    sum_bytes = block.strips * block.rows * block.columns * block.sum_bytes
-    return float((chunks - 1.0) * 2.0 * sum_bytes / sum_rate(arch))
+    rows, columns = block.rows, block.columns
+    _, all_rows, all_channels = tile_share(task.arch, task.op, layout.cut.split)
+    if layout.cut.row_parts > 1.0:
+        rows = all_rows / block.piece_rows
+    elif layout.cut.column_parts > 1.0:
+        columns = all_channels / layout.piece.channels
+    sum_bytes = block.strips * rows * columns * block.sum_bytes
+    return float((chunks - 1.0) * 2.0 * sum_bytes / sum_rate(task.arch))
 
 
 @compiled
 def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_bytes: float, stop: int) -> int:
     """Try all column blocks, each with all row blocks that are the fewest at some size of SRAM."""
     arch, op, candidates, columns = task.arch, task.op, task.candidates, 1.0
-    start_cycles, parts = block_start_cycles(arch), layout.row_parts * layout.column_parts
+    start_cycles, parts = block_start_cycles(arch), layout.cut.row_parts * layout.cut.column_parts
     bound_cycles = layout.cycles if block.piece_rows == layout.piece.rows else layout.least_cycles
-    spill = _spill_cycles(arch, block, chunks)
+    spill = _spill_cycles(task, layout, block, chunks)
     if is_hopeless(task, layout, block, chunks, row_bytes, stop):
         return stop
     first = (
-        _OUTPUTS_HELD if chunks > 1.0 else (_ACTIVATIONS_HELD if layout.row_parts > 1.0 else _WEIGHTS_HELD)
+        _OUTPUTS_HELD
+        if chunks > 1.0
+        else (_ACTIVATIONS_HELD if layout.cut.row_parts > 1.0 else _WEIGHTS_HELD)
     )
-    last = first if chunks > 1.0 or layout.column_parts > 1.0 else _ACTIVATIONS_HELD
+    last = first if chunks > 1.0 or layout.cut.column_parts > 1.0 else _ACTIVATIONS_HELD
     while columns > 0.0:
         if task.is_exact and stop > task.start:
             fewest = candidates[stop]  # starts of so many blocks at least
             starts = parts * (block.strips * columns * chunks - 1.0) * start_cycles
             cycles = bound_cycles + spill + starts
-            fill_least(op, fewest, layout, layout.row_parts, layout.column_parts, cycles, row_bytes)
+            fill_least(op, fewest, layout, layout.cut, cycles, row_bytes)
             set_prologue_epilogue(arch, op, fewest, layout, chunks)
             if _is_beaten(task, fewest, stop):
                 break
         room = room_of(block, columns, chunks)
         row_blocks, before = fewest_row_blocks(block, room, task.lower.tile_sram_bytes), np.inf
-        while row_blocks > 0.0 and (layout.row_parts == 1.0 or row_blocks == 1.0):
+        while row_blocks > 0.0 and (layout.cut.row_parts == 1.0 or row_blocks == 1.0):
             needed = needed_bytes(block, room, row_blocks)
             if needed < before:
                 if stop + 2 >= candidates.shape[0]:
@@ -413,7 +461,10 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
                 is_useful = _is_useful(layout, block, row_blocks, columns, chunks, needed)
                 cycles = tiled_cycles(task, layout, block, row_blocks, columns, chunks) if is_useful else 0.0
                 for order in range(first, last + 1 if is_useful else first):
-                    all_rows, all_columns = layout.row_parts * row_blocks, layout.column_parts * columns
+                    all_rows, all_columns = (
+                        layout.cut.row_parts * row_blocks,
+                        layout.cut.column_parts * columns,
+                    )
                     tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
                     stop = add_tiling(task, layout, block, tiling, needed, cycles, row_bytes, stop)
             # Of blocks in lanes another number may fill stencils better.
@@ -422,7 +473,7 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
             if before <= task.upper.tile_sram_bytes and (is_whole or is_short):
                 break
             row_blocks = next_count(row_blocks, block.rows)
-        columns = 0.0 if layout.column_parts > 1.0 else next_count(columns, block.columns)
+        columns = 0.0 if layout.cut.column_parts > 1.0 else next_count(columns, block.columns)
     return stop
 
 
@@ -431,9 +482,13 @@ def tiled_cycles(
     task: Task, layout: Layout, block: Block, row_blocks: float, columns: float, chunks: float
 ) -> float:
     """Return the cycles of the grid for so many blocks of each part, with their starts and spilled sums."""
-    starts = layout.row_parts * layout.column_parts * (block.strips * row_blocks * columns * chunks - 1.0)
+    starts = (
+        layout.cut.row_parts * layout.cut.column_parts * (block.strips * row_blocks * columns * chunks - 1.0)
+    )
     starts *= block_start_cycles(task.arch)
-    return _spill_cycles(task.arch, block, chunks) + starts + _blocks_cycles(task, layout, block, row_blocks)
+    return (
+        _spill_cycles(task, layout, block, chunks) + starts + _blocks_cycles(task, layout, block, row_blocks)
+    )
 
 
 @compiled
@@ -482,12 +537,13 @@ def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) 
     arch, op = task.arch, task.op
     if block.piece_rows == layout.piece.rows:
         return layout.cycles
-    _, rows, channels = tile_share(arch, op, layout.split)
+    _, rows, _ = tile_share(arch, op, layout.cut.split)
     block_rows = np.ceil(block.rows / row_blocks) * block.piece_rows
-    last_rows = rows - (row_blocks - 1.0) * block_rows
-    cycles = (row_blocks - 1.0) * tile_cycles(arch, op, block_rows, channels, layout.mode, layout.piece)
-    cycles += tile_cycles(arch, op, last_rows, channels, layout.mode, layout.piece)
-    return float(cycles - (row_blocks - 1.0) * block_start_cycles(arch))
+    cycles, _ = parts_cost(task, layout.cut, rows - (row_blocks - 1.0) * block_rows)
+    if row_blocks > 1.0:
+        each, _ = parts_cost(task, layout.cut, block_rows)
+        cycles += (row_blocks - 1.0) * (each - layout.cut.column_parts * block_start_cycles(arch))
+    return float(cycles)
 
 
 @compiled
@@ -507,5 +563,5 @@ def _with_new(task: Task, new: CandidateRecord, stop: int) -> int:
     if not task.is_exact:
         least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
         is_by_latency = task.arch.objective == 0.0
-        return add_candidate(task.candidates, task.start, stop, stop, least, greatest, is_by_latency)
+        return add_candidate(task.candidates, task.start, stop, least, greatest, is_by_latency)
     return stop if _is_beaten(task, new, stop) else _add_exact(task, new, stop)

@@ -478,21 +478,11 @@ def fill_latencies(
 @compiled
 def _amounts_without_levels(candidate: CandidateRecord, numbers: Floats, first: int) -> Amounts:
     """Return the needs of a candidate that take time, without copies, where DRAM supplies all bytes."""
-    amounts = _amounts(candidate)
-    read, written = amounts.read_bytes, amounts.written_bytes
+    read, written = candidate.read_bytes, candidate.written_bytes
     for k in range(LEVELS):
         read += numbers[first + LEVEL_READ_BYTES + k]
         written += numbers[first + LEVEL_WRITTEN_BYTES + k]
-    return Amounts(
-        amounts.grid_cycles,
-        read,
-        written,
-        amounts.read_gaps,
-        amounts.prologue_bytes,
-        amounts.epilogue_bytes,
-        amounts.page_walks,
-        amounts.restarts,
-    )
+    return _amounts_moving(candidate, read, written)
 
 
 @compiled
@@ -516,18 +506,24 @@ def _fill_refill_waits(
 
 
 @compiled
-def _amounts(candidate: CandidateRecord) -> Amounts:
-    """Return the needs of a candidate that take time, without copies."""
+def _amounts_moving(candidate: CandidateRecord, read_bytes: float, written_bytes: float) -> Amounts:
+    """Return the needs of a candidate that take time, without copies, with so many bytes from and to DRAM."""
     return Amounts(
         candidate.grid_cycles,
-        candidate.read_bytes,
-        candidate.written_bytes,
+        read_bytes,
+        written_bytes,
         candidate.read_gaps,
         candidate.prologue_bytes,
         candidate.epilogue_bytes,
         candidate.page_walks,
         candidate.restarts,
     )
+
+
+@compiled
+def _amounts(candidate: CandidateRecord) -> Amounts:
+    """Return the needs of a candidate that take time, without copies."""
+    return _amounts_moving(candidate, candidate.read_bytes, candidate.written_bytes)
 
 
 @compiled

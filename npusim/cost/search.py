@@ -147,7 +147,7 @@ def search_stream(task: Task) -> int:
     new.prologue_bytes, new.epilogue_bytes = 0.0 if op.a_prefetch else first, last
     new.streamed_bytes, new.known_bytes, new.fine = read / arch.tiles, 0.0, 0.0
     new.page_walks = 1.0 if new.prologue_bytes > arch.dma_page_bytes else 0.0
-    new.restarts, new.buffers, new.most_bytes = 0.0, 2.0, np.inf
+    new.restarts, new.buffers, new.parts, new.most_bytes = 0.0, 2.0, 0.0, np.inf
     new.fed_bytes = fed_bytes(arch, op, 0) if on_grid else 0.0
     new.sram_peak_bytes = live_bytes(arch, op) + 2.0 * (first + last)
     new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
@@ -206,7 +206,7 @@ def fetch_once(task: Task, stop: int, split: int, mode: int, used: float, channe
     new.held_bytes = live_tile_bytes(arch, op) + b_bytes + sums
     new.needed_bytes, new.known_bytes, new.fine = needed, 0.0, 0.0
     new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
-    new.restarts, new.buffers, new.most_bytes = 0.0, 2.0, np.inf
+    new.restarts, new.buffers, new.parts, new.most_bytes = 0.0, 2.0, 0.0, np.inf
     new.fed_bytes = fed_bytes(arch, op, mode)
     new.sram_peak_bytes = used * working + live_bytes(arch, op)
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
@@ -217,7 +217,7 @@ def fetch_once(task: Task, stop: int, split: int, mode: int, used: float, channe
         fill_again(arch, op, new, task.candidates.view(np.float64), stop * CANDIDATE_SIZE)
     least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
     is_by_latency = arch.objective == 0.0
-    return add_candidate(task.candidates, task.start, stop, stop, least, greatest, is_by_latency)
+    return add_candidate(task.candidates, task.start, stop, least, greatest, is_by_latency)
 
 
 @compiled

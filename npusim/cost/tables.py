@@ -358,6 +358,8 @@ class ResultRecord:
     """Buffers of a stationary operand that comes in several blocks, 1 or 2."""
     piece_level: int
     """Size of the pieces, see `npusim.cost.tiling.piece_of`."""
+    parts: int
+    """1 where the share is cut into parts along channels, 2 along rows, else 0."""
 
 
 class DeviceUseRecord:

@@ -22,9 +22,15 @@ search for a range of sizes tries, for each such pair, all `row_blocks` that are
 size.
 
 Parts of weights have one column block each, parts of activations one row block. Parts are whole groups of
-lanes, finer than a piece, so that they fill SRAM. Traffic, fills and restarts grow with the number of parts;
-more parts leave more SRAM for what streams. So the fewest parts that fit are tried, and up to twice as many,
-where the share does not fit as a whole; of convolutions with each number of strips and height of pieces.
+lanes, finer than a piece, so that they fill SRAM; where all have equally many groups, they are of equal
+length. The last part is smaller, or sizes differ by a group at most, whichever takes fewer cycles. Traffic,
+fills and restarts grow with the number of parts; more parts leave more SRAM for what streams. So the fewest
+parts that fit are tried, and up to twice as many, where the share does not fit as a whole; of convolutions
+with each number of strips and height of pieces.
+
+Parts may also stream both operands in chunks. They are blocks of outputs of any number of groups of lanes, so
+nothing pauses between them. They are tried up to four stencils long, where no block of whole stencils is
+alike; a part along channels has blocks of rows as a share has, a part along rows blocks of channels.
 Blocks of outputs are whole stencils, or one to four stencils long in groups of lanes, whose cycles are exact;
 of these every number that fits is tried.
 
@@ -100,7 +106,7 @@ class Tiling(NamedTuple):
     chunks: float
 
 
-_ROUNDING = 1e-12
+_ROUNDING, _BOUND_ROUNDING = 1e-12, 1e-9
 
 
 @compiled
@@ -187,7 +193,10 @@ def fewest_row_blocks(block: Block, room: Room, sram_tile_bytes: float) -> float
 _MATMUL = int(DpuOperation.MATMUL)
 _ROWS, _COLUMNS = int(Split.ROWS), int(Split.COLUMNS)
 _WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
+_OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 ROW_LEVELS, CHANNEL_LEVELS = 3, 2
+PARTS_OF_CHANNELS, PARTS_OF_ROWS = 1.0, 2.0
+"""Axis of the parts of a share, in `CandidateRecord.parts`; 0 for none."""
 TRIANGLE_ONCE = -1.0
 """In place of a size of pieces: a stored triangle is fetched once (`npusim.cost.search`)."""
 
@@ -318,21 +327,31 @@ def halo_factor(op: OpRecord, row_blocks: float, strips: float) -> float:
     return float((1.0 + (row_blocks - 1.0) * down) * (1.0 + (strips - 1.0) * across))
 
 
-class Layout(NamedTuple):
-    """A product divided among `tiles` and placed on the grid in one split and MPE mode."""
+class Cut(NamedTuple):
+    """How a product is divided among tiles, and the share of a tile into parts that follow each other."""
 
     split: int
     mode: int
-    tiles: float
+    piece_level: int
+    """Size of the pieces, see `piece_of`."""
+    strips: float
+    """As for `piece_of`."""
     row_parts: float
-    """Parts along the rows, each with one block of activations."""
+    """Parts along the rows; each has one block of activations unless it is streamed."""
     column_parts: float
-    """Parts along the columns, each with one block of weights."""
+    """Parts along the columns; each has one block of weights unless it is streamed."""
+    is_streamed: bool
+    """Whether parts stream both operands, double-buffered across parts, instead of holding one."""
+
+
+class Layout(NamedTuple):
+    """A product divided among `tiles` and placed on the grid in one cut."""
+
+    cut: Cut
+    tiles: float
     most_bytes: float
     """See `CandidateRecord.most_bytes`."""
     piece: TilePart
-    piece_level: int
-    """Size of the pieces, see `piece_of`."""
     cycles: float
     """Cycles of the busiest MAC grid for all parts, for one product of a batch that is not cut further."""
     least_cycles: float
@@ -369,6 +388,25 @@ def tile_share(arch: ArchRecord, op: OpRecord, split: int) -> tuple[float, float
         share = np.ceil(np.ceil(op.out_c / arch.dpu_channel_lanes) / arch.tiles) * arch.dpu_channel_lanes
         return min(arch.tiles, np.ceil(op.out_c / share)), length, min(share, op.out_c)
     return 1.0, length, op.out_c
+
+
+@compiled
+def part_sizes(arch: ArchRecord, op: OpRecord, cut: Cut) -> tuple[float, float]:
+    """Return the rows and channels of the largest part of a share."""
+    _, rows, channels = tile_share(arch, op, cut.split)
+    rows = part_size(rows, row_lanes(arch, op), cut.row_parts)
+    return rows, part_size(channels, arch.dpu_channel_lanes, cut.column_parts)
+
+
+@compiled
+def part_size(length: float, lanes: float, parts: float) -> float:
+    """Return the largest of so many parts of a length.
+
+    Parts have whole groups of lanes, or equal lengths where all have equally many groups.
+    """
+    groups = np.ceil(length / lanes)
+    in_part = np.ceil(groups / parts)
+    return float(np.ceil(length / parts) if in_part * parts == groups else min(length, in_part * lanes))
 
 
 @compiled
@@ -409,8 +447,8 @@ def has_stencils(arch: ArchRecord, op: OpRecord) -> bool:
 
 @compiled
 def lane_block_of(arch: ArchRecord, op: OpRecord, layout: Layout) -> Block:
-    """Return the share of a tile of a product with rows in groups of lanes instead of stencils."""
-    _, rows, channels = tile_share(arch, op, layout.split)
+    """Return the share of a tile of a product, or a part, with rows in groups of lanes, not stencils."""
+    rows, channels = part_sizes(arch, op, layout.cut)
     piece, lanes = layout.piece, min(rows, row_lanes(arch, op))
     area = (piece.stencil_pixels, piece.stencil_channels)
     grid = (piece.grid_rows, piece.grid_channels)
@@ -419,9 +457,9 @@ def lane_block_of(arch: ArchRecord, op: OpRecord, layout: Layout) -> Block:
 
 
 @compiled
-def is_in_parts(layout: Layout) -> bool:
-    """Whether a share is cut into parts that follow each other."""
-    return layout.row_parts * layout.column_parts > 1.0
+def paused_parts(cut: Cut) -> float:
+    """Return the parts of a share between which work and transfers pause: those that hold an operand."""
+    return 1.0 if cut.is_streamed else cut.row_parts * cut.column_parts
 
 
 @compiled
@@ -431,7 +469,7 @@ def set_streamed_held(op: OpRecord, new: CandidateRecord, layout: Layout, tiling
     Stationary weights use SRAM; of other stationary operands only that they fit is known.
     """
     block, columns = layout.block, tiling.column_blocks
-    in_part = columns / layout.column_parts
+    in_part = columns / layout.cut.column_parts
     new.streamed_bytes, new.held_bytes = 0.0, block.live_bytes
     if tiling.order != _ACTIVATIONS_HELD:
         halo = halo_factor(op, tiling.row_blocks, block.strips)
@@ -448,11 +486,11 @@ def set_least_streamed(least: CandidateRecord, layout: Layout, chunks: float) ->
     a_bytes, b_bytes = layout.a_dram_bytes, layout.b_dram_bytes
     least.held_bytes = layout.block.live_bytes
     if chunks > 1.0:
-        least.streamed_bytes = a_bytes + b_bytes
-    elif layout.row_parts > 1.0:
-        least.streamed_bytes = b_bytes * layout.row_parts
-    elif layout.column_parts > 1.0:
-        least.streamed_bytes = a_bytes * layout.column_parts
+        least.streamed_bytes = a_bytes * layout.cut.column_parts + b_bytes * layout.cut.row_parts
+    elif layout.cut.row_parts > 1.0:
+        least.streamed_bytes = b_bytes * layout.cut.row_parts
+    elif layout.cut.column_parts > 1.0:
+        least.streamed_bytes = a_bytes * layout.cut.column_parts
     else:
         least.streamed_bytes = min(a_bytes, b_bytes)
 
@@ -494,36 +532,60 @@ def set_tiling(
     """Fill in the SRAM of a candidate and its mapping."""
     working = new.needed_bytes - block.live_bytes
     new.sram_peak_bytes, new.fed_bytes = layout.tiles * working + live_bytes(arch, op), layout.fed_bytes
-    new.split, new.order, new.mode, new.tiles = layout.split, tiling.order, layout.mode, layout.tiles
+    new.split, new.order, new.mode, new.tiles = layout.cut.split, tiling.order, layout.cut.mode, layout.tiles
     new.row_pieces, new.strips, new.row_blocks = (
-        layout.row_parts * block.rows,
+        layout.cut.row_parts * block.rows,
         block.strips,
         tiling.row_blocks,
     )
-    new.buffers = 1.0 if is_in_parts(layout) else 2.0
+    new.buffers = 1.0 if paused_parts(layout.cut) > 1.0 else 2.0
+    new.parts = PARTS_OF_CHANNELS if layout.cut.column_parts > 1.0 else 0.0
+    if layout.cut.row_parts > 1.0:
+        new.parts = PARTS_OF_ROWS
     new.column_blocks, new.channel_chunks = tiling.column_blocks, tiling.chunks
-    new.piece_level = layout.piece_level
+    new.piece_level = layout.cut.piece_level
 
 
 @compiled
 def fill_least(
-    op: OpRecord,
-    least: CandidateRecord,
-    layout: Layout,
-    row_parts: float,
-    column_parts: float,
-    cycles: float,
-    row_bytes: float,
+    op: OpRecord, least: CandidateRecord, layout: Layout, cut: Cut, cycles: float, row_bytes: float
 ) -> None:
-    """Fill in lower bounds of the needs over all tilings of a layout in parts with so many grid cycles."""
-    order = _WEIGHTS_HELD if row_parts == 1.0 else _ACTIVATIONS_HELD
-    tiling = Tiling(order, layout.block.strips, row_parts, column_parts, 1.0)
+    """Fill in lower bounds of the needs over all tilings of a layout in a cut with so many grid cycles."""
+    order = _WEIGHTS_HELD if cut.row_parts == 1.0 else _ACTIVATIONS_HELD
+    if cut.is_streamed:
+        order = _OUTPUTS_HELD
+    tiling = Tiling(order, layout.block.strips, cut.row_parts, cut.column_parts, 1.0)
     fill_needs(op, least, tiling, cycles, row_bytes)
     least.fine = 1.0 if layout.piece.is_fine else 0.0
     least.prologue_bytes = least.known_bytes = least.epilogue_bytes = least.page_walks = 0.0
-    least.restarts, least.needed_bytes, least.most_bytes = row_parts * column_parts - 1.0, 0.0, np.inf
+    least.restarts, least.needed_bytes, least.most_bytes = paused_parts(cut) - 1.0, 0.0, np.inf
     least.streamed_bytes = least.held_bytes = least.sram_peak_bytes = 0.0
-    least.split, least.mode, least.fed_bytes = layout.split, layout.mode, layout.fed_bytes
+    least.split, least.mode, least.fed_bytes = layout.cut.split, layout.cut.mode, layout.fed_bytes
+
+
+@compiled
+def raise_least_read(
+    op: OpRecord, least: CandidateRecord, layout: Layout, block: Block, chunks: float, sram_tile_bytes: float
+) -> None:
+    """Raise the lower bound of DRAM reads to what blocks with partial sums fetch in so much SRAM.
+
+    A block of r x c pieces needs r * c * sums + 2 * (r * a + c * b) / chunks bytes, at least
+    sums * x ** 2 + 4 * sqrt(a * b) * x / chunks where x ** 2 = r * c. So there are at least
+    rows * columns / x ** 2 blocks. Column blocks fetch all activations, row blocks all weights.
+    """
+    sums, free = block.c_bytes + block.sum_bytes, sram_tile_bytes - block.live_bytes
+    if sums <= 0.0 or free <= 0.0 or free == np.inf:
+        return
+    side = 2.0 * np.sqrt(block.a_bytes * block.b_bytes) * largest_share(chunks, block.chunks)
+    pieces = ((np.sqrt(side * side + sums * free) - side) / sums) ** 2
+    blocks = max(1.0, block.rows * block.columns / pieces * (1.0 - _BOUND_ROUNDING))
+    a_bytes = op.a_dram_bytes * layout.cut.column_parts * halo_factor(op, 1.0, block.strips)
+    b_bytes = 0.0 if op.b_resident else op.b_dram_bytes * layout.cut.row_parts * block.strips
+    columns = np.sqrt(blocks * b_bytes / a_bytes) if a_bytes > 0.0 else blocks
+    columns = min(max(1.0, columns), blocks, block.columns)
+    columns = 1.0 if layout.cut.column_parts > 1.0 else (blocks if layout.cut.row_parts > 1.0 else columns)
+    read_bytes = a_bytes * columns + b_bytes * max(1.0, blocks / columns)
+    least.read_bytes = max(least.read_bytes, read_bytes + op.extra_dram_bytes)
 
 
 @compiled

@@ -188,7 +188,7 @@ def _fill_tiling(result: ResultRecord, candidate: CandidateRecord) -> None:
     result.row_pieces, result.strips = int(candidate.row_pieces), int(candidate.strips)
     result.column_blocks = int(candidate.column_blocks)
     result.channel_chunks, result.buffers = int(candidate.channel_chunks), int(candidate.buffers)
-    result.piece_level = int(candidate.piece_level)
+    result.piece_level, result.parts = int(candidate.piece_level), int(candidate.parts)
 
 
 @compiled

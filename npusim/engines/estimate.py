@@ -327,6 +327,8 @@ class Sustained(Part):
     """Mean power of the package after it, in W."""
     energy_j: float
     """Energy of the package for one inference after it, pauses included, in J."""
+    intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    """90 % intervals of figures by name, where asked for; none of a burst that never ends on some machine."""
     course: list[Moment] = Field(default_factory=list)
     """Power and heat from the start until all is steady."""
 

@@ -6,6 +6,7 @@ and which settings of its runtime a row means.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Literal
@@ -47,6 +48,8 @@ class Definitions(Section):
     """Version of this file format."""
     models: dict[str, str] = Field(default_factory=dict)
     """Workload of the same size for a model that has none of its own."""
+    endings: list[str] = Field(default_factory=list)
+    """Parts of a model's name, between hyphens, that say nothing of its size."""
     conditions: list[Condition]
     """Settings; those of every condition that fits a row, in this order."""
 
@@ -55,6 +58,25 @@ class Definitions(Section):
 def load_definitions() -> Definitions:
     """Return the shipped definitions."""
     return load_model(suite_file("decoders", "definitions", "decoders.yaml"), Definitions)
+
+
+def workload_of(model: str) -> str | None:
+    """Return the workload of a model as publishers name it; None: an unknown one.
+
+    Examples
+    --------
+    >>> workload_of("meta-llama/Llama-3.2-3B-Instruct"), workload_of("mistral-7b-instruct-v0.3")
+    ('llama3.2-3b', 'mistral-7b')
+    """
+    known = load_definitions()
+
+    def plain(name: str) -> str:
+        parts = re.split("[-_ ]", name.lower().rpartition("/")[2])
+        return "".join(part for part in parts if part not in known.endings)
+
+    workloads = {plain(name): name for name in workload_names("llm")}
+    workloads |= {plain(name): workload for name, workload in known.models.items()}
+    return workloads.get(plain(model))
 
 
 def token_time(
@@ -82,8 +104,8 @@ def token_time(
         Who measured it; some runtimes were older.
     """
     known = load_definitions()
-    workload = known.models.get(model, model)
-    if workload not in workload_names("llm"):
+    workload = workload_of(model)
+    if workload is None:
         return None
     places = [] if device == "npu" else [f"workload.max_sequence={context + 1}"]
     fitting = (each for each in known.conditions if each.fits(source, device, precision))

@@ -352,18 +352,14 @@ def _evolved(
 
 
 def _published_rows(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
-    """Return each number that the paper prints in Table 4, by quantity."""
-    rows = [
-        Row(
-            f"{one.what}: {one.quantity}",
-            one.paper,
-            one.ours,
-            {"table": one.figure, "quantity": one.quantity},
-        )
-        for one in _table4().figures
-        if one.paper is not None
-    ]
-    return rows, []
+    """Return each number that the paper prints in Tables 4 and 5 and Figures 7 and 9, by quantity."""
+    figures = [figure for name in _JUDGED for figure in FIGURES[name]().figures]
+    return [
+        Row(f"{f.what}: {f.quantity}", f.paper, f.ours, {"table": f.figure, "quantity": f.quantity})
+        for f in figures
+        if f.paper is not None
+    ], []
 
 
+_JUDGED = ("table4", "table5", "figure7", "figure9")
 TABLE_4 = RowPredictor(_published_rows)

@@ -135,8 +135,27 @@ def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, npu: Npu) -> 
         return True
     if operation is not DpuOperation.ELTWISE:
         return not isinstance(npu, Accelerator)  # a grid pools; an array multiplies
-    tensors = inputs[:1] if op.family is Family.CONVERT else inputs
-    return listed_as(op) in npu.dpu.eltwise_ops and len({t.shape for t in tensors}) == 1
+    tensors, name = inputs[:1] if op.family is Family.CONVERT else inputs, listed_as(op)
+    if name in npu.dpu.channelwise_ops and len(tensors) == 2 and _by_channel(op, graph):
+        return True
+    return name in npu.dpu.eltwise_ops and len({t.shape for t in tensors}) == 1
+
+
+def _by_channel(op: Operator, graph: Graph) -> bool:
+    """Return whether a smaller operand has a number by channel, or one constant for all.
+
+    Sums need a constant (npu_compiler, pass ConvertToScaleShift). Channels are axis 1 of images,
+    else the last one.
+    """
+    small, whole = sorted(graph.inputs_of(op), key=lambda t: t.elements)
+    is_constant = small.kind is TensorKind.CONSTANT
+    shape = graph.outputs_of(op)[0].shape
+    if whole.shape != shape or not (is_constant or listed_as(op) == "multiply") or not whole.dtype.is_float:
+        return False
+    axis = 1 if len(shape) == 4 else len(shape) - 1
+    by_channel = tuple(length if place == axis else 1 for place, length in enumerate(shape))
+    padded = (1,) * (len(shape) - len(small.shape)) + tuple(small.shape)
+    return padded == by_channel or (is_constant and small.elements == 1)
 
 
 def wished(graph: Graph) -> tuple[str, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from npusim.engines.estimate import RUNNING_MEAN, Estimate
+from npusim.engines.estimate import RUNNING_MEAN, Estimate, Sustained
 from npusim.reporting.charts import line_figure
-from npusim.reporting.engineering import engineering
+from npusim.reporting.engineering import with_bounds
 from npusim.reporting.html import log_axis
 from npusim.reporting.page import Amount, Column, Plot, Section, Table
 
@@ -14,15 +14,24 @@ def sustained_sections(estimate: Estimate) -> list[Section]:
     figures = estimate.sustained
     if figures is None:
         return []
-    rows = [("without limits", estimate.throughput_per_s, estimate.power_w, "")]
-    lasts = "for ever" if figures.burst_s is None else engineering(figures.burst_s, "s")
-    rows.append((f"burst, {lasts}", figures.burst_per_s, figures.burst_w, figures.ends_by))
-    rows.append(("sustained", figures.throughput_per_s, figures.power_w, figures.held_by))
+    lasts = "for ever"
+    if figures.burst_s is not None:
+        lasts = with_bounds(figures.burst_s, "s", figures.intervals.get("burst_s"))
+    rows = [
+        ("without limits", "throughput_per_s", "power_w", estimate, ""),
+        (f"burst, {lasts}", "burst_per_s", "burst_w", figures, figures.ends_by),
+        ("sustained", "throughput_per_s", "power_w", figures, figures.held_by),
+    ]
+
+    def amount(owner: Estimate | Sustained, name: str, unit: str) -> Amount:
+        value = getattr(owner, name)
+        return Amount(value, unit, with_bounds(value, unit, owner.intervals.get(name)))
+
     columns = (
         Column("", "again and again", lambda row: row[0]),
-        Column("", "throughput", lambda row: Amount(row[1], "/s")),
-        Column("", "power", lambda row: Amount(row[2], "W")),
-        Column("", "limited by", lambda row: row[3]),
+        Column("", "throughput", lambda row: amount(row[3], row[1], "/s")),
+        Column("", "power", lambda row: amount(row[3], row[2], "W")),
+        Column("", "limited by", lambda row: row[4]),
     )
     times = [moment.time_s for moment in figures.course]
     lines = {"power (W)": (times, [moment.power_w for moment in figures.course])}

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, get_args
+from zlib import crc32
 
 import numpy as np
 from pydantic import BaseModel
@@ -17,15 +18,15 @@ from npusim.arch.device import SET_SOURCES
 from npusim.arch.soc import Device
 from npusim.config.overrides import children, field_key, kind_of
 from npusim.cost import (
-    RESULT_DTYPE,
     TOTAL_DTYPE,
     Unit,
     dispatches,
-    evaluate,
+    evaluate_plans,
     fill_dsp,
     host_facts,
     kernel_of,
     lower,
+    plan_table,
 )
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity
@@ -34,6 +35,8 @@ _ENERGY = frozenset({"power", "energy_factors", "technology"})
 """Parts of a data sheet that say nothing about time but about energy and area."""
 _VOLTAGES = frozenset({"voltage", "nominal_voltage", "rated_at"})
 """Energies hold at the voltages of the sheet: an error of a voltage is part of the energy's own."""
+
+_LOW, _HIGH = 5.0, 95.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ def uncertain_energies(soc: Soc) -> list[Uncertain]:
     """Return the numbers of a SoC that affect energy, power or area alone and state an uncertainty."""
     return [
         number
-        for number, stated in (*_in_section(("technology",), soc.technology), *numbers_of(soc))
+        for number, stated in (*numbers_in(("technology",), soc.technology), *numbers_of(soc))
         if stated and number.value > 0.0 and _ENERGY & {*number.path} and not _VOLTAGES & {*number.path}
     ]
 
@@ -146,12 +149,13 @@ def _values_at(device: Device, point: str) -> Values:
 
 def numbers_of(soc: Soc) -> Iterator[tuple[Uncertain, bool]]:
     """Yield every number of the DRAM and the devices, and whether it states an uncertainty."""
-    yield from _in_section(("dram",), soc.dram)
+    yield from numbers_in(("dram",), soc.dram)
     for name, device in (soc.array_devices | soc.hosts).items():
-        yield from _in_section(("devices", name), device)
+        yield from numbers_in(("devices", name), device)
 
 
-def _in_section(path: tuple[str, ...], section: Any) -> Iterator[tuple[Uncertain, bool]]:
+def numbers_in(path: tuple[str, ...], section: Any) -> Iterator[tuple[Uncertain, bool]]:
+    """Yield every number of a section at a path, and whether it states an uncertainty."""
     for leaf, number, kind in _numbers(section):
         upper = kind.upper if isinstance(kind, Kind) and kind.upper is not None else float("inf")
         sigma = float(np.sqrt(np.log1p((number.uncertainty or 0.0) ** 2)))
@@ -254,9 +258,9 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
 
     """
     ops = lowered_on(mapped, machine) if table is None else table
-    results, total = np.zeros(len(ops), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
-    evaluate(arch, ops, results, total[0], mapped.nests)
-    return total[0]
+    totals = np.zeros(1, TOTAL_DTYPE)
+    evaluate_plans(arch, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64), mapped.nests)
+    return totals[0]
 
 
 def lowered_on(mapped: Mapped, machine: Soc) -> Any:
@@ -278,3 +282,19 @@ def lowered_on(mapped: Mapped, machine: Soc) -> Any:
             else:
                 ops[i]["dsp"] = ops[first]["dsp"]
     return ops
+
+
+def deviates(names: Sequence[str], samples: int, seed: int) -> Any:
+    """Return a Latin hypercube of standard normal deviates, shape (samples, names).
+
+    The deviates of a number depend on its name alone: networks that rest on other numbers share them.
+    """
+    quantiles = np.array([NormalDist().inv_cdf((i + 0.5) / samples) for i in range(samples)])
+    orders = [np.random.default_rng([seed, crc32(name.encode())]).permutation(samples) for name in names]
+    return quantiles[np.stack(orders, axis=1)] if orders else np.empty((samples, 0))
+
+
+def quantiles(values: Any) -> tuple[float, float]:
+    """Return the ends of the 90 % interval of drawn values."""
+    low, high = np.percentile(values, [_LOW, _HIGH])
+    return float(low), float(high)

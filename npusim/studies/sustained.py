@@ -18,9 +18,12 @@ from npusim.arch.power import Package
 from npusim.cost import throttled_interval_s
 from npusim.engines.estimate import RUNNING_MEAN, Estimate, Moment, Sustained
 from npusim.errors import ConfigError
+from npusim.studies.perturbation import deviates, numbers_in, quantiles, sampled
 
 _STEPS, _MOMENTS = 4800, 160
 """Steps of the course, over five times its longest time constant, and moments, closer at the start."""
+_DRAWN = ("burst_per_s", "burst_w", "burst_s", "throughput_per_s", "power_w", "energy_j")
+"""Figures with an interval."""
 _LEAST_RESPONSE = 1e-9
 """Share of the highest response to a step's power below which a later moment no longer feels it."""
 
@@ -51,12 +54,14 @@ class _Limits:
         """Return when a step from idle power brings a quantity to its limit (s); infinite: never."""
         if power_w <= self.most_w[i]:
             return float("inf")
-        from scipy.linalg import expm  # 0.3 s that no other estimate needs
-        from scipy.optimize import brentq
+        from scipy.optimize import brentq  # 0.3 s that no other estimate needs
+
+        rates, modes = np.linalg.eig(self.matrix)
+        weights = modes[i] * np.linalg.solve(modes, self.per_watt * (idle_w - power_w))
+        beyond = self.per_watt[i] * power_w - self.most[i]
 
         def excess(t: float) -> float:
-            state = self.per_watt * power_w + expm(self.matrix * t) @ self.per_watt * (idle_w - power_w)
-            return float(state[i] - self.most[i])
+            return float((beyond + weights @ np.exp(rates * t)).real)
 
         end = 1.0
         while excess(end) < 0.0:
@@ -111,37 +116,73 @@ def with_sustained(estimate: Estimate, soc: Soc) -> Estimate:
     package = soc.package
     if package is None:
         raise ConfigError("no package", file=soc.name, allowed="a sheet with a power limit", key="package")
-    limits = _limits_of(package)
-    idle_w = estimate.energy.idle_j * estimate.throughput_per_s
-    steady_w, most_w = float(limits.most_w.min()), float(package.burst_limit)
-    held_by = limits.names[int(limits.most_w.argmin())]
-    if min(steady_w, most_w) <= idle_w:
-        limit = held_by if steady_w <= most_w else "package.burst_limit"
-        allowed = f"above {idle_w:.3g} W, which the idle package draws"
-        raise ConfigError(
-            f"{min(steady_w, most_w):.3g} W at the limit of {limit}", key="package", allowed=allowed
+    load = _Load(1.0 / estimate.throughput_per_s, estimate.energy_j, estimate.energy.idle_j)
+    limits, highest_w = _limits_of(package), float(package.burst_limit)
+    least_w, held_by = min((float(limits.most_w.min()), ""), (highest_w, "package.burst_limit"))
+    if least_w <= load.idle_w:
+        limit = held_by or limits.names[int(limits.most_w.argmin())]
+        allowed = f"above {load.idle_w:.3g} W, which the idle package draws"
+        raise ConfigError(f"{least_w:.3g} W at the limit of {limit}", key="package", allowed=allowed)
+    figures = load.sustained(limits, highest_w)
+    course = limits.course(load.idle_w, figures.burst_w)
+    return estimate.model_copy(update={"sustained": figures.model_copy(update={"course": course})})
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Inferences that follow each other without a pause."""
+
+    interval_s: float
+    energy_j: float
+    idle_j: float
+
+    @property
+    def idle_w(self) -> float:
+        """Power of the idle package."""
+        return self.idle_j / self.interval_s
+
+    def rate(self, power_w: float) -> float:
+        """Return the inferences per second at a mean power; 0 where the idle package exceeds it."""
+        work_j = self.energy_j - self.idle_j
+        return 1.0 / float(throttled_interval_s(self.interval_s, work_j, self.idle_w, power_w))
+
+    def sustained(self, limits: _Limits, highest_w: float) -> Sustained:
+        """Return the burst, of at most `highest_w`, and what follows, without its course."""
+        steady_w, power_w = float(limits.most_w.min()), self.energy_j / self.interval_s
+        burst_w = min(power_w, highest_w)
+        ends_s = {name: limits.reached_s(i, self.idle_w, burst_w) for i, name in enumerate(limits.names)}
+        ends_by, final_w = min(ends_s, key=lambda name: ends_s[name]), min(burst_w, steady_w)
+        is_held, per_s = np.isfinite(ends_s[ends_by]), self.rate(final_w)
+        return Sustained(
+            burst_per_s=self.rate(burst_w),
+            burst_w=burst_w,
+            burst_s=ends_s[ends_by] if is_held else None,
+            ends_by=ends_by if is_held else "",
+            held_by=limits.names[int(limits.most_w.argmin())] if is_held else "",
+            throughput_per_s=per_s,
+            power_w=final_w,
+            energy_j=final_w / per_s if per_s > 0.0 else float("inf"),
         )
-    burst_w = min(estimate.power_w, most_w)
-    ends_s = {name: limits.reached_s(i, idle_w, burst_w) for i, name in enumerate(limits.names)}
-    ends_by = min(ends_s, key=lambda name: ends_s[name])
-    work_j = estimate.energy_j - estimate.energy.idle_j
 
-    def rate(power_w: float) -> float:
-        return 1.0 / float(throttled_interval_s(1.0 / estimate.throughput_per_s, work_j, idle_w, power_w))
 
-    is_held, final_w = np.isfinite(ends_s[ends_by]), min(burst_w, steady_w)
-    figures = Sustained(
-        burst_per_s=rate(burst_w),
-        burst_w=burst_w,
-        burst_s=ends_s[ends_by] if is_held else None,
-        ends_by=ends_by if is_held else "",
-        held_by=held_by if is_held else "",
-        throughput_per_s=rate(final_w),
-        power_w=final_w,
-        energy_j=final_w / rate(final_w),
-        course=limits.course(idle_w, burst_w),
-    )
-    return estimate.model_copy(update={"sustained": figures})
+def sustained_intervals(figures: Sustained, soc: Soc, totals: Any) -> Sustained:
+    """Return what a package sustains with its 90 % intervals.
+
+    Parameters
+    ----------
+    totals : array of TOTAL_DTYPE, shape (samples,)
+        An inference on drawn machines; the numbers of the package are drawn here, as they state.
+    """
+    numbers = [number for number, stated in numbers_in(("package",), soc.package) if stated]
+    normals, drawn = deviates([number.name for number in numbers], len(totals), seed=0), []
+    for total, normal in zip(totals, normals, strict=True):
+        package = sampled(soc, numbers, normal).package
+        load = _Load(1.0 / float(total["throughput_per_s"]), float(total["energy_j"]), float(total["idle_j"]))
+        if package is not None:
+            drawn.append(load.sustained(_limits_of(package), float(package.burst_limit)))
+    values = {name: np.array([getattr(draw, name) for draw in drawn], float) for name in _DRAWN}
+    intervals = {name: quantiles(column) for name, column in values.items() if np.isfinite(column).all()}
+    return figures.model_copy(update={"intervals": intervals})
 
 
 def energy_in_period(estimate: Estimate, period_s: float) -> float:

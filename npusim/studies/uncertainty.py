@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
@@ -19,21 +17,23 @@ from npusim.metrics import METRICS
 from npusim.studies.document_head import RestsOn
 from npusim.studies.perturbation import (
     Uncertain,
+    deviates,
     evaluated,
     governors,
     moved,
     number_at,
+    quantiles,
     sampled,
     uncertain_energies,
     uncertain_numbers,
     with_library,
 )
+from npusim.studies.sustained import sustained_intervals
 
 SAMPLES = 128
 """Machines that are drawn."""
 _TELLING = 0.05
 """Least share of a variance that names its parameter."""
-_LOW, _HIGH = 5.0, 95.0
 _SAME = 1e-9
 _SHORTEST_S = 1e-12
 _RAISED, _HALF, _WELL_KNOWN = 0.05, 0.5, 0.09
@@ -68,7 +68,7 @@ class Draws:
 
     def metric_interval(self, name: str, i: int) -> tuple[float, float]:
         """Return the 90 % interval of a metric (`METRICS`) of a graph."""
-        return _quantiles(METRICS[name].values(self.totals[i]))
+        return quantiles(METRICS[name].values(self.totals[i]))
 
     def latency_interval(self, i: int) -> tuple[float, float]:
         """Return the 90 % interval of a graph's latency (s)."""
@@ -76,7 +76,7 @@ class Draws:
 
     def speedup_interval(self, i: int, over: int) -> tuple[float, float]:
         """Return the 90 % interval of the throughput ratio to another graph."""
-        return _quantiles(self.interval_s[over] / self.interval_s[i])
+        return quantiles(self.interval_s[over] / self.interval_s[i])
 
     def sources(self, i: int, over: int) -> dict[str, float]:
         """Return the numbers that make a speed-up uncertain: their share of its variance, largest first.
@@ -123,11 +123,13 @@ def with_interval(estimate: Estimate, mapped: Mapped) -> Estimate:
     intervals = {name: draws.metric_interval(name, 0) for name in DRAWN_METRICS}
     notes = [*estimate.provenance["notes"], method_of(mapped.soc, SAMPLES, seed=0)]
     provenance = {**estimate.provenance, "notes": notes}
-    update = {
+    update: dict[str, Any] = {
         "latency_interval_s": draws.latency_interval(0),
         "intervals": intervals,
         "provenance": provenance,
     }
+    if estimate.sustained is not None:
+        update["sustained"] = sustained_intervals(estimate.sustained, mapped.soc, draws.totals[0])
     return estimate.model_copy(update=update)
 
 
@@ -153,7 +155,7 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     numbers += errors
     timed = len(numbers)
     numbers += uncertain_energies(soc)
-    normals = _deviates([number.name for number in numbers], samples, seed)
+    normals = deviates([number.name for number in numbers], samples, seed)
     if soc.calibration is not None:
         _correlate(normals, numbers, soc.calibration)
     totals = np.zeros((len(mapped), samples), TOTAL_DTYPE)
@@ -263,16 +265,6 @@ def _correlate(normals: Any, numbers: Sequence[Uncertain], calibration: Calibrat
     normals[:, columns] = normals[:, columns] @ root
 
 
-def _deviates(names: Sequence[str], samples: int, seed: int) -> Any:
-    """Return a Latin hypercube of standard normal deviates, shape (samples, names).
-
-    The deviates of a number depend on its name alone: networks that rest on other numbers share them.
-    """
-    quantiles = np.array([NormalDist().inv_cdf((i + 0.5) / samples) for i in range(samples)])
-    orders = [np.random.default_rng([seed, crc32(name.encode())]).permutation(samples) for name in names]
-    return quantiles[np.stack(orders, axis=1)] if orders else np.empty((samples, 0))
-
-
 @lru_cache(maxsize=4)
 def latin_hypercube(samples: int, dimensions: int, seed: int) -> Any:
     """Return a Latin hypercube of the unit cube, shape (samples, dimensions).
@@ -284,8 +276,3 @@ def latin_hypercube(samples: int, dimensions: int, seed: int) -> Any:
     points = (np.stack(columns, axis=1) + 0.5) / samples if columns else np.empty((samples, 0))
     points.setflags(write=False)
     return points
-
-
-def _quantiles(values: Any) -> tuple[float, float]:
-    low, high = np.percentile(values, [_LOW, _HIGH])
-    return float(low), float(high)

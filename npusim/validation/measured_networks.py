@@ -186,7 +186,7 @@ def class_of(workload: str) -> str:
 def _row(line: int, values: Mapping[str, Any]) -> MeasuredRow | str:
     known, machine, model = definitions(), values["device"].strip(), values["model"].strip()
     soc = next((soc for part, soc in known.machines.items() if part.lower() in machine.lower()), None)
-    device = next((d for d in ("npu", "gpu", "cpu") if machine.lower().split()[-1].startswith(d)), None)
+    device = next(iter(re.findall("npu|gpu|cpu", machine.lower())[::-1]), None)
     if soc is None or device is None:
         return "there is no data sheet of the machine"
     precision = known.precisions.get(values["precision"], {}).get(device)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from npusim.arch.silicon import SramLaws, parts, process_named, sram_laws
+from npusim.arch.silicon import SramLaws, parts, process_named, processes, sram_laws
 from npusim.config.tables import Choice, Number, Text
 from npusim.cost import law_column, sram_law
 from npusim.errors import ConfigError
@@ -59,56 +59,89 @@ def _memories(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     return rows, [*figures.notes, *notes]
 
 
-_CHIP_FORMATS: tuple[Literal["int8", "int16", "fp16"], ...] = ("int8", "int16", "fp16")
+_CHIP_FORMATS = ("int8", "int16", "fp16")
 _CHIP_SIZES = ("sram_kib", "array_kib", "word_bytes", "area_mm2")
-_SCALED_FROM = "22 nm"  # node whose law of SRAM the bit cell of other nodes scales
+_SCOPES = ("arrays", "arrays of CACTI", "engine")
+_SCALED_FROM, _FEATURE_M = "22 lop", 22e-9  # cell whose law of SRAM the bit cell of other nodes scales
 _FEWEST = 5
 _SOFTNESS = 0.25  # error of a logarithm from which a chip counts less
 
 
-def _parts_m2(chips: Figures) -> Floats:
-    """Return the area of SRAM arrays and of multipliers with adders of each chip, shape (chips, 2)."""
-    law, known, areas = law_column(sram_laws().area.single_port), parts(), []
-    base, logic = process_named(_SCALED_FROM), process_named(known.mac_node).logic_density
-    for i in range(len(chips)):
-        process = process_named(str(chips["process"][i]))
-        array_bytes, word = 1024.0 * chips["array_kib"][i], chips["word_bytes"][i]
-        arrays = chips["sram_kib"][i] / chips["array_kib"][i] * process.bit_cell / base.bit_cell
-        scale = sram_laws().area.scale["22 lop"]
-        macs_m2 = sum(chips[f"{form}_macs"][i] * known.mac_area[form] for form in _CHIP_FORMATS)
-        sram_m2 = arrays * scale * sram_law(law, array_bytes, word, 1.0)
-        areas.append((sram_m2, macs_m2 * logic / process.logic_density))
-    return np.array(areas)
+@dataclass(frozen=True, slots=True)
+class _ChipParts:
+    """Parts of chips: SRAM by the law of arrays, MACs with their registers as synthesised (m2)."""
 
+    sram_m2: Floats
+    macs_m2: Floats
+    compiled: Floats
+    """0 where the area rests on CACTI's arrays, 1 where on those of a memory compiler."""
+    complete: Floats
+    """0 where the area has memories and MACs alone; 1 where it is that of a whole engine."""
 
-def _fitted(parts_m2: Floats, chip_m2: Floats) -> Floats:
-    """Return log k, a and b of area = k x SRAM^a x MACs^b."""
-    terms = np.column_stack([np.ones(len(chip_m2)), np.log(parts_m2)])
-    start = np.linalg.lstsq(terms, np.log(chip_m2), rcond=None)[0]
-    solution = least_squares(lambda x: terms @ x - np.log(chip_m2), start, loss="soft_l1", f_scale=_SOFTNESS)
-    return np.asarray(solution.x)
+    @classmethod
+    def of(cls, chips: Figures) -> _ChipParts:
+        law, scale = law_column(sram_laws().area.single_port), sram_laws().area.scale[_SCALED_FROM]
+        known, cell_m2, areas = parts(), processes().cacti_cell * _FEATURE_M**2, []
+        logic = process_named(known.mac_node).logic_density
+        mac_m2 = {f: m.area + m.register_bits * known.register_area for f, m in known.macs.items()}
+        for i in range(len(chips)):
+            process = process_named(str(chips["process"][i]))
+            arrays = chips["sram_kib"][i] / chips["array_kib"][i] * process.bit_cell / cell_m2
+            sram_m2 = (
+                arrays * scale * sram_law(law, 1024.0 * chips["array_kib"][i], chips["word_bytes"][i], 1.0)
+            )
+            macs_m2 = sum(chips[f"{form}_macs"][i] * mac_m2[form] for form in _CHIP_FORMATS)
+            areas.append((sram_m2, macs_m2 * logic / process.logic_density))
+        scopes = [[scope != _SCOPES[1], scope == _SCOPES[2]] for scope in chips["scope"]]
+        return cls(*np.array(areas).T, *np.array(scopes, float).T)
+
+    def chip_m2(self, logarithms: Floats) -> Floats:
+        """Return the areas of the chips by the logarithms of the three fitted factors."""
+        sram, macs, engine = np.exp(logarithms)
+        areas: Floats = (sram**self.compiled * self.sram_m2 + macs * self.macs_m2) * engine**self.complete
+        return areas
+
+    def fitted(self, chip_m2: Floats, used: Floats) -> Floats:
+        """Return the logarithms of the factors that fit the chips in use."""
+
+        def errors(logarithms: Floats) -> Floats:
+            logs: Floats = np.log(self.chip_m2(logarithms) / chip_m2)[used]
+            return logs
+
+        return np.asarray(least_squares(errors, np.log([2.0, 2.0, 2.0]), loss="soft_l1", f_scale=_SOFTNESS).x)
 
 
 def _chips(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     counts = [Number(f"{form}_macs", above=False, whole=True) for form in _CHIP_FORMATS]
     words = [Text(name) for name in ("chip", "group", "process", "origin", "source")]
-    chips = read_csv(path, [*words, *counts, *map(Number, _CHIP_SIZES)])
-    parts_m2, chip_m2, rows = _parts_m2(chips), 1e-6 * chips["area_mm2"], []
-    if len(chips) < _FEWEST or not parts_m2.all():
+    chips = read_csv(path, [*words, Choice("scope", _SCOPES), *counts, *map(Number, _CHIP_SIZES)])
+    of_chips, chip_m2, rows = _ChipParts.of(chips), 1e-6 * chips["area_mm2"], []
+    if len(chips) < _FEWEST or not of_chips.macs_m2.all():
         allowed = f"at least {_FEWEST} chips with MACs: each is predicted by a fit to the others"
         raise ConfigError(f"{len(chips)} chips", file=chips.file, allowed=allowed)
     for i, name in enumerate(chips["chip"]):
-        others = np.arange(len(chips)) != i
-        factor, *exponents = _fitted(parts_m2[others], chip_m2[others])
-        predicted = float(np.exp(factor + np.dot(exponents, np.log(parts_m2[i])))) * 1e6
-        key = {column: chips[column][i] for column in ("chip", "group", "process", "origin")}
+        factors = of_chips.fitted(chip_m2, np.arange(len(chips)) != i)
+        key = {column: chips[column][i] for column in ("chip", "group", "process", "scope", "origin")}
+        predicted = 1e6 * float(of_chips.chip_m2(factors)[i])
         rows.append(Row(str(name), float(chips["area_mm2"][i]), predicted, key))
     low, high = np.quantile([row.predicted / row.measured for row in rows], (0.05, 0.95))
-    factor, *exponents = _fitted(parts_m2, chip_m2)
-    law = f"all chips: area = {np.exp(factor):.3g} x SRAM^{exponents[0]:.2f} x MACs^{exponents[1]:.2f} in m2"
+    sram, macs, engine = np.exp(of_chips.fitted(chip_m2, np.ones(len(chips), bool)))
+    law = f"all chips: {sram:.2f} x SRAM + {macs:.2f} x MACs with registers; engines {engine:.2f} times that"
     return rows, [law, f"90 % of the chips left out: {low:.2f} to {high:.2f} times the published area"]
 
 
+def _clocks(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
+    numbers = map(Number, ("low_v", "low_mhz", "high_v", "high_mhz"))
+    chips, rows = read_csv(path, [*map(Text, ("chip", "process", "origin", "source")), *numbers]), []
+    for i, name in enumerate(chips["chip"]):
+        ratio = process_named(str(chips["process"][i])).clock_ratio(chips["low_v"][i], chips["high_v"][i])
+        key = {column: chips[column][i] for column in ("process", "origin")}
+        rows.append(Row(str(name), float(chips["low_mhz"][i]), float(chips["high_mhz"][i] * ratio), key))
+    return rows, []
+
+
+CLOCKS = RowPredictor(_clocks)
+"""Clocks of NPUs at the lowest published voltage, by the alpha-power law."""
 CHIPS = RowPredictor(_chips)
 """Areas of published chips, each predicted by a fit to the others."""
 MEMORIES = RowPredictor(_memories)

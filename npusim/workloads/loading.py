@@ -125,14 +125,18 @@ def is_workload(name: str) -> bool:
 def workload_published_as(name: str) -> str | None:
     """Return the shipped workload that others publish figures of under a name; None where there is none.
 
-    Upper case, underscores and hyphens make no difference.
+    Upper case, underscores and hyphens make no difference, nor does what follows a point in no known name:
+    the tag of timm's weights, the ending of a file.
 
     Examples
     --------
     >>> workload_published_as("ssd_mobilenet_v1_coco")
     'ssd-mobilenet-v1'
+    >>> workload_published_as("resnet18.a1_in1k")
+    'resnet18'
     """
-    return _published_names().get(_plain(name))
+    known, plain = _published_names(), _plain(name)
+    return known.get(plain, known.get(plain.partition(".")[0]))
 
 
 @cache
