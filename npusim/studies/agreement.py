@@ -246,9 +246,10 @@ class NumericalRewriting:
 
 
 def answers_beside(file: Path, original: Scenario, device: str) -> tuple[float, float]:
-    """Return the share of equal answers of a model file on a device, and the largest error, for the example.
+    """Return the share of equal answers of a model file on a device, and the largest error.
 
-    The error is a share of the largest output of the original, which runs in fp32 as it came.
+    Both run on the example inputs. The error is a share of the largest output of the original, which runs in
+    fp32 as it came.
 
     Raises
     ------
