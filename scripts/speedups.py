@@ -1,12 +1,17 @@
 """Predicted and measured speed-up of exported models on this CPU, and of forms written by hand.
 
     python scripts/speedups.py models.py                    # all functions of ALL
-    python scripts/speedups.py tests/gnn_forms.py gin rgcn --soc fitted.yaml
+    python scripts/speedups.py tests/gnn_forms.py gin rgcn --soc fitted.yaml --fp32
+
+`fitted.yaml` holds this processor's rates, from the operators that the networks rest on (two minutes each):
+
+    npusim measure --for tests/gnn_forms.py:gin --device CPU --processor-time -o gin.json
+    npusim calibrate generic-cpu -m gin.json rgcn.json -o fitted.yaml
 
 Each function returns (module, inputs); `gin_by_hand`, where the file has it, the best form that a person
 writes. Original, export and that form run by turns in OpenVINO, f32, on one thread; times are medians of this
-process's processor time. The exported stack is the one that `advise` names for the NPU; "share" is the part
-of the hand-written form's speed that it reaches.
+process's processor time. The exported stack is the one that `advise` names for the NPU, with --fp32 without
+its 8-bit techniques; "share" is the part of the hand-written form's speed that it reaches.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from npusim.frontends.valued import valued_module
 from npusim.scenario import Scenario
 from npusim.studies.advice import advise
 from npusim.studies.agreement import NumericalRewriting
+from npusim.techniques import get
 
 _LEAST_TURNS, _MOST_TURNS = 3, 40
 _ONE_CORE = ["cpu.cores=1"]
@@ -57,12 +63,14 @@ def measured(runs: tuple[Callable[[], float], ...], seconds: float) -> list[floa
 
 
 def row(
-    name: str, module: Any, inputs: Any, by_hand: Any, soc: str, seconds: float
+    name: str, module: Any, inputs: Any, by_hand: Any, soc: str, seconds: float, fp32: bool
 ) -> tuple[float, float] | None:
     """Print a row of the table, and return both speed-ups; None where nothing is exported."""
     network = valued_module(module, inputs, name)
     numbers = NumericalRewriting(network)
     stack = advise(Scenario(network.graph), judge=numbers.judge, samples=0).today.techniques
+    if fp32:
+        stack = "+".join(part for part in stack.split("+") if get(part.split(":")[0]).precision is None)
     if stack == "none":
         print(f"| {name} | none | | | | | | | | |", flush=True)
         return None
@@ -91,6 +99,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("file")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--soc", default="generic-cpu")
+    parser.add_argument("--fp32", action="store_true")
     parser.add_argument("--seconds", type=float, default=2.0)
     chosen = parser.parse_args(words)
     space = runpy.run_path(chosen.file)
@@ -104,7 +113,7 @@ def main(words: list[str]) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 by_hand = space.get(f"{name}_by_hand")
-                pair = row(name, *space[name](), by_hand, chosen.soc, chosen.seconds)
+                pair = row(name, *space[name](), by_hand, chosen.soc, chosen.seconds, chosen.fp32)
         except Exception as error:  # whatever a module raises: it is the row's result
             print(f"| {name} | {type(error).__name__}: {str(error).splitlines()[0][:80]} |", flush=True)
             continue

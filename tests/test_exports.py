@@ -23,8 +23,9 @@ ROUNDING = 2e-3
 """Of the largest output: weights in fp16."""
 
 
-STEPS = "layer layer slice tail strided concat reshape index residual pick transpose top where sort cumulate"
-STEPS += " repeat mean split"
+STACKS = ("none", "stagr", "grad", "padded", "preg", "effop", "padded+stagr")
+STEPS = "layer layer part part slice tail strided concat reshape index residual pick transpose top where sort"
+STEPS += " cumulate repeat mean split"
 
 
 class Random(nn.Module):
@@ -39,18 +40,21 @@ class Random(nn.Module):
         self.steps = [str(step) for step in random.choice(STEPS.split(), random.integers(3, 8))]
         self.layers = nn.ModuleList()
         for step in self.steps:
-            if step == "layer":
+            if step in ("layer", "part"):
                 kind = self.LAYERS[random.integers(len(self.LAYERS))]
                 self.layers.append(kind(WIDTH, WIDTH))
         self.layers.append(GINConv(nn.Linear(WIDTH, WIDTH)))
         self.rows = random.permutation(NODES).tolist()
 
     def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
-        layers, first = iter(self.layers), x
+        layers, first, parts = iter(self.layers), x, 0
         for step in self.steps:
             match step:
                 case "layer":
                     x = next(layers)(x, edge_index).relu()
+                case "part":  # other edges of the same number for each layer
+                    parts += 1
+                    x = next(layers)(x, edge_index[:, 3 * parts : 3 * parts + NODES]).tanh()
                 case "slice":
                     x = torch.cat([x[5:], x[:5]])
                 case "tail":
@@ -86,13 +90,29 @@ class Random(nn.Module):
         return next(reversed(self.layers))(x, edge_index)[2:-3]
 
 
-def check(seed: int) -> int:
-    """Compare the files of a random module under some stacks with it; return how many were written."""
+class OnConstantEdges(nn.Module):
+    def __init__(self, module: nn.Module, ends: torch.Tensor) -> None:
+        super().__init__()
+        self.module = module
+        self.register_buffer("ends", ends)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.module(x, self.ends)
+
+
+def check(seed: int, stacks: tuple[str, ...] = STACKS) -> int:
+    """Compare the files of a random module under some stacks with it; return how many were written.
+
+    The edges of odd seeds are a constant of the module.
+    """
     module = Random(seed).eval()
     ends = torch.randint(0, NODES, (2, 3 * NODES), generator=torch.Generator().manual_seed(seed))
-    network = valued_module(module, {"x": torch.rand(NODES, WIDTH), "edge_index": ends}, f"random{seed}")
+    inputs = {"x": torch.rand(NODES, WIDTH), "edge_index": ends}
+    if seed % 2:
+        module = OnConstantEdges(module, inputs.pop("edge_index"))
+    network = valued_module(module, inputs, f"random{seed}")
     written = 0
-    for stack in ("none", "stagr", "grad", "preg"):
+    for stack in stacks:
         if legal(network.graph, stack) is not None:
             continue
         graph = apply(network.graph, stack)
@@ -106,13 +126,75 @@ def check(seed: int) -> int:
         written += 1
         for ours, each in zip(answers, inputs, strict=True):
             (want,) = network.answers(each)
-            assert np.abs(ours[0] - want).max() <= ROUNDING * np.abs(want).max(), (seed, stack, module.steps)
+            assert np.abs(ours[0] - want).max() <= ROUNDING * np.abs(want).max(), (seed, stack)
     return written
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_export_of_a_random_module_is_the_module(seed):
-    assert check(seed) >= 1
+    assert check(seed, STACKS[:4]) >= 1
+
+
+class TwoParts(nn.Module):
+    """Each layer has its own edges: slices of as many columns, which nothing but their start tells apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = SAGEConv(WIDTH, WIDTH), SAGEConv(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x, edge_index[:, :NODES]), edge_index[:, NODES:])
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("stack", ["stagr", "padded", "effop"])
+def test_layers_on_slices_of_the_edges_keep_their_own(stack, constant):
+    ends = torch.randint(0, NODES, (2, 2 * NODES), generator=torch.Generator().manual_seed(1))
+    inputs = {"x": torch.rand(NODES, WIDTH), "edge_index": ends}
+    module = TwoParts().eval()
+    if constant:
+        module = OnConstantEdges(module, inputs.pop("edge_index"))
+    network = valued_module(module, inputs, "parts")
+    graph = apply(network.graph, stack)
+    (want,) = network.answers(network.inputs)
+    (ours,) = network.outputs(graph, network.rewritten(graph))
+    assert np.abs(ours - want).max() <= 1e-5 * np.abs(want).max()
+
+
+class Divided(nn.Module):
+    """Messages divided and multiplied by the same number of their source."""
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        source, target = edge_index
+        number = torch.zeros(NODES).index_add(0, source, torch.ones(source.shape)) + 1
+        sums = (x[source] / number[source][:, None], x[source] * number[source][:, None])
+        parts = [torch.zeros(NODES, WIDTH).index_add(0, target, messages) for messages in sums]
+        return parts[0] - 2 * parts[1]
+
+
+@pytest.mark.parametrize("stack", ["stagr", "padded", "effop"])
+def test_messages_that_are_divided_stay_so(stack):
+    ends = torch.randint(0, NODES, (2, 2 * NODES), generator=torch.Generator().manual_seed(2))
+    network = valued_module(Divided(), {"x": torch.rand(NODES, WIDTH), "edge_index": ends}, "divided")
+    graph = apply(network.graph, stack)
+    (want,) = network.answers(network.inputs)
+    (ours,) = network.outputs(graph, network.rewritten(graph))
+    assert np.abs(ours - want).max() <= 1e-5 * np.abs(want).max()
+
+
+class Selected(nn.Module):
+    def forward(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(4, WIDTH).index_add(0, kind[kind > 0], x[kind > 0])
+
+
+def test_a_size_that_depends_on_values_is_that_of_the_example():
+    kind = torch.tensor([0, 2, 0, 3, 1, 0, 0, 0])
+    network = valued_module(Selected(), {"x": torch.rand(8, WIDTH), "kind": kind}, "selected")
+    assert {t.shape[-1] for t in network.graph.tensors.values() if "NonZero" in t.name} == {3}
+    assert any("that of the example, is costed" in note for note in network.graph.meta.notes)
+    other = {"x": network.inputs["x"], "kind": np.array([1, 1, 2, 3, 1, 0, 0, 0])}
+    (ours,) = network.outputs(network.graph, network.rewritten(network.graph), other)
+    assert np.allclose(ours, network.answers(other)[0], atol=1e-6)
 
 
 @pytest.mark.slow

@@ -9,11 +9,14 @@ import pytest
 
 from npusim.config import schema_of
 from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError
+from npusim.frontends.openvino_write import model_of_graph
 from npusim.measuring import Benchmark, ModelFile, Network, Workload
 from npusim.measuring.benchmarks import OPERATORS, benchmark_graph, benchmark_id
+from npusim.measuring.document import SingleOperator
 from npusim.measuring.models import UnbuildableError, graph_of
-from npusim.measuring.suites import MeasurementSuite, load_suite, suite_names
+from npusim.measuring.suites import MeasurementSuite, load_suite, operator_items, suite_names
 from npusim.ops import DType, op_type
+from npusim.scenario import Scenario
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 
@@ -255,3 +258,29 @@ def test_the_example_of_the_docs_is_a_suite(tmp_path: Path, repository: Path) ->
     assert len(load_suite(path).items) == 3 * 2 * 2 + 2 + 3 * 2
     table = page.split("| operator | dimensions |")[1].split("\n\n")[0]
     assert all(operator in table for operator in OPERATORS)
+
+
+# --- the operators of a network
+
+
+def test_the_operators_of_a_network_are_rows_of_the_same_work() -> None:
+    scenario = Scenario("gcn-cora", "generic-cpu", device="cpu")
+    items = operator_items(scenario, ["none", "stagr"])
+    launches, single = items[:3], [item.model for item in items[3:]]
+    assert {item.model.operator for item in launches} == {"Empty", "Chain"}
+    graphs = [scenario.with_(techniques=stack).graph for stack in ("none", "stagr")]
+    work = {(op.type, graph.macs_of(op)) for graph in graphs for op in graph}
+    for model in single:
+        assert isinstance(model, SingleOperator)
+        again = SingleOperator.model_validate_json(model.model_dump_json())
+        graph = graph_of(again, "f32")
+        (op,) = graph
+        assert (op.type, graph.macs_of(op)) in work
+        assert model_of_graph(graph) is not None
+    assert len({item.id for item in items}) == len(items)
+    assert {"MatMul", "ScatterElementsUpdate"} <= {model.operator for model in single}
+
+
+def test_operators_that_take_no_time_are_not_measured() -> None:
+    items = operator_items(Scenario("gcn-cora", "generic-cpu", device="cpu"), ["none"])
+    assert not {"Reshape", "Squeeze"} & {item.model.operator for item in items}

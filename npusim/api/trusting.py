@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from npusim.arch import Soc
     from npusim.gnn_models.document import AccuracyReport
     from npusim.gnn_models.export import Export
-    from npusim.measuring.document import Measurement
-    from npusim.measuring.suites import Item
+    from npusim.measuring.document import Comparison, Measurement
+    from npusim.measuring.suites import Hint, Item
     from npusim.measuring.traces import TraceDiff
 
 _MOST_SEEDS = 1000
@@ -30,6 +30,8 @@ def measure(
     device: str | None = None,
     *,
     suite: str | Path | None = None,
+    operators: bool = False,
+    compare: Network | Scenario | None = None,
     hint: str = "both",
     requests: int | None = None,
     tiles: int | None = None,
@@ -61,6 +63,11 @@ def measure(
     suite : str or Path, optional
         What to measure where no WORKLOAD is named (`npusim schema measurement-suite`). None: default, which
         takes under 10 minutes
+    operators : bool
+        Measure not WORKLOAD but each operator that it rests on, as it is and under --techniques, in some two
+        minutes: what `npusim calibrate` needs. Without --techniques: the stack that `npusim advise` names.
+    compare : Graph, str, Path, torch.nn.Module, callable or Scenario, optional
+        Network that a model file was made of: both run by turns, and their answers are compared.
     hint : {"latency", "throughput", "both"}
         One inference at a time, several in flight, or a row of each; for a WORKLOAD.
     requests : int, optional
@@ -114,6 +121,8 @@ def measure(
         npusim measure my_model.onnx --shape x=5000,128 --device GPU --hint latency -o run.json
         npusim measure tiny/ --device NPU -o tiny.json
         npusim measure pruned/ --device CPU --hint latency --soc fitted.yaml
+        npusim measure rewritten.xml --compare model.py:net --device CPU
+        npusim measure --for model.py:net --device CPU -o operators.json
         npusim measure out/ --from benchmark_app -o run.json
         npusim measure profiling.json --from npu-profiling --model my_model.xml -o run.json
     """
@@ -132,13 +141,21 @@ def measure(
     from npusim.measuring.suites import items_of, load_suite
 
     if network is None:
+        _refuse({"for": operators and "for", "compare": compare}, "with a WORKLOAD, such as model.xml")
+        compared = None
         _refuse(of_network, "with a WORKLOAD; a suite's rows say their own")
         items += load_suite("default" if suite is None else suite).items
     else:
         _refuse({"suite": suite}, f"a suite or the workload `{network}`, not both")
-        networks: Any = network if isinstance(network, list | tuple) else [network]
+        networks: Any = list(network) if isinstance(network, list | tuple) else [network]
+        compared = None if compare is None else _compared(networks, compare, device or "NPU", operators)
+        networks += [] if compare is None else [compare]
         for each in networks:
-            rows, sources = items_of(scenario_of(each, None, what), hint, requests)
+            scenario = scenario_of(each, None, what)
+            if operators:
+                items += _operator_items(scenario, device or "NPU", soc)
+                continue
+            rows, sources = items_of(scenario, hint, requests)
             items += rows
             files |= sources
     of_pytorch = any(item.of_pytorch for item in items)
@@ -169,11 +186,56 @@ def measure(
             earlier=earlier,
             save=save,
         )
+    if compared is not None:
+        result = result.model_copy(update={"comparison": compared(result)})
     if machine is None:
         return result
     from npusim.measuring.models import predicted
 
     return predicted(result, machine, files)
+
+
+def _compared(
+    networks: Sequence[Any], original: Any, device: str, operators: bool
+) -> Callable[[Measurement], Comparison]:
+    """Compare the answers of a model file with those of its original; return what adds their times."""
+    from npusim.measuring.document import Comparison, ModelFile
+    from npusim.scenario import name_of
+    from npusim.studies.agreement import answers_beside
+
+    _refuse({"for": operators and "for"}, "without --compare: operators have no answers")
+    file = Path(networks[0]) if len(networks) == 1 and isinstance(networks[0], str | Path) else Path()
+    if file.suffix not in (".xml", ".onnx"):
+        raise ConfigError(f"`{networks[0]}`", file="--compare", allowed="beside a model file: .xml, .onnx")
+    scenario = original if isinstance(original, Scenario) else Scenario(original)
+    same, error = answers_beside(file, scenario, device)
+
+    def beside(measurement: Measurement) -> Comparison:
+        times: dict[bool, dict[Hint, float]] = {True: {}, False: {}}
+        for row in measurement.rows:
+            of_file = isinstance(row.model, ModelFile) and row.model.name == file.name
+            times[of_file][row.hint] = row.measured_s
+        both = times[True].keys() & times[False].keys()
+        speedups = {hint: times[False][hint] / times[True][hint] for hint in both}
+        names = {"file": file.name, "original": name_of(scenario.network)}
+        return Comparison(**names, speedups=speedups, same_answers=same, error=error)
+
+    return beside
+
+
+def _operator_items(scenario: Scenario, device: str, soc: str | Path | Soc | None) -> tuple[Item, ...]:
+    """Return the rows of a network's operators; operators are joined as on a machine of that device."""
+    from npusim.locate import DEFAULT_SOC
+    from npusim.measuring.devices import kind_of
+    from npusim.measuring.suites import operator_items
+
+    kind, stack = kind_of(device), str(scenario.techniques)
+    machine = soc or ("generic-cpu" if kind == "cpu" else DEFAULT_SOC)
+    if stack == "none":
+        from npusim.studies.advice import advise
+
+        stack = advise(scenario, samples=0).today.techniques
+    return operator_items(scenario.with_(soc=machine, device=kind), list(dict.fromkeys(("none", stack))))
 
 
 def _refuse(options: Mapping[str, Any], allowed: str) -> None:

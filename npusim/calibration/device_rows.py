@@ -19,6 +19,7 @@ from npusim.measuring.document import (
     ModelFile,
     Network,
     Row,
+    SingleOperator,
     Workload,
 )
 from npusim.measuring.models import Sources, mapped_row, predicted_seconds
@@ -28,6 +29,7 @@ NOISE_FLOOR = 1e-3
 """Least relative standard error of a row's median: clocks and caches drift."""
 LAUNCH_ONLY = "Empty"
 """Benchmark of a network that does next to nothing."""
+_SINGLE = Benchmark | SingleOperator
 INFLUENCE = 0.01
 """Least change of a row's time, as a share, when a number that affects it moves by its uncertainty."""
 _FAR = 100.0  # largest factor by which a fit changes a number
@@ -47,13 +49,13 @@ class DeviceRow:
     @property
     def end_to_end(self) -> bool:
         """Whether it is a whole network, not one operator."""
-        return not isinstance(self.row.model, Benchmark)
+        return not isinstance(self.row.model, _SINGLE)
 
     @property
     def family(self) -> str:
         """Family of its errors: the operator of a benchmark, or the kind of model."""
         model = self.row.model
-        return model.operator if isinstance(model, Benchmark) else _KINDS[type(model)]
+        return model.operator if isinstance(model, _SINGLE) else _KINDS[type(model)]
 
     @property
     def instance(self) -> str:
@@ -98,7 +100,7 @@ def calm_rows(measurement: Measurement, fit_networks: bool) -> tuple[Measurement
     Networks that are only predicted as a check stay: their intervals hold their noise.
     """
     reason = f"unsteady: its readings spread over more than {UNSTEADY_SPREAD:.0%} of their median"
-    fitted = [row for row in measurement.rows if fit_networks or isinstance(row.model, Benchmark)]
+    fitted = [row for row in measurement.rows if fit_networks or isinstance(row.model, _SINGLE)]
     noisy = {row.id for row in fitted if row.latency_s is not None and row.latency_s.is_unsteady}
     calm = tuple(row for row in measurement.rows if row.id not in noisy)
     left_out = [SkippedRow(id=row.id, reason=reason) for row in fitted if row.id in noisy]

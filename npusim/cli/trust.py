@@ -105,6 +105,8 @@ MEASURE = Command(
     "npusim.api.trusting:measure",
     {
         "network": argument("WORKLOAD", autocompletion=complete_workload),
+        "operators": option("--for"),
+        "compare": option("NETWORK", autocompletion=complete_workload),
         "suite": option("NAME|FILE", autocompletion=completion("npusim.measuring.suites:suite_names")),
         "device": option("NPU|GPU|CPU", callback=_device),
         "settings": option(

@@ -187,12 +187,63 @@ def graph_of_model(
     roles: Mapping[str, Role] | None = None,
     precision: DType | None = DType.FP16,
     origin: Origin | None = None,
+    examples: Mapping[str, Any] | None = None,
 ) -> Graph:
-    """Translate an `openvino.Model` in memory as it is; parameters and errors as for `import_model`."""
+    """Translate an `openvino.Model` in memory as it is; parameters and errors as for `import_model`.
+
+    Sizes that depend on values are those of the examples, arrays by input.
+    """
     notes = fix_shapes(model, name, shapes or {}, roles or {})
     if origin is not None:
         multiply_by_reciprocals(model)
-    return translate(model, name, roles or {}, precision, origin, notes)
+    try:
+        notes += _fix_sizes(model, examples or {})
+    except RuntimeError:  # an empty list counts as one entry, which need not fit: upper bounds are costed
+        model.validate_nodes_and_infer_types()
+    try:
+        return translate(model, name, roles or {}, precision, origin, notes)
+    finally:
+        model.validate_nodes_and_infer_types()
+
+
+def _fix_sizes(model: Any, examples: Mapping[str, Any]) -> list[str]:
+    """Set the sizes that depend on values to those of the examples, until the model is validated again.
+
+    Returns
+    -------
+    list of str
+        A note for each operator whose result has such a size.
+    """
+    from npusim.frontends.openvino_write import run_model
+
+    ports = {input_name(port): port for port in model.inputs}
+    if ports.keys() - examples.keys():
+        return []
+    notes, fixed, ops = list[str](), set[str](), openvino().opset15
+    while True:
+        first = []
+        for node in model.get_ordered_ops():
+            if node.get_name() not in fixed and node.get_type_name() not in ("Parameter", "Constant"):
+                node.validate_and_infer_types()
+                is_first = all(port.get_partial_shape().is_static for port in node.inputs())
+                is_open = any(output.get_partial_shape().is_dynamic for output in node.outputs())
+                first += [node] if is_first and is_open else []
+        if not first:
+            return notes
+        outputs = [output for node in first for output in node.outputs()]
+        sizes = [ops.result(ops.shape_of(output)) for output in outputs]
+        clone = openvino().Model(sizes, [port.get_node() for port in ports.values()], "sizes").clone()
+        for output, size in zip(outputs, run_model(clone, examples), strict=True):
+            node, shape = output.get_node(), [max(1, int(extent)) for extent in size]
+            fixed.add(node.get_name())
+            if output.get_partial_shape().is_dynamic:
+                node.set_output_type(
+                    output.get_index(), output.get_element_type(), openvino().PartialShape(shape)
+                )
+                notes.append(
+                    f"the result of {node.get_friendly_name()} ({node.get_type_name()}) has a size that "
+                    f"depends on values: {shape}, that of the example, is costed"
+                )
 
 
 def fix_shapes(

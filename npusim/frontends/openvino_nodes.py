@@ -318,7 +318,7 @@ def write_node(graph: str, writer: Exact | ForTiming, call: Call, results: Seque
     for port, result in enumerate(results):
         shape = node.output(port).get_partial_shape()
         if len(shape) != len(result.shape) or any(
-            d.get_max_length() not in ((size,) if d.is_static else (size, -1))
+            (d.get_length() != size if d.is_static else 0 <= d.get_max_length() < size)
             for d, size in zip(shape, result.shape, strict=True)
         ):
             sizes = tuple(d.get_max_length() for d in shape)

@@ -6,21 +6,21 @@ import runpy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from npusim.errors import FileError, NpusimError, ShapeError, UnfixedSizeError, UnknownNameError, shown
+from npusim.errors import FileError, NpusimError, UnknownNameError, shown
 from npusim.files import optional_module
 from npusim.frontends.model_structure import user_line
 from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
 from npusim.frontends.splicing import with_known_values
 from npusim.frontends.subgraphs import ExampleGraph
 from npusim.frontends.translation import Origin
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph
 from npusim.ops import DType, Role
 
 _RAISED = (Exception, SystemExit, GeneratorExit)
@@ -111,6 +111,7 @@ def from_pyg(
         Example inputs in the order of `forward`; with names, or x, edge_index, input2 ... without; of a data
         object, such as `torch_geometric.data.Data` or `HeteroData`, the attributes that `forward` names. A
         dictionary, such as `x_dict`, becomes an input for each entry, named by the argument and the key.
+        Sizes that depend on values are those of these examples; a note has the line that makes them.
     name : str, optional
         Name of the graph; default: the module's class.
     roles : mapping of str to Role, optional
@@ -121,7 +122,7 @@ def from_pyg(
     Raises
     ------
     NpusimError
-        When the module cannot be converted, or has sizes that depend on values.
+        When the module cannot be converted.
 
     Examples
     --------
@@ -131,13 +132,14 @@ def from_pyg(
     """
     name = name or type(module).__name__
     module, named = flattened(module, inputs)
-    model, origin = convert(module, named), Origin()
-    try:
-        graph = graph_of_model(model, name, None, roles, precision, origin)
-        return with_known_values(graph, origin, as_arrays(named))
-    except UnfixedSizeError as error:
-        advice = advice_of_module(module, tuple(named.values()))
-        raise ShapeError(f"{error}; made by {advice}" if advice else str(error)) from None
+    model, origin, examples = convert(module, named), Origin(), as_arrays(named)
+    graph = graph_of_model(model, name, None, roles, precision, origin, examples)
+    if graph.meta.notes and (advice := advice_of_module(module, tuple(named.values()))):
+        notes = (*graph.meta.notes, f"sizes that depend on values are made by {advice}")
+        editor = Editor.of(graph)
+        editor.meta = replace(graph.meta, notes=notes)
+        graph = editor.finish()
+    return with_known_values(graph, origin, examples)
 
 
 MODULE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")

@@ -77,7 +77,8 @@ def with_known_values(graph: Graph, origin: Origin, inputs: Mapping[str, Array])
                 is_blank = (
                     op.family is Family.SCATTER and name == op.inputs[0] and graph.tensors[name].density
                 )
-                if name in graph.structural or scales or is_blank:
+                numbers = op.family in (Family.GATHER, Family.SCATTER) and name == op.inputs[1]
+                if name in graph.structural or scales or is_blank or numbers:
                     wanted[graph.before_broadcast(name)] = name
     fed = {t.name for t in graph.tensors.values() if t.kind is TensorKind.INPUT and t.name not in inputs}
     for op in graph:
@@ -102,10 +103,21 @@ def with_known_values(graph: Graph, origin: Origin, inputs: Mapping[str, Array])
             waiting += [port.get_source_output().get_node() for port in node.inputs()]
     parameters = [node for name, node in needed.items() if name in ports]
     model = openvino().Model([ops.result(output) for output in outputs.values()], parameters, graph.name)
-    values = run_model(model, inputs)
+    values = {
+        tensor: _unrepeated(value) if graph.tensors[tensor].kind is TensorKind.CONSTANT else value
+        for tensor, value in zip(outputs, run_model(model, inputs), strict=True)
+    }
     editor = Editor.of(graph)
-    editor.meta = replace(graph.meta, known=KnownValues(dict(zip(outputs, values, strict=True))))
+    editor.meta = replace(graph.meta, known=KnownValues(values))
     return editor.finish()
+
+
+def _unrepeated(value: Array) -> Array:
+    """Return node numbers once that a constant repeats over the width of the features, [E, ...] to [E]."""
+    if value.dtype.kind != "i" or value.ndim < 2 or not value.size:
+        return value
+    rows = value.reshape(len(value), -1)
+    return rows[:, 0] if (rows == rows[:, :1]).all() else value
 
 
 def _place(output: Any) -> tuple[str, int]:
@@ -284,7 +296,8 @@ class _Splice:
         if any(tensor.dtype is DType.INT8 for tensor in (*results, *sources)):
             raise refusal(self.after.name, op, "rewritten: it has 8-bit numbers; quantise the network last")
         operands = [self._value(name) for name in op.inputs]
-        bounds = {d.get_max_length() for o in operands for d in o.get_partial_shape() if d.is_dynamic}
+        pairs = [(o.get_partial_shape(), s.shape) for o, s in zip(operands, sources, strict=True)]
+        bounds = {size for sizes in pairs for d, size in zip(*sizes, strict=True) if d.is_dynamic}
         for operand, source in zip(operands, sources, strict=True):
             if operand.get_partial_shape().is_static and bounds & {*source.shape} - {1}:
                 raise refusal(

@@ -1,5 +1,6 @@
 """Translation of an `openvino.Model` to an operator graph, with constant folding."""
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -152,6 +153,10 @@ def value_statistics(values: npt.NDArray[Any]) -> dict[str, Any]:
         if values.shape[0] == values.shape[1]:
             fields["symmetric"] = bool(np.array_equal(values[rows, columns], values[columns, rows]))
     return fields
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 _FOLDED_SHAPE_ARITHMETIC = 64  # elements up to which a constant subgraph counts as shape arithmetic
@@ -354,8 +359,11 @@ class Translation:
             values = node.get_data()
         except RuntimeError:  # packed formats that NumPy has no type for
             values = None
+        fields["value"] = name
         if values is not None and values.shape == shape:
-            fields = value_statistics(values)
+            fields |= value_statistics(values)
+            if values.size <= _FOLDED_ELEMENTS:
+                fields["value"] = _digest(values.dtype.str, shape, values.tobytes())
             if not dtype.is_float and values.size <= _FOLDED_SHAPE_ARITHMETIC:
                 self.values[name] = [int(v) for v in values.reshape(-1)]
         self.set_result(node, 0, self.editor.constant(name, shape, dtype, **fields))
@@ -420,6 +428,9 @@ class Translation:
                 if like.shape == shape_of(output):
                     fields |= {"block_density": like.block_density, "symmetric": like.symmetric}
             dtype = DType.INT8 if _rounds_to_bytes(node) else dtype
+            sources = [] if values is not None else self._operands(node)
+            settings = node.get_type_name(), port, str(values or node.get_attributes())
+            fields["value"] = _digest(*settings, *(self.editor.tensors[t].value for t in sources))
             name = self.unused(str(node.get_friendly_name()))
             self.set_result(node, port, self.editor.constant(name, shape_of(output), dtype, **fields))
             if values is not None:
@@ -505,12 +516,14 @@ class Translation:
         used = [o for o in node.outputs() if o.get_target_inputs()] or node.outputs()[:1]
         # What FakeQuantize returns is held in the format of its levels.
         in_bytes = self._moves_bytes(kind, attrs, inputs) or _rounds_to_bytes(node)
+        constant = [t for t in sources if tensors[t].kind is TensorKind.CONSTANT]
+        value = _digest(str(node.get_attributes()), *(tensors[t].value for t in constant))
         results = []
         for output in used:
             index = output.get_index()
             tensor = self.unused(name if index == used[0].get_index() else f"{name}:{index}")
             dtype = DType.INT8 if in_bytes else self.dtype(output)
-            results.append(Tensor(tensor, shape_of(output), dtype))
+            results.append(Tensor(tensor, shape_of(output), dtype, value=value))
             self.set_result(node, index, tensor)
         operator = Operator(name, kind, tuple(inputs), tuple(t.name for t in results), attrs)
         self.editor.add_operator(operator, results)

@@ -166,7 +166,7 @@ def valued_module(
     """Return a `torch.nn.Module` with its numbers and example inputs; see `from_pyg`."""
     module, tensors = flattened(module, inputs)
     origin, examples = Origin(), as_arrays(tensors)
-    graph = graph_of_model(convert(module, tensors), name, None, roles, None, origin)
+    graph = graph_of_model(convert(module, tensors), name, None, roles, None, origin, examples)
     graph = with_known_values(graph, origin, examples)
     return ValuedNetwork(graph, origin, examples, lambda values: all_results(module, values))
 

@@ -375,7 +375,16 @@ class Graph:
             writer.family in repeating or writer.type in ("Broadcast", "Tile")
         ):
             name = writer.inputs[0]
-        return name
+        return self._same_numbers.get(name, name)
+
+    @cached_property
+    def _same_numbers(self) -> Mapping[str, str]:
+        """The smallest constant with the known numbers of each constant, however often it repeats them."""
+        constants = [t for t in self.tensors.values() if t.kind is TensorKind.CONSTANT]
+        numbers = {t.name: id(self.meta.known[t.name]) for t in constants if t.name in self.meta.known}
+        ordered = sorted(numbers, key=lambda name: -self.tensors[name].elements)
+        smallest = {numbers[name]: name for name in ordered}
+        return {name: smallest[key] for name, key in numbers.items()}
 
     def known(self, name: str) -> Array | None:
         """Return the values of a tensor that follows from the example's edges, flat; None if not known."""

@@ -202,7 +202,44 @@ class Given(Part):
     """Canonical technique stack."""
 
 
-ModelRef = Annotated[Workload | Benchmark | ModelFile | Network | Given, Field(discriminator="kind")]
+class Operand(Part):
+    """A tensor of a single operator."""
+
+    shape: tuple[Annotated[int, Field(ge=0, le=1_000_000_000)], ...]
+    dtype: Text
+    """Number format."""
+    constant: bool = False
+    role: str = ""
+    """What it means, such as weight; empty where nothing says it."""
+    density: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of elements that are not zero."""
+
+
+class SingleOperator(Part):
+    """One operator of a network, by itself."""
+
+    kind: Literal["operator"] = "operator"
+    operator: Text
+    """OpenVINO operation name, such as MatMul."""
+    operands: tuple[Operand, ...]
+    """What it reads."""
+    results: tuple[Operand, ...]
+    """What it writes."""
+    settings: dict[str, bool | int | float | str | tuple[int, ...]] = Field(default_factory=dict)
+    """Its settings, such as axes."""
+
+    @property
+    def name(self) -> str:
+        """Its type, the shapes that it reads, and its settings."""
+        shapes = ["x".join(map(str, operand.shape)) or "1" for operand in self.operands]
+        formats = sorted({t.dtype for t in (*self.operands, *self.results)} & {"int8"})
+        settings = [f"{key}={value}".replace(" ", "") for key, value in self.settings.items()]
+        return "-".join([self.operator, ",".join(shapes), *formats, *settings])
+
+
+ModelRef = Annotated[
+    Workload | Benchmark | SingleOperator | ModelFile | Network | Given, Field(discriminator="kind")
+]
 """What ran."""
 
 
@@ -282,6 +319,21 @@ class Row(Part):
         return self.latency_s.median_s
 
 
+class Comparison(Part):
+    """A model file beside the network that it was made of, on the measured device."""
+
+    file: Text
+    """Name of the file."""
+    original: Text
+    """Name of the network."""
+    speedups: dict[Literal["latency", "throughput"], Positive]
+    """Rate of the file over that of the original, by hint."""
+    same_answers: float
+    """Share of equal answers on the example inputs; see `npusim advise`."""
+    error: float
+    """Largest error, as a share of the largest output of the original, which runs in fp32."""
+
+
 class Measurement(Document):
     """A file of measurements: one device, one setting, many rows."""
 
@@ -301,6 +353,8 @@ class Measurement(Document):
     """One entry per network and hint."""
     warnings: tuple[str, ...] = ()
     """Problems of the measurement."""
+    comparison: Comparison | None = None
+    """Answers and times of a file beside its original; null where none was asked for."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Measurement:

@@ -20,7 +20,7 @@ from npusim.arch import Soc, load_soc
 from npusim.errors import ConfigError, ModelFileError, NpusimError, shown
 from npusim.frontends.apart import graph_of_file, try_model_file
 from npusim.frontends.openvino_write import example_value
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph, GraphMeta
 from npusim.mapping import Mapped
 from npusim.measuring.benchmarks import benchmark_graph
 from npusim.measuring.devices import load_openvino
@@ -34,10 +34,11 @@ from npusim.measuring.document import (
     ModelRef,
     Network,
     Row,
+    SingleOperator,
     Workload,
     read_measurement,
 )
-from npusim.ops import DType
+from npusim.ops import DType, Operator, Role, Tensor
 from npusim.scenario import Scenario, is_module, name_of, split_settings
 from npusim.studies.placement import OperatorTime, Profile
 from npusim.techniques import parse
@@ -86,6 +87,8 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Sources | None 
     if isinstance(ref, Benchmark):
         dtype = _in_format(DType.parse(ref.dtype), floats)
         return benchmark_graph(ref.operator, ref.sizes, dtype, floats or DType.FP32)
+    if isinstance(ref, SingleOperator):
+        return _single(ref, floats or DType.FP32)
     if isinstance(ref, Workload):
         changes = ref.settings.items()
         settings = [f"workload.{key.removeprefix('workload.')}={value}" for key, value in changes]
@@ -101,6 +104,26 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Sources | None 
         named = f"network {ref.network} ({ref.precision})"
         raise UnbuildableError(f"{named} is known by its name only; measure its model file instead")
     return load_workload(name, [f"workload.precision={_in_format(DType.parse(ref.precision), floats).value}"])
+
+
+def _single(ref: SingleOperator, floats: DType) -> Graph:
+    """Return the network of one operator."""
+    editor = Editor(ref.name, meta=GraphMeta(model=ref.operator, form="benchmark", precision=floats))
+    for port, operand in enumerate(ref.operands):
+        add = editor.constant if operand.constant else editor.input
+        dtype, role = _in_format(DType.parse(operand.dtype), floats), Role(operand.role)
+        add(f"operand{port}", operand.shape, dtype, role=role, density=operand.density)
+    dtypes = [_in_format(DType.parse(result.dtype), floats) for result in ref.results]
+    results = [
+        Tensor(f"result{port}", result.shape, dtype)
+        for port, (result, dtype) in enumerate(zip(ref.results, dtypes, strict=True))
+    ]
+    editor.outputs = [result.name for result in results]
+    reads = tuple(f"operand{port}" for port in range(len(ref.operands)))
+    editor.add_operator(
+        Operator(ref.operator.lower(), ref.operator, reads, tuple(editor.outputs), ref.settings), results
+    )
+    return editor.finish()
 
 
 def _in_format(dtype: DType, floats: DType | None) -> DType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
@@ -18,9 +18,17 @@ from npusim.files import sha256_of
 from npusim.frontends.pyg import MODULE, module_at
 from npusim.locate import resource, resource_names
 from npusim.measuring.benchmarks import AGGREGATIONS, OPERATORS, benchmark_id
-from npusim.measuring.document import Benchmark, Given, ModelFile, ModelRef, Workload
+from npusim.measuring.document import (
+    Benchmark,
+    Given,
+    ModelFile,
+    ModelRef,
+    Operand,
+    SingleOperator,
+    Workload,
+)
 from npusim.measuring.models import Sources, graph_of
-from npusim.ops import DType
+from npusim.ops import DType, Family, Tensor, TensorKind
 from npusim.plugins import Registry
 from npusim.scenario import Scenario, is_module, name_of, split_settings
 from npusim.techniques import parse
@@ -286,6 +294,54 @@ def items_of(
         graph_of(ref, files=files)  # refuses what cannot be built before anything runs
     hints = [each for each in HINTS if hint in (each, "both")]
     return tuple(Item(row_name(ref, each), ref, each, requests) for each in hints), files
+
+
+_LAUNCHES = (
+    Benchmark(operator="Empty", sizes={}),
+    Benchmark(operator="Chain", sizes={"layers": 16, "size": 16}),
+    Benchmark(operator="Chain", sizes={"layers": 64, "size": 16}),
+)
+"""What a launch costs, and an operator beside its work."""
+_MOST_OPERATORS = 60  # two minutes at two seconds each
+_LEAST_SHARE = 1e-3  # of the predicted time
+
+
+def operator_items(scenario: Scenario, stacks: Sequence[str]) -> tuple[Item, ...]:
+    """Return a row for each operator that a network rests on under some stacks, and rows for the launch.
+
+    Operators that take less than a thousandth of the predicted time are left out, and all but the 60
+    costliest ones.
+    """
+    shares: dict[str, tuple[float, SingleOperator]] = {}
+    for stack in stacks:
+        mapped = scenario.with_(techniques=stack).mapped
+        graph, seconds = mapped.graph, mapped.results["latency_s"]
+        for group, share in zip(mapped.decisions.groups, seconds / seconds.sum(), strict=True):
+            op = graph.operators[group.main]
+            operands, results = map(_operands, (graph.inputs_of(op), graph.outputs_of(op)))
+            if all(operand.constant for operand in operands) or op.family is Family.VIEW:
+                continue
+            ref = SingleOperator(
+                operator=op.type, operands=operands, results=results, settings=dict(op.attrs)
+            )
+            shares[ref.name] = shares.get(ref.name, (0.0, ref))[0] + float(share), ref
+    ordered = sorted(shares.values(), key=lambda pair: -pair[0])
+    costly = [ref for share, ref in ordered if share >= _LEAST_SHARE][:_MOST_OPERATORS]
+    refs: list[Benchmark | SingleOperator] = [*_LAUNCHES, *costly]
+    return tuple(Item(row_name(ref, "latency"), ref) for ref in refs)
+
+
+def _operands(tensors: Iterable[Tensor]) -> tuple[Operand, ...]:
+    return tuple(
+        Operand(
+            shape=t.shape,
+            dtype=t.dtype.value,
+            constant=t.kind is TensorKind.CONSTANT,
+            role=t.role.value,
+            density=t.density,
+        )
+        for t in tensors
+    )
 
 
 def _by_number(file: Path) -> list[tuple[float, str]]:

@@ -143,6 +143,8 @@ class Tensor:
     """Pattern of the zeros, a `npusim.ops.sparsity.PatternName`; "": anywhere."""
     channels: int | None = None
     """Output channels of weights with a pattern. None: the first axis."""
+    value: str = field(default="", repr=False, compare=False)
+    """Digest of an imported constant's numbers, or of the settings of the operator that computes it."""
 
     def __post_init__(self) -> None:
         if any((not isinstance(d, int)) or d < 0 for d in self.shape):

@@ -9,11 +9,12 @@ from typing import Any
 from rich.text import Text
 
 from npusim.measuring import Device, Measurement, Row
-from npusim.measuring.document import UNKNOWN_CHIP, Benchmark
+from npusim.measuring.document import UNKNOWN_CHIP, Benchmark, SingleOperator
 from npusim.reporting.charts import amount_bars
 from npusim.reporting.engineering import engineering, percent
 from npusim.reporting.page import FOLD, Amount, Cell, Column, Page, Plot, Remark, Table, summed
 from npusim.reporting.terminal import LongName, counted
+from npusim.rounding import factor
 
 _MOST_TYPES = 3
 _MOST_BARS = 40
@@ -51,7 +52,16 @@ def _lead(latencies: Mapping[str, float]) -> str:
 def _notes(measurement: Measurement) -> list[str]:
     """Return what is missing, the errors of estimates, and what `npusim calibrate` would lack."""
     rows, imported = measurement.rows, measurement.tool != "npusim"
+    beside, compared = measurement.comparison, ""
+    if beside is not None:
+        rates = ", ".join(f"{factor(rate)} ({hint})" for hint, rate in beside.speedups.items())
+        compared = (
+            f"{beside.file} has {rates or 'an unknown multiple of'} the rate of {beside.original}; "
+            f"{percent(beside.same_answers)} of its answers are the same on the example inputs, and the "
+            f"largest error is {beside.error:.2g} of the largest output"
+        )
     notes = {
+        compared: bool(compared),
         "the measurement was interrupted: further rows are missing": not measurement.complete,
         "energy is not available: no meter told it": not any(row.energy_j for row in rows),
         **dict.fromkeys(_notes_on_predictions(measurement), True),
@@ -61,7 +71,7 @@ def _notes(measurement: Measurement) -> list[str]:
         ),
         "whole networks check a calibration; what is fitted are the operators of `npusim measure --suite "
         "default` (or add --fit-networks)": (
-            imported and not any(isinstance(row.model, Benchmark) for row in rows)
+            imported and not any(isinstance(row.model, Benchmark | SingleOperator) for row in rows)
         ),
     }
     return [note for note, applies in notes.items() if applies]

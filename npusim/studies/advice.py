@@ -32,6 +32,8 @@ from npusim.techniques import NONE, Stack, Technique, get, legal, parse, rewriti
 
 _ADVISED = 1.05
 """Least gain for which a change of the model is advised: less is within what a data sheet leaves open."""
+_WIDE = 2.0
+"""Upper over lower end from which an interval is called wide."""
 _VERDICTS = ("gains", "no gain", "instead", "refused")
 """Verdicts in the order of the table."""
 
@@ -173,6 +175,7 @@ def advise(
             *comparison.notes,
             *unwritable,
             *rounding_notes(agreement),
+            *_narrowing(best_today),
         ],
         conclusion=_conclusion(plain, best_today, best, deployments),
     )
@@ -198,6 +201,18 @@ def _keeping(
         if agreement[-1].kept:
             break
     return (variant, agreement, reasons) if agreement else (variants[0], agreement, reasons[:1])
+
+
+def _narrowing(today: Variant) -> list[str]:
+    """Return how to narrow the interval of the stack to try, where it is wide."""
+    interval = today.speedup_interval
+    if interval is None or interval[1] < _WIDE * interval[0]:
+        return []
+    return [
+        f"the gain of {today.techniques} spans a factor of {interval[1] / interval[0]:.2g}: `npusim measure "
+        "--for` measures the operators that the network rests on, in two minutes on the machine itself, and "
+        "`npusim calibrate` fits the data sheet to them"
+    ]
 
 
 def _runs_today(technique: Technique) -> bool:

@@ -14,6 +14,7 @@ from npusim.documents import Part
 from npusim.errors import ConfigError
 from npusim.frontends import quantising
 from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
+from npusim.frontends.openvino_ir import input_name, openvino
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.frontends.openvino_write import results_of, save_model
 from npusim.frontends.pyg import MODULE
@@ -242,6 +243,30 @@ class NumericalRewriting:
             return line
         files = ",".join(f"{name}:{name}.npy" for name in whole)
         return f"{line} -i {files} (numpy.save the example's {', '.join(whole)}: random ones are 0 to 255)"
+
+
+def answers_beside(file: Path, original: Scenario, device: str) -> tuple[float, float]:
+    """Return the share of equal answers of a model file on a device, and the largest error.
+
+    Both run on the example inputs. The error is a share of the largest output of the original, which runs in
+    fp32 as it came.
+
+    Raises
+    ------
+    NpusimError
+        Where the original has no example inputs, or none for an input of the file.
+    """
+    numbers = NumericalRewriting.of(original, None, required=True)
+    assert numbers is not None, "it is required"
+    network, core = numbers.network, openvino().Core()
+    compiled = core.compile_model(core.read_model(str(file)), device)
+    missing = [input_name(port) for port in compiled.inputs if not port.names & network.inputs.keys()]
+    if missing:
+        allowed = f"inputs of {network.graph.name}: {', '.join(network.inputs) or 'none has example values'}"
+        raise ConfigError(f"the input `{missing[0]}` of {file.name}", file="--compare", allowed=allowed)
+    answers, wanted = results_of(compiled, network.inputs), network.answers(network.inputs)
+    error = float(_errors(answers, wanted).max())
+    return _same(answers[0], wanted[0]) if np.isfinite(error) else 0.0, error
 
 
 def _comes_from_a_file(network: object) -> bool:

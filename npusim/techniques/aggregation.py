@@ -25,6 +25,7 @@ class Aggregation:
     targets: str | None
     """Node numbers that are scattered to. None: row i of `sources` belongs to node i."""
     weights: tuple[str, ...] = ()  # factors of the gathered rows
+    divisors: tuple[str, ...] = ()  # divisors of the gathered rows
     counts: tuple[tuple[str, str], ...] = ()
     """Factors and divisors of the sums [N, 1], each as (operator type, tensor)."""
     mean: bool = False  # whether the sum is divided by the number of rows
@@ -33,12 +34,19 @@ class Aggregation:
     @property
     def key(self) -> tuple[str, ...]:
         """Tensors that determine the matrix; layers with equal keys share it."""
-        return (self.sources, self.targets or "", *self.weights, *(t for _, t in self.counts))
+        counts = (t for _, t in self.counts)
+        return (self.sources, self.targets or "", *self.weights, *self.divisors, *counts)
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What is done with the tensors of `key`."""
+        return len(self.weights), len(self.divisors), tuple(kind for kind, _ in self.counts), self.mean
 
     @property
     def role(self) -> Role:
         """Role of its matrix: a norm if it is scaled, else an adjacency."""
-        return Role.NORM if self.mean or self.weights or self.counts else Role.ADJACENCY
+        scaled = self.mean or self.weights or self.divisors or self.counts
+        return Role.NORM if scaled else Role.ADJACENCY
 
 
 def find_aggregations(graph: Graph) -> tuple[Aggregation, ...]:
@@ -53,13 +61,13 @@ def aggregation_of(graph: Graph, op: Operator) -> Aggregation | None:
     if start is None:
         return None
     summed, targets, mean = start
-    weights: list[str] = []
+    scales: list[tuple[str, str]] = []
     writer = graph.writer(summed)
     while writer is not None and writer.family is not Family.GATHER:
         step = _scaling(graph, writer)
         if step is None or len(graph.readers(writer.outputs[0])) != 1:
             return None
-        weights.extend(t for _, t in step[1])
+        scales.extend(step[1])
         writer = graph.writer(step[0])
     if writer is None or tuple(writer.attrs.get("axes", (0,))) not in ((0,), (-2,)):
         return None
@@ -69,12 +77,17 @@ def aggregation_of(graph: Graph, op: Operator) -> Aggregation | None:
         return None
     if features.name in constant or sources.name not in constant or len(features.shape) != 2:
         return None
-    if len(sources.shape) != 2 if targets is None else graph.tensors[targets].elements != sources.elements:
+    if len(sources.shape) != 2 if targets is None else _count(graph, targets) != _count(graph, sources.name):
         return None
-    aggregation = Aggregation(
-        features.name, op.outputs[0], sources.name, targets, tuple(weights), mean=mean, region=op.region
-    )
-    return with_counts(graph, aggregation)
+    weights, divisors = (tuple(t for kind, t in scales if kind == each) for each in ("Multiply", "Divide"))
+    ends = features.name, op.outputs[0], sources.name, targets
+    return with_counts(graph, Aggregation(*ends, weights, divisors, mean=mean, region=op.region))
+
+
+def _count(graph: Graph, name: str) -> int:
+    """Return how many node numbers a tensor holds, repeated ones of a constant once."""
+    known = graph.known(name) if graph.tensors[name].kind is TensorKind.CONSTANT else None
+    return graph.tensors[name].elements if known is None else len(known)
 
 
 def scattered(graph: Graph, op: Operator) -> tuple[str, str, bool] | None:
@@ -135,7 +148,7 @@ def write_products(
     matrices: dict[tuple[object, ...], str] = {}
     written: dict[str, str] = {}  # an aggregation may read the result of another one
     for aggregation in aggregations:
-        key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
+        key = (*(same.get(t) for t in aggregation.key), aggregation.form)
         if key not in matrices:
             matrices[key] = matrix_of(editor, graph, aggregation)
         editor.region = aggregation.region
@@ -174,7 +187,7 @@ def build_matrix(editor: Rewriter, graph: Graph, aggregation: Aggregation) -> st
 
 def edge_values(editor: Rewriter, graph: Graph, aggregation: Aggregation) -> str:
     """Add the operators that compute each edge's value of the matrix; repeated edges share the value."""
-    plain = replace(aggregation, weights=(), counts=(), mean=False)
+    plain = replace(aggregation, weights=(), divisors=(), counts=(), mean=False)
     matrices = [build_matrix(editor, graph, variant) for variant in (aggregation, plain)]
     shape, dtype = graph.tensors[aggregation.sources].shape, graph.tensors[aggregation.features].dtype
     suffix, index, axes = _positions(editor, graph, aggregation)
@@ -193,19 +206,29 @@ def _positions(
     if aggregation.targets is None:
         return "Elements", sources.name, {"axes": (1,)}
     ends = (aggregation.targets, sources.name)
-    columns = [editor.reshape(t, (sources.elements, 1), "column") for t in ends]
-    shape = (sources.elements, 2)
+    columns, shape = list[str](), (sources.elements, 2)
+    for end in ends:
+        if graph.tensors[end].elements != sources.elements:  # a constant that repeats its numbers
+            numbers = graph.known(end)
+            assert numbers is not None
+            end = editor.constant("numbers", numbers.shape, sources.dtype, role=Role.EDGES)
+            editor.prepared[end] = numbers
+        if editor.tensors[end].dtype is not sources.dtype:
+            end = editor.op("Convert", (end,), editor.tensors[end].shape, sources.dtype, "numbers")
+        columns.append(editor.reshape(end, (sources.elements, 1), "column"))
     pairs = editor.op("Concat", columns, shape, sources.dtype, "pairs", axes=(1,), device=device)
     return "ND", pairs, {}
 
 
 def _weights(editor: Rewriter, aggregation: Aggregation, shape: tuple[int, ...], dtype: DType) -> str:
     """Return the edge weights in the shape that the scatter takes; 1 for edges without a weight."""
-    if not aggregation.weights:
-        return editor.constant("ones", shape, dtype)
-    weight = aggregation.weights[0]
-    for other in aggregation.weights[1:]:
+    weight, *others = aggregation.weights or (editor.constant("ones", shape, dtype, fill=1.0),)
+    for other in others:
         weight = editor.eltwise("Multiply", weight, other, "weight")
+    for other in aggregation.divisors:
+        divisor = other if editor.tensors[other].shape == editor.tensors[weight].shape else None
+        divisor = divisor or editor.reshape(other, editor.tensors[weight].shape, "divisor")
+        weight = editor.eltwise("Divide", weight, divisor, "weight")
     return weight if editor.tensors[weight].shape == shape else editor.reshape(weight, shape, "weights")
 
 

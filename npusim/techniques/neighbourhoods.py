@@ -101,13 +101,14 @@ def matrix_of(graph: Graph, aggregation: Aggregation) -> Matrix | None:
     )
     values: Array = np.ones(len(columns), np.float32)
     weights = [graph.known(name) for name in aggregation.weights]
+    divisors = [graph.known(name) for name in aggregation.divisors]
     counts = [(kind, graph.known(name)) for kind, name in aggregation.counts]
     if rows is None or len(rows) != len(columns):
         return None
-    for weight in weights:
+    for i, weight in enumerate([*weights, *divisors]):
         if weight is None or len(weight) not in (1, len(values)):
             return None
-        values = values * weight
+        values = values * weight if i < len(weights) else values / weight
     scale: Array = np.ones(shape[0], np.float32)
     if aggregation.mean:
         scale /= np.bincount(rows, minlength=shape[0]).clip(1)

@@ -228,7 +228,11 @@ GRAD = Technique(
 def _normalised(graph: Graph) -> list[Aggregation]:
     """Return aggregations along edges with normalised weights or sums."""
     aggregations = find_aggregations(graph)
-    return [a for a in aggregations if a.mean or a.counts or any(_is_normalised(graph, t) for t in a.weights)]
+    return [
+        a
+        for a in aggregations
+        if a.mean or a.counts or any(_is_normalised(graph, t) for t in (*a.weights, *a.divisors))
+    ]
 
 
 def normalised_matrices(graph: Graph) -> list[Tensor]:
@@ -289,7 +293,9 @@ def _matrix_of_ready(editor: Rewriter, graph: Graph, aggregation: Aggregation) -
     values = editor.input("/edge_norm", sources.shape, dtype, structural=True, density=present)
     preparing = Rewriter.of(graph)
     editor.prepared[values] = preparing.part(edge_values(preparing, graph, aggregation))
-    return build_matrix(editor, graph, replace(aggregation, weights=(values,), counts=(), mean=False))
+    return build_matrix(
+        editor, graph, replace(aggregation, weights=(values,), divisors=(), counts=(), mean=False)
+    )
 
 
 def _scatter_ready(editor: Rewriter, graph: Graph, matrix: Tensor, scatter: Operator) -> str:

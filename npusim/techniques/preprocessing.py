@@ -62,7 +62,7 @@ def value_numbers(graph: Graph) -> dict[str, int]:
     """Return a value number per tensor: equal for tensors computed in the same way from the same inputs.
 
     Layers that repeat the preprocessing have equal results of it. Constants are equal if their shape, dtype,
-    role and density are.
+    role, density and, where they are known, numbers are.
     """
     numbers: dict[tuple[object, ...], int] = {}
     value_of: dict[str, int] = {}
@@ -71,17 +71,20 @@ def value_numbers(graph: Graph) -> dict[str, int]:
         return numbers.setdefault(computation, len(numbers))
 
     for tensor in graph.tensors.values():
-        if tensor.kind is TensorKind.CONSTANT:
-            fields = (tensor.shape, tensor.dtype, tensor.role, tensor.density)
+        if tensor.kind is TensorKind.CONSTANT and tensor.name in graph.meta.known:
+            value_of[tensor.name] = number("known", id(graph.meta.known[tensor.name]))
+        elif tensor.kind is TensorKind.CONSTANT:
+            numbers_of = tensor.value, tensor.fill, id(graph.prepared.get(tensor.name))
+            fields = (tensor.shape, tensor.dtype, tensor.role, tensor.density, numbers_of)
             value_of[tensor.name] = number("constant", *fields)
         elif tensor.kind is TensorKind.INPUT:
             value_of[tensor.name] = number("input", tensor.name)
     for op in graph:
         settings = str(sorted(op.attrs.items()))
         for port, name in enumerate(op.outputs):
-            value_of[name] = number(
-                op.type, settings, port, graph.tensors[name].shape, *(value_of[t] for t in op.inputs)
-            )
+            tensor = graph.tensors[name]
+            operands = (value_of[t] for t in op.inputs)
+            value_of[name] = number(op.type, settings, port, tensor.shape, tensor.value, *operands)
     return value_of
 
 
