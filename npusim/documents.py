@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
@@ -13,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from npusim.config.loading import as_model
 from npusim.config.reading import read_json
 from npusim.config.tables import most_of
-from npusim.errors import ConfigError, FileError, UnknownNameError, nearest, shown
-from npusim.files import write_whole
-from npusim.metrics import METRICS
+from npusim.errors import ConfigError, UnknownNameError, nearest, shown
+from npusim.files import optional_module, parquet_bytes, write_whole
+from npusim.metrics import METRICS, unit_of
 from npusim.plugins import Registry
 
 FrameKind = Literal["pandas", "polars"]
@@ -136,13 +135,27 @@ class Document(Part):
             kind, table = table, other
         if kind not in libraries:
             raise UnknownNameError("kind of data frame", kind, libraries)
-        try:
-            library = import_module(kind)
-        except ImportError:
-            remedy = 'install it: pip install "npusim[frames]"; `records()` needs neither'
-            raise FileError(kind, "is not installed", remedy) from None
+        library = optional_module(kind, '"npusim[frames]"; `records()` needs neither')
         options = {"infer_schema_length": None, "strict": False} if kind == "polars" else {}
         return library.DataFrame(self.records(table), **options)
+
+    def to_parquet(self, table: str | None = None) -> bytes:
+        """Return a table of the document (default: the first of `tables`) as the content of a Parquet file.
+
+        Each column of numbers carries its `unit`, `1` for a count or a share. The file's metadata hold the
+        whole document as JSON under `npusim.document`.
+        """
+        import pyarrow as pa  # slow to import
+
+        rows, fields, columns = self.records(table), [], []
+        for name in dict.fromkeys(name for row in rows for name in row):
+            column = pa.array([row.get(name) for row in rows])
+            is_number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
+            if not pa.types.is_null(column.type):
+                metadata = {"unit": unit_of(name) or "1"} if is_number else None
+                fields.append(pa.field(name, column.type, metadata=metadata))
+                columns.append(column)
+        return parquet_bytes(pa.table(columns, pa.schema(fields, {"npusim.document": self.to_json()})))
 
     @classmethod
     def read(cls, path: str | Path, origin: str) -> Self:
@@ -175,7 +188,7 @@ def _refuse_impossible(value: Any, file: str, key: str = "") -> None:
     if isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             _refuse_impossible(inner, file, f"{key}.{name}".lstrip("."))
-    elif isinstance(value, float):
+    elif isinstance(value, int | float) and not isinstance(value, bool):
         name = key.rpartition(".")[2]
         most = most_of(name)
         least = 0.0 if name in METRICS else -most

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+_LONGEST_PROBLEM = 1_000
 _SHOWN_CHARACTERS = 80  # most characters of an offending value that a message repeats
 _LONGEST_NAME, _MOST_CHOICES = 200, 20_000
 """A longer name is no misspelling; more choices would take long to compare."""
@@ -104,7 +105,9 @@ class ConfigError(NpusimError):
         others: Sequence[ConfigError] = (),
         more: int = 0,
     ) -> None:
-        self.found, self.file, self.line, self.key = found, file, line, key
+        cut = f"{found[:_LONGEST_PROBLEM]}... ({len(found):,} letters)"
+        self.found = found if len(found) <= _LONGEST_PROBLEM else cut
+        self.file, self.line, self.key = file, line, key
         self.allowed, self.suggestion = allowed, suggestion
         self.others, self.more = tuple(others), more
         lines = [self.headline, *(f"  also {other.headline}" for other in self.others)]

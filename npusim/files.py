@@ -7,6 +7,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,25 @@ def decoded(data: bytes, file: str, encodings: Sequence[str] = ("utf-8-sig",)) -
     line = data.count(b"\n", 0, failed.start) + 1
     place = f"byte {failed.start}, in line {line}, is not text"
     raise FileError(file, "is not UTF-8", f"{place}; save the file as UTF-8")
+
+
+def optional_module(name: str, install: str, why: str = "") -> Any:
+    """Return a module of an optional library; a `FileError` says how to install it, and what needs it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        remedy = f"install it: pip install {install}"
+        raise FileError(name, f"is not installed{why}", remedy) from None
+
+
+def parquet_bytes(table: Any) -> bytes:
+    """Return an Arrow table as the content of a Parquet file; the same table gives the same bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq  # slow to import
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def write_whole(path: Path, content: bytes, *, remedy: str = "nothing was changed") -> None:

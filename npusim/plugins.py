@@ -38,11 +38,13 @@ GROUPS = {
     "npusim.commands": "a `Command`, several below one name, or a typer application: `npusim NAME`",
     "npusim.calls": "a function: `npusim.NAME(...)`",
     "npusim.schedulers": "a `Scheduler` of `npusim mix`",
+    "npusim.engines": "a function of a `Scenario`: an `Estimate`, as `estimate --engine NAME`",
+    "npusim.equations": "a function of an operator, its graph and an NPU: cycles; `npu.equations` names it",
     "npusim.mappings": "a function of a graph and a machine: loop nests, as `estimate --mapping NAME`",
     "npusim.suites": "a `Predictor`; the suite is `validate/NAME.yaml` in the package",
     "npusim.token_times": "a function: seconds of a token that a suite's row names, and their interval",
     "npusim.fits": "a `Fit` of numbers of data sheets: `python -m npusim.calibration NAME`",
-    "npusim.lessons": "a marimo notebook, by its module",
+    "npusim.lessons": "a lesson, by its module",
     "npusim.measured_folders": "a `MeasuredFolder`: what `npusim measure FOLDER` runs",
 }
 """Groups of entry points that npusim reads, and what an entry of each names."""

@@ -100,7 +100,11 @@ def _pint_factor(unit: str, target: str) -> Decimal | None:
         return None
     try:
         registry = _registry()
-        factor = float(registry.Quantity(1.0, registry.parse_units(unit)).to(registry.parse_units(target)).m)
+        value, wanted = (registry.Quantity(1.0, registry.parse_units(text)) for text in (unit, target))
+        # To pint bits and radians have no dimension, so that 5 pJ would pass for an energy per byte.
+        if value.to_root_units().units != wanted.to_root_units().units:
+            return None
+        factor = float(value.to(wanted.units).m)
     except Exception:  # pint raises errors of its own, of the tokenizer and of arithmetic
         return None
     return Decimal(repr(factor)) if 0 < factor < float("inf") else None

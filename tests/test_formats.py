@@ -139,6 +139,29 @@ def test_a_format_has_its_own_rate_and_energy() -> None:
     assert areas[1] > areas[0]
 
 
+RATES = {"int8": 8, "fp16": 4, "fp8_e4m3": 8, "msfp12": 8, "bf16": 2, "mxfp6_e2m3": 6}
+
+
+@pytest.mark.parametrize("name", sorted(RATES))
+def test_rates_by_hand(name: str) -> None:
+    """A large product takes its multiply-accumulates over those of a cycle of all tiles, and its start-up."""
+    numbers = {"npu.dpu.macs_per_mpe": "{} MAC/cycle", "technology.energy.mac": "0.{} pJ/MAC"}
+    numbers["technology.area.mac"] = "{} um^2/MAC"
+    soc = load_soc(
+        SOC,
+        {
+            path: {form: {"value": text.format(rate), "source": "a test"} for form, rate in RATES.items()}
+            for path, text in numbers.items()
+        },
+    )
+    rows, inner, columns = 2048, 1024, 1024
+    result = row_of(product(name, name, (rows, inner, columns)), soc)[1]
+    mpes = 16 * 16  # M x M VPEs of N x N MPEs, both 4
+    tiles = resolve_run(soc).tiles
+    ideal_s = rows * inner * columns / (tiles * mpes * RATES[name]) / float(soc.npu.dpu.clock)
+    assert ideal_s <= result["dpu_s"] <= 1.12 * ideal_s
+
+
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
@@ -178,6 +201,63 @@ def test_two_of_four_halves_the_grid_and_not_more() -> None:
     elements = 1024 * 1024
     assert dense[0]["b_dram_bytes"] == elements
     assert half[0]["b_dram_bytes"] == elements / 2 + elements / 2 * 2 / 8
+
+
+@pytest.mark.parametrize(("pattern", "density"), [("4:8", 0.5), ("1:4", 0.25), ("3:4", 0.75)])
+def test_cycles_of_other_patterns(pattern: str, density: float) -> None:
+    """N:M takes its share of the MAC cycles and not less; the index has the bits of a place in its group."""
+    dense = row_of(product("int8", "int8", (2048, 1024, 1024)), sheet(pattern))
+    some = row_of(sparse(pattern, density), sheet(pattern))
+    assert some[0]["mac_rate"] == 1.0 / density
+    assert density <= some[1]["dpu_s"] / dense[1]["dpu_s"] < density + 0.06
+    bits = {"4": 2, "8": 3}[pattern[-1]]
+    assert some[0]["b_dram_bytes"] == 1024 * 1024 * density * (1 + bits / 8)
+
+
+def both(patterns: bool, together: str, densities: tuple[float, float] = (0.5, 0.5)) -> tuple[Any, Any]:
+    """Return row and results of a product with zeros in both operands, by pattern or by bitmap."""
+    uses = ", ".join(
+        f"{{operand: {name}, structure: '2:4', action: skipping}}" for name in ("weights", "inputs")
+    )
+    soc = load_soc(SOC, [f"npu.dpu.sparsity=[{uses}]", f"npu.dpu.skips_by_both={together}"])
+    editor = Editor("product")
+    zeros = [{"density": density, "storage": Storage.ZVC} for density in densities]
+    zeros = [each | {"pattern": "2:4"} for each in zeros] if patterns else zeros
+    x = editor.input("x", (2048, 1024), DType.INT8, **zeros[0])
+    w = editor.constant("w", (1024, 1024), DType.INT8, role=Role.WEIGHT, **zeros[1])
+    editor.outputs = [editor.matmul(x, w, "product")]
+    return row_of(editor.finish(), soc)[:2]
+
+
+@pytest.mark.parametrize("patterns", [True, False])
+def test_zeros_of_both_operands_save_together_where_the_sheet_says_so(patterns: bool) -> None:
+    """An intersection is faster than the better operand alone, by no more than the product of both shares."""
+    one, two = both(patterns, "false"), both(patterns, "true")
+    dense = row_of(product("int8", "int8", (2048, 1024, 1024)), load_soc(SOC))[1]
+    assert two[1]["dpu_s"] < one[1]["dpu_s"]
+    assert two[1]["dpu_s"] >= 0.25 * dense["dpu_s"]
+    if patterns:
+        assert (one[0]["mac_rate"], two[0]["mac_rate"]) == (2.0, 4.0)
+
+
+def test_whole_channels_have_a_bit_each() -> None:
+    """The index counts output channels, wherever their axis is: columns of products, filters."""
+    network = Scenario("resnet-50", settings=["workload.weight_sparsity=channel@0.5"]).graph
+    stored = [t for t in network.tensors.values() if t.pattern]
+    assert stored
+    for tensor in stored:
+        reader = network.readers(tensor.name)[0]
+        result = network.outputs_of(reader)[0].shape
+        channels = result[-1] if reader.type == "MatMul" else result[1]
+        assert tensor.stored_bytes == tensor.elements * 0.5 * tensor.dtype.bytes + channels / 8
+
+
+@pytest.mark.parametrize("text", ["0.5", "1", "2:4", "block:16@0.25"])
+def test_every_form_of_sparsity_is_a_setting(text: str) -> None:
+    """A share reads as the text that it is, though YAML takes it for a number."""
+    spec = Scenario("mobilenet-v2", settings=[f"workload.weight_sparsity={text}"])
+    densities = {t.density for t in spec.graph.tensors.values() if t.storage is Storage.ZVC}
+    assert densities == {parse_sparsity(text)[1]}
 
 
 def test_gating_saves_energy_and_no_cycle() -> None:

@@ -1,9 +1,9 @@
-"""Lessons as scripts, and the server that shows them: to pages of its own, on this machine alone."""
+"""Texts of lessons, and the server that shows them: to pages of its own, on this machine alone."""
 
 import http.client
 import json
+import os
 import re
-import runpy
 import shlex
 import socket
 import threading
@@ -27,11 +27,16 @@ import npusim
 from npusim.cli.program import run
 from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.design import KNOBS, Design, offered
-from npusim.course.lesson import Exercise, write_notebook
+from npusim.course.export import with_positions
+from npusim.course.lesson import Exercise
+from npusim.course.machine import uncompiled
+from npusim.course.pages import lesson_data, shown_at, stored_data
 from npusim.course.server import LOOPBACK, bound_socket, serve
+from npusim.course.widgets import keep_every_move
 
 pytestmark = pytest.mark.usefixtures("own_main")
 NAMES = [lesson.name for lesson in lessons()]
+REMEDY = "`python scripts/first_pictures.py` writes them"
 
 
 class Answer:
@@ -68,20 +73,45 @@ def client() -> Client:
     return Client(*said.get(timeout=120))
 
 
+STORED = [page for page in lessons() if stored_data(page)]
+QUICK = "preprocessing"
+
+
 @pytest.mark.parametrize("page", lessons(), ids=NAMES)
-def test_a_lesson_runs_as_a_script_and_accepts_its_own_answer(page: LessonPage, tmp_path: Path) -> None:
+def test_a_lesson_accepts_its_own_answer_and_does_not_show_it_before(page: LessonPage) -> None:
     lesson = import_module(page.module).LESSON
-    app = runpy.run_path(str(write_notebook(page, tmp_path)))["app"]
-    outputs, _ = app.run()
-    assert (page.pictures, page.has_closing) == (len(lesson.pictures), lesson.closing is not None)
-    assert app._config.app_title == f"{page.number}. {page.title}"
-    shown = " ".join(getattr(output, "text", "") or "" for output in outputs)
-    assert page.title in shown and "Exercise." in shown and "First a guess." in shown
+    data = lesson_data(page)
+    shown = data["introduction"] + data["question"] + data["exercise"]["words"]
+    assert "Exercise." in shown and "First a guess." in shown and "Right." not in shown
     assert lesson.question.right in lesson.question.options
     exercise = lesson.exercise
-    assert "Right." in exercise.check(f"{exercise.right:.6g}").text
-    assert "Not yet" in exercise.check(f"{exercise.right * 1.3 + 1:.6g}").text
-    assert "Right." not in shown, "the answer stands there before anyone gave it"
+    assert exercise.verdict(f"{exercise.right:.6g}")[0].startswith("Right.")
+    assert exercise.verdict(f"{exercise.right * 1.3 + 1:.6g}")[0].startswith("Not yet")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[] if p.name == QUICK else pytest.mark.slow, id=p.name) for p in STORED],
+)
+def test_a_stored_first_picture_is_what_the_lesson_shows(page: LessonPage) -> None:
+    stored, now = stored_data(page), with_positions(page, is_first=True)
+    texts = [name for name in now if name not in ("pool", "pictures")]
+    assert {name: stored[name] for name in texts} == {name: now[name] for name in texts}, REMEDY
+    for old, new in zip(stored["pictures"], now["pictures"], strict=True):
+        assert {**old, "at": 0} == {**new, "at": 0} and list(old["at"]) == list(new["at"]), REMEDY
+        for (_, *words), (_, *words_now) in zip(old["at"].values(), new["at"].values(), strict=True):
+            assert [stored["pool"][at] for at in words] == [now["pool"][at] for at in words_now], REMEDY
+
+
+def test_calls_that_use_plain_kernels_may_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPUSIM_KERNELS", "compiled")
+    first, second = uncompiled(), uncompiled()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert os.environ["NPUSIM_KERNELS"] == "plain"
+    second.__exit__(None, None, None)
+    assert os.environ["NPUSIM_KERNELS"] == "compiled"
 
 
 def test_lessons_are_numbered_from_one() -> None:
@@ -91,7 +121,7 @@ def test_lessons_are_numbered_from_one() -> None:
 
 @pytest.mark.parametrize("given", ["__import__('os').system('true')", "1+1", "nan(", "", "1e999", "<b>7</b>"])
 def test_what_a_visitor_types_is_a_number_or_nothing(given: str) -> None:
-    shown = Exercise("", 2.0, "Because. So.").check(given).text
+    shown, _ = Exercise("", 2.0, "Because. So.").verdict(given)
     assert "Right." not in shown and "<b>7" not in shown
 
 
@@ -99,9 +129,10 @@ def test_the_start_page_links_to_every_lesson(client: Client) -> None:
     page = client.ask("/")
     assert page.status == 200 and page.text.count("<main>") == 1
     assert re.findall(r'href="/lessons/(\w+)/"', page.text) == NAMES
-    for name in NAMES:
-        assert client.ask(f"/lessons/{name}/").status == 200
-    assert client.ask("/library/plotly.min.js").headers["content-type"].startswith("text/javascript")
+    for lesson in lessons():
+        shown = client.ask(f"/lessons/{lesson.name}/")
+        assert shown.status == 200 and lesson.title in shown.text
+    assert client.ask("/library.js").headers["content-type"].startswith("text/javascript")
 
 
 @pytest.mark.parametrize(
@@ -123,15 +154,15 @@ def test_foreign_pages_are_refused(client: Client, headers: dict[str, str]) -> N
 
 
 def test_a_web_socket_of_a_foreign_page_is_refused(client: Client) -> None:
-    address = f"ws://{LOOPBACK}:{client.port}/lessons/{NAMES[0]}/ws?session_id=s"
+    address = f"ws://{LOOPBACK}:{client.port}/explorer/ws?session_id=s"
     with (
         pytest.raises(InvalidStatus) as refused,
         connect(address, origin="http://evil.example", additional_headers=client.cookie),
     ):
         pass
     assert refused.value.response.status_code == 403
-    for other in ("terminal/ws", "lsp/pylsp", "ws_sync"):
-        elsewhere = address.replace("/ws?", f"/{other}?")
+    for other in ("explorer/terminal/ws", "explorer/lsp/pylsp", "explorer/ws_sync", f"lessons/{NAMES[0]}/ws"):
+        elsewhere = address.replace("explorer/ws?", f"{other}?")
         with pytest.raises(InvalidStatus), client.socket(elsewhere):
             pass
     with client.socket(address) as own:
@@ -171,23 +202,25 @@ def test_a_web_socket_of_a_foreign_page_is_refused(client: Client) -> None:
 def test_nothing_can_be_edited_or_run(client: Client, endpoint: str) -> None:
     body = {"cellIds": ["a"], "codes": ["print(1)"], "path": "/", "name": "x", "type": "file"}
     own = f"http://{LOOPBACK}:{client.port}"
-    answer = client.ask(f"/lessons/{NAMES[0]}/api/{endpoint}", "POST", body, origin=own)
-    assert answer.status in (401, 403, 404, 405)
+    for app in ("/explorer", f"/lessons/{NAMES[0]}"):
+        assert client.ask(f"{app}/api/{endpoint}", "POST", body, origin=own).status in (401, 403, 404, 405)
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "/lessons/{name}/assets/../../../../../../../etc/passwd",
-        "/lessons/{name}/assets/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
-        "/lessons/{name}/assets/..%2f..%2f..%2f..%2fetc%2fpasswd",
-        "/lessons/{name}/@file/..%2f..%2fetc%2fpasswd",
-        "/lessons/{name}/@file/99-../../etc/passwd",
-        "/lessons/{name}/public/..%2f..%2fserver.py",
+        "/explorer/assets/../../../../../../../etc/passwd",
+        "/explorer/assets/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+        "/explorer/assets/..%2f..%2f..%2f..%2fetc%2fpasswd",
+        "/explorer/@file/..%2f..%2fetc%2fpasswd",
+        "/explorer/@file/99-../../etc/passwd",
+        "/explorer/public/..%2f..%2fserver.py",
         "/library/%2e%2e/%2e%2e/etc/passwd",
         "/lessons/..%2fserver.py",
-        "/lessons/{name}/api/status/connections",
-        "/lessons/{name}/api/export/html",
+        "/explorer/api/status/connections",
+        "/explorer/api/export/html",
+        "/lessons/{name}/at/0/../../../etc/passwd",
+        "/lessons/{name}/at/0/..%2f..%2fetc%2fpasswd",
         "//etc/passwd",
     ],
 )
@@ -198,17 +231,44 @@ def test_no_path_leads_to_other_files(client: Client, path: str) -> None:
 
 
 def test_a_notebook_of_another_file_is_not_opened(client: Client) -> None:
-    other = lessons()[1].path
+    other = Path(__file__)
     for query in (f"file={other}", f"File={other}", f"fil%65={other}", f"session_id=s&file={other}"):
         for page in ("/", f"/lessons/{NAMES[0]}/", "/explorer/"):
             assert client.ask(f"{page}?{query}").status == 404
-        address = f"ws://{LOOPBACK}:{client.port}/lessons/{NAMES[0]}/ws?session_id=s&{query}"
+        address = f"ws://{LOOPBACK}:{client.port}/explorer/ws?session_id=s&{query}"
         with pytest.raises(InvalidStatus), client.socket(address):
             pass
 
 
+@pytest.mark.parametrize(
+    "position",
+    [
+        "0/0",
+        "0/0,0,0,0",
+        "0/0,0,999",
+        "0/-1,0,0",
+        "0/00,0,0",
+        "0/a,0,0",
+        "0/1e1,0,0",
+        "9/0,0,0",
+        "-1/0,0,0",
+        "0/",
+    ],
+)
+def test_a_position_that_no_slider_has_is_refused(client: Client, position: str) -> None:
+    assert client.ask(f"/lessons/{NAMES[0]}/at/{position}").status == 404
+    assert client.ask("/lessons/nonsense/at/0/0,0,0").status == 404
+
+
+def test_a_picture_at_a_position_is_what_the_model_shows(client: Client) -> None:
+    (picture,) = import_module(lessons()[0].module).LESSON.pictures
+    places = tuple(len(slider.values) - 1 for slider in picture.sliders.values())
+    answer = client.ask(f"/lessons/{NAMES[0]}/at/0/{','.join(map(str, places))}")
+    assert tuple(json.loads(answer.text)) == shown_at(picture, places)
+
+
 def test_a_huge_body_is_refused_before_it_is_read(client: Client) -> None:
-    path = f"/lessons/{NAMES[0]}/api/kernel/set_ui_element_value"
+    path = "/explorer/api/kernel/set_ui_element_value"
     assert client.ask(path, "POST", **{"content-length": str(1 << 40)}).status == 413
     assert client.ask(path, "POST", **{"transfer-encoding": "chunked"}).status == 411
     assert client.ask(path, "POST", **{"content-length": "-1"}).status in (400, 411)
@@ -218,7 +278,7 @@ def test_who_lacks_the_token_sees_nothing(client: Client) -> None:
     for cookie in ("", f"npusim-{client.port}=0", "npusim-1=" + client.query.removeprefix("?token=")):
         for path in ("/", f"/lessons/{NAMES[0]}/", "/?token=0", "/?token="):
             assert client.ask(path, cookie=cookie).status == 403
-        address = f"ws://{LOOPBACK}:{client.port}/lessons/{NAMES[0]}/ws?session_id=s"
+        address = f"ws://{LOOPBACK}:{client.port}/explorer/ws?session_id=s"
         with pytest.raises(InvalidStatus), connect(address, additional_headers={"cookie": cookie}):
             pass
     answer = client.ask(f"/lessons/{NAMES[0]}/{client.query}", cookie="")
@@ -235,7 +295,7 @@ def test_a_malformed_body_is_a_bad_request(
     client: Client, body: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for what in ("set_ui_element_value", "instantiate", "set_model_value"):
-        path = f"/lessons/{NAMES[0]}/api/kernel/{what}"
+        path = f"/explorer/api/kernel/{what}"
         assert client.ask(path, "POST", body).status in (400, 401, 422)
     assert "Traceback" not in "".join(capfd.readouterr())
 
@@ -309,6 +369,7 @@ def test_the_explorer_runs_as_a_script_on_every_machine_it_offers() -> None:
 
 
 def test_no_move_of_a_slider_is_lost_while_a_page_calculates() -> None:
+    keep_every_move()
     moves: Queue[UpdateUIElementCommand] = Queue()
     for slider, value in (("clock", 1), ("width", 2), ("clock", 3)):
         moves.put(UpdateUIElementCommand(object_ids=[slider], values=[value]))

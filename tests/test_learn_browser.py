@@ -35,6 +35,8 @@ TOKEN = ["", ""]
 FORMULA = re.compile(r"\$\$(.+?)\$\$", re.DOTALL)
 _PATIENCE_MS = 120_000
 _MOST_TABS = 120
+SLIDER = "input[type=range], [role=slider]"
+"""Sliders of lessons, and of the explorer; that of the step view is no slider of the machine."""
 _MOST_STEPS = 24
 """Positions up to which a slider is walked to its middle, key by key."""
 
@@ -107,7 +109,7 @@ def reads_well(page: Any) -> None:
     assert "error" not in text.lower().replace("rms error", ""), text
     assert "nan" not in text.split() and page.locator(".katex-error").count() == 0
     assert page.locator("main, [role=main]").count() == 1
-    preparing = page.get_by_text("Preparing the model").locator("visible=true")
+    preparing = page.get_by_text(re.compile("Preparing the model|Calculating …")).locator("visible=true")
     expect(page, lambda: preparing.count() == 0)  # pictures below may still be drawn
 
 
@@ -122,7 +124,7 @@ def agrees(page: Any, markdown: str) -> bool:
 
 def walk(page: Any, lesson: Any, every: bool = False) -> None:
     """Move every slider to its ends and its middle, or to every position, and read the page each time."""
-    thumbs, first = page.locator("[role=slider]"), 0
+    thumbs, first = page.locator(".sliders input"), 0
     state = [{name: each.value for name, each in one.sliders.items()} for one in lesson.pictures]
     for number, picture in enumerate(lesson.pictures):
         image = page.locator("[data-drawn]").nth(number)
@@ -150,15 +152,15 @@ def walk(page: Any, lesson: Any, every: bool = False) -> None:
 def take(browser: Any, address: str, name: str) -> None:
     """Take a lesson as a visitor would: guess, move a slider, answer wrongly and then rightly."""
     page = opened(browser, f"{address}lessons/{name}/")
-    slider = page.locator("[role=slider]").first
-    assert slider.get_attribute("data-disabled") is not None, "the slider moves before the guess"
+    slider = page.locator(".sliders input").first
+    assert slider.is_disabled(), "the slider moves before the guess"
     page.get_by_role("radio").first.click()
-    expect(page, lambda: slider.get_attribute("data-disabled") is None)
-    page.wait_for_timeout(500)
+    expect(page, slider.is_enabled)
     body = page.locator("body")
     before, text = drawn(page), body.inner_text()
     slider.focus()
-    page.keyboard.press("ArrowRight")
+    at_end = slider.input_value() == slider.get_attribute("max")
+    page.keyboard.press("ArrowLeft" if at_end else "ArrowRight")
     expect(page, lambda: drawn(page) > before and body.inner_text() != text)
     lesson = module_of(name).LESSON
     walk(page, lesson)
@@ -190,8 +192,7 @@ def guessed(browser: Any, address: str, name: str) -> Any:
     """Open a lesson and guess, so that its sliders move."""
     page = opened(browser, f"{address}lessons/{name}/")
     page.get_by_role("radio").first.click()
-    expect(page, lambda: page.locator("[role=slider]").first.get_attribute("data-disabled") is None)
-    page.wait_for_timeout(500)
+    expect(page, page.locator(".sliders input").first.is_enabled)
     return page
 
 
@@ -210,7 +211,8 @@ FOCUS = """() => {
   if (!one || one === document.body) return null;
   const box = one.getBoundingClientRect(), style = (each) => getComputedStyle(each);
   const ring = (each) => style(each).outlineStyle !== "none" || style(each).boxShadow !== "none";
-  return { role: one.getAttribute("role") || one.localName, seen: box.width > 0 && box.height > 0,
+  return { role: one.getAttribute("role") || (one.type === "range" ? "range" : one.localName),
+           seen: box.width > 0 && box.height > 0,
            ring: ring(one) || ring(one.parentElement),
            name: one.getAttribute("aria-label") || one.textContent };
 }"""
@@ -230,7 +232,8 @@ def check_access(page: Any, least: int, inaccessible: Callable[..., Any]) -> Non
         assert focus["seen"] and focus["ring"], focus
         reached.append(focus["role"])
     assert len(reached) < _MOST_TABS, "the focus does not leave the page"
-    assert reached.count("slider") == page.locator("[role=slider]").count() >= least
+    sliders = page.locator(SLIDER).count()
+    assert reached.count("slider") + reached.count("range") == sliders >= least
     page.close()
 
 
@@ -239,7 +242,7 @@ def test_a_lesson_is_for_everybody(browser: Any, address: str, inaccessible: Cal
     before = drawn(page)
     assert page.locator(".updatemenu-button").count() == 1
     page.emulate_media(reduced_motion="reduce")
-    page.locator("[role=slider]").first.press("ArrowRight")
+    page.locator(".sliders input").first.press("ArrowRight")
     expect(page, lambda: drawn(page) > before)
     assert page.locator(".updatemenu-button").count() == 0, "no picture plays where motion is reduced"
     check_access(page, 1, inaccessible)
@@ -264,7 +267,7 @@ def test_every_other_page_of_the_course_is_for_everybody(
 def test_a_lesson_fits_a_telephone(browser: Any, address: str, name: str) -> None:
     page = opened(browser, f"{address}lessons/{name}/", 390)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    for formula in page.locator(".katex-display").all():
+    for formula in page.locator("div.arithmatex").all():
         assert formula.evaluate("e => e.scrollWidth <= e.clientWidth"), formula.inner_text()
     assert page.complaints == []
     page.close()
@@ -276,7 +279,7 @@ def test_two_tabs_do_not_disturb_each_other(browser: Any, address: str) -> None:
     radios = [tab.get_by_role("radio") for tab in tabs]
     radios[0].nth(0).click()
     tabs[0].get_by_text("Not quite").first.wait_for()
-    assert radios[1].nth(0).get_attribute("aria-checked") == "false"
+    assert not radios[1].nth(0).is_checked()
     radios[1].nth(1).click()
     tabs[1].get_by_text("Yes.").first.wait_for()
     assert tabs[0].get_by_text("Yes.").count() == 0

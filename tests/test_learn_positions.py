@@ -17,9 +17,10 @@ import npusim
 from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.design import KNOBS, Design, offered, stacks
 from npusim.course.drawings import critical_parts
-from npusim.course.lesson import Figure, Picture, Slider
 from npusim.course.machine import gnn, machine
 from npusim.course.machine import product as product_of
+from npusim.course.widgets import Figure
+from npusim.course.widgets import shown as shown_by
 from npusim.errors import InfeasibleError
 
 pytestmark = pytest.mark.usefixtures("own_main")
@@ -281,16 +282,36 @@ def explored(soc: str, workload: str, stack: str, ends: bool = False) -> None:
             assert len(re.findall(r"\d", design.latency.split(" ")[0])) <= 3
 
 
-def test_a_refused_position_clears_the_picture_and_says_why() -> None:
+def test_a_refused_design_clears_the_pictures_and_says_why() -> None:
     import plotly.graph_objects as go
 
-    def refuse(width: int) -> Any:
-        if width > 1:
-            raise InfeasibleError("too wide for `this` machine")
-        return go.Figure(go.Scatter(x=[1, 2], y=[3, 4], name="line")), "fine"
+    def refuse() -> Any:
+        raise InfeasibleError("too wide for `this` machine")
 
-    picture, figure = Picture({"width": Slider("width", [1, 2], 1)}, refuse), Figure()
-    assert "fine" in picture.draw(figure, {"width": 1}).text
+    figure = Figure()
+    drawing = go.Figure(go.Scatter(x=[1, 2], y=[3, 4], name="line"))
+    assert shown_by([figure], lambda: figure.show(drawing) or "fine") == "fine"
     assert json.loads(figure._widget.spec)["data"] and "line: 3 at 1, 4 at 2" in figure._widget.label
-    assert "too wide" in picture.draw(figure, {"width": 2}).text
+    assert "too wide" in shown_by([figure], refuse).text
     assert not json.loads(figure._widget.spec)["data"] and not figure._widget.is_waiting
+
+
+def test_a_tiling_moves_what_the_equation_says_and_beats_no_search() -> None:
+    tiling = lesson("tiling")
+    fitting = 0
+    for stays, blocks, sram in product(tiling.STAYS, tiling.BLOCKS, tiling.SIZES_MB):
+        own, said = tiling.cost(sram, stays, blocks)
+        best, _ = tiling.cost(sram)
+        _, text = tiling.LESSON.pictures[0].show(stays=stays, blocks=blocks, sram=sram)
+        block = (tiling.K * tiling.N if stays == "weights stay" else tiling.M * tiling.K) / blocks
+        assert ("does not fit" in text) == (own is None)
+        if own is None:
+            # Nothing that fits with one buffer beside its streams is refused.
+            assert 2 * block > 0.9 * 1e6 * sram and "bytes of npu.sram.per_tile" in said
+            continue
+        fitting += 1
+        assert block < 1e6 * sram
+        assert own.dram_bytes == pytest.approx(tiling.bytes_by_hand(stays, blocks), rel=1e-9)
+        # Of tilings within 0.5 % of the fastest, the search takes the one with the least traffic.
+        assert own.latency_s >= 0.995 * best.latency_s
+    assert fitting > 20

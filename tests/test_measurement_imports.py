@@ -277,7 +277,7 @@ def test_counters_that_say_something_impossible_are_refused(folder, change, said
             ("nodes.0.real_time", "or equal to 0"),
         ),
         (lambda t: t[: len(t) // 2], ("JSON",)),
-        (lambda t: t.replace("Status.EXECUTED", "DONE", 1), ("request 1, node", "`DONE`", "EXECUTED")),
+        (lambda t: t.replace("Status.EXECUTED", "DONE", 1), (".status", "DONE", "EXECUTED")),
         (lambda t: '{"report_type": "detailed", "detailed_performance": []}', ("no counters",)),
     ],
 )

@@ -10,8 +10,10 @@ import resource
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from queue import Queue
+from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import hostile_inputs
@@ -23,6 +25,7 @@ pytest.importorskip("marimo")
 from websockets.sync.client import connect
 
 from npusim.cli.program import run
+from npusim.course.pages import thumbs
 from npusim.course.server import LOOPBACK, serve
 
 MINUTES = float(os.environ.get("NPUSIM_SOAK_MINUTES", "30"))
@@ -80,10 +83,15 @@ def open_files() -> int:
 
 
 def visited(address: str, query: str, lesson: str) -> None:
-    """Open a lesson, wait until its first cells have run, and leave."""
+    """Open a lesson and its first picture, then the explorer until its first cells have run, and leave."""
     port = int(address.rstrip("/").rpartition(":")[2])
     cookie = {"cookie": f"npusim-{port}={query.removeprefix('?token=')}"}
-    place = f"ws://{LOOPBACK}:{port}/lessons/{lesson}/ws?session_id=s_{uuid4().hex[:6]}"
+    picture = import_module(f"npusim.course.lessons.{lesson}").LESSON.pictures[0]
+    first = ",".join(str(at) for slider in picture.sliders.values() for at in thumbs(slider))
+    for part in ("", "data", f"at/0/{first}"):
+        with urlopen(Request(f"{address}lessons/{lesson}/{part}", headers=cookie), timeout=120) as answer:
+            assert answer.status == 200 and answer.read()
+    place = f"ws://{LOOPBACK}:{port}/explorer/ws?session_id=s_{uuid4().hex[:6]}"
     with connect(place, origin=f"http://{LOOPBACK}:{port}", additional_headers=cookie, max_size=None) as page:
         while "completed-run" not in str(page.recv(timeout=120)):
             pass

@@ -18,15 +18,9 @@ pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
 
 from npusim.cli.program import run
 from npusim.course.catalogue import lessons
-from npusim.course.export import (
-    MOST_POSITIONS,
-    export_lessons,
-    positions,
-    shown_at,
-    thumbs,
-    values_at,
-)
+from npusim.course.export import MOST_POSITIONS, export_lessons, positions
 from npusim.course.lesson import Picture, Slider
+from npusim.course.pages import shown_at, thumbs, values_at
 
 pytestmark = pytest.mark.usefixtures("own_main")
 QUICK = ("roofline", "machine_steps")
@@ -133,8 +127,8 @@ def compare(section: Any, picture: Picture) -> None:
             live.innerHTML = html;
             const plain = (root) => {
                 const copy = root.cloneNode(true);
-                for (const formula of copy.querySelectorAll("marimo-tex"))
-                    formula.textContent = formula.dataset.drawnTex ?? formula.textContent.slice(3, -3);
+                for (const formula of copy.querySelectorAll(".arithmatex"))
+                    formula.textContent = formula.dataset.drawnTex ?? formula.textContent.slice(2, -2);
                 return copy.textContent.replace(/\\s+/g, " ").trim();
             };
             return [plain(element), plain(live)];

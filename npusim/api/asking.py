@@ -21,11 +21,13 @@ from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.graph import Graph, GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import MappingFile, OwnMapping, SwapOperands
+from npusim.plugins import announced, named
 from npusim.scenario import Network, Scenario, split_settings
 from npusim.studies.split import divided
 from npusim.studies.sustained import with_sustained
 from npusim.studies.uncertainty import SAMPLES, with_interval
 from npusim.techniques import Stack, apply, completed
+from npusim.workloads import load_gnn
 
 if TYPE_CHECKING:
     from npusim.studies.advice import Advice
@@ -144,8 +146,9 @@ def estimate(
         graphs. A `Scenario` says how it runs too: an argument beside it is refused.
     soc : Soc, str or Path
         From `npusim.load_soc`, or its name or file.
-    engine : {"analytical", "event"}
-        Closed-form sum, or simulation of every tile and transfer and what each waits for.
+    engine : str
+        analytical: closed-form sum; event: simulation of every tile and transfer and what each waits for; or
+        the name of an engine that an installed package announces (group npusim.engines).
     interval : bool, optional
         Find 90 % intervals of latency, energy, power and area from the data sheet's uncertainties. A SoC that
         was fitted to measurements always gets them.
@@ -193,8 +196,9 @@ def estimate(
         npusim estimate gcn-cora --save-mapping nests.yaml
         npusim estimate gcn-cora --mapping nests.yaml --engine event
     """
-    if engine not in _ENGINES:
-        raise UnknownNameError("engine", engine, _ENGINES)
+    others = announced("npusim.engines")
+    if engine not in (*_ENGINES, *others):
+        raise UnknownNameError("engine", engine, (*_ENGINES, *others))
     for option, is_set, needed in (("every-tile", every_tile, "event"), ("interval", interval, "analytical")):
         if is_set and engine != needed:
             raise ConfigError(f"the {engine} engine", file=f"--{option}", allowed=f"--engine {needed}")
@@ -204,10 +208,14 @@ def estimate(
             from npusim.engines.event import event_estimate
 
             result = event_estimate(scenario, every_tile)
-            result = with_sustained(result, scenario.machine) if sustained else result
+        elif engine in others:
+            with named(others[engine], "engine"):
+                own = Estimate.model_validate(others[engine].load()(scenario))
+            result = own.model_copy(update={"engine": engine})
         else:
             result = mapped_estimate(scenario.mapped)
-            result = with_sustained(result, scenario.machine) if sustained else result
+        result = with_sustained(result, scenario.machine) if sustained else result
+        if engine == "analytical":
             with_one = scenario.machine.calibration is not None if interval is None else interval
             result = with_interval(result, scenario.mapped) if with_one else result
     return result if split is None else result.model_copy(update={"divided": divided(scenario, split)})
@@ -353,7 +361,7 @@ def whatif(
         options = {"over": over or None, "scheduler": scheduler or None, "accuracy": accuracy or None}
         return changes_of_mix(scenario, options | {"stack": None if stacks == "default" else stacks})
     if accuracy:
-        _refuse_unjudgeable(scenario)
+        _refuse_unjudgeable(scenario, data, "--accuracy")
     elif data is not None:
         raise ConfigError(f"`{data}`", file="--data", allowed="only with --accuracy")
     values = {path: as_list(listed) for path, listed in (over or {}).items()}
@@ -377,22 +385,24 @@ def whatif(
         result = of_stacks(scenario, stacks, samples=samples, seed=seed, is_scheduled=scheduler)
     notes = [*filter(None, (added, bars)), *result.notes]
     result = result.model_copy(update={"notes": notes, "left_out": left_out})
-    return _with_accuracy(result, scenario, data, progress) if accuracy else result
+    folder = None if data is None else Path(data)
+    return _with_accuracy(result, scenario, folder, progress) if accuracy else result
 
 
-def _refuse_unjudgeable(scenario: Scenario) -> None:
-    """Refuse a network that npusim cannot train: nothing says what its answers should be."""
+def _refuse_unjudgeable(scenario: Scenario, data: str | Path | None, option: str) -> None:
+    """Refuse a network that npusim cannot train, or whose raw data is missing."""
+    from npusim.gnn_models.planetoid import raw_folder
+
     network = scenario.network
-    if not isinstance(network, str | Path) or str(network).endswith(MODEL_FILES):
-        raise ConfigError(
-            f"the model file `{network}`" if isinstance(network, str | Path) else "a network without data",
-            file="--accuracy",
-            allowed="a workload that npusim trains: a name from `npusim list workloads`, or a workload YAML",
-        )
+    if not isinstance(network, str | Path):
+        allowed = "a workload that npusim trains: a name from `npusim list workloads`, or a workload YAML"
+        raise ConfigError("a network without data", file=option, allowed=allowed)
+    spec = load_gnn(str(network), split_settings(scenario.settings)[0])
+    raw_folder(spec.dataset, None if data is None else Path(data))
 
 
 def _with_accuracy(
-    result: WhatIf, scenario: Scenario, data: str | Path | None, progress: Progress | None
+    result: WhatIf, scenario: Scenario, data: Path | None, progress: Progress | None
 ) -> WhatIf:
     """Return a comparison with the accuracy of each stack, from one training on the raw data."""
     from npusim.gnn_models.judging import judge
@@ -401,8 +411,7 @@ def _with_accuracy(
     for point in {_model_settings(variant.at): None for variant in result.variants}:
         stacks = [one.techniques for one in result.variants if _model_settings(one.at) == point]
         settings = [*split_settings(scenario.settings)[0], *split_settings(point)[0]]
-        folder = None if data is None else Path(data)
-        report = judge([str(scenario.network)], stacks, folder, overrides=settings, tell=telling(progress))
+        report = judge([str(scenario.network)], stacks, data, overrides=settings, tell=telling(progress))
         # The last of a stack's number formats is what the machine computes in.
         accuracies |= {("".join(point), one.techniques): one.accuracy for one in report.results}
     variants = [
@@ -492,6 +501,8 @@ def advise(
     from npusim.studies.agreement import NumericalRewriting
 
     scenario = without_techniques(network, soc, how, "no techniques: this call finds those that pay")
+    if data is not None:
+        _refuse_unjudgeable(scenario, data, "--data")
     is_large = export is None and scenario.baseline.meta.known.elements > _MOST_COMPARED
     numbers = None
     if not is_large:
@@ -533,8 +544,6 @@ def _judged(scenario: Scenario, advice: Advice, data: Path) -> dict[str, Any]:
     """Return the stacks of advice with the accuracy of the trained network under each."""
     from npusim.gnn_models.judging import judge
 
-    if not isinstance(scenario.network, str | Path):
-        raise ConfigError(f"`{data}`", file="--data", allowed="only for a workload of kind gnn")
     rows = {name: getattr(advice, name) for name in ("as_it_is", "today", "with_compiler")}
     rows = {name: row for name, row in rows.items() if row is not None}
     stacks = [row.techniques for row in rows.values()]

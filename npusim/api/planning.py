@@ -459,7 +459,8 @@ def mix(
     kinds = {"--over": over, "--changes": changes, "--placements": placements}
     asked = [name for name, value in kinds.items() if value]
     if not asked:
-        refuse_ignored({} if judged is None else {"judged": judged}, f"only with {', '.join(kinds)}")
+        of_designs = changed({"judged": (judged, None), "minimise": (minimise, "p99_s,power_w,area_mm2")})
+        refuse_ignored(of_designs, f"only with {', '.join(kinds)}")
         return answer(scenario, find_rate)
     if len(asked) > 1:
         raise ConfigError(" and ".join(asked), file="mix", allowed="one of them")

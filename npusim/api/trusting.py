@@ -129,14 +129,12 @@ def measure(
     _refuse({"platform": platform, "model": model}, "only with --from, which takes in a file")
     files: dict[str, Path | Scenario] = {}
     items: list[Item] = []
-    if network is None:
-        from npusim.measuring.suites import load_suite
+    from npusim.measuring.suites import items_of, load_suite
 
+    if network is None:
         _refuse(of_network, "with a WORKLOAD; a suite's rows say their own")
         items += load_suite("default" if suite is None else suite).items
     else:
-        from npusim.measuring.suites import items_of
-
         _refuse({"suite": suite}, f"a suite or the workload `{network}`, not both")
         networks: Any = network if isinstance(network, list | tuple) else [network]
         for each in networks:

@@ -156,6 +156,9 @@ class Dpu(Section):
     """Input channels per MPE and cycle, by format; a missing format runs as a wider one, or on the DSPs."""
     sparsity: list[SparseOperand] = Field(default_factory=list)
     """Regular sparsity of operands that it uses. Absent: none; for bitmaps see `sparsity` of the device."""
+    skips_by_both: bool = False
+    """Whether zeros of both operands save together, as an intersection of bitmaps or patterns finds them.
+    Absent: the operand that saves more leads, and the other one's zeros are computed."""
     modes: dict[str, DpuMode] = Field(min_length=1, max_length=3)
     """Layouts of a stencil; the compiler selects the best for each workload."""
     eltwise_ops: list[OpName]

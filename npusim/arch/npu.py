@@ -250,6 +250,9 @@ class Npu(Section):
     """How its runtime stores states."""
     packed_weights: dict[FormatName, Unpacking] = Field(default_factory=dict)
     """Where it unpacks weights of a format with scales for floating-point products. Absent: `product`."""
+    equations: dict[OpName, str] = Field(default_factory=dict)
+    """Cost equation of operators by type: the name of one that an installed package announces in the group
+    npusim.equations. Absent: npusim's own."""
     toolchain: str | None = None
     """Its compiler: a name of `configs/toolchains` or a YAML file. None: compilation is not reported."""
 

@@ -43,12 +43,14 @@ _PLACED = ("soc", "techniques", "settings", "shapes", "hint", "requests", "tiles
 def _estimate(values: dict[str, Any]) -> None:
     """Estimate, and show what the event engine's time line says."""
     destination = Destination(values["output"], values["form"])
+    from npusim.engines.graph_files import WRITERS
     from npusim.mapping import FORMATS
 
     form = values["mapping_format"]
     saved = file_target(values["save_mapping"], "--save-mapping", (".yaml", ".yml"))
     if form and saved is None:
         raise ConfigError(f"`{form}`", file="--mapping-format", allowed="only with --save-mapping FILE")
+    drawn = file_target(values["save_graph"], "--save-graph", tuple(WRITERS))
     if values["loops"] and not values["details"]:
         raise ConfigError("no --details", file="--loops", allowed="--details --loops")
     scenario = scenario_from(values, HOW).load()
@@ -68,6 +70,8 @@ def _estimate(values: dict[str, Any]) -> None:
     )
     if saved is not None:
         write_whole(saved, FORMATS[form or "npusim"](scenario.mapped).encode())
+    if drawn is not None:
+        write_whole(drawn, WRITERS[drawn.suffix](scenario.graph, result))
     if trace is not None and trace.suffix == ".html":
         from npusim.reporting.timeline import timeline_page
 
@@ -124,6 +128,9 @@ ESTIMATE = Command(
         ),
         "save_mapping": file_option(
             "Write how each operator is mapped: loop nests, what stays in SRAM, units.", "FILE.yaml"
+        ),
+        "save_graph": file_option(
+            "Write the graph with the costs of each operator: .onnx, .graphml or .dot.", "FILE"
         ),
         "mapping_format": option(
             help="Format of --save-mapping; --mapping reads npusim's own. None: npusim",

@@ -465,15 +465,14 @@ HOW = tuple(SCENARIO)
 ENGINE = {"engine": option(panel=RUN)}
 DATA = {"data": option("DIR", Path, show_default=False)}
 SEED = {"seed": option("N", panel=RUN, min=0)}
-FORM = {
-    "form": option(
-        "--format",
-        help="Table to read, or one JSON document. None: table; json where -o ends in .json",
-        default=None,
-        choices=("table", "json"),
-        panel=OUTPUT,
-    )
-}
+
+
+def form(help: str) -> dict[str, Row]:
+    """Return the row of ``--format``."""
+    return {"form": option("--format", help=help, default=None, choices=("table", "json"), panel=OUTPUT)}
+
+
+FORM = form("Table to read, or one JSON document. None: table; json where -o ends in .json")
 WRITTEN = FORM | {
     "output": file_option(
         "Write to a file instead of the terminal; .html makes a page with pictures.", "--output -o FILE"

@@ -109,10 +109,11 @@ class Destination:
         ending = path.suffix if path is not None and form is None else ""
         self.is_json = form == "json" or ending == ".json"
         self.is_html = ending in HTML_ENDINGS
+        self.is_parquet = ending == ".parquet"
         if self.path is not None:
-            known = (".json", *HTML_ENDINGS, *_TABLE_ENDINGS)
+            known = (".json", ".parquet", *HTML_ENDINGS, *_TABLE_ENDINGS)
             if form is None and self.path.suffix not in known and not self.path.is_dir():
-                allowed = "a file that ends in .json (document), .html (page) or .txt (table), or --format"
+                allowed = "a file that ends in .json, .html (page), .parquet or .txt (table), or --format"
                 raise ConfigError(f"`{self.path.name}`", file="--output", allowed=allowed)
             _refuse_input(self.path)
             refuse_unwritable(self.path)
@@ -134,6 +135,9 @@ class Destination:
                 return
         if self.is_json:
             self.write_json(document.to_json())
+            return
+        if self.is_parquet and self.path is not None:
+            write_whole(self.path, document.to_parquet())
             return
         if self.is_html:
             write_page(self.path, document, page() if page else None)

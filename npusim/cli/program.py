@@ -61,7 +61,7 @@ _LONGEST_LINE = 10_000
 _EXTRAS = {
     "cluster": ("dask", "distributed"),
     "gnn": ("PIL", "nncf", "sklearn", "torch", "torch_geometric"),
-    "learn": ("anywidget", "marimo"),
+    "learn": ("anywidget", "marimo", "markdown"),
     "openvino": ("openvino",),
     "search": ("moocore", "pymoo"),
 }
@@ -120,7 +120,7 @@ class LazyGroup(TyperGroup):
         command.name = cmd_name
         panels = (panel for panel, (_, names) in _PANELS.items() if cmd_name in names.split())
         command.rich_help_panel = next(panels, "Papers")
-        _refuse_repetitions(command)
+        _refuse_odd_options(command)
         if cmd_name not in _MODULE_OF:
             _escape_wrong_markup(command)
         return command
@@ -142,10 +142,10 @@ def _escape_wrong_markup(command: Any) -> None:
                 setattr(part, name, escape(text))
 
 
-def _refuse_repetitions(command: Any) -> None:
-    """Let a command, and those below it, refuse an option that is given twice but takes one value."""
+def _refuse_odd_options(command: Any) -> None:
+    """Let a command, and those below it, refuse an empty option, and a second value where one is taken."""
     for below in getattr(command, "commands", {}).values():
-        _refuse_repetitions(below)
+        _refuse_odd_options(below)
     make_parser = command.make_parser
 
     def make_strict_parser(ctx: typer.Context) -> Any:
@@ -155,10 +155,13 @@ def _refuse_repetitions(command: Any) -> None:
         def parse_once(args: list[str]) -> Any:
             values, rest, order = parse_args(args=args)
             for one in order:
-                single = one.param_type_name == "option" and not one.multiple and not one.is_flag
-                if single and order.count(one) > 1:
-                    name = max(one.opts, key=len)
+                takes_value = one.param_type_name == "option" and not one.is_flag
+                name = max(one.opts, key=len)
+                if takes_value and not one.multiple and order.count(one) > 1:
                     raise ConfigError("a second value", file=name, allowed="one: it is not repeatable")
+                value = values.get(one.name)
+                if takes_value and "" in (value if isinstance(value, list | tuple) else [value]):
+                    raise ConfigError("an empty value", file=name, allowed="a value, or no such option")
             return values, rest, order
 
         parser.parse_args = parse_once

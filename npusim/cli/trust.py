@@ -25,6 +25,7 @@ from npusim.cli.options import (
     complete_workload,
     completion,
     file_option,
+    form,
     option,
     scenario_changes,
 )
@@ -136,13 +137,7 @@ MEASURE = Command(
             panel=OUTPUT,
         ),
         **QUIET,
-        "form": option(
-            "--format",
-            help="Table to read, or the JSON document, on the terminal. None: table",
-            default=None,
-            choices=("table", "json"),
-            panel=OUTPUT,
-        ),
+        **form("Table to read, or the JSON document, on the terminal. None: table"),
     },
     fields=("techniques", "shapes"),
     run=_measure,

@@ -108,7 +108,10 @@ def as_list(texts: str | Sequence[Any] | None) -> list[str]:
     """Return the texts of a list, or of one text that parts them by commas; none for None."""
     if texts is None:
         return []
-    return [str(text).strip() for text in (texts.split(",") if isinstance(texts, str) else texts)]
+    parts = [str(text).strip() for text in (texts.split(",") if isinstance(texts, str) else texts)]
+    if isinstance(texts, str) and "" in parts:
+        raise ConfigError(shown(texts), allowed="a list parted by commas, with nothing left out")
+    return parts
 
 
 def as_overrides(settings: Settings) -> list[Override]:

@@ -56,6 +56,7 @@ _SEARCHED = {
     "dpu_vpe": "dpu.grid.vpe",
     "dpu_mpe": "dpu.grid.mpe",
     "dpu_sum_bytes": "dpu.grid.accumulator",
+    "dpu_skips_by_both": "dpu.skips_by_both",
     "dpu_read_ports": "sram.read_ports",
     "dpu_sram_word_bytes": "sram.word",
     "sram_tile_bytes": "sram.per_tile",

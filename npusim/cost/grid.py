@@ -329,7 +329,8 @@ def skipped_shares(arch: ArchRecord, side: int, work: DpuWorkload) -> SkippedSha
     """Return relative cycles of a reduction with bitmaps of ACTIVATIONS, WEIGHTS, BOTH or none (DENSE).
 
     The compiler uses the fastest. One bitmap leads the skip: on silicon both sides sparse are barely faster
-    than the better side (``silicon_sparsity.csv``, 16x16). Scanning the bitmap takes ``1 /
+    than the better side (``silicon_sparsity.csv``, 16x16). A grid with ``dpu_skips_by_both`` intersects both
+    bitmaps, whose zeros count as independent. Scanning the bitmap takes ``1 /
     dpu_sparse_skip_max`` of the dense time and each kept step restarts the pipeline for
     ``dpu_sparse_restart`` of a step. Weights lie compressed in SRAM (non-zeros plus one bit per element), so
     their feed shrinks (silicon, 8x16, both sides sparse); activations are read through a table of pointers at
@@ -343,7 +344,7 @@ def skipped_shares(arch: ArchRecord, side: int, work: DpuWorkload) -> SkippedSha
     weight_lane = lane_density(work.weight_density, work.weight_block_density, lanes, window)
     lane = act_lane if side == ACTIVATIONS else weight_lane
     if side == BOTH:
-        lane = min(act_lane, weight_lane)
+        lane = act_lane * weight_lane if arch.dpu_skips_by_both else min(act_lane, weight_lane)
     share = max(lane, 1.0 / arch.dpu_sparse_skip_max + arch.dpu_sparse_restart * lane)
     act_feed = 1.0 if side == WEIGHTS else arch.dpu_sparse_act_feed
     weight_feed = 1.0 if side == ACTIVATIONS else min(1.0, work.weight_density + 0.125 / work.weight_bytes)

@@ -14,6 +14,7 @@ import numpy as np
 
 from npusim.arch import Npu, Soc
 from npusim.cost.bands import in_bands
+from npusim.cost.equations import own_cycles
 from npusim.cost.execution import execution_of, fill_dsp
 from npusim.cost.formats import grid_format, is_plain, skipped_and_gated, sparse_operand
 from npusim.cost.host_lowering import fill_host_work, host_transfers, shared_tensors, uncached_tensors
@@ -29,6 +30,7 @@ from npusim.cost.plans import (
     make_table,
 )
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
+from npusim.errors import ConfigError
 from npusim.graph import Graph
 from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work, WorkClass
 
@@ -204,11 +206,24 @@ class _Lowering:
             device = self.soc.hosts[group.device]
             fill_host_work(row, self.graph, group, device, self._handed(group), self.uncached[index])
             return
-        if group.unit is Unit.DSP:
+        cycles = own_cycles(self.graph, op, self._npu(group))
+        if group.unit is Unit.DSP and cycles is not None:
+            row["dsp"]["per_element"] = cycles / max(1.0, row["elements"])
+            row["dsp"]["reference_lanes"] = self._npu(group).dsp.lanes.fp16
+        elif group.unit is Unit.DSP:
             fill_dsp(row["dsp"], self.graph, op, self._npu(group), self.warnings)
         elif group.unit is Unit.DMA and index not in self.copies:
             row["copy_bytes"] = sum(t.bytes for t in results)
         self.operands[index] = self._operands(row, op, group, inputs, results, first)
+        if cycles is not None and group.unit is Unit.DPU:
+            if not row["macs"]:
+                allowed = "operators that multiply and accumulate, and those of the DSPs"
+                raise ConfigError(f"{op.name}, on the MAC grid", key="npu.equations", allowed=allowed)
+            form, dpu = grid_format(inputs[:2], self._npu(group), self.soc), self._npu(group).dpu
+            row["mac_rate"] = form.rate * row["macs"] / dpu.macs_per_cycle(form.name) / cycles
+        if cycles is not None:
+            name = self._npu(group).equations[op.type.lower()]
+            self.warnings.append(f"{op.name}: {cycles:,.0f} cycles of a unit by the equation {name}")
 
     def _handed(self, group: Group) -> set[str]:
         """Return the tensors of a group that other devices touch too."""
@@ -302,8 +317,9 @@ class _Lowering:
             return
         reduction = float(row["in_c"] * row["kernel_w"] * row["kernel_h"])
         saved = [skipped_and_gated(t, t is b, npu, reduction) for t in (a, b)]
-        row["mac_rate"] /= min(cycles for cycles, _ in saved)
-        row["mac_energy"] *= min(energy for _, energy in saved)
+        together = math.prod if npu.dpu.skips_by_both else min
+        row["mac_rate"] /= together(cycles for cycles, _ in saved)
+        row["mac_energy"] *= together(energy for _, energy in saved)
 
     def _npu(self, group: Group) -> Npu:
         return self.soc.array_devices[group.device]

@@ -27,9 +27,6 @@ class LessonPage:
     """Markdown, with `{name}` for numbers that the lesson fills in."""
     path: Path
     module: str
-    pictures: int
-    """How many pictures it declares."""
-    has_closing: bool
 
 
 @cache
@@ -60,8 +57,5 @@ def _read(name: str, path: Path, module: str) -> LessonPage:
             f"{path}: the docstring must have `number. title`, what it answers, `Question` and `Exercise`"
         )
     number, title, about, introduction = parts.groups()
-    pictures, has_closing = len(re.findall(r"^@picture\(", source, re.MULTILINE)), "closing=" in source
     about = " ".join(about.split())
-    return LessonPage(
-        int(number), name, title, about, introduction or "", path, module, pictures, has_closing
-    )
+    return LessonPage(int(number), name, title, about, introduction or "", path, module)

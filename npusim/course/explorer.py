@@ -10,8 +10,9 @@ with app.setup:
     from npusim.course.design import KNOBS, Design, critical_path, energy_by_part, offered, totals
     from npusim.course.design import stacks as legal_stacks
     from npusim.course.drawings import critical_bars, gantt
-    from npusim.course.lesson import Figure, Slider, shown
+    from npusim.course.lesson import Slider
     from npusim.course.machine_view import FLOWS, MOST, machine_steps
+    from npusim.course.widgets import Figure, shown, slider
     from npusim.engines.event import event_estimate
     from npusim.locate import DEFAULT_SOC
     from npusim.reporting.html import UNIT_COLOURS
@@ -23,10 +24,7 @@ with app.setup:
     def sliders(soc):
         """Return a slider for each knob, where the data sheet has it."""
         return mo.ui.dictionary(
-            {
-                knob.path: Slider(knob.label, knob.values(soc), knob.sheet_value(soc)).element()
-                for knob in KNOBS
-            }
+            {knob.path: slider(Slider(knob.label, knob.values(soc), knob.sheet_value(soc))) for knob in KNOBS}
         )
 
 

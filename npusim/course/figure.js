@@ -9,7 +9,7 @@ const still = ({ frames, layout: { updatemenus, ...layout }, ...spec }) =>
 const library = () =>
   (globalThis.npusimPlotly ??= new Promise((loaded, failed) => {
     const script = document.createElement("script");
-    script.src = "/library/plotly.min.js";
+    script.src = "/library.js";
     script.onload = () => loaded(globalThis.Plotly);
     script.onerror = () => failed(new Error("the plotting library did not load"));
     document.head.append(script);

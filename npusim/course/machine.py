@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -15,16 +16,23 @@ from npusim.locate import DEFAULT_SOC
 from npusim.workloads import GnnSpec, build_gnn
 from npusim.workloads.network import Network
 
+_PLAIN = threading.Lock()
+_calls: list[str] = []
+"""Kind of kernels before each call of `uncompiled` that runs, in any thread."""
+
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
     """Run all kernels as plain Python: at small sizes they take less time than compiling them."""
-    before = os.environ.get("NPUSIM_KERNELS", "auto")
-    os.environ["NPUSIM_KERNELS"] = "plain"
+    with _PLAIN:
+        _calls.append(_calls[0] if _calls else os.environ.get("NPUSIM_KERNELS", "auto"))
+        os.environ["NPUSIM_KERNELS"] = "plain"
     try:
         yield
     finally:
-        os.environ["NPUSIM_KERNELS"] = before
+        with _PLAIN:
+            before = _calls.pop()
+            os.environ["NPUSIM_KERNELS"] = "plain" if _calls else before
 
 
 @cache

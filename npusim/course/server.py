@@ -6,28 +6,35 @@ import asyncio
 import re
 import secrets
 import socket
-from collections.abc import Callable, Sequence
-from html import escape
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
-import marimo
 import uvicorn
-from marimo._runtime.commands import UpdateUIElementCommand
-from marimo._runtime.utils import set_ui_element_request_manager as waiting_moves
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request, cookie_parser
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from npusim.course.catalogue import lessons
-from npusim.course.lesson import write_notebook
+from npusim.course.pages import (
+    lesson_data,
+    lesson_document,
+    libraries,
+    list_document,
+    shown_at,
+    stored_data,
+    thumbs,
+)
 from npusim.errors import ConfigError
-from npusim.reporting.html import page, plotting_library, text
 
 LOOPBACK = "127.0.0.1"
 EXPLORER = Path(__file__).with_name("explorer.py")
@@ -39,11 +46,9 @@ _POLICY = (
 )
 """What a browser may do with a page: load from this server, and from nowhere else."""
 _READS = ("GET", "HEAD")
-_WRITES = re.compile(
-    r"(/lessons/\w+|/explorer)/api/kernel/(instantiate|set_ui_element_value|set_model_value)"
-)
-"""What a page sends to its app: that it is there, and where its sliders stand. Nothing else is open."""
-_SOCKETS = re.compile(r"(/lessons/\w+|/explorer)/ws")
+_WRITES = re.compile(r"/explorer/api/kernel/(instantiate|set_ui_element_value|set_model_value)")
+"""What the explorer sends to its app: that it is there, and where its sliders stand. Nothing else is open."""
+_SOCKETS = "/explorer/ws"
 _MOST_BYTES = 1 << 20
 """Of a request, or of a message of a web socket: a slider's position takes some hundred."""
 _MOST_SESSIONS = 32
@@ -137,7 +142,7 @@ class OwnPagesOnly:
         if scope["type"] == "websocket" and self._sessions >= _MOST_SESSIONS:
             return 503, "Too many pages are open."
         if scope["type"] == "websocket":
-            return None if _SOCKETS.fullmatch(path) else (404, "No such web socket.")
+            return None if path == _SOCKETS else (404, "No such web socket.")
         if scope["method"] in _READS:
             return (404, "Not open.") if "/api/" in path or ".." in path else None
         if not _WRITES.fullmatch(path):
@@ -169,69 +174,120 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-async def _plotly(_: Request) -> Response:
-    headers = {"cache-control": "max-age=86400"}
-    return Response(plotting_library(), media_type="text/javascript", headers=headers)
+_ONE_AT_A_TIME: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+"""By lesson: it is imported, and its pictures are calculated, one after the other."""
 
 
-async def _start(_: Request) -> Response:
-    """Answer with the list of lessons, each with its number, title and what it answers, as a link."""
-    entries = "".join(
-        f'<li value="{each.number}"><a href="/lessons/{each.name}/">{escape(each.title)}</a>'
-        f"<br>{escape(each.about)}</li>"
-        for each in lessons()
+def _address(name: str) -> str:
+    return f"/lessons/{name}/" if name else "/"
+
+
+@cache
+def _library() -> str:
+    return libraries()
+
+
+def _send_library(_: Request) -> Response:
+    return Response(_library(), media_type="text/javascript", headers={"cache-control": "max-age=86400"})
+
+
+def _start(_: Request) -> Response:
+    """Answer with the list of lessons."""
+    more = '<p><a href="/explorer/">Explorer</a>: two designs side by side, with all their pictures</p>'
+    return HTMLResponse(list_document(lessons(), _address, more))
+
+
+def _lesson_routes() -> Mount:
+    """Return what each lesson answers: its page, its texts, and a picture at a position of its sliders."""
+    pages = {page.name: page for page in lessons()}
+    missing = PlainTextResponse("No such page.\n", status_code=404)
+
+    def document(request: Request) -> Response:
+        page = pages.get(request.path_params["name"])
+        if page is None:
+            return missing
+        live = {**stored_data(page), "isLive": True}
+        return HTMLResponse(lesson_document(page, _address, live, "/library.js"))
+
+    def data(request: Request) -> Response:
+        page = pages.get(request.path_params["name"])
+        if page is None:
+            return missing
+        with _ONE_AT_A_TIME[page.name]:
+            return JSONResponse(lesson_data(page))
+
+    def position(request: Request) -> Response:
+        page = pages.get(request.path_params["name"])
+        if page is None:
+            return missing
+        with _ONE_AT_A_TIME[page.name]:
+            pictures = import_module(page.module).LESSON.pictures
+            picture = dict(enumerate(pictures)).get(request.path_params["number"])
+            places = _places(picture, request.path_params["places"])
+            return JSONResponse(shown_at(picture, places)) if places else missing
+
+    return Mount(
+        "/lessons/{name}",
+        routes=[
+            Route("/", document),
+            Route("/data", data),
+            Route("/at/{number:int}/{places}", position),
+        ],
     )
-    shown = page(
-        "See the machine work",
-        text(
-            "Each lesson asks for a guess, lets you move the machine, shows the equation with its numbers, "
-            "and ends with an exercise. Figures come from the same model as npusim estimate."
-        ),
-        f"<ol>{entries}</ol>",
-        '<p><a href="/explorer/">Explorer</a>: two designs side by side, with all their pictures</p>',
-        lead="Why is a graph neural network slow on an NPU, and what helps?",
+
+
+def _places(picture: Any, text: str) -> tuple[int, ...]:
+    """Return the places that a text such as 3,0,12 names; nothing where a picture has no such position."""
+    sliders = picture.sliders.values() if picture else ()
+    stops = [len(slider.values) for slider in sliders for _ in thumbs(slider)]
+    places = tuple(int(place) for place in re.findall(r"[0-9]{1,6}", text))
+    if text != ",".join(map(str, places)) or len(places) != len(stops):
+        return ()
+    return places if all(at < count for at, count in zip(places, stops, strict=True)) else ()
+
+
+class _Explorer:
+    """The explorer as an app without its code, which is made when it is first asked for."""
+
+    _app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or a web socket."""
+        if self._app is None:
+            self._app = await asyncio.to_thread(_explorer)
+        await self._app(scope, receive, send)
+
+
+def _explorer() -> ASGIApp:
+    import marimo
+
+    from npusim.course.widgets import keep_every_move
+
+    keep_every_move()
+    app: ASGIApp = (
+        marimo.create_asgi_app(quiet=True, include_code=False)
+        .with_app(path="/explorer", root=str(EXPLORER))
+        .build()
     )
-    return HTMLResponse(shown)
+    return app
 
 
-def apart(moves: Sequence[UpdateUIElementCommand]) -> list[UpdateUIElementCommand]:
-    """Return the last move of each slider as a command of its own.
-
-    marimo 0.25 joins the moves that wait while a page calculates, and of those in one `mo.ui.dictionary` all
-    but one are lost: a slider would stand where the model does not.
-    """
-    latest = {slider: value for move in moves for slider, value in move.ids_and_values}
-    return [
-        UpdateUIElementCommand(object_ids=[slider], values=[value], request=moves[-1].request)
-        for slider, value in latest.items()
-    ]
-
-
-waiting_moves._merge_ui_commands = apart
-
-
-def application(port: int, folder: Path, token: str) -> ASGIApp:
-    """Return the application: the list of lessons at `/`, and each lesson as an app without its code.
+def application(port: int, token: str) -> ASGIApp:
+    """Return the application: the list of lessons at `/`, each lesson, and the explorer.
 
     Parameters
     ----------
     port : int
         Port that the application will be reached at.
-    folder : Path
-        Where the notebooks of the lessons are written.
     token : str
         What a browser must know.
     """
-    notebooks = marimo.create_asgi_app(quiet=True, include_code=False)
-    for each in lessons():
-        notebook = write_notebook(each, folder)
-        notebooks = notebooks.with_app(path=f"/lessons/{each.name}", root=str(notebook))
-    notebooks = notebooks.with_app(path="/explorer", root=str(EXPLORER))
     return Starlette(
         routes=[
             Route("/", _start),
-            Route("/library/plotly.min.js", _plotly),
-            Mount("/", notebooks.build()),
+            Route("/library.js", _send_library),
+            _lesson_routes(),
+            Mount("/", _Explorer()),
         ],
         middleware=[Middleware(OwnPagesOnly, port=port, token=token)],
     )
@@ -263,13 +319,24 @@ def bound_socket(port: int) -> socket.socket:
     return opened
 
 
-def serve(port: int, ready: Callable[[str, str], None]) -> None:
+def _prepare(name: str) -> None:
+    """Import a lesson, and what all of them need, while the browser starts."""
+    _library()
+    for page in lessons():
+        if page.name == name:
+            with _ONE_AT_A_TIME[name]:
+                lesson_data(page)
+
+
+def serve(port: int, ready: Callable[[str, str], None], name: str = "mac_grid") -> None:
     """Serve the lessons until interrupted.
 
     Parameters
     ----------
     port : int
         0 takes one that is free.
+    name : str
+        Lesson that is imported before anybody asks for it.
     ready : callable
         Called as soon as the list of lessons can be opened, with its address and the query with the token.
 
@@ -278,10 +345,10 @@ def serve(port: int, ready: Callable[[str, str], None]) -> None:
     ConfigError
         The port is taken.
     """
-    with bound_socket(port) as opened, TemporaryDirectory(prefix="npusim-lessons-") as folder:
+    with bound_socket(port) as opened:
         actual, token = opened.getsockname()[1], secrets.token_hex(16)
         config = uvicorn.Config(
-            application(actual, Path(folder), token),
+            application(actual, token),
             http=_Patient,
             log_level="error",
             lifespan="on",
@@ -290,6 +357,7 @@ def serve(port: int, ready: Callable[[str, str], None]) -> None:
         )
         server = _Server(config)
         server.when_started = lambda: ready(f"http://{LOOPBACK}:{actual}/", f"?token={token}")
+        threading.Thread(target=_prepare, args=(name,), daemon=True).start()
         server.run(sockets=[opened])
 
 

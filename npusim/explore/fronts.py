@@ -24,7 +24,7 @@ from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.explore.axes import axes_without_cost, resolve_axes
 from npusim.explore.campaign import base_soc
 from npusim.explore.pareto import WORST, corner_of, finite_front, front, scaled, stand_ins
-from npusim.explore.query import folder_of, query
+from npusim.explore.query import files_of, folder_of, query
 from npusim.explore.robustness import ON_FRONT
 from npusim.explore.spaces import Space, parse_keep, wrong_sense
 from npusim.explore.sql import TABLE
@@ -155,9 +155,7 @@ class KeptPoints:
 
     def __init__(self, directory: Path, chunks: int, where: str | None = None) -> None:
         self._directory, self._where = directory, where
-        self._files = Store(directory).files(chunks)
-        if not self._files:
-            raise NpusimError(f"{directory}: no chunk is finished yet")
+        self._files = files_of(directory, chunks)
         self.metrics = [name for name in pq.read_schema(self._files[0]).names if name in METRICS]
         """Metrics that have a column."""
 

@@ -214,12 +214,9 @@ def _in_processes(jobs: Sequence[tuple[Mix, str, Change]]) -> Iterator[tuple[Des
     if cores < 2 or len(jobs) <= _FEW:
         yield from map(_simulated, jobs)
         return
-    with ProcessPoolExecutor(cores, get_context("spawn"), _leave_interrupts) as pool:
+    ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which ends these
+    with ProcessPoolExecutor(cores, get_context("spawn"), signal.signal, ignore) as pool:
         yield from pool.map(_simulated, jobs)
-
-
-def _leave_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which ends these
 
 
 def _on_front(rows: Sequence[DesignRow], stream: str, minimise: Sequence[str]) -> list[bool]:

@@ -73,10 +73,10 @@ def query(directory: str | Path | SweepResult, sql: str, most: int | None = None
     npusim query results 'SELECT * FROM points ORDER BY latency_s LIMIT 5'
     npusim query results 'SELECT "npu.tiles", min(latency_s) FROM points GROUP BY 1 ORDER BY 1' --format json
     """
-    files = files_of(folder_of(directory))
+    folder = folder_of(directory)
     content = confined(
         "npusim.explore.sql:write_answer",
-        files,
+        files_of(folder, read_manifest(folder).chunks),
         sql,
         most,
         seconds=_MOST_SECONDS,
@@ -87,9 +87,9 @@ def query(directory: str | Path | SweepResult, sql: str, most: int | None = None
     return pa.ipc.open_stream(content).read_all()
 
 
-def files_of(folder: Path) -> list[str]:
-    """Return the files of a sweep's kept points; NpusimError where there is none."""
-    files = [str(path.resolve()) for path in Store(folder).files(read_manifest(folder).chunks)]
+def files_of(folder: Path, chunks: int) -> list[str]:
+    """Return the files of a sweep's kept points, by its number of chunks; NpusimError where there is none."""
+    files = [str(path.resolve()) for path in Store(folder).files(chunks)]
     if not files:
         raise NpusimError(f"{folder}: no chunk is finished yet")
     return files
@@ -102,5 +102,6 @@ def folder_of(swept: str | Path | SweepResult) -> Path:
 
 def points_table(directory: str | Path) -> Any:
     """Return the kept points of a sweep as an Arrow table, in order."""
-    tables = [pq.ParquetFile(file).read() for file in files_of(folder_of(directory))]
+    folder = folder_of(directory)
+    tables = [pq.ParquetFile(file).read() for file in files_of(folder, read_manifest(folder).chunks)]
     return pa.concat_tables(tables).sort_by(POINT)

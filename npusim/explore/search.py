@@ -39,10 +39,10 @@ from npusim.explore.store import (
     manifest_of,
     space_hash,
     table_of,
-    to_bytes,
     write_whole,
 )
 from npusim.explore.sweep import Interrupted
+from npusim.files import parquet_bytes
 from npusim.metrics import admitted, objectives
 
 _FILE = "search.npz"
@@ -389,7 +389,7 @@ def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, start_s:
     coordinates, names = points[kept].astype(float), campaign.space.metrics
     table = table_of(campaign.axes, numbers, coordinates, scores, int(good.sum()), names)
     store = Store(log.directory)
-    write_whole(store.result, to_bytes(table))
+    write_whole(store.result, parquet_bytes(table))
     manifest = manifest_of(campaign.space, campaign.axes, campaign.total, campaign.total)
     manifest.write(log.directory / MANIFEST)  # for query and pareto
     store.finish(log.directory / MANIFEST, store.result, log.file)

@@ -27,7 +27,7 @@ from npusim.explore.axes import Axis
 from npusim.explore.campaign import overrides_of
 from npusim.explore.spaces import Space, networks_of
 from npusim.locate import data_root
-from npusim.metrics import METRICS
+from npusim.metrics import METRICS, unit_of
 from npusim.plugins import plugin_packages
 from npusim.scenario import load_network, name_of
 
@@ -383,7 +383,15 @@ def table_of(
         for name, metric in METRICS.items()
         if name in asked or not metric.is_asked
     }
-    return pa.table(columns).replace_schema_metadata({_ADMITTED: str(admitted).encode()})
+    units = {name: unit_of(name) for name in METRICS} | {axis.path: axis.unit for axis in axes}
+    schema = pa.schema(
+        [
+            pa.field(name, column.type, metadata={"unit": units.get(name) or "1"})
+            for name, column in columns.items()
+        ],
+        {_ADMITTED: str(admitted)},
+    )
+    return pa.table(list(columns.values()), schema=schema)
 
 
 def _column(values: Any) -> Any:
@@ -397,10 +405,3 @@ def _column(values: Any) -> Any:
 def numbers_in(table: Any, name: str) -> Any:
     """Return a column of numbers without gaps as a numpy array; without pandas, as `_column`."""
     return np.from_dlpack(table[name].combine_chunks()) if table.num_rows else np.zeros(0)
-
-
-def to_bytes(table: Any) -> bytes:
-    """Return a table as the content of a Parquet file; the same table gives the same bytes."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    return bytes(sink.getvalue().to_pybytes())

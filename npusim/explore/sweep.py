@@ -35,9 +35,9 @@ from npusim.explore.store import (
     read_manifest,
     refuse_other,
     table_of,
-    to_bytes,
     write_whole,
 )
+from npusim.files import parquet_bytes
 
 CHUNK = {"all": 1 << 18, "pareto": 1 << 19, "top": 1 << 19}
 """Points of a chunk by what is kept: enough for all cores to have work, few enough for memory."""
@@ -241,7 +241,7 @@ def chunk_bytes(campaign: Campaign, start: int, stop: int, scratch: Any = None) 
     else:
         coordinates = campaign.points.coordinates(np.arange(start, stop))[rows]
     names = campaign.space.metrics
-    return to_bytes(table_of(campaign.axes, numbers, coordinates, totals[rows], admitted, names))
+    return parquet_bytes(table_of(campaign.axes, numbers, coordinates, totals[rows], admitted, names))
 
 
 def _local(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
@@ -305,6 +305,6 @@ def _merge(store: Store, manifest: Manifest, space: Space, tick: Progress | None
     merged = pa.concat_tables(rows).replace_schema_metadata(None)
     if tick is not None and merged.num_rows <= _MOST_INTERVALS:
         merged = with_intervals(merged, space, tick)
-    write_whole(store.result, to_bytes(merged))
+    write_whole(store.result, parquet_bytes(merged))
     store.finish(*paths, store.result)
     return int(merged.num_rows)

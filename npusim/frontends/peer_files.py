@@ -196,6 +196,10 @@ def _topology(text: str, name: str) -> ParsedFile:
     columns = NAMES["topologies"]["products" if words[1:4] == ["m", "n", "k"] else "convolutions"]
     if not records:
         raise ConfigError("no rows below the header", file=name, line=1, allowed="a row for each layer")
+    for line, row in records:
+        if not all(re.fullmatch(r"(\d+:\d+)?", cell) for cell in row[len(words) :]):
+            allowed = f"{len(words)} as in the header, and a sparsity such as 2:4"
+            raise ConfigError(f"{len(row)} cells", file=name, line=line, allowed=allowed)
     rows = [
         {key: plain_scalar(cell) for key, cell in zip(columns, row[: len(words)], strict=False)}
         for _, row in records

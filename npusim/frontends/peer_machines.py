@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from npusim.arch.array import AXES, LEVELS, LOOPS_OF_AXIS, OPERANDS, shipped_dataflows
@@ -44,10 +45,6 @@ class Number(NamedTuple):
 _CLOCK, _MAIN_BYTES, _ELEMENT_BYTES, _SUM_BYTES = Number(1e9), Number(4e9), Number(2.0), Number(4.0)
 _USUAL_WIDTH, _ENDLESS_WIDTH = Number(16.0), Number(1000.0)
 """What stands in a sheet where the file says nothing: Hz, bytes, and bytes a cycle."""
-
-
-def _value(number: Number) -> float:
-    return number.value
 
 
 class Memory(NamedTuple):
@@ -282,10 +279,6 @@ def _accelforge_memory(machine: PeerMachine, path: Key, tag: str, name: str) -> 
     return Memory(name, capacity, width, kept or OPERANDS, energy=picojoules)
 
 
-def _timeloop(file: PeerFile, _: PeerFile | None) -> PeerMachine:
-    return _hierarchy(file, "architecture", _timeloop_memory)
-
-
 def _accelforge(file: PeerFile, _: PeerFile | None) -> PeerMachine:
     machine = _hierarchy(file, "arch", _accelforge_memory)
     for place, memory in enumerate(machine.memories):
@@ -346,7 +339,7 @@ def _maestro(file: PeerFile, mapping: PeerFile | None) -> PeerMachine:
 
 _READERS: Mapping[str, Callable[[PeerFile, PeerFile | None], PeerMachine]] = {
     "zigzag_hardware": _zigzag,
-    "timeloop_architecture": _timeloop,
+    "timeloop_architecture": lambda file, _: _hierarchy(file, "architecture", _timeloop_memory),
     "accelforge": _accelforge,
     "scalesim_configuration": _scalesim,
     "maestro_hardware": _maestro,
@@ -394,7 +387,7 @@ def sheet_text(machine: PeerMachine) -> str:
     device["dpu"]["dataflow"] = {"unroll": machine.unroll, "stationary": machine.stationary}
     inner = [memory for memory in machine.memories[:-1] if memory not in shared]
     sums = [machine.sum_bytes, *(memory.capacity for memory in inner if "outputs" in memory.operands)]
-    device["dpu"]["grid"]["accumulator"] = min(sums, key=_value).at(file, "B")
+    device["dpu"]["grid"]["accumulator"] = min(sums, key=itemgetter(0)).at(file, "B")
     device["dpu"]["array"] = {
         "axes": {name: pes.at(file, "") | {"value": int(pes.value)} for name, pes in machine.axes.items()},
         "transfer": machine.transfer,
@@ -403,7 +396,7 @@ def sheet_text(machine: PeerMachine) -> str:
     }
     capacity = largest.capacity._replace(value=sum(memory.capacity.value for memory in shared))
     device["sram"]["per_tile"] = capacity.at(file, "B")
-    device["sram"]["word"] = max((memory.width for memory in shared), key=_value).at(file, "B")
+    device["sram"]["word"] = max((memory.width for memory in shared), key=itemgetter(0)).at(file, "B")
     device["sram"]["read_ports"]["value"] = sum(memory.banks for memory in shared)
     device["dma"]["width"] = main.width.at(file, "B/cycle")
     data["dram"]["bandwidth"] = main.width.at(file, "B/s", machine.clock.value)

@@ -57,8 +57,7 @@ def _zigzag(file: PeerFile, path: Key) -> dict[str, float]:
 
 def _timeloop(file: PeerFile, path: Key) -> dict[str, float]:
     at, instance = ("problem", "instance"), file.mapping("problem", "instance")
-    known = NAMES["loops"]["product"].keys() | NAMES["loops"]["timeloop_problem"].keys()
-    return {letter: file.number(*at, letter) for letter in instance if letter in known}
+    return {letter: file.number(*at, letter) for letter in instance if letter not in NAMES["derived"]}
 
 
 def _maestro(file: PeerFile, path: Key) -> dict[str, float]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.errors import FileError, NpusimError, ShapeError, UnfixedSizeError, UnknownNameError, shown
+from npusim.files import optional_module
 from npusim.frontends.model_structure import user_line
 from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
 from npusim.frontends.splicing import with_known_values
@@ -267,10 +268,7 @@ def _named(module: Any, inputs: Any) -> dict[str, Any]:
 
 def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
     """Trace a module to an `openvino.Model` with fixed shapes and the given input names."""
-    try:
-        import torch
-    except ImportError:
-        raise FileError("torch", "is not installed", 'install it: pip install "npusim[gnn]"') from None
+    torch = optional_module("torch", '"npusim[gnn]"')
     for name, value in inputs.items():
         if not isinstance(value, torch.Tensor):
             raise NpusimError(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from npusim.errors import FileError
+from npusim.files import optional_module
 
 Sample = Mapping[str, npt.NDArray[Any]]
 FLOATING = (
@@ -27,14 +27,10 @@ FLOATING = (
 _VNNI = ("avxvnni", "avx512vnni", "avx10.1-256", "avx10.1-512", "dotprod")
 
 
-def load_nncf() -> Any:
+def load_nncf(why: str = ", and quantgr rounds with it") -> Any:
     """Return the module nncf, silent; a `FileError` says that it is not installed."""
     os.environ.setdefault("NNCF_CI", "1")  # no telemetry
-    try:
-        import nncf
-    except ImportError:
-        remedy = 'install it: pip install "npusim[gnn]"'
-        raise FileError("nncf", "is not installed, and quantgr rounds with it", remedy) from None
+    nncf = optional_module("nncf", '"npusim[gnn]"', why)
     nncf.set_log_level(logging.ERROR)
     return nncf
 

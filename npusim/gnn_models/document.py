@@ -47,8 +47,9 @@ class StackAccuracy(Part):
     workload: str
     """Name of the network and its data."""
     techniques: Techniques
-    numbers: Literal["fp32", "fp16", "int8"]
-    """`fp32`: as trained; `fp16`: every result rounded; `int8`: products rounded by NNCF, others fp32."""
+    numbers: str
+    """`fp32`: as trained; `fp16`: every result rounded; `int8`: products rounded by NNCF, others fp32; two
+    formats such as `int4 x fp16`: weights and activations of products rounded, others fp32."""
     accuracy: float
     """Median share of the test nodes that are classified correctly."""
     change: float

@@ -43,6 +43,7 @@ from npusim.frontends.openvino_write import run_model
 from npusim.frontends.pyg import convert, flattened, from_pyg
 from npusim.gnn_models.document import AccuracyReport, LeftOut, OneSeed, StackAccuracy, Training
 from npusim.gnn_models.models import ModelInstance, annotates, model_instance, stored
+from npusim.gnn_models.number_formats import run_in_formats
 from npusim.gnn_models.planetoid import GraphData, read_planetoid
 from npusim.gnn_models.training import Recipe, Trained, accuracy, cached_training, one_thread
 from npusim.graph import Graph
@@ -135,8 +136,13 @@ def training_of(recipe: Recipe) -> Training:
 
 
 def outputs_of(instance: ModelInstance, numbers: str) -> Scores:
-    """Return a model's log-probabilities [N, classes] in a number format: fp32, fp16 or int8."""
+    """Return a model's log-probabilities [N, classes] in a number format: fp32, fp16 or int8, or in two.
+
+    `int4 x fp16` are the formats of weights and activations of products.
+    """
     with one_thread(), torch.no_grad():
+        if " x " in numbers:
+            return np.asarray(run_in_formats(instance.module, instance.inputs, *numbers.split(" x ")).numpy())
         if numbers == "int8":
             return run_int8(instance.module, instance.inputs)
         if numbers == "fp16":
@@ -168,11 +174,14 @@ def _judge_model(model: _Model, stacks: list[str], progress: _Progress) -> list[
     results, data = [], model.data
     baseline = outputs_of(model.instance(parse("none")), "fp32")
     formats = ("fp32", "fp16") if model.spec.precision == "fp16" else ("fp32",)
+    weights, activations = model.spec.weights, model.spec.activations
+    read = activations or model.spec.precision
+    own = (f"{weights or read} x {read}",) if weights or activations else ()
     for text in stacks:
         progress.begin(f"{model.name}, seed {model.seed}: {text}", 1)
         stack = parse(text)
         instance = model.instance(stack)
-        for numbers in ("int8",) if stack.precision is DType.INT8 else formats:
+        for numbers in (*(("int8",) if stack.precision is DType.INT8 else formats), *own):
             scores = outputs_of(instance, numbers)[: data.nodes]
             results.append((text, numbers, _compared(scores, baseline, data.y, data.test, model.seed)))
     return results

@@ -71,9 +71,7 @@ def read_planetoid(name: str, root: Path | None = None) -> GraphData:
     UnknownNameError
         When npusim does not know the data set.
     """
-    if name not in DATASETS:
-        raise UnknownNameError("dataset", name, DATASETS, "real data is read for these only")
-    folder = _raw_folder(name, root)
+    folder = raw_folder(name, root)
     raw = {part: folder / f"ind.{name}.{part}" for part in _PARTS}
     tested = read_numbers(raw["test.index"])
     features, classes = (
@@ -103,8 +101,10 @@ def _joined(known: Any, tests: Any, tested: Any, folder: Path) -> Any:
     return rows
 
 
-def _raw_folder(name: str, root: Path | None) -> Path:
-    """Return the folder of raw files; the error says what is missing and how to get it."""
+def raw_folder(name: str, root: Path | None) -> Path:
+    """Return the folder of raw files of a data set; parameters and errors as for `read_planetoid`."""
+    if name not in DATASETS:
+        raise UnknownNameError("dataset", name, DATASETS, "real data is read for these only")
     fetch = (
         "torch_geometric fetches the files where there is a network: "
         f"python -c \"from torch_geometric.datasets import Planetoid; Planetoid('DIR', '{name}')\""

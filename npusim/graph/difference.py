@@ -5,6 +5,7 @@ A pass of a compiler is understood by the graph before and after it. `graph_diff
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -117,10 +118,15 @@ def graph_difference(before: Graph, after: Graph) -> GraphDifference:
     )
 
 
-def to_dot(graph: Graph, difference: GraphDifference | None = None) -> str:
+def to_dot(
+    graph: Graph,
+    difference: GraphDifference | None = None,
+    facts: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+) -> str:
     """Return a graph in the DOT language of Graphviz.
 
-    Operators of the difference are filled: red if removed, green if added, yellow if changed.
+    Operators of the difference are filled: red if removed, green if added, yellow if changed. `facts` are
+    further attributes of operators, by name.
     """
     fills: dict[str, str] = {}
     if difference is not None:
@@ -131,7 +137,7 @@ def to_dot(graph: Graph, difference: GraphDifference | None = None) -> str:
     lines = [f"digraph {_quoted(graph.name)} {{", "  node [shape=box, style=filled, fillcolor=white];"]
     for node, fields in drawn.nodes(data=True):
         label = "\n".join(filter(None, (fields.get("type"), node, fields["tensor"])))
-        look = {"label": label}
+        look = {"label": label} | {key: str(value) for key, value in facts.get(node, {}).items()}
         if fields["kind"] != "operator":
             look["shape"] = "ellipse"
         elif node in fills:

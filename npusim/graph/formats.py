@@ -165,11 +165,15 @@ def in_formats(graph: Graph) -> Graph:
             editor.change_tensor(name, dtype=dtype, scales_bytes=scales_bytes)
     if wanted.weight_sparsity is not None:
         pattern, density = parse_sparsity(wanted.weight_sparsity)
-        for name in weights:
-            editor.change_tensor(name, pattern=pattern, density=density, storage=Storage.ZVC)
+        zeros = {"pattern": pattern, "density": density, "storage": Storage.ZVC}
+        for name, channels in weights.items():
+            editor.change_tensor(name, channels=channels, **zeros)
     if wanted.activation_density is not None:
-        for name in _read_activations(graph):
-            editor.change_tensor(name, density=wanted.activation_density, storage=Storage.ZVC)
+        for tensor in graph.tensors.values():
+            families = {op.family for op in graph.readers(tensor.name)}
+            is_inner = tensor.kind is TensorKind.ACTIVATION and tensor.name not in graph.outputs
+            if is_inner and families == {Family.CONVOLUTION}:
+                editor.change_tensor(tensor.name, density=wanted.activation_density, storage=Storage.ZVC)
     editor.meta = replace(editor.meta, formats=Formats())
     return editor.finish()
 
@@ -200,15 +204,3 @@ def _weights(graph: Graph) -> Mapping[str, int]:
                 if is_weight and all(each.traits.int8 is Int8Use.MULTIPLIES for each in readers):
                     channels[tensor.name] = shape[-1 if op.family is Family.MATMUL else 1]
     return channels
-
-
-def _read_activations(graph: Graph) -> list[str]:
-    """Return the activations of the network that only convolutions read."""
-    written = [t.name for t in graph.tensors.values() if t.kind is TensorKind.ACTIVATION]
-    return [
-        name
-        for name in written
-        if graph.readers(name)
-        and name not in graph.outputs
-        and all(op.family is Family.CONVOLUTION for op in graph.readers(name))
-    ]

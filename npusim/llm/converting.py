@@ -11,7 +11,6 @@ more than its weights are in memory.
 from __future__ import annotations
 
 import gc
-import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from torch.nn import functional
 from npusim.errors import ConfigError, FileError
 from npusim.frontends.openvino_ir import openvino, unreported
 from npusim.frontends.openvino_write import save_model
+from npusim.frontends.quantising import load_nncf
 from npusim.llm.spec import LlmSpec, rotary_angles
 
 EPSILON = 5e-5
@@ -307,12 +307,7 @@ def _packed(spec: LlmSpec, model: Any) -> Any:
     """Return the model with its weights packed as `spec` has it, by NNCF."""
     if spec.weights == "fp16":
         return model
-    try:
-        import nncf
-    except ImportError:
-        remedy = 'install it: pip install "npusim[gnn]"'
-        raise FileError("nncf", "is not installed, and weights are packed with it", remedy) from None
-    nncf.set_log_level(logging.ERROR)
+    nncf = load_nncf(", and weights are packed with it")
     mode = nncf.CompressWeightsMode[f"{spec.weights}_{'sym' if spec.symmetric else 'asym'}".upper()]
     if spec.weights == "int8":
         return nncf.compress_weights(model, mode=mode)

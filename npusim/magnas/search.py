@@ -21,8 +21,9 @@ from npusim.documents import Document
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.explore.pareto import front
 from npusim.explore.scoring_pool import Score
-from npusim.explore.store import MANIFEST, Store, changed_inputs, equations, to_bytes
+from npusim.explore.store import MANIFEST, Store, changed_inputs, equations
 from npusim.explore.sweep import Interrupted
+from npusim.files import parquet_bytes
 from npusim.magnas.block_costs import Costed, MappedSpace
 from npusim.magnas.documents import ArchitectureSearch
 from npusim.magnas.findings import Findings, found_document
@@ -341,7 +342,7 @@ class _Run:
             self.findings.add(name, each)
         self.findings.close_generation()
         if not self._done[index]:
-            self.store.write_chunk(index, to_bytes(_table(costed)))
+            self.store.write_chunk(index, parquet_bytes(_table(costed)))
         return any(genes.values())
 
     def baselines(self) -> list[tuple[Any, Costed]]:

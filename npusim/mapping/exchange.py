@@ -2,7 +2,7 @@
 
 Timeloop: directives of the mapping format of timeloop-accelergy v3, one YAML document per operator; inner
 loops come first in a permutation, and a count with a remainder is written `bound,rest`. ZigZag: the mapping
-file of zigzag-dse 3.8, with the innermost loop first in `temporal_ordering`.
+file of zigzag-dse 3.9, with the innermost loop first in `temporal_ordering`.
 
 Loops stand at DRAM, the SRAM of each tile, and the grid, whose piece is divided among lanes. Memory levels
 between DRAM and SRAM hold no loops of their own.
@@ -180,7 +180,7 @@ def _directive(level: str, loops: tuple[Loop, ...], names: dict[str, str]) -> di
 
 def _zigzag(mapped: Mapped) -> str:
     """Return the loop nests as a ZigZag mapping file."""
-    entries = []
+    entries, links = [], {"memory_operand_links": {"O": "O", "W": "I2", "I": "I1"}}
     for nest in product_nests(mapped):
         names = _ZIGZAG | ({"rows": "D"} if nest.is_matmul else {})
         sizes = [(loop.level in _SPATIAL, names[loop.over], loop.turns) for loop in nest.loops]
@@ -188,13 +188,12 @@ def _zigzag(mapped: Mapped) -> str:
         entries.append(
             {
                 "name": nest.group.main,
-                "core_allocation": [1],
                 "spatial_mapping": {f"D{i}": [unrolled] for i, unrolled in enumerate(spatial, 1)},
                 "temporal_ordering": [[name, turns] for inner, name, turns in reversed(sizes) if not inner],
-                "memory_operand_links": {"O": "O", "W": "I2", "I": "I1"},
+                **links,
             }
         )
-    return dump_data(entries, flat=True)
+    return dump_data([*entries, {"name": "default", **links}], flat=True)
 
 
 FORMATS: dict[str, Callable[[Mapped], str]] = {"npusim": _npusim, "timeloop": _timeloop, "zigzag": _zigzag}

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from npusim.config import Section, load_model
 from npusim.errors import ConfigError
@@ -25,6 +25,8 @@ class NumberFormat(Section):
     """Elements that share a scale, along memory; the last block of a tensor may be shorter."""
     scale_bits: int = Field(default=0, ge=0, le=64)
     """Bits of the scale of a block. Absent: none."""
+    floating: tuple[PositiveInt, PositiveFloat] | None = None
+    """Bits of the exponent of an element, and its largest value. Absent: an integer, or a binary fraction."""
     computed_in: list[str]
     """Formats in which a grid computes it, by preference."""
     source: str

@@ -141,6 +141,8 @@ class Tensor:
     """Bytes of the scales and zero points of packed elements, beside those of their format."""
     pattern: str = ""
     """Pattern of the zeros, a `npusim.ops.sparsity.PatternName`; "": anywhere."""
+    channels: int | None = None
+    """Output channels of weights with a pattern. None: the first axis."""
 
     def __post_init__(self) -> None:
         if any((not isinstance(d, int)) or d < 0 for d in self.shape):
@@ -184,7 +186,8 @@ class Tensor:
         stored = stored_bytes(self.elements, self.dtype, self.storage, self.density, columns)
         if self.pattern and self.storage is Storage.ZVC:
             kept_bytes = stored - self.elements / 8
-            stored = kept_bytes + index_bits(self.pattern, self.elements, self.shape[0], self.density) / 8
+            channels = self.shape[0] if self.channels is None else self.channels
+            stored = kept_bytes + index_bits(self.pattern, self.elements, channels, self.density) / 8
         return stored + self.scales_bytes
 
     @property

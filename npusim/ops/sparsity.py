@@ -22,7 +22,7 @@ def _checked(name: str) -> str:
 
 
 PatternName = Annotated[str, StringConstraints(pattern=f"^{_PLAIN}$"), AfterValidator(_checked)]
-"""Name of a pattern: N:M (N of M elements in a row), block:LENGTH, channel (the first axis)."""
+"""Name of a pattern: N:M (N of M elements in a row), block:LENGTH, channel (whole output channels)."""
 
 
 def parse_sparsity(text: str) -> tuple[str, float]:
@@ -46,18 +46,18 @@ def parse_sparsity(text: str) -> tuple[str, float]:
     return match[0] if match else "", density
 
 
-def index_bits(pattern: str, elements: int, rows: int, density: float) -> float:
-    """Return the bits that say where the non-zeros of a tensor lie, by its elements and rows.
+def index_bits(pattern: str, elements: int, channels: int, density: float) -> float:
+    """Return the bits that say where the non-zeros of a tensor lie, by its elements and output channels.
 
     N:M: the place in its group of every kept element (2:4: 2 bits); block: a bit for each block; channel: a
-    bit for each row; without a pattern: a bit for each element.
+    bit for each channel; without a pattern: a bit for each element.
     """
     match = re.fullmatch(_PATTERN, pattern)
     if match is None:
         return float(elements)
     if match["group"]:
         return elements * density * math.ceil(math.log2(int(match["group"])))
-    return float(-(-elements // int(match["block"])) if match["block"] else rows)
+    return float(-(-elements // int(match["block"])) if match["block"] else channels)
 
 
 def kept_share(pattern: str, density: float, reduction: float, lanes: int) -> float:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from pydantic import ValidationError
 
 from npusim.config import Section, load_model
+from npusim.config.overrides import as_list
 from npusim.errors import ConfigError, IllegalTechniqueError, NpusimError, UnknownNameError, shown
 from npusim.graph import Editor, Graph
 from npusim.graph.formats import in_formats
@@ -321,7 +322,7 @@ def listed(which: str) -> tuple[Stack, ...]:
     if which in named:
         return named[which]
     try:
-        return tuple(parse(text) for text in which.split(","))
+        return tuple(map(parse, as_list(which) if "," in which else [which]))
     except UnknownNameError as error:
         if any(mark in which for mark in "+,:"):
             raise

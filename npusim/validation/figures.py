@@ -130,7 +130,6 @@ class KeyedFigure(NamedTuple):
     id: str
     """Its key path."""
     value: float
-    line: int | None
 
 
 def read_keyed(
@@ -174,7 +173,7 @@ def read_keyed(
             allowed = "a number above 0, and of sense"
             raise ConfigError(shown(value), file=str(path), line=line, key=name, allowed=allowed)
         else:
-            figures.append(KeyedFigure(name, float(value), line))
+            figures.append(KeyedFigure(name, float(value)))
     if not figures:
         allowed = f"keys such as {', '.join(branches)}"
         raise ConfigError("no figure that the suite knows", file=str(path), line=1, allowed=allowed)

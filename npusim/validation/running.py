@@ -88,9 +88,8 @@ def errors_by_group(
             is_kept &= rule.inside[0] <= inside <= rule.inside[1]
         limit = None if rule.limit is None else float(rule.limit)
         fields = {"group": name, "rows": len(errors), "limit": limit, "error": rule.error, "ok": is_kept}
-        fields["inside"] = inside
-        fields["fitted"] = (fitted or {}).get(name, 0)
-        groups.append(GroupErrors.model_validate({**fields, **statistics, "rule": rule}))
+        fields |= {"inside": inside, "fitted": (fitted or {}).get(name, 0), "rule": rule}
+        groups.append(GroupErrors.model_validate(fields | statistics))
     return sorted(groups, key=lambda group: (group.limit is None, order.get(group.group, len(order))))
 
 

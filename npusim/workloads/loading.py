@@ -12,7 +12,7 @@ from pydantic import BaseModel, RootModel
 from npusim.config import validate_data
 from npusim.config.overrides import Settings, as_overrides
 from npusim.config.reading import read_yaml
-from npusim.errors import ConfigError, UnknownNameError, nearest
+from npusim.errors import ConfigError, UnknownNameError, nearest, shown
 from npusim.graph import Graph
 from npusim.graph.formats import with_formats
 from npusim.locate import resource, resource_names
@@ -47,7 +47,7 @@ def kind_of(data: Any, file: str, line: int | None = None) -> WorkloadKind:
     name, model = keys.get("kind", DEFAULT_KIND), keys.get("model")
     refused = partial(ConfigError, file=file, line=line, key="kind")
     if not isinstance(name, str) or name not in KINDS:
-        raise refused(f"`{name}`", allowed=", ".join(KINDS), suggestion=nearest(str(name), KINDS))
+        raise refused(shown(name), allowed=", ".join(KINDS), suggestion=nearest(str(name), KINDS))
     if not _has_model(KINDS[name], model):
         owners = [kind.name for kind in KINDS.values() if _has_model(kind, model)]
         if owners:

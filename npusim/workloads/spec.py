@@ -3,14 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from npusim.config import Override, Section
 from npusim.errors import NpusimError
 from npusim.graph import Graph
 from npusim.ops.formats import FormatName, Formats
+
+
+def _as_text(value: Any) -> Any:
+    """Return a share of non-zeros, which YAML reads as a number, as the text that it was."""
+    return str(value) if isinstance(value, float | int) and not isinstance(value, bool) else value
 
 
 class WorkloadSettings(Section):
@@ -23,7 +28,7 @@ class WorkloadSettings(Section):
     activations: FormatName | None = None
     """Format of what products read besides weights; below 16 bits where 8-bit integers could stand. None:
     `precision`."""
-    weight_sparsity: str | None = None
+    weight_sparsity: Annotated[str, BeforeValidator(_as_text)] | None = None
     """Zeros of the weights: `2:4`, `block:16@0.25`, `channel@0.5` or a share of non-zeros. None: no zeros."""
     activation_density: float | None = Field(default=None, gt=0.0, le=1.0)
     """Share of non-zeros in activations that only convolutions read, stored with a bitmap. None: dense."""

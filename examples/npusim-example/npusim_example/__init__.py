@@ -1,1 +1,1 @@
-"""A technique, a workload family and a mapping search for npusim, which `pyproject.toml` announces."""
+"""A technique, a workload family, a mapping search, an engine and a cost equation for npusim."""

@@ -60,15 +60,15 @@ class MaskKeeper:
         self._item = max((t.dtype.bytes for t in masks), default=2.0)
         nodes = nodes_of(graph)
         self._by_nodes = [(float(t.bytes), nodes, t.shape.count(nodes)) for t in masks] if nodes else []
-        self._known_s: dict[float, float] = {}
-        """Times of updates by entries: a long stream repeats them."""
 
     def update_s(self, entries: float) -> float:
         """Return the time to write so many entries (s): scattered read-modify-writes on the CPU."""
-        if entries not in self._known_s:
-            written = entries * self._copies * self._item
-            self._known_s[entries] = self._written_s(entries, self._reach, written)
-        return self._known_s[entries]
+        return self._written_s(entries, self._reach, entries * self._copies * self._item)
+
+    def updates_s(self, entries: Sequence[float]) -> list[float]:
+        """Return the time of each update (s); a long stream repeats them."""
+        time_s = {number: self.update_s(number) for number in set(entries)}
+        return [time_s[number] for number in entries]
 
     def layout_s(self, capacity: int, size: Size) -> float:
         """Return the time to write the masks again for another number of nodes: zeros, then entries (s)."""
@@ -240,6 +240,8 @@ class Course:
     """The graph before the first update and after each."""
     entries: Sequence[float]
     """Entries of the mask that change at each of them; none before the first."""
+    updates_s: Sequence[float]
+    """Time to correct the mask at each of them (s)."""
     keeper: MaskKeeper
     inferences: int
     """Inferences after each update."""
@@ -263,7 +265,7 @@ class Course:
 
     def _mask_s(self, compiled_nodes: Sequence[int]) -> list[float]:
         """Return the time to correct the mask at each update, or write it again for another version (s)."""
-        mask_s = [self.keeper.update_s(entries) for entries in self.entries]
+        mask_s = list(self.updates_s)
         for i in range(1, len(mask_s)):
             if compiled_nodes[i] != compiled_nodes[i - 1]:
                 mask_s[i] += self.keeper.layout_s(compiled_nodes[i], self.sizes[i])
@@ -285,25 +287,23 @@ class Course:
         """
         start, known = self.sizes[0], sorted(capacities)
         spare = known[-1] - start.nodes
-        versions = {c: self.compiled.version(self.stack, _held(start, c), c) for c in known}
-        compile_s, inference_s, run = [sum(v.compile_s for v in versions.values())], [0.0], []
-        for size in self.sizes:
-            fitting = next((c for c in known if c >= size.nodes), 0)
-            outgrown = not fitting
-            if outgrown:
-                fitting = size.nodes + spare
-                known.append(fitting)
-                if len(known) > _MOST_VERSIONS:
-                    found = (
-                        f"found {capacities[-1]}, which the graph outgrows more than {_MOST_VERSIONS:,} times"
-                    )
-                    raise NpusimError(f"--capacity: {found}; allowed: a larger one, or fewer updates")
-                versions[fitting] = self.compiled.version(self.stack, size, fitting)
-            run.append(fitting)
-            compile_s.append(versions[fitting].compile_s if outgrown else 0.0)
-            inference_s.append(self.inferences * versions[fitting].latency_s)
-        del compile_s[1], inference_s[1]  # the graph before the first update
-        return Costs(compile_s, self._mask_s(run), inference_s, list(versions.values()), self.inferences)
+        versions = [self.compiled.version(self.stack, _held(start, c), c) for c in known]
+        beforehand_s = sum(version.compile_s for version in versions)
+        nodes = np.array([size.nodes for size in self.sizes])
+        compile_s = np.zeros(len(nodes))
+        while (outgrown := nodes > known[-1]).any():
+            first = int(outgrown.argmax())
+            known.append(int(nodes[first]) + spare)
+            if len(known) > _MOST_VERSIONS:
+                found = f"found {capacities[-1]}, which the graph outgrows more than {_MOST_VERSIONS:,} times"
+                raise NpusimError(f"--capacity: {found}; allowed: a larger one, or fewer updates")
+            versions.append(self.compiled.version(self.stack, self.sizes[first], known[-1]))
+            compile_s[first] = versions[-1].compile_s
+        run = np.searchsorted(known, nodes)
+        inference_s = self.inferences * np.array([version.latency_s for version in versions])[run[1:]]
+        mask_s = self._mask_s(np.array(known)[run].tolist())
+        later_s = [beforehand_s, *compile_s[1:].tolist()]
+        return Costs(later_s, mask_s, [0.0, *inference_s.tolist()], versions, self.inferences)
 
     def batched(self, batch: int, lost_edges: float) -> Costs:
         """Compile for a batch of nodes, and infer batch by batch; edges between batches change nothing."""
@@ -313,7 +313,7 @@ class Course:
         version = self.compiled.version(self.stack, size)
         scenario = self.compiled.scenario
         keeper = MaskKeeper(self.compiled.graph(self.stack, size), scenario.machine, scenario.run, count)
-        mask_s = [keeper.update_s(share * entries) for entries in self.entries]
+        mask_s = keeper.updates_s([share * entries for entries in self.entries])
         runs = [self.inferences * -(-size.nodes // batch) for size in self.sizes[1:]]
         inference_s = [times * version.latency_s for times in runs]
         compile_s = [version.compile_s, *(0.0 for _ in runs)]
@@ -456,7 +456,8 @@ def _course(
     keeper = MaskKeeper(graph, scenario.machine, scenario.run)
     model, neighbours = graph.meta.model, graph.meta.neighbours or 0
     changed = [entries_changed(model, u, size, neighbours) for u, size in zip(updates, course, strict=False)]
-    return Course(versions, masked, course, [0.0, *changed], keeper, inferences)
+    entries = [0.0, *changed]
+    return Course(versions, masked, course, entries, keeper.updates_s(entries), keeper, inferences)
 
 
 def _kept_capacities(kept: Sequence[int], start: Size, most: int) -> list[int]:

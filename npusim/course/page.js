@@ -1,4 +1,8 @@
-// A static lesson: its positions are data of the page, drawn by the scripts of the live page.
+// The page of a lesson. A static page has its positions as data; a live page asks the server for each.
+const NOTICE_MS_OF_PAGE = 400; // of calculating, after which a picture says so
+const BUSY = "Calculating … On a new machine a lesson that searches is compiled first: a minute or two.";
+const STORED = "This picture came with npusim. This machine calculates it again … ";
+const FAILED = "<p>npusim gave no answer: see the terminal in which it runs, and start <code>npusim learn</code> again.</p>";
 const STORE = "npusim-lessons";
 const unpacked = async (bytes) => {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -24,24 +28,31 @@ const libraryBytes = () => {
   }
   return bytes;
 };
-const libraryReady = () =>
-  (globalThis.npusimReady ??= (async () => {
-    await new Promise((loaded) => {
-      globalThis.npusimLoaded = loaded;
-      document.head.append(Object.assign(document.createElement("script"), { src: "library.js" }));
-    });
+const scriptLoaded = (src) =>
+  new Promise((loaded, failed) => {
+    const failure = () => failed(new Error(`${src} did not load`));
+    document.head.append(Object.assign(document.createElement("script"), { src, onload: loaded, onerror: failure }));
+  });
+const libraryReady = async (src) => {
+  await scriptLoaded(src);
+  if (globalThis.npusimLibrary) {
     const script = document.createElement("script");
     script.textContent = await unpacked(libraryBytes());
     document.head.append(script);
-    globalThis.npusimPlotly = Promise.resolve(globalThis.Plotly);
-  })());
+  }
+  globalThis.npusimPlotly = Promise.resolve(globalThis.Plotly);
+};
+const answerOf = async (address) => {
+  const answer = await fetch(address);
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer.json();
+};
 
 const drawFormulas = (place) => {
-  for (const formula of place.querySelectorAll("marimo-tex:not([data-drawn-tex])")) {
-    const [, kind, text] = formula.textContent.match(/^\s*\|\|([([])([\s\S]*)\|\|[)\]]\s*$/) ?? [];
+  for (const formula of place.querySelectorAll(".arithmatex:not([data-drawn-tex])")) {
+    const [, kind, text] = formula.textContent.match(/^\s*\\([([])([\s\S]*)\\[)\]]\s*$/) ?? [];
     if (!kind) continue;
     formula.dataset.drawnTex = text;
-    formula.classList.toggle("tex-block", kind === "[");
     globalThis.npusimKatex.render(text, formula, { output: "mathml", displayMode: kind === "[", throwOnError: false });
   }
 };
@@ -65,9 +76,10 @@ const decoded = (value, pool) => {
   return value && Object.fromEntries(Object.entries(value).map(([key, each]) => [key, decoded(each, pool)]));
 };
 
-function showPicture(section, picture, pool) {
-  section.innerHTML = '<div class="sliders"></div><p class="note" role="status" hidden></p><div class="widget"></div><div class="below"></div>';
-  const [row, note, widget, below] = section.children;
+function showPicture(section, picture, pool, number, isLive) {
+  section.innerHTML = '<div class="sliders"></div><p class="note" role="status" hidden></p><div class="widget"></div>' +
+    '<p class="note busy" role="status"></p><div class="below"></div>';
+  const [row, note, widget, busy, below] = section.children;
   const start = picture.sliders.flatMap((slider) => slider.start), places = [...start];
   const count = picture.sliders.reduce((all, slider) => all * slider.values.length ** slider.start.length, 1);
   const model = widgetModel({ spec: "", label: "", is_waiting: false });
@@ -78,23 +90,44 @@ function showPicture(section, picture, pool) {
     input.setAttribute("aria-valuetext", values[places[i]]);
     if (output) output.textContent = values[places[i]];
   });
-  const show = () => {
-    const [spec, said, text] = picture.at[places.join(",")].map((place) => pool[place]);
+  const stored = (at) => {
+    const [spec, said, text] = picture.at[at].map((place) => pool[place]);
+    return [spec && JSON.stringify(decoded(spec, pool)), said, text];
+  };
+  const positionOf = async (at) =>
+    isLive ? answerOf(`at/${number}/${at}`).catch(() => ["", "", FAILED]) : stored(at);
+  const draw = ([spec, said, text]) => {
     below.innerHTML = text;
     drawFormulas(below);
     const empty = picture.isPlayer ? "" : '{"data":[],"layout":{"height":1},"config":{}}';
-    model.set({ label: said, spec: spec ? JSON.stringify(decoded(spec, pool)) : empty });
-    if (!started) (picture.isPlayer ? liveSteps : liveFigure).render({ model, el: widget });
+    model.set({ label: said, spec: spec || empty });
+    if (!started) (picture.isPlayer ? stepsWidget : figureWidget).render({ model, el: widget });
     started = true;
-    section.dataset.at = places.join(",");
+  };
+  // One question at a time; of the moves meanwhile the last is asked next.
+  let isAsking = false;
+  const show = async () => {
+    if (isAsking) return;
+    isAsking = true;
+    const isStored = isLive && !started && places.join(",") in picture.at;
+    if (isStored) draw(stored(places.join(",")));
+    const say = () => (busy.textContent = (isStored ? STORED : "") + BUSY);
+    const notice = setTimeout(say, started ? NOTICE_MS_OF_PAGE : 0);
+    while (section.dataset.at !== places.join(",")) {
+      const at = places.join(","), shown = await positionOf(at);
+      if (at === places.join(",")) draw(shown), (section.dataset.at = at);
+    }
+    clearTimeout(notice);
+    busy.textContent = "";
+    isAsking = false;
   };
   const move = (i, to) => {
     places[i] = to;
     const partner = elements[i].partner;
     if (partner !== undefined && (partner > i ? places[partner] < to : places[partner] > to)) places[partner] = to;
-    const isMoved = !(places.join(",") in picture.at);
+    const isMissing = () => !isLive && !(places.join(",") in picture.at), isMoved = isMissing();
     if (isMoved) places.forEach((_, j) => j !== i && (places[j] = start[j]));
-    if (!(places.join(",") in picture.at)) places[i] = start[partner]; // no further than the other end
+    if (isMissing()) places[i] = start[partner]; // no further than the other end
     note.textContent = (isMoved ? "The other sliders went back to where they began. " : "") +
       "This page has every position of each slider while the others stand where they began: " +
       elements.map(({ values, name }, j) => `${name} ${values[start[j]]}`).join(", ") +
@@ -113,12 +146,12 @@ function showPicture(section, picture, pool) {
     label.append(...[input, output].filter(Boolean));
     row.append(label);
     const partner = slider.start.length > 1 ? i + (end ? -1 : 1) : undefined;
-    const name = label.querySelector(".markdown")?.textContent.replace(/\|\||[()\\]{2}/g, "").trim();
+    const name = label.firstChild.textContent.replace(/\\[()]/g, "").trim();
     elements.push({ input, output, values: slider.values, partner, name });
     input.oninput = () => move(i, Number(input.value));
   });
   drawFormulas(row);
-  note.hidden = Object.keys(picture.at).length >= count / 2 ** picture.sliders.length; // two ends have fewer
+  note.hidden = isLive || Object.keys(picture.at).length >= count / 2 ** picture.sliders.length; // two ends have fewer
   move(0, places[0]);
   return () => elements.forEach(({ input }) => (input.disabled = false));
 }
@@ -133,15 +166,12 @@ function checked(exercise, typed) {
 }
 
 const verdictOf = ([text, kind]) => `<div class="verdict ${kind}">${text}</div>`;
-const lessonOf = (data) => `${data.heading}<fieldset><legend>${data.question}</legend>
+const lessonOf = (data) => `${data.introduction}<fieldset><legend>${data.question}</legend>
   ${data.options.map((option, i) => `<label><input type="radio" name="guess" value="${i}"> ${option}</label>`).join("")}</fieldset>
   <div class="reply" role="status">${data.invitation}</div>
   ${data.pictures.map((_, i) => `<section class="figure" data-picture="${i}"><p role="status">Drawing …</p></section>`).join("")}
   ${data.closing}<label class="exercise">${data.exercise.words}<input inputmode="decimal" placeholder="a number"></label>
-  <div class="checked" role="status"></div><p class="progress"></p>${data.links}`;
-const listOf = (entries) => `<h1>npusim: lessons</h1>
-  <p>Each asks for a guess, lets you move the machine, and ends with an exercise.</p><ol>${entries.map(([number, name, title, about]) =>
-  `<li value="${number}" data-name="${name}"><a href="${name}.html">${title}</a><br>${about} <em></em></li>`).join("")}</ol><p class="progress"></p>`;
+  <div class="checked" role="status"></div>`;
 
 const tellProgress = (name) => {
   const done = progress(), count = Object.values(done).filter((each) => each.solved).length;
@@ -154,15 +184,25 @@ const tellProgress = (name) => {
 
 (async () => {
   const packed = atob(document.getElementById("data").textContent);
-  const data = JSON.parse(await unpacked(Uint8Array.from(packed, (letter) => letter.charCodeAt(0))));
-  const main = document.querySelector("main");
-  main.innerHTML = data.lessons ? listOf(data.lessons) : lessonOf(data);
+  let data = JSON.parse(await unpacked(Uint8Array.from(packed, (letter) => letter.charCodeAt(0))));
   tellProgress(data.name);
-  if (data.lessons) return;
-  await libraryReady();
+  const main = document.getElementById("lesson");
+  if (!main) return;
+  const library = libraryReady(data.library), { isLive } = data;
+  if (!data.pictures) {
+    main.innerHTML = `<p role="status">${BUSY}</p>`;
+    try {
+      data = { ...data, ...(await answerOf("data")) };
+    } catch {
+      main.innerHTML = FAILED;
+      return;
+    }
+  }
+  main.innerHTML = lessonOf(data);
+  await library;
   drawFormulas(main);
   const sections = [...document.querySelectorAll("[data-picture]")];
-  const wake = sections.map((section, i) => showPicture(section, data.pictures[i], data.pool));
+  const wake = sections.map((section, i) => showPicture(section, data.pictures[i], data.pool, i, isLive));
   const reply = document.querySelector(".reply");
   const guess = (option) => {
     reply.innerHTML = verdictOf(data.replies[option]);
