@@ -417,9 +417,9 @@ def test_a_package_adds_a_scheduler(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("yolov8n:1000/s", "without end; allowed: less than 416.7/s"),
+        ("yolov8n:1000/s", "without end; allowed: less than 418.7/s"),
         ("yolov8n:30/s gcn-cora:poisson=40/s", "gcn-cora.*without end"),
-        ("yolov8n:30/s,deadline=1ms", "deadline of 1ms.*at least 0.0024 s"),
+        ("yolov8n:30/s,deadline=1ms", "deadline of 1ms.*at least 0.002388 s"),
         ("yolov9n:30/s", "unknown workload.*yolov8n"),
         ("yolov8n", "NETWORK:ARRIVALS"),
         ("yolov8n:30/s,deadlin=33ms", "deadline"),

@@ -137,7 +137,7 @@ def test_combinations_are_typed_as_settings_are() -> None:
     ]
 
 
-@pytest.mark.parametrize("command", ["whatif", "estimate", "sweep"])
+@pytest.mark.parametrize("command", ["estimate", "sweep"])
 def test_a_mix_in_place_of_another_file_is_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(__file__).parents[1] / "examples" / "camera-llm-gnn.yaml"
     assert run([command, str(file)]) == 2
