@@ -21,6 +21,7 @@ from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, add_candidat
 from npusim.cost.fills import set_fills, set_prologue_epilogue
 from npusim.cost.kernels import compiled
 from npusim.cost.levels import fill_again, has_levels
+from npusim.cost.needs import fill_least, fill_needs, raise_least_read
 from npusim.cost.rates import (
     LOWER,
     MACHINE_RATES,
@@ -43,8 +44,6 @@ from npusim.cost.tiling import (
     contiguous_bytes,
     fed_by_layout,
     fewest_row_blocks,
-    fill_least,
-    fill_needs,
     has_stencils,
     lane_block_of,
     least_cycles,
@@ -54,7 +53,6 @@ from npusim.cost.tiling import (
     part_sizes,
     paused_parts,
     piece_of,
-    raise_least_read,
     room_of,
     row_lanes,
     set_least_streamed,
@@ -199,7 +197,7 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool
 
 @compiled
 def is_worth_streaming(task: Task, whole: Layout, cut: Cut) -> bool:
-    """Whether no block of whole stencils is like a part that streams both operands.
+    """Whether no block of whole stencils has the size of a part that streams both operands.
 
     Of more than `_MOST_STENCILS` stencils one nearly is.
     """
