@@ -147,8 +147,7 @@ def estimate(
     soc : Soc, str or Path
         From `npusim.load_soc`, or its name or file.
     engine : str
-        analytical: closed-form sum; event: simulation of every tile and transfer and what each waits for; or
-        the name of an engine that an installed package announces (group npusim.engines).
+        analytical: closed-form sum; event: simulation of every tile; or an installed package's own by name.
     interval : bool, optional
         Find 90 % intervals of latency, energy, power and area from the data sheet's uncertainties. A SoC that
         was fitted to measurements always gets them.
@@ -191,8 +190,7 @@ def estimate(
         npusim estimate my_model.xml --soc core-ultra-series1 --format json
         npusim estimate my_model.onnx --shape 'input=[1,3,224,224]' -o result.json
         npusim estimate gcn-cora --techniques stagr --details
-        npusim estimate gcn-cora --techniques stagr -o page.html
-        npusim estimate bert-base --split 2
+        npusim estimate bert-base --split 2 -o page.html
         npusim estimate gcn-cora --save-mapping nests.yaml
         npusim estimate gcn-cora --mapping nests.yaml --engine event
     """
