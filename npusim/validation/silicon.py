@@ -130,18 +130,6 @@ def _chips(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     return rows, [law, f"90 % of the chips left out: {low:.2f} to {high:.2f} times the published area"]
 
 
-def _clocks(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
-    numbers = map(Number, ("low_v", "low_mhz", "high_v", "high_mhz"))
-    chips, rows = read_csv(path, [*map(Text, ("chip", "process", "origin", "source")), *numbers]), []
-    for i, name in enumerate(chips["chip"]):
-        ratio = process_named(str(chips["process"][i])).clock_ratio(chips["low_v"][i], chips["high_v"][i])
-        key = {column: chips[column][i] for column in ("process", "origin")}
-        rows.append(Row(str(name), float(chips["low_mhz"][i]), float(chips["high_mhz"][i] * ratio), key))
-    return rows, []
-
-
-CLOCKS = RowPredictor(_clocks)
-"""Clocks of NPUs at the lowest published voltage, by the alpha-power law."""
 CHIPS = RowPredictor(_chips)
 """Areas of published chips, each predicted by a fit to the others."""
 MEMORIES = RowPredictor(_memories)
