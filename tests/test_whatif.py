@@ -216,7 +216,7 @@ def test_a_crossover_lies_where_both_are_equally_fast(over):
     near = float(crossing.near.removesuffix("MiB"))
     assert 1.0 < near < 4.0
     times = {}
-    for size in (near * 0.97, near * 1.03):
+    for size in (near * 0.95, near * 1.05):  # interpolated between 1 and 4 MiB
         soc = load_soc("core-ultra-series2", [f"npu.sram.per_tile={size}MiB"])
         pair = ("stagr+symg", "stagr+cacheg")
         first, then = (map_graph(apply(GCN, s), soc, Run(tiles=4)).total["latency_s"] for s in pair)

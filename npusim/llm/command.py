@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npusim.api import as_numbers
-from npusim.api.asking import changed, refuse_ignored
 from npusim.cli.options import WRITTEN, Command, argument, option
 from npusim.config.overrides import as_list
 from npusim.errors import ConfigError, UnknownNameError
@@ -95,6 +94,8 @@ def language_models(
                 raise UnknownNameError(noun, name, known)
     lengths = None if growth is None else _lengths(growth)
     if draft is None:
+        from npusim.api.asking import changed, refuse_ignored
+
         of_draft = {"draft_device": (draft_device, "npu"), "guesses": (guesses, 4)}
         refuse_ignored(changed(of_draft | {"acceptance": (acceptance, 0.7)}), "only with `--draft`")
         return compared(names, machine, formats, chosen, lengths)
