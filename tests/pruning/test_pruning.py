@@ -140,7 +140,7 @@ def test_a_model_by_equation_1_answers_alike_along_edges_and_by_a_matrix(model: 
 
 @pytest.mark.parametrize("text", ["0", "1", "-2", "x", "2,,4", "nan", "1e9"])
 def test_budgets_that_prune_nothing_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="numbers above 1|2,,4"):
+    with pytest.raises(ConfigError, match=r"numbers above 1|2,,4"):
         parse_budgets(text)
 
 
