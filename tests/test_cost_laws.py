@@ -106,8 +106,8 @@ def test_a_product_is_never_slower_on_a_better_machine(row_and_op, factor):
 @settings(max_examples=50)
 def test_a_product_with_a_stored_triangle_is_never_slower_on_a_better_machine(row_and_op, factor):
     row, op = row_and_op
-    # A known breach: 768 x 768 by 49 columns takes 4.7 % longer with some more SRAM, for parts that stream are
-    # tried only where the share does not fit.
+    # A known breach: 768 x 768 by 49 columns takes 4.7 % longer with some more SRAM, for parts that
+    # stream are tried only where the share does not fit.
     check_never_slower(row, np.array([op]), factor, [name for name in BETTER if name != "SRAM"])
 
 
