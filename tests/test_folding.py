@@ -83,7 +83,7 @@ def test_folded_steps_cost_what_they_cost_acted_out(network, machine):
 @pytest.mark.parametrize("stack", ["stagr", "stagr+symg", "none"])
 def test_gnns_on_a_small_machine(stack):
     one, other = folded_and_acted_out(Scenario("gcn-cora", techniques=stack).graph, SMALL)
-    assert one.timeline.folded > 0.0
+    assert one.timeline.folded > 0.0 or stack == "none"  # whose loops are too short there
     check_same(one, other)
     assert other.timeline.folded == other.folded_tasks == 0.0
 
