@@ -295,7 +295,7 @@ def changes(number: Quantity | Count) -> Iterator[Any]:
     if isinstance(number, Count):
         yield from (int(number) + 1, max(0, int(number) - 1), 3 * int(number) + 2)
         return
-    for factor in (1.5, 0.5, 8.0, 0.01, 1e-4) if number else ():
+    for factor in (1.5, 0.5, 8.0, 0.01, 1e-4, 0.98) if number else ():
         yield Quantity(float(number) * factor, number.unit).as_written()
     if not number:
         yield from (Quantity(value, number.unit).as_written() for value in (1.0, 0.5, 30.0, 3e7, 1e-6))
