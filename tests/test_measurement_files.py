@@ -184,7 +184,7 @@ def counter(**keys):
         (set_time(math.inf), ("row 1 (`gemm`): latency_s.median_s", "`inf`", "finite")),
         (set_time("soon"), ("row 1 (`gemm`): latency_s.median_s", "`soon`", "number")),
         (set_time(9.0, "low_s"), ("row 1 (`gemm`): latency_s", "must not decrease")),
-        (counter(latency_s=-1), ("row 1 (`gemm`): operators.0.latency_s", "`-1`", "or equal to 0")),
+        (counter(latency_s=-1), ("row 1 (`gemm`): operators.0.latency_s", "`-1`", "a finite number from 0")),
         (counter(cpuTime=1), ("row 1 (`gemm`): operators.0.cpuTime", "unknown key", "latency_s")),
         (counter(latncy_s=1), ("unknown key `latncy_s`", "did you mean `latency_s`?")),
         (lambda d: d["rows"][0].update(hint="latencies"), ("row 1 (`gemm`): hint", "mean `latency`?")),

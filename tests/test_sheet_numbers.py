@@ -17,7 +17,7 @@ from npusim.arch.loading import soc_file
 from npusim.config import Override, parse_override
 from npusim.config.overrides import field_key
 from npusim.config.reading import read_yaml
-from npusim.cost.execution import execution_of
+from npusim.cost.execution import SPELLINGS, execution_of
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Editor, Graph
@@ -195,8 +195,10 @@ HOST_TYPES = (
 
 @cache
 def types_of(kernel: str) -> tuple[str, ...]:
-    """Operator types whose DSP kernel has a name."""
-    return tuple(name for name in OPERATORS if execution_of(OPERATORS[name]).dsp_kernel == kernel)
+    """Operator types whose DSP kernel has a name, or another spelling of it."""
+    names = {kernel, *(name for name, other in SPELLINGS.items() if other == kernel)}
+    own = {type_: execution_of(traits).dsp_kernel or type_.lower() for type_, traits in OPERATORS.items()}
+    return tuple(type_ for type_, name in own.items() if name in names)
 
 
 @cache
@@ -219,6 +221,8 @@ def probes(soc: Soc, path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
             yield array_network(dtype), {"hint": "throughput"}
     if parts[1:3] == ["dsp", "kernels"] and len(parts) > 5:
         yield element_network(types_of(parts[5]) or ("NobodyKnowsThis",)), {}
+    if parts[1:2] == ["exposed"]:
+        yield element_network(("Transpose",)), {}
     if parts[0] == "package":
         yield small(), {"device": "cpu"}
     if parts[0] in ("cpu", "gpu"):

@@ -270,10 +270,10 @@ def test_a_chip_s_own_area_has_no_part_in_its_prediction(tmp_path):
         run_suite("silicon-area", file)
 
 
-def test_a_clock_of_another_npu_follows_from_its_voltages_alone():
-    rows = run_suite("clocks").result().rows
-    chip = next(row for row in rows if row.id == "eyeriss")  # threshold 0.35 V, exponent 1.5
-    assert chip.predicted == pytest.approx(250 * (0.47**1.5 / 0.82) / (0.82**1.5 / 1.17))
+def test_a_clock_follows_from_the_voltages_of_its_process_alone():
+    process = process_named("65 nm").model_copy(update={"threshold": 0.35, "alpha": 1.5})
+    assert process.clock_ratio(0.82, 1.17) == pytest.approx((0.47**1.5 / 0.82) / (0.82**1.5 / 1.17))
+    assert process.clock_ratio(0.3, 1.0) == 0.0
 
 
 # -------------------------------------------------------------------------------------------------- fronts

@@ -18,7 +18,7 @@ from npusim.config.overrides import Settings, as_list
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
-from npusim.graph import Graph, GraphDifference, graph_difference
+from npusim.graph import GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import MappingFile, OwnMapping, SwapOperands
 from npusim.plugins import announced, named
@@ -592,9 +592,5 @@ def show(
     """
     fields = {"techniques": (techniques, None), "settings": (settings, ()), "shapes": (shapes, None)}
     how = changed(fields | {"inputs": (inputs, None)})
-    return graph_difference(*graphs_of(scenario_of(network, None, how), after))
-
-
-def graphs_of(scenario: Scenario, after: str | Stack) -> tuple[Graph, Graph]:
-    """Return the graph of a scenario, and the same network under another technique stack."""
-    return scenario.graph, apply(scenario.baseline, after)
+    scenario = scenario_of(network, None, how)
+    return graph_difference(scenario.graph, apply(scenario.baseline, after))

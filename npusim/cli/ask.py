@@ -346,12 +346,13 @@ MIX = Command(
 
 
 def _show(values: dict[str, Any]) -> None:
-    from npusim.api.asking import graphs_of
     from npusim.graph import graph_difference
     from npusim.reporting.graph_difference import difference_page
+    from npusim.techniques import apply
 
     destination = Destination(values["output"], values["form"])
-    graphs = graphs_of(scenario_from(values, ("techniques", "settings", "shapes")), values["after"])
+    scenario = scenario_from(values, ("techniques", "settings", "shapes"))
+    graphs = scenario.graph, apply(scenario.baseline, values["after"])
     difference = graph_difference(*graphs)
     destination.write(difference, lambda: difference_page(difference, graphs))
 

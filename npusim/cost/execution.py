@@ -208,7 +208,7 @@ def _pairs(text: str) -> dict[str, str]:
     return dict(part.split("=") for part in text.split())
 
 
-_SPELLINGS = _pairs(
+SPELLINGS = _pairs(
     """add=eltwise_add and=logicaland div=divide greaterequal=greatereq hardsigmoid=hsigmoid
     interpolate=interpolatewh_1 hswish=hardswish lessequal=lesseq max=maximum mempermute=transpose min=minimum
     mul=multiply neg=negative not=logicalnot or=logicalor quantize=fakequantize squareddiff=squaredifference
@@ -229,7 +229,7 @@ _SUBSTITUTES = _pairs(
 def kernel_of(npu: Npu, op: Operator) -> tuple[str, tuple[str, DspGeneration, DspKernel]] | None:
     """Return an operator's kernel name and (generation, its data, kernel); None where there is none."""
     name = execution_of(op.traits).dsp_kernel or op.type.lower()
-    names = [name, *([_SPELLINGS[name]] if name in _SPELLINGS else [])]
+    names = [name, *([SPELLINGS[name]] if name in SPELLINGS else [])]
     for spelling in [*names, *(_SUBSTITUTES[other] for other in names if other in _SUBSTITUTES)]:
         kernel = npu.dsp.kernel(spelling)
         if kernel is not None:
