@@ -233,8 +233,7 @@ def choices(arch: Any, op: Any) -> list[Choice]:
                     fitting: list[int] = []
                     for count, size in cuts(length, groups):
                         is_few = not any(2 * fewer <= count for fewer in fitting)
-                        stencil = piece.channels if axis else piece.rows
-                        is_streamed = size <= 4 * stencil and size % stencil
+                        is_streamed = axis and piece.channels / 2 <= size < piece.channels
                         sizes = arrangements(length, groups, count, size)
                         for streams in [False] * is_few + [True] * bool(is_streamed):
                             part = _Parts(axis, count, size, sizes, streams)

@@ -190,9 +190,15 @@ def is_dominated(
 
     That one is moved ahead, so that the next search finds it earlier; `candidates[new + 1]` is scratch.
     """
-    cycles = candidates[new].grid_cycles
+    cycles, read = candidates[new].grid_cycles, candidates[new].read_bytes
+    needed = max(candidates[new].needed_bytes, least)
     for i in range(start, new):
-        is_possible = candidates[i].grid_cycles <= cycles
+        # Rarely all at once, which a processor predicts.
+        is_possible = (
+            (candidates[i].needed_bytes <= needed)
+            & (candidates[i].grid_cycles <= cycles)
+            & (candidates[i].read_bytes <= read)
+        )
         if is_possible and dominates(candidates[i], candidates[new], least, greatest, is_by_latency):
             ahead = start + (i - start) // 2
             candidates[new + 1] = candidates[ahead]
@@ -213,9 +219,14 @@ def add_candidate(
     """
     if is_dominated(candidates, start, new, least, greatest, is_by_latency):
         return new
-    kept, cycles = start, candidates[new].grid_cycles
+    kept, cycles, read = start, candidates[new].grid_cycles, candidates[new].read_bytes
+    needed = candidates[new].needed_bytes
     for i in range(start, new):
-        is_possible = cycles <= candidates[i].grid_cycles
+        is_possible = (
+            (needed <= max(candidates[i].needed_bytes, least))
+            & (cycles <= candidates[i].grid_cycles)
+            & (read <= candidates[i].read_bytes)
+        )
         if not (is_possible and dominates(candidates[new], candidates[i], least, greatest, is_by_latency)):
             if kept != i:
                 candidates[kept] = candidates[i]

@@ -51,10 +51,10 @@ def raise_least_read(
     pieces = ((np.sqrt(side * side + sums * free) - side) / sums) ** 2
     blocks = max(1.0, block.rows * block.columns / pieces * (1.0 - _BOUND_ROUNDING))
     a_bytes = op.a_dram_bytes * layout.cut.column_parts * halo_factor(op, 1.0, block.strips)
-    b_bytes = 0.0 if op.b_resident else op.b_dram_bytes * layout.cut.row_parts * block.strips
+    b_bytes = 0.0 if op.b_resident else op.b_dram_bytes * block.strips
     columns = np.sqrt(blocks * b_bytes / a_bytes) if a_bytes > 0.0 else blocks
     columns = min(max(1.0, columns), blocks, block.columns)
-    columns = 1.0 if layout.cut.column_parts > 1.0 else (blocks if layout.cut.row_parts > 1.0 else columns)
+    columns = 1.0 if layout.cut.column_parts > 1.0 else columns
     read_bytes = a_bytes * columns + b_bytes * max(1.0, blocks / columns)
     least.read_bytes = max(least.read_bytes, read_bytes + op.extra_dram_bytes)
 

@@ -139,11 +139,10 @@ def search_product(task: Task) -> int:
                     whole = layout_of(task, Cut(split, mode, level, strips, 1.0, 1.0, False), np.inf)
                     whole_bytes = needed_bytes(whole.block, room_of(whole.block, 1.0, 1.0), 1.0)
                     is_cut = whole.piece.rows > 0.0 and whole_bytes > task.upper.tile_sram_bytes
-                    for axis in range(2 if is_cut else 0):
-                        if arch.fewest_buffers <= 1.0:
-                            stop = _search_parts(task, whole, axis > 0, False, stop)
-                        if not is_array:
-                            stop = _search_parts(task, whole, axis > 0, True, stop)
+                    for axis in range(2 if is_cut and arch.fewest_buffers <= 1.0 else 0):
+                        stop = _search_parts(task, whole, axis > 0, False, stop)
+                    if is_cut and not is_array:
+                        stop = _search_parts(task, whole, False, True, stop)
         strips = more_strips(arch, op, strips)
     return stop
 
@@ -197,14 +196,9 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool
 
 @compiled
 def is_worth_streaming(task: Task, whole: Layout, cut: Cut) -> bool:
-    """Whether no block of whole stencils has the size of a part that streams both operands.
-
-    Of more than `_MOST_STENCILS` stencils one nearly is.
-    """
-    rows, channels = part_sizes(task.arch, task.op, cut)
-    is_along_rows = cut.row_parts > 1.0
-    size, stencil = (rows, whole.piece.rows) if is_along_rows else (channels, whole.piece.channels)
-    return bool(size <= _MOST_STENCILS * stencil and np.floor(size / stencil) * stencil != size)
+    """Whether parts that stream both operands have from half the channels of a stencil to less than one."""
+    _, channels = part_sizes(task.arch, task.op, cut)
+    return bool(cut.column_parts > 1.0 and whole.piece.channels / 2.0 <= channels < whole.piece.channels)
 
 
 @compiled
@@ -414,13 +408,10 @@ def is_hopeless(task: Task, layout: Layout, block: Block, chunks: float, row_byt
 @compiled
 def _spill_cycles(task: Task, layout: Layout, block: Block, chunks: float) -> float:
     """Return the cycles in which partial sums are written and read again, once for each further chunk."""
-    rows, columns = block.rows, block.columns
-    _, all_rows, all_channels = tile_share(task.arch, task.op, layout.cut.split)
-    if layout.cut.row_parts > 1.0:
-        rows = all_rows / block.piece_rows
-    elif layout.cut.column_parts > 1.0:
-        columns = all_channels / layout.piece.channels
-    sum_bytes = block.strips * rows * columns * block.sum_bytes
+    columns = block.columns
+    if layout.cut.column_parts > 1.0:
+        columns = tile_share(task.arch, task.op, layout.cut.split)[2] / layout.piece.channels
+    sum_bytes = block.strips * block.rows * columns * block.sum_bytes
     return float((chunks - 1.0) * 2.0 * sum_bytes / sum_rate(task.arch))
 
 

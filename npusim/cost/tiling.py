@@ -28,9 +28,9 @@ fills and restarts grow with the number of parts; more parts leave more SRAM for
 parts that fit are tried, and up to twice as many, where the share does not fit as a whole; of convolutions
 with each number of strips and height of pieces.
 
-Parts may also stream both operands in chunks. They are blocks of outputs of any number of groups of lanes, so
-nothing pauses between them. They are tried up to four stencils long, where no block of whole stencils is
-alike; a part along channels has blocks of rows as a share has, a part along rows blocks of channels.
+Parts of channels may also stream both operands in chunks, with blocks of rows as a share has. They are blocks
+of outputs, so nothing pauses between them. They are tried from half a stencil to less than one: longer blocks
+are nearly whole stencils.
 Blocks of outputs are whole stencils, or one to four stencils long in groups of lanes, whose cycles are exact;
 of these every number that fits is tried.
 
@@ -336,7 +336,7 @@ class Cut(NamedTuple):
     strips: float
     """As for `piece_of`."""
     row_parts: float
-    """Parts along the rows; each has one block of activations unless it is streamed."""
+    """Parts along the rows; each has one block of activations."""
     column_parts: float
     """Parts along the columns; each has one block of weights unless it is streamed."""
     is_streamed: bool
@@ -485,7 +485,7 @@ def set_least_streamed(least: CandidateRecord, layout: Layout, chunks: float) ->
     a_bytes, b_bytes = layout.a_dram_bytes, layout.b_dram_bytes
     least.held_bytes = layout.block.live_bytes
     if chunks > 1.0:
-        least.streamed_bytes = a_bytes * layout.cut.column_parts + b_bytes * layout.cut.row_parts
+        least.streamed_bytes = a_bytes * layout.cut.column_parts + b_bytes
     elif layout.cut.row_parts > 1.0:
         least.streamed_bytes = b_bytes * layout.cut.row_parts
     elif layout.cut.column_parts > 1.0:
