@@ -468,11 +468,9 @@ def mix(
     from npusim.explore import mix_study
 
     values = {path: as_list(listed) for path, listed in (over or {}).items()}
-    if changes:
-        designs = mix_study.usual_changes(scenario)
-    else:
-        designs = mix_study.combinations(values) if over else mix_study.placements(scenario)
-    return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress)
+    designs = mix_study.usual_changes(scenario) if changes else mix_study.combinations(values)
+    designs, notes = mix_study.placements(scenario) if placements else (designs, [])
+    return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress, notes)
 
 
 def changes_of_mix(scenario: Scenario, options: Mapping[str, Any]) -> MixStudy:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from math import inf, isfinite
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npusim.arch import Soc
 from npusim.engines.limits import limits_of
 from npusim.errors import ConfigError, UnknownNameError
-from npusim.system.demands import Demands, least_s, refuse_short_deadline
-from npusim.system.document import FoundRate, MixResult, ResourceUse, StreamAnswer
+from npusim.system.demands import DRAM, POWER, Demands, least_s, members, refuse_short_deadline
+from npusim.system.document import FoundRate, MixResult, Relief, ResourceUse, StreamAnswer
 from npusim.system.mix import Bursts, Closed, DeviceSpec, Mix, Trace, machine_of
 from npusim.system.schedulers import SCHEDULERS
 from npusim.system.simulation import MOST_SPANS, Flow, Simulation, System
-from npusim.system.statistics import figures, steady
+from npusim.system.statistics import mean_of, paired_change, steady
 
 _WITHIN = 0.05
 _FEWEST, _MOST = 2_000, 200_000
@@ -25,6 +27,8 @@ _FEWEST, _MOST = 2_000, 200_000
 _SEARCHED, _MOST_SEARCHED = 5_000, 50_000
 """Answers of the stream whose rate is searched, in each run, and of all streams."""
 _STEPS = 10
+MORE = 1.5
+"""Factor of a resource in the question what more of it would give."""
 _DEVICE = DeviceSpec()
 
 
@@ -37,31 +41,76 @@ def highest_rate(system: System, stream: int) -> float:
     from scipy.optimize import linprog
 
     open_flows = [i for i, flow in enumerate(system.flows) if _rate(flow) is not None or i == stream]
-    places = [(i, name) for i in open_flows for name in system.flows[i].demands]
+    places, use = _use(system, open_flows)
+    others = [i for i in open_flows if i != stream]
+    solved = linprog(
+        [-1.0 if i == stream else 0.0 for i, _ in places],
+        A_ub=use,
+        b_ub=np.ones(len(use)),
+        A_eq=[[float(i == other) for i, _ in places] for other in others] or None,
+        b_eq=[_rate(system.flows[i]) for i in others] or None,
+    )
+    return float(-solved.fun) if solved.status == 0 else 0.0
+
+
+def _use(system: System, numbers: Sequence[int]) -> tuple[list[tuple[int, str]], NDArray[np.float64]]:
+    """Return the places of some streams, and the busy share of each resource by one request a second there.
+
+    The shares have the shape (resources, places).
+    """
+    places = [(i, place) for i in numbers for place in system.flows[i].demands]
     capacities = {name: float(contexts) for name, (_, contexts) in system.devices.items()} | system.capacities
     names = [*capacities]
-    use, sums = np.zeros((len(names), len(places))), np.zeros((len(open_flows) - 1, len(places)))
-    others = [i for i in open_flows if i != stream]
-    for column, (i, name) in enumerate(places):
+    use = np.zeros((len(names), len(places)))
+    for column, (i, place) in enumerate(places):
         flow = system.flows[i]
-        demand, most = flow.demands[name], flow.spec.batch.most if flow.spec.batch else 1
+        demand, most = flow.demands[place], flow.spec.batch.most if flow.spec.batch else 1
         saved_s = demand.launch_s * (1.0 - 1.0 / most)
-        use[names.index(name), column] = flow.spec.inferences * demand.occupancy_s - saved_s
+        for device in members(place):
+            use[names.index(device), column] = flow.spec.inferences * demand.occupancy_s - saved_s
         for part in (demand, *demand.around):
             for resource, amount in part.amounts.items():
                 times = flow.spec.inferences if part is demand else 1.0
                 use[names.index(resource), column] += times * amount
-        if i != stream:
-            sums[others.index(i), column] = 1.0
-    use /= np.array([[capacities[name]] for name in names])
+    return places, use / np.array([[capacities[name]] for name in names])
+
+
+def balanced(system: System) -> tuple[list[str], float, float]:
+    """Return a placement with little use of the busiest resource, that use, and the least of any placement.
+
+    Local search from the solution of the linear program that also gives the bound (Lenstra, Shmoys, Tardos,
+    Mathematical Programming 46, 1990); a closed loop counts with the rate that it has alone.
+    """
+    from scipy.optimize import linprog
+
+    streams = range(len(system.flows))
+    places, use = _use(system, streams)
+    rates = [_expected_rates([flow]) or [0.0] for flow in system.flows]
+    loads = use * np.array([rates[i][0] for i, _ in places])
     solved = linprog(
-        [-1.0 if i == stream else 0.0 for i, _ in places],
-        A_ub=use,
-        b_ub=np.ones(len(names)),
-        A_eq=sums if others else None,
-        b_eq=[_rate(system.flows[i]) for i in others] if others else None,
+        [*np.zeros(len(places)), 1.0],
+        A_ub=np.column_stack([loads, -np.ones(len(loads))]),
+        b_ub=np.zeros(len(loads)),
+        A_eq=[[*(float(i == stream) for i, _ in places), 0.0] for stream in streams],
+        b_eq=np.ones(len(streams)),
     )
-    return float(-solved.fun) if solved.status == 0 else 0.0
+    at = {place: column for column, place in enumerate(places)}
+    columns = [[column for column, (i, _) in enumerate(places) if i == stream] for stream in streams]
+
+    def ranked(chosen: tuple[int, ...]) -> list[float]:
+        return sorted(loads[:, chosen].sum(axis=1), reverse=True)
+
+    best = tuple(max(own, key=lambda column: solved.x[column]) for own in columns)
+    while True:
+        moved = [(*best[:i], other, *best[i + 1 :]) for i in streams for other in columns[i]]
+        for i, j in combinations(streams, 2):
+            first, second = at.get((i, places[best[j]][1])), at.get((j, places[best[i]][1]))
+            if first is not None and second is not None:
+                moved.append(tuple({i: first, j: second}.get(k, best[k]) for k in streams))
+        nearest = min(moved, key=ranked)
+        if ranked(nearest) >= ranked(best):
+            return [places[c][1] for c in best], float(ranked(best)[0]), float(solved.fun)
+        best = nearest
 
 
 def _rate(flow: Flow) -> float | None:
@@ -85,9 +134,9 @@ def system_of(mix: Mix) -> tuple[System, Demands]:
             stream.arrivals.times_s()
         flows.append(Flow(stream, on_devices))
     devices = {}
-    for name in dict.fromkeys(name for flow in flows for name in flow.demands):
+    for name in dict.fromkeys(name for flow in flows for place in flow.demands for name in members(place)):
         spec = mix.devices.get(name, _DEVICE)
-        here = [flow.demands[name] for flow in flows if name in flow.demands]
+        here = System(flows, {}, inf, scheduler).demands_on(name)
         contexts = spec.contexts or min(demand.contexts for demand in here)
         tiles = contexts * max(demand.tiles for demand in here)
         if name in soc.array_devices and tiles > int(soc.array_devices[name].tiles):
@@ -148,7 +197,7 @@ class Simulated:
     def _stream(self, number: int, alone: float | None) -> StreamAnswer:
         flow, run = self.system.flows[number], self.simulation
         answers, demands, has_deadline = run.answers[number], flow.demands, flow.spec.deadline is not None
-        times, answered = figures(steady(np.array(answers.response_s))), len(answers.response_s)
+        times, answered = answers.figures(), len(answers.response_s)
         work_j = sum(part.work_j * count for part, count in run.drawn(number))
         static_j = sum(demands[name].static_w * t for name, t in run.served_s[number].items())
         values = {name: value for name, (value, _) in times.items()}
@@ -196,6 +245,42 @@ class Simulated:
         ]
         return [*resources, *shared]
 
+    def relief(self, resource: str) -> list[Relief]:
+        """Return what half as much again of a resource gives each stream, by one more simulation.
+
+        A device serves 1.5 times as fast, DRAM and levels have 1.5 times the bandwidth (new estimates), hosts
+        and limits of power 1.5 times what they have.
+        """
+        again = Simulation(self._with_more(resource))
+        again.run(self.simulation.now_s * min(1.0, _MOST / self.simulation.answered))
+        reliefs = []
+        for flow, *runs in zip(self.system.flows, self.simulation.answers, again.answers, strict=True):
+            before_s, after_s = (np.array(answers.response_s) for answers in runs)
+            if len(after_s):
+                mean_s = mean_of(steady(after_s[: len(before_s)]))
+                change = paired_change([(before_s, after_s)])
+                reliefs.append(Relief(stream=flow.spec.title, mean_s=mean_s, change=change))
+        return reliefs
+
+    def _with_more(self, resource: str) -> System:
+        soc = self.demands.soc
+        if resource == DRAM or resource in soc.levels:
+            path, level = (
+                (DRAM, soc.dram) if resource == DRAM else (f"levels.{resource}", soc.levels[resource])
+            )
+            more = {**self.mix.settings, f"{path}.bandwidth": f"{MORE * float(level.bandwidth)!r} B/s"}
+            return system_of(self.mix.model_copy(update={"settings": more}))[0]
+        if resource == POWER:
+            limits = self.system.limits
+            most = None if limits is None else replace(limits, most=MORE * limits.most)
+            return replace(self.system, limits=most, burst_w=MORE * self.system.burst_w)
+        flows = []
+        for flow in self.system.flows:
+            faster = {p: d.faster(MORE) for p, d in flow.demands.items() if resource in members(p)}
+            flows.append(replace(flow, demands={**flow.demands, **faster}))
+        extra = {} if resource in self.system.devices else {resource: MORE}
+        return replace(self.system, flows=flows, extra=extra)
+
     def package_j(self, streams: Sequence[StreamAnswer]) -> float:
         """Return the energy of the package with idle power, in J, from the answers to the streams."""
         of_streams = sum(one.energy_j * one.answers for one in streams)
@@ -224,9 +309,10 @@ def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
         single = Simulation(replace(system, flows=[flow]))
         while not single.answered or single.now_s < simulation.now_s:
             single.run(single.now_s + simulation.now_s)
-        alone_s.append(figures(steady(np.array(single.answers[0].response_s)))["mean_s"][0])
+        alone_s.append(single.answers[0].figures()["mean_s"][0])
     streams, resources = run.streams(alone_s), run.resources()
     contended = max(resources, key=lambda resource: resource.utilisation)
+    relief = run.relief(contended.name)
     energy_j = run.package_j(streams)
     return MixResult(
         title=mix.title,
@@ -237,13 +323,14 @@ def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
         streams=streams,
         resources=resources,
         contended=contended.name,
+        relief=relief,
         energy_j=energy_j,
         power_w=energy_j / simulation.now_s,
         converged=run.converged,
         found_rate=None if find_rate is None else largest_rate(system, find_rate),
         spans=simulation.spans,
         notes=_notes(simulation, run.converged),
-        conclusion=_conclusion(streams, contended),
+        conclusion=_conclusion(streams, contended, relief),
     )
 
 
@@ -282,7 +369,7 @@ def _is_narrow(simulation: Simulation) -> bool:
     for answers in simulation.answers:
         if not answers.response_s:
             return False
-        times = figures(steady(np.array(answers.response_s)))
+        times = answers.figures()
         for name in ("mean_s", "p99_s"):
             value, interval = times[name]
             if interval is None or interval[1] - value > _WITHIN * value:
@@ -329,12 +416,15 @@ def largest_rate(system: System, name: str) -> FoundRate:
     return FoundRate(stream=name, rate_per_s=low, p99_s=kept_s)
 
 
-def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse) -> str:
+def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse, relief: Sequence[Relief]) -> str:
     """Return which deadlines are missed, and which resource is contended."""
+    changes = {one.stream: one.change for one in relief if one.change is not None}
+    saved = [f"{name} {-sum(change) / 2.0:.0%}" for name, change in changes.items() if change[1] < 0.0]
     misses = [one for one in streams if one.missed_share]
     kept = "every deadline is kept" if any(one.deadline_s for one in streams) else "no stream has a deadline"
+    more = f"half as much again of it saves {', '.join(saved) or 'no stream any time'}"
     late = ", ".join(f"{one.name} misses {one.missed_share:.2%} of its deadlines" for one in misses)
-    return f"{late or kept}; {contended.name} is contended, {contended.utilisation:.0%} busy"
+    return f"{late or kept}; {contended.name} is contended, {contended.utilisation:.0%} busy: {more}"
 
 
 def _notes(simulation: Simulation, converged: bool) -> list[str]:

@@ -69,6 +69,17 @@ class ResourceUse(Part):
     """Where its scheduler can interrupt a request."""
 
 
+class Relief(Part):
+    """What half as much again of the contended resource gives a stream, from the same arrivals."""
+
+    stream: str
+    """Name of the stream."""
+    mean_s: float
+    """Mean response time with it, in s."""
+    change: Interval | None
+    """95 % interval of the relative change of the mean; null: too few answers."""
+
+
 class FoundRate(Part):
     """Largest rate of a stream at which its 99th percentile keeps the deadline."""
 
@@ -122,6 +133,8 @@ class MixResult(_OfMix):
     """Devices that serve streams, and DRAM."""
     contended: str
     """The resource with the greatest utilisation."""
+    relief: list[Relief]
+    """What 1.5 times as much of it gives: speed of a device; bandwidth, which estimates see, too."""
     energy_j: float
     """Energy of the package, with idle power, in J."""
     power_w: float
@@ -154,6 +167,8 @@ class DesignRow(Part):
     change: tuple[float, float] | None = None
     """95 % interval of the relative change of the judged stream's mean response time; both runs answer the
     same requests. Null: the mix as it is, or too few answers."""
+    replications: int = 0
+    """Runs with a seed each behind that interval; 0: the design is refused."""
     contended: str = ""
     """The resource with the greatest utilisation."""
     utilisation: float | None = None
