@@ -91,7 +91,7 @@ def test_whatif_of_a_mix_tries_its_usual_changes(tmp_path: Path, capsys: pytest.
 
 
 def test_a_comparison_has_as_many_replications_as_it_needs() -> None:
-    """Much more NPU is decided at once; a change that others hide takes more seeds, and says so if they do not do."""
+    """A sixth of the NPU is decided at once; a change that noise hides takes more seeds."""
     decided, close = (
         study(over={"npu.tiles": [1, 6]}).rows[1:],
         study(over={"dram.bandwidth": ["84 GB/s"]}).rows[1],

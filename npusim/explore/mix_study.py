@@ -142,8 +142,8 @@ def combinations(over: Mapping[str, Sequence[str]]) -> list[Change]:
 def placements(mix: Mix) -> tuple[list[Change], list[str]]:
     """Return placements of the streams on the devices of the machine, and notes on them.
 
-    All of them up to `_MOST_PLACEMENTS`; beyond, one that balances the load and all that differ from it in a
-    stream, with a bound.
+    All of them up to `_MOST_PLACEMENTS`; beyond, that which balances the load, and all that differ from it in
+    a stream, with a bound.
     """
     soc = machine_of(mix)
     devices, titles = [*soc.array_devices, *soc.hosts], [stream.title for stream in mix.streams]

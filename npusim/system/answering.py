@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from math import inf, isfinite
 from typing import Any
 
@@ -27,6 +26,8 @@ _FEWEST, _MOST = 2_000, 200_000
 _SEARCHED, _MOST_SEARCHED = 5_000, 50_000
 """Answers of the stream whose rate is searched, in each run, and of all streams."""
 _STEPS = 10
+_NODES = 1000
+"""Nodes of the search for a placement."""
 MORE = 1.5
 """Factor of a resource in the question what more of it would give."""
 _DEVICE = DeviceSpec()
@@ -76,41 +77,27 @@ def _use(system: System, numbers: Sequence[int]) -> tuple[list[tuple[int, str]],
 
 
 def balanced(system: System) -> tuple[list[str], float, float]:
-    """Return a placement with little use of the busiest resource, that use, and the least of any placement.
+    """Return the placement with the least use of the busiest resource, that use, and a lower bound of it.
 
-    Local search from the solution of the linear program that also gives the bound (Lenstra, Shmoys, Tardos,
-    Mathematical Programming 46, 1990); a closed loop counts with the rate that it has alone.
+    A mixed-integer linear program by branch and bound; use and bound are equal unless it ends at the limit of
+    nodes. A closed loop counts with the rate that it has alone.
     """
-    from scipy.optimize import linprog
+    from scipy.optimize import Bounds, LinearConstraint, milp
 
     streams = range(len(system.flows))
     places, use = _use(system, streams)
-    rates = [_expected_rates([flow]) or [0.0] for flow in system.flows]
-    loads = use * np.array([rates[i][0] for i, _ in places])
-    solved = linprog(
+    rates = [(_expected_rates([flow]) or [0.0])[0] for flow in system.flows]
+    loads = np.column_stack([use * [rates[i] for i, _ in places], -np.ones(len(use))])
+    once = [[*(float(i == stream) for i, _ in places), 0.0] for stream in streams]
+    solved = milp(
         [*np.zeros(len(places)), 1.0],
-        A_ub=np.column_stack([loads, -np.ones(len(loads))]),
-        b_ub=np.zeros(len(loads)),
-        A_eq=[[*(float(i == stream) for i, _ in places), 0.0] for stream in streams],
-        b_eq=np.ones(len(streams)),
+        integrality=[*np.ones(len(places)), 0.0],
+        bounds=Bounds(0.0, [*np.ones(len(places)), inf]),
+        constraints=[LinearConstraint(loads, -inf, 0.0), LinearConstraint(once, 1.0, 1.0)],
+        options={"node_limit": _NODES},
     )
-    at = {place: column for column, place in enumerate(places)}
-    columns = [[column for column, (i, _) in enumerate(places) if i == stream] for stream in streams]
-
-    def ranked(chosen: tuple[int, ...]) -> list[float]:
-        return sorted(loads[:, chosen].sum(axis=1), reverse=True)
-
-    best = tuple(max(own, key=lambda column: solved.x[column]) for own in columns)
-    while True:
-        moved = [(*best[:i], other, *best[i + 1 :]) for i in streams for other in columns[i]]
-        for i, j in combinations(streams, 2):
-            first, second = at.get((i, places[best[j]][1])), at.get((j, places[best[i]][1]))
-            if first is not None and second is not None:
-                moved.append(tuple({i: first, j: second}.get(k, best[k]) for k in streams))
-        nearest = min(moved, key=ranked)
-        if ranked(nearest) >= ranked(best):
-            return [places[c][1] for c in best], float(ranked(best)[0]), float(solved.fun)
-        best = nearest
+    chosen = [place for place, share in zip(places, solved.x, strict=False) if share > 0.5]
+    return [name for _, name in chosen], float(solved.fun), float(solved.mip_dual_bound)
 
 
 def _rate(flow: Flow) -> float | None:
