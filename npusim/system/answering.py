@@ -29,7 +29,7 @@ _STEPS = 10
 _NODES = 1000
 """Nodes of the search for a placement."""
 MORE = 1.5
-"""Factor of a resource in the question what more of it would give."""
+"""Factor of a shared resource in the question what more of it would give."""
 _DEVICE = DeviceSpec()
 
 
@@ -213,6 +213,7 @@ class Simulated:
         resources = [
             ResourceUse(
                 name=device.name,
+                is_device=True,
                 utilisation=device.busy_s / device.contexts / seconds,
                 contexts=device.contexts,
                 preemption=device.spec.preemption if device.preempts else "none",
@@ -226,17 +227,16 @@ class Simulated:
                     drawn[name] += times * amount
         uses = {name: drawn[name] / capacity / seconds for name, capacity in self.system.capacities.items()}
         shared = [
-            ResourceUse(name=name, utilisation=use, contexts=1, preemption="none")
+            ResourceUse(name=name, is_device=False, utilisation=use, contexts=1, preemption="none")
             for name, use in uses.items()
             if isfinite(self.system.capacities[name])
         ]
         return [*resources, *shared]
 
     def relief(self, resource: str) -> list[Relief]:
-        """Return what half as much again of a resource gives each stream, by one more simulation.
+        """Return what more of a resource gives each stream, by one more simulation.
 
-        A device serves 1.5 times as fast, DRAM and levels have 1.5 times the bandwidth (new estimates), hosts
-        and limits of power 1.5 times what they have.
+        A second device; of all else 1.5 times as much, with new estimates for bandwidths of DRAM and levels.
         """
         again = Simulation(self._with_more(resource))
         again.run(self.simulation.now_s * min(1.0, _MOST / self.simulation.answered))
@@ -261,12 +261,10 @@ class Simulated:
             limits = self.system.limits
             most = None if limits is None else replace(limits, most=MORE * limits.most)
             return replace(self.system, limits=most, burst_w=MORE * self.system.burst_w)
-        flows = []
-        for flow in self.system.flows:
-            faster = {p: d.faster(MORE) for p, d in flow.demands.items() if resource in members(p)}
-            flows.append(replace(flow, demands={**flow.demands, **faster}))
-        extra = {} if resource in self.system.devices else {resource: MORE}
-        return replace(self.system, flows=flows, extra=extra)
+        if resource in self.system.devices:
+            spec, contexts = self.system.devices[resource]
+            return replace(self.system, devices={**self.system.devices, resource: (spec, 2 * contexts)})
+        return replace(self.system, extra={resource: MORE})
 
     def package_j(self, streams: Sequence[StreamAnswer]) -> float:
         """Return the energy of the package with idle power, in J, from the answers to the streams."""
@@ -409,7 +407,8 @@ def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse, relief:
     saved = [f"{name} {-sum(change) / 2.0:.0%}" for name, change in changes.items() if change[1] < 0.0]
     misses = [one for one in streams if one.missed_share]
     kept = "every deadline is kept" if any(one.deadline_s for one in streams) else "no stream has a deadline"
-    more = f"half as much again of it saves {', '.join(saved) or 'no stream any time'}"
+    extra = f"a second {contended.name}" if contended.is_device else "half as much of it again"
+    more = f"{extra} saves {', '.join(saved) or 'no stream any time'}"
     late = ", ".join(f"{one.name} misses {one.missed_share:.2%} of its deadlines" for one in misses)
     return f"{late or kept}; {contended.name} is contended, {contended.utilisation:.0%} busy: {more}"
 

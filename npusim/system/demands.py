@@ -56,16 +56,6 @@ class Demand:
     after: tuple[Demand, ...] = ()
     """Work of the host behind it: conversion of outputs."""
 
-    def faster(self, factor: float) -> Demand:
-        """Return the demand on a device that works faster."""
-        return replace(
-            self,
-            latency_s=self.latency_s - self.occupancy_s * (1.0 - 1.0 / factor),
-            occupancy_s=self.occupancy_s / factor,
-            launch_s=self.launch_s / factor,
-            static_w=self.static_w * factor,
-        )
-
     @property
     def around(self) -> tuple[Demand, ...]:
         """Work of the host before and behind the device, once a request."""

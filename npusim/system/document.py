@@ -60,6 +60,8 @@ class ResourceUse(Part):
 
     name: str
     """Its name."""
+    is_device: bool
+    """Whether it is a device, which serves requests; the others are shared by them."""
     utilisation: float
     """Busy share of the time of its contexts; of DRAM, share of its bandwidth, of power, share of what the
     limits of the package sustain beyond idle power, which a burst exceeds."""
@@ -70,7 +72,7 @@ class ResourceUse(Part):
 
 
 class Relief(Part):
-    """What half as much again of the contended resource gives a stream, from the same arrivals."""
+    """What more of the contended resource gives a stream, from the same arrivals."""
 
     stream: str
     """Name of the stream."""
@@ -134,7 +136,7 @@ class MixResult(_OfMix):
     contended: str
     """The resource with the greatest utilisation."""
     relief: list[Relief]
-    """What 1.5 times as much of it gives: speed of a device; bandwidth, which estimates see, too."""
+    """What more of it gives: a second device, or 1.5 times as much of a shared resource."""
     energy_j: float
     """Energy of the package, with idle power, in J."""
     power_w: float
