@@ -22,7 +22,7 @@ from npusim.config.overrides import parse_override
 from npusim.cost import thread_count
 from npusim.errors import ConfigError, InfeasibleError, UnknownNameError
 from npusim.explore.pareto import front
-from npusim.system.answering import MORE, Simulated, balanced, simulate, system_of
+from npusim.system.answering import MORE, Simulated, balanced, dram_with_more, simulate, system_of
 from npusim.system.demands import least_s
 from npusim.system.document import DesignRow, MixStudy, StreamAnswer
 from npusim.system.mix import Mix, machine_of
@@ -174,8 +174,8 @@ def usual_changes(mix: Mix) -> list[Change]:
     if main in soc.array_devices:
         tiles = round(int(soc.array_devices[main].tiles) * MORE)
         changes.append((f"{tiles} tiles", {f"{main}.tiles": tiles}))
-    bandwidth = f"{float(soc.dram.bandwidth) * MORE / 1e9:.4g} GB/s"
-    changes.append((f"DRAM of {bandwidth}", {"dram.bandwidth": bandwidth}))
+    more = dram_with_more(soc)
+    changes.append((f"DRAM of {more['dram.bandwidth']}", more))
     changes.append(("throughput hint", {"streams.*.hint": "throughput"}))
     if main not in mix.devices or mix.devices[main].preemption == "none":
         urgent = {} if SCHEDULERS.find(mix.scheduler).preempts else {"scheduler": "edf"}

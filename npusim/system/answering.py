@@ -120,10 +120,11 @@ def system_of(mix: Mix) -> tuple[System, Demands]:
         if isinstance(stream.arrivals, Trace):
             stream.arrivals.times_s()
         flows.append(Flow(stream, on_devices))
+    system = System(flows, {}, demands.dram_bytes_per_s, scheduler, mix.seed, idle_w=demands.idle_w)
     devices = {}
     for name in dict.fromkeys(name for flow in flows for place in flow.demands for name in members(place)):
         spec = mix.devices.get(name, _DEVICE)
-        here = System(flows, {}, inf, scheduler).demands_on(name)
+        here = system.demands_on(name)
         contexts = spec.contexts or min(demand.contexts for demand in here)
         tiles = contexts * max(demand.tiles for demand in here)
         if name in soc.array_devices and tiles > int(soc.array_devices[name].tiles):
@@ -133,8 +134,7 @@ def system_of(mix: Mix) -> tuple[System, Demands]:
     unknown = next((name for name in mix.devices if name not in soc.devices), None)
     if unknown is not None:
         raise UnknownNameError("device of the mix", unknown, soc.devices)
-    system = System(flows, devices, demands.dram_bytes_per_s, scheduler, mix.seed, idle_w=demands.idle_w)
-    return replace(system, **_package(soc, demands.idle_w)), demands
+    return replace(system, devices=devices, **_package(soc, demands.idle_w)), demands
 
 
 def _package(soc: Soc, idle_w: float) -> dict[str, Any]:
@@ -161,6 +161,16 @@ def _refuse_overload(system: System) -> dict[str, float]:
         most = f"less than {highest[worst]:.4g}/s with the other streams as they are"
         raise ConfigError(found, file="mix", key="arrivals", allowed=most)
     return {system.flows[number].spec.title: rate for number, rate in highest.items()}
+
+
+def dram_with_more(soc: Soc) -> dict[str, str]:
+    """Return the settings of a machine whose DRAM has more bandwidth, at its peak, too."""
+    bandwidths = {"bandwidth": soc.dram.bandwidth, "peak_bandwidth": soc.dram.peak_bandwidth}
+    return {f"dram.{name}": _more(value) for name, value in bandwidths.items() if value is not None}
+
+
+def _more(bandwidth: float) -> str:
+    return f"{MORE * float(bandwidth) / 1e9:.4g} GB/s"
 
 
 @dataclass(frozen=True)
@@ -252,11 +262,9 @@ class Simulated:
     def _with_more(self, resource: str) -> System:
         soc = self.demands.soc
         if resource == DRAM or resource in soc.levels:
-            path, level = (
-                (DRAM, soc.dram) if resource == DRAM else (f"levels.{resource}", soc.levels[resource])
-            )
-            more = {**self.mix.settings, f"{path}.bandwidth": f"{MORE * float(level.bandwidth)!r} B/s"}
-            return system_of(self.mix.model_copy(update={"settings": more}))[0]
+            path = f"levels.{resource}.bandwidth"
+            more = dram_with_more(soc) if resource == DRAM else {path: _more(soc.levels[resource].bandwidth)}
+            return system_of(self.mix.model_copy(update={"settings": self.mix.settings | more}))[0]
         if resource == POWER:
             limits = self.system.limits
             most = None if limits is None else replace(limits, most=MORE * limits.most)

@@ -90,6 +90,10 @@ class Demands:
     def of(self, stream: StreamSpec) -> Mapping[str, Demand]:
         """Return the demand of a stream on each device that may serve it."""
         devices = self._devices(stream)
+        homes = {name for device in devices for name in members(self._home(device))}
+        if stream.sram is not None and not homes & {*self.soc.array_devices}:
+            allowed = f"only for a stream on {', '.join(self.soc.array_devices) or 'a device with SRAM'}"
+            raise ConfigError(f"{stream.sram:g} on {stream.device}", file="mix", key="sram", allowed=allowed)
         if len(devices) == 1:
             return dict([self._on(stream, devices[0])])
         demands = {}
@@ -136,8 +140,10 @@ class Demands:
         key = (stream.network, stream.techniques, stream.hint, device, stream.io or "", sram)
         if key not in self._kept:
             self._refuse_unequal(parts)
-            run = {"hint": stream.hint, "requests": 1, "device": device if len(parts) == 1 else "auto"}
-            whole = Scenario(stream.network, self.soc, stream.techniques, **run)
+            where = device if len(parts) == 1 else "auto"
+            whole = Scenario(
+                stream.network, self.soc, stream.techniques, hint=stream.hint, requests=1, device=where
+            )
             scenario, alone = whole, estimate(whole)
             rates = transfer_rates(scenario.mapped.arch)
             self.dram_bytes_per_s = rates.dram_bytes_per_s
