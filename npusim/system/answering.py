@@ -55,7 +55,7 @@ def highest_rate(system: System, stream: int) -> float:
 
 
 def _use(system: System, numbers: Sequence[int]) -> tuple[list[tuple[int, str]], NDArray[np.float64]]:
-    """Return the places of some streams, and the busy share of each resource by one request a second there.
+    """Return places of streams, and the busy share of each resource by a request a second there.
 
     The shares have the shape (resources, places).
     """
@@ -416,7 +416,7 @@ def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse, relief:
     misses = [one for one in streams if one.missed_share]
     kept = "every deadline is kept" if any(one.deadline_s for one in streams) else "no stream has a deadline"
     extra = f"a second {contended.name}" if contended.is_device else "half as much of it again"
-    more = f"{extra} saves {', '.join(saved) or 'no stream any time'}"
+    more = f"{extra} saves {', '.join(saved) or 'nothing that is sure'}"
     late = ", ".join(f"{one.name} misses {one.missed_share:.2%} of its deadlines" for one in misses)
     return f"{late or kept}; {contended.name} is contended, {contended.utilisation:.0%} busy: {more}"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import simpy
-from simpy.resources.resource import PriorityRequest
+from simpy.resources.resource import Preempted, PriorityRequest
 
 from npusim.engines.limits import Governor, Limits
 from npusim.system.demands import DRAM, POWER, Demand, members
@@ -522,7 +522,9 @@ class Simulation:
 
 def _preempted(devices: Sequence[Device], interrupt: simpy.Interrupt) -> Device:
     """Return the device that a request lost."""
-    return next(device for device in devices if device.queue is interrupt.cause.resource)
+    cause = interrupt.cause
+    assert isinstance(cause, Preempted)
+    return next(device for device in devices if device.queue is cause.resource)
 
 
 def _exponential(generator: np.random.Generator, mean: float) -> Iterator[float]:

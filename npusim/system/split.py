@@ -42,7 +42,7 @@ def shares(scenario: Scenario, count: int) -> list[Share]:
         share = scenario.with_(network=sharding.editor.finish(), techniques="none")
         result = mapped_estimate(share.mapped)
         alone_s = (op.latency_s if op.critical_s is None else op.critical_s for op in result.operators)
-        together_s = (count * op.dram_bytes / rate for op in result.operators)
-        waits_s = [max(0.0, all_s - own_s) for all_s, own_s in zip(together_s, alone_s, strict=True)]
+        shared_s = (count * op.dram_bytes / rate for op in result.operators)
+        waits_s = [max(0.0, all_s - own_s) for all_s, own_s in zip(shared_s, alone_s, strict=True)]
         possible.append(Share(sharding, share, result, waits_s))
     return possible
