@@ -54,7 +54,7 @@ def table(results: list[MixResult]) -> list[str]:
         "missed frames",
         "LLM, mean",
         "GNN, mean",
-        "with a second NPU",
+        "GNN, second NPU",
     )
     return [f"| {' | '.join(names)} |", "| --- | --- |" + " ---: |" * 6, *map(row, results)]
 

@@ -45,7 +45,8 @@ Job = tuple[Mix, str, Change]
 _REQUESTS = 20_000
 _BASE = "as it is"
 _MOST_PLACEMENTS = 1_000
-_MOST_REPLICATIONS = 8
+_MOST_REPLICATIONS, _MOST_AGAIN = 8, 64
+"""Seeds of a comparison, and simulations with further seeds in a study; designs of the front go first."""
 _TIE = 0.01
 """Relative difference of times that are named as equal."""
 _FEW = 4
@@ -91,12 +92,15 @@ def study_mix(
             pairs.append([] if own_s is None else [(times_s, own_s)])
             if progress is not None:
                 progress(number + 1, len(changes), row.name)
-        replications = 1
+        fronts = _on_front(rows, stream, minimise)
+        replications, left = 1, _MOST_AGAIN
         while True:
             changes_of_mean = [paired_change(pair) if pair else None for pair in pairs]
             open_rows = [n for n, pair in enumerate(pairs) if pair and not decides(changes_of_mean[n])]
+            open_rows = sorted(open_rows, key=lambda n: not fronts[n])[: max(0, left // replications - 1)]
             if not open_rows or replications == _MOST_REPLICATIONS:
                 break
+            left -= replications * (1 + len(open_rows))
             numbers = [0, *open_rows]
             for replication in range(replications, 2 * replications):
                 seed = {"seed": (mix.seed + replication) % 2**32}
@@ -112,7 +116,6 @@ def study_mix(
         row.model_copy(update={"change": change if row.at else None, "replications": len(pair)})
         for row, change, pair in zip(rows, changes_of_mean, pairs, strict=True)
     ]
-    fronts = _on_front(rows, stream, minimise)
     rows = [row.model_copy(update={"on_front": on}) for row, on in zip(rows, fronts, strict=True)]
     return MixStudy(
         title=mix.title,
