@@ -18,7 +18,7 @@ from npusim.system.document import FoundRate, MixResult, Relief, ResourceUse, St
 from npusim.system.mix import Bursts, Closed, DeviceSpec, Mix, Trace, machine_of
 from npusim.system.schedulers import SCHEDULERS
 from npusim.system.simulation import MOST_SPANS, Flow, Simulation, System
-from npusim.system.statistics import mean_of, paired_change, steady
+from npusim.system.statistics import SAME, mean_of, paired_change, steady
 
 _WITHIN = 0.05
 _FEWEST, _MOST = 2_000, 200_000
@@ -412,11 +412,11 @@ def largest_rate(system: System, name: str) -> FoundRate:
 def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse, relief: Sequence[Relief]) -> str:
     """Return which deadlines are missed, and which resource is contended."""
     changes = {one.stream: one.change for one in relief if one.change is not None}
-    saved = [f"{name} {-sum(change) / 2.0:.0%}" for name, change in changes.items() if change[1] < 0.0]
+    saved = [f"{name} {-sum(change) / 2.0:.0%}" for name, change in changes.items() if change[1] < -SAME]
     misses = [one for one in streams if one.missed_share]
     kept = "every deadline is kept" if any(one.deadline_s for one in streams) else "no stream has a deadline"
     extra = f"a second {contended.name}" if contended.is_device else "half as much of it again"
-    more = f"{extra} saves {', '.join(saved) or 'nothing that is sure'}"
+    more = f"{extra} saves {', '.join(saved) or f'no stream {SAME:.0%} for sure'}"
     late = ", ".join(f"{one.name} misses {one.missed_share:.2%} of its deadlines" for one in misses)
     return f"{late or kept}; {contended.name} is contended, {contended.utilisation:.0%} busy: {more}"
 
