@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections import Counter
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -12,7 +12,7 @@ import npusim
 from npusim.arch import load_soc
 from npusim.cli.program import run
 from npusim.engines.limits import limits_of
-from npusim.system.answering import simulate
+from npusim.system.answering import balanced, simulate
 from npusim.system.demands import Demand
 from npusim.system.mix import (
     Bursts,
@@ -22,6 +22,7 @@ from npusim.system.mix import (
     Periodic,
     Poisson,
     StreamSpec,
+    Trace,
     load_mix,
     parse_stream,
 )
@@ -305,19 +306,15 @@ def test_contexts_that_draw_more_than_dram_sustains_slow_each_other(contexts, by
     assert simulation.answered / simulation.now_s == pytest.approx(dram / bytes_, rel=0.01)
 
 
-def test_layers_are_ends_of_preemption_and_resuming_costs():
+def test_layers_are_ends_of_preemption_and_resuming_costs(tmp_path):
     """The urgent request comes at 0.3, the layer ends at 0.5; the other resumes at 0.6 and pays 0.1."""
-    urgent = stream("urgent", Periodic(kind="periodic", rate="0.01 Hz"), Demand(0.1, 0.1), priority=1)
+    (tmp_path / "times.csv").write_text("time_s\n0.3\n")
+    arrivals = Trace(kind="trace", file=tmp_path / "times.csv")
+    urgent = stream("urgent", arrivals, Demand(0.1, 0.1), priority=1)
     other = Demand(1.0, 1.0, boundaries=(0.5, 1.0))
     spec = DeviceSpec(preemption="layer", switch_cost="0.1 s")
     slow = stream("slow", Periodic(kind="periodic", rate="0.01 Hz"), other, priority=2)
-    simulation = Simulation(System([slow], {"npu": (spec, 1)}, inf, SCHEDULERS["priority"]))
-    simulation.flows.append(urgent)
-    simulation.answers.append(type(simulation.answers[0])())
-    simulation.served_s.append({"npu": 0.0})
-    simulation.inferences.append({"npu": 0.0})
-    simulation.requests.append(Counter())
-    simulation.env.process(simulation._source(1, iter([0.3]), iter([1.0])))
+    simulation = Simulation(System([slow, urgent], {"npu": (spec, 1)}, inf, SCHEDULERS["priority"]))
     simulation.run(50.0)
     assert simulation.answers[1].response_s[0] == pytest.approx(0.3)
     assert simulation.answers[0].response_s[0] == pytest.approx(1.2)
@@ -434,6 +431,10 @@ def test_a_package_adds_a_scheduler(tmp_path, monkeypatch):
         ("yolov8n:30/s --find-rate camera", "unknown stream"),
         ("yolov8n:poisson=0.001/s --duration 1ms", "no answer"),
         ("yolov8n:30/s --duration 0s", "time above 0"),
+        ("yolov8n:30/s,sram=0.6 vit:1/s,sram=0.5", "1.1 of the SRAM of npu; allowed: shares of at most 1"),
+        ("yolov8n:30/s,sram=0.5,device=cpu", "sram: found 0.5 on cpu; allowed: only for a stream on npu"),
+        ("yolov8n:30/s,sram=1 vit:1/s", "some SRAM for streams without"),
+        ("yolov8n:1/s,device=npu+npu2", "npu\\+npu2.*equal ones of npu"),
     ],
 )
 def test_bad_input_is_one_message(words, says, tmp_path, capsys):
@@ -480,3 +481,107 @@ def test_weights_evicted_by_a_preempting_network_are_fetched_again() -> None:
     first = npusim.estimate("resnet-50", settings=kept, first=True).latency_s
     assert fetched.p50_s == pytest.approx(first, rel=1e-9)
     assert without.p50_s == npusim.estimate("resnet-50", settings=kept[:1]).latency_s
+
+
+def test_a_share_of_sram_keeps_its_weights_and_serves_as_that_sram_does() -> None:
+    """16 MiB a tile, 96 KiB of them reserved: a share of 0.5 is half of the rest, beside it nobody evicts."""
+    kept = "npu.schedule.resident_weights=true"
+    streams = ("resnet-50:20/s,sram=0.5", "resnet-50:20/s,name=other,techniques=quantgr,sram=0.25")
+    result = npusim.mix(*streams, settings=["npu.sram.per_tile=16MiB", kept], duration="20s")
+    for answer, share, techniques in zip(result.streams, (0.5, 0.25), ("none", "quantgr"), strict=True):
+        size = f"npu.sram.per_tile={96 + share * (16384 - 96)}KiB"
+        alone = npusim.estimate("resnet-50", techniques=techniques, settings=[size, kept])
+        assert answer.alone_s == alone.latency_s
+    assert result.streams[0].p50_s == result.streams[0].alone_s
+
+
+def test_a_network_over_two_devices_takes_the_estimate_of_the_best_division() -> None:
+    """A single stream by both; energy, too, is that of `estimate --split`, without idle power."""
+    scenario = Mix.model_validate(
+        {
+            "schema": "npusim.mix/1",
+            "copies": {"npu2": "npu"},
+            "duration": "10 s",
+            "streams": [{"network": "bert-base", "device": "npu+npu2", "arrivals": parse_poisson("2/s")}],
+        }
+    )
+    result = npusim.mix(scenario)
+    ways = {way.name: way for way in npusim.estimate("bert-base", split=2).divided.ways}
+    answer, best_s = result.streams[0], min(ways[name].latency_s for name in ("rows", "channels"))
+    assert answer.p50_s == answer.alone_s == pytest.approx(best_s, rel=1e-12)
+    use = {resource.name: resource.utilisation for resource in result.resources}
+    assert use["npu"] == use["npu2"] == pytest.approx(answer.throughput_per_s * best_s, rel=1e-9)
+
+
+def parse_poisson(rate: str) -> dict[str, str]:
+    return {"kind": "poisson", "rate": rate}
+
+
+@pytest.mark.parametrize("scheduler", ["fifo", "priority", "fair"])
+@pytest.mark.parametrize("preemption", ["none", "layer", "instruction"])
+def test_requests_for_both_devices_and_for_one_never_wait_for_each_other(scheduler, preemption):
+    """No request is lost, whoever interrupts whom: busy time is the work, and Little's law holds."""
+
+    def of(name, devices, seconds, load, priority):
+        demand = Demand(seconds, seconds, boundaries=(0.25, 0.5, 0.75, 1.0))
+        spec = StreamSpec(name=name, network="none", arrivals=poisson(load / seconds), priority=priority)
+        return Flow(spec, {devices: demand})
+
+    flows = [
+        of("both", "npu+npu2", 1.0, 0.2, 3),
+        of("first", "npu", 0.3, 0.3, 1),
+        of("second", "npu2", 0.5, 0.3, 2),
+        of("urgent", "npu+npu2", 0.1, 0.1, 0),
+    ]
+    devices = {name: (DeviceSpec(preemption=preemption), 1) for name in ("npu", "npu2")}
+    simulation = Simulation(System(flows, devices, inf, SCHEDULERS[scheduler]))
+    simulation.run(4000.0)
+    work_s = dict.fromkeys(devices, 0.0)
+    for item, answers in zip(flows, simulation.answers, strict=True):
+        [(place, demand)] = item.demands.items()
+        assert answers.arrived - len(answers.response_s) < 60
+        assert min(answers.response_s) == demand.latency_s
+        for name in place.split("+"):
+            work_s[name] += len(answers.response_s) * demand.latency_s
+    for name, seconds in work_s.items():
+        assert simulation.devices[name].busy_s == pytest.approx(seconds, abs=2.0)
+    if scheduler == "priority" and preemption == "instruction":
+        urgent_s, _ = mean(simulation, 3)
+        assert urgent_s == pytest.approx(deterministic(0.1) * 0.1, rel=0.03)
+
+
+def test_more_of_the_contended_resource_is_simulated() -> None:
+    """A second device serves two of four clients at once, more DRAM as in a mix with it."""
+    result = npusim.mix("gcn-cora:closed,clients=4", duration="20s")
+    [relief] = result.relief
+    assert result.contended == "npu" and "a second npu saves gcn-cora 50%" in result.conclusion
+    assert relief.mean_s == pytest.approx(result.streams[0].mean_s / 2.0, rel=0.01)
+    assert relief.change[0] <= -0.5 <= relief.change[1]
+    streams = "llama3.2-1b:closed,clients=4,hint=throughput"
+    more = ["dram.bandwidth=120.96GB/s", "dram.peak_bandwidth=204.75GB/s"]
+    result, wider = (npusim.mix(streams, settings=settings, duration="20s") for settings in ([], more))
+    assert result.contended == "dram"
+    assert result.relief[0].mean_s == pytest.approx(wider.streams[0].mean_s, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_balanced_placement_is_the_best_of_all(seed):
+    """Against all placements of five streams on three devices."""
+    random = np.random.default_rng(seed)
+    flows = []
+    for number in range(5):
+        spec = StreamSpec(name=str(number), network="none", arrivals=poisson(1.0))
+        demands = {name: Demand(s, s) for name, s in zip("abc", random.uniform(0.05, 1.0, 3), strict=True)}
+        flows.append(Flow(spec, demands))
+    devices = {name: (DeviceSpec(), 1) for name in "abc"}
+    places, busiest, bound = balanced(System(flows, devices, inf, SCHEDULERS["fifo"]))
+
+    def highest(chosen):
+        use = dict.fromkeys("abc", 0.0)
+        for item, name in zip(flows, chosen, strict=True):
+            use[name] += item.demands[name].occupancy_s
+        return max(use.values())
+
+    best = min(highest(chosen) for chosen in product("abc", repeat=5))
+    assert busiest == pytest.approx(highest(places)) == pytest.approx(best)
+    assert bound <= best * (1.0 + 1e-9)

@@ -9,9 +9,10 @@ import pytest
 
 import npusim
 from npusim.cli.program import run
+from npusim.explore import mix_study
 from npusim.explore.mix_study import combinations
 from npusim.system.document import MixStudy
-from npusim.system.statistics import paired_change
+from npusim.system.statistics import decides, paired_change
 
 CAMERA = "mobilenet-v2:poisson=100/s,deadline=30ms,name=camera"
 GNN = "gcn-cora:poisson=5/s,techniques=stagr,priority=1"
@@ -89,13 +90,41 @@ def test_whatif_of_a_mix_tries_its_usual_changes(tmp_path: Path, capsys: pytest.
     assert "see npusim mix" in capsys.readouterr().err
 
 
+def test_a_comparison_has_as_many_replications_as_it_needs() -> None:
+    """A sixth of the NPU is decided at once; a change that noise hides takes more seeds."""
+    decided, close = (
+        study(over={"npu.tiles": [1, 6]}).rows[1:],
+        study(over={"dram.bandwidth": ["84 GB/s"]}).rows[1],
+    )
+    assert [row.replications for row in decided[:1]] == [1] and decides(decided[0].change)
+    assert close.replications in (1, 2, 4, 8)
+    assert decides(close.change) or close.replications == 8
+    few = npusim.mix(CAMERA, GNN, duration="1s", over={"npu.tiles": [5]})
+    row = few.rows[1]
+    alone = npusim.mix(CAMERA, GNN, duration="1s", settings=["npu.tiles=5"]).streams[0]
+    assert row.streams[0].mean_s == alone.mean_s  # the figures of a row are those of its first seed
+    assert row.replications > 1 or decides(row.change)
+
+
+def test_placements_beyond_the_exact_size_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = study(placements=True, minimise="p99_s")
+    monkeypatch.setattr(mix_study, "_MOST_PLACEMENTS", 8)
+    near = study(placements=True, minimise="p99_s")
+    assert len(near.rows) == 6 and "5 of 9 placements" in near.notes[1]
+    assert {row.name for row in near.rows} <= {row.name for row in exact.rows}
+    busiest, bound = (float(share) / 100.0 for share in re.findall(r"([\d.]+)%", near.notes[2]))
+    assert bound <= busiest + 1e-3
+    used = [row.utilisation or 0.0 for row in exact.rows[1:] if row.refused is None]
+    assert bound <= min(used) * 1.1
+
+
 def test_paired_changes_are_surer_than_the_means() -> None:
     random = np.random.default_rng(0)
     before = random.exponential(1.0, 10_000)
-    low, high = paired_change(before, 1.1 * before) or (0.0, 0.0)
+    low, high = paired_change([(before, 1.1 * before)]) or (0.0, 0.0)
     assert low <= 0.1 <= high and high - low < 0.02
-    assert paired_change(before, before) == (0.0, 0.0)
-    assert paired_change(before[:10], before[:10]) is None
+    assert paired_change([(before, before)]) == (0.0, 0.0)
+    assert paired_change([(before[:10], before[:10])]) is None
 
 
 @pytest.mark.parametrize(

@@ -392,7 +392,7 @@ def mix(
     *streams : str, Path or Mix
         A scenario file (docs/mix.md), or streams NETWORK:ARRIVALS[,KEY=VALUE...]: 30/s, poisson=5/s,
         bursts=8@2/s, closed, trace=FILE.csv; then name, deadline, priority, share, batch=4@5ms, jitter,
-        clients, think, inferences, spread, device, hint, techniques.
+        clients, think, inferences, spread, device (npu+npu2: both at once), hint, sram, io, techniques.
     soc : str or Path, optional
         Machine: a name from `npusim list socs` or a SoC YAML. None: that of the file, or the default SoC
     settings : sequence of str
@@ -409,12 +409,14 @@ def mix(
         Also find the largest rate of this stream at which its 99th percentile keeps the deadline.
     over : mapping of str to sequence, optional
         Simulate every combination of values: settings of the SoC, soc, scheduler, devices.npu.preemption,
-        streams.NAME.KEY (streams.* for all). Designs see the same arrivals. Repeatable.
+        streams.NAME.KEY (streams.* for all). Designs see the same arrivals, with further seeds until a
+        comparison is decided. Repeatable.
     changes : bool
         Simulate one change at a time: more tiles, DRAM bandwidth, contexts, preemption, schedulers, a
         second NPU.
     placements : bool
-        Simulate every placement of the streams on the devices of the machine.
+        Simulate every placement of the streams on the devices of the machine; of more than 1,000 those near
+        the one that balances the load, with bounds.
     minimise : str or sequence of str
         Objectives of the front of designs: p99_s, mean_s, missed_share, power_w, energy_j, area_mm2.
     judged : str, optional
@@ -468,11 +470,9 @@ def mix(
     from npusim.explore import mix_study
 
     values = {path: as_list(listed) for path, listed in (over or {}).items()}
-    if changes:
-        designs = mix_study.usual_changes(scenario)
-    else:
-        designs = mix_study.combinations(values) if over else mix_study.placements(scenario)
-    return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress)
+    designs = mix_study.usual_changes(scenario) if changes else mix_study.combinations(values)
+    designs, notes = mix_study.placements(scenario) if placements else (designs, [])
+    return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress, notes)
 
 
 def changes_of_mix(scenario: Scenario, options: Mapping[str, Any]) -> MixStudy:

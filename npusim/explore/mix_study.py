@@ -7,8 +7,9 @@ surer than each figure alone.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from itertools import product
 from math import inf
 from multiprocessing import get_context
@@ -21,11 +22,12 @@ from npusim.config.overrides import parse_override
 from npusim.cost import thread_count
 from npusim.errors import ConfigError, InfeasibleError, UnknownNameError
 from npusim.explore.pareto import front
-from npusim.system.answering import Simulated, simulate
+from npusim.system.answering import MORE, Simulated, balanced, dram_with_more, simulate, system_of
+from npusim.system.demands import least_s
 from npusim.system.document import DesignRow, MixStudy, StreamAnswer
 from npusim.system.mix import Mix, machine_of
 from npusim.system.schedulers import SCHEDULERS
-from npusim.system.statistics import paired_change
+from npusim.system.statistics import decides, paired_change
 
 OBJECTIVES: Mapping[str, Callable[[DesignRow, StreamAnswer], float]] = {
     "p99_s": lambda row, stream: stream.p99_s,
@@ -38,11 +40,13 @@ OBJECTIVES: Mapping[str, Callable[[DesignRow, StreamAnswer], float]] = {
 """What a study minimises, by name; times are those of the stream that is judged."""
 Change = tuple[str, Mapping[str, Any]]
 """A name, and values by path: `soc`, `scheduler`, `devices.NAME.KEY`, `streams.NAME.KEY`, or of the SoC."""
+Job = tuple[Mix, str, Change]
+"""A design, the stream that is judged, and how the design differs."""
 _REQUESTS = 20_000
-_MORE = 1.5
-"""Factor of tiles and bandwidth in the changes that a study tries by itself."""
 _BASE = "as it is"
 _MOST_PLACEMENTS = 1_000
+_MOST_REPLICATIONS, _MOST_AGAIN = 8, 64
+"""Seeds of a comparison, and simulations with further seeds in a study; designs of the front go first."""
 _TIE = 0.01
 """Relative difference of times that are named as equal."""
 _FEW = 4
@@ -55,8 +59,13 @@ def study_mix(
     minimise: Sequence[str],
     judged: str | None = None,
     progress: Callable[[float, int, str], None] | None = None,
+    notes: Sequence[str] = (),
 ) -> MixStudy:
-    """Simulate a mix as it is and under changes; parameters and errors as for `npusim.mix`."""
+    """Simulate a mix as it is and under changes; parameters and errors as for `npusim.mix`.
+
+    A comparison that the interval of the difference does not decide has replications with further seeds, of
+    the design and of the mix as it is, twice as many in each round.
+    """
     names = [stream.title for stream in mix.streams]
     deadlines = [stream.title for stream in mix.streams if stream.deadline is not None]
     stream = judged or (deadlines or names)[0]
@@ -71,18 +80,42 @@ def study_mix(
     designs = [changed(mix, values) for _, values in changes]
     longest = mix.requests or (None if mix.duration else _REQUESTS)
     base, times_s = _simulated((mix.model_copy(update={"requests": longest}), stream, (_BASE, {})))
-    seconds = f"{base.simulated_s!r} s"
+    seconds = {"requests": None, "duration": f"{base.simulated_s!r} s"}
     jobs = [
-        (changed(design, {"requests": None, "duration": seconds}), stream, change)
-        for design, change in zip(designs, changes, strict=True)
+        (changed(design, seconds), stream, change)
+        for design, change in zip([mix, *designs], [(_BASE, {}), *changes], strict=True)
     ]
-    rows = [base]
-    for number, (row, own_s) in enumerate(_in_processes(jobs)):
-        difference = None if own_s is None or times_s is None else paired_change(times_s, own_s)
-        rows.append(row.model_copy(update={"change": difference}))
-        if progress is not None:
-            progress(number + 1, len(jobs), row.name)
-    fronts = _on_front(rows, stream, minimise)
+    rows, pairs = [base], [[(times_s, times_s)]]
+    with _in_processes(len(changes)) as simulated:
+        for number, (row, own_s) in enumerate(simulated(jobs[1:])):
+            rows.append(row)
+            pairs.append([] if own_s is None else [(times_s, own_s)])
+            if progress is not None:
+                progress(number + 1, len(changes), row.name)
+        fronts = _on_front(rows, stream, minimise)
+        replications, left = 1, _MOST_AGAIN
+        while True:
+            changes_of_mean = [paired_change(pair) if pair else None for pair in pairs]
+            open_rows = [n for n, pair in enumerate(pairs) if pair and not decides(changes_of_mean[n])]
+            open_rows = sorted(open_rows, key=lambda n: not fronts[n])[: max(0, left // replications - 1)]
+            if not open_rows or replications == _MOST_REPLICATIONS:
+                break
+            left -= replications * (1 + len(open_rows))
+            numbers = [0, *open_rows]
+            for replication in range(replications, 2 * replications):
+                seed = {"seed": (mix.seed + replication) % 2**32}
+                again = [(jobs[n][0].model_copy(update=seed), *jobs[n][1:]) for n in numbers]
+                (_, before_s), *others = simulated(again)
+                if before_s is None or np.array_equal(before_s, times_s):
+                    break  # nothing is random: a replication says nothing new
+                for n, (_, own_s) in zip(open_rows, others, strict=True):
+                    if own_s is not None:
+                        pairs[n].append((before_s, own_s))
+            replications *= 2
+    rows = [
+        row.model_copy(update={"change": change if row.at else None, "replications": len(pair)})
+        for row, change, pair in zip(rows, changes_of_mean, pairs, strict=True)
+    ]
     rows = [row.model_copy(update={"on_front": on}) for row, on in zip(rows, fronts, strict=True)]
     return MixStudy(
         title=mix.title,
@@ -93,7 +126,10 @@ def study_mix(
         stream=stream,
         minimise=list(minimise),
         rows=rows,
-        notes=["all designs see the same arrivals and the same simulated time; area is that of the NPUs"],
+        notes=[
+            "all designs see the same arrivals and the same simulated time; area is that of the NPUs",
+            *notes,
+        ],
         conclusion=_conclusion(rows, stream),
     )
 
@@ -106,14 +142,31 @@ def combinations(over: Mapping[str, Sequence[str]]) -> list[Change]:
     return [(", ".join(f"{short[path]} {value}" for path, value in point.items()), point) for point in points]
 
 
-def placements(mix: Mix) -> list[Change]:
-    """Return every placement of the streams on the devices of the machine; at most `_MOST_PLACEMENTS`."""
+def placements(mix: Mix) -> tuple[list[Change], list[str]]:
+    """Return placements of the streams on the devices of the machine, and notes on them.
+
+    All of them up to `_MOST_PLACEMENTS`; beyond, that which balances the load, and all that differ from it in
+    a stream, with a bound.
+    """
     soc = machine_of(mix)
     devices, titles = [*soc.array_devices, *soc.hosts], [stream.title for stream in mix.streams]
-    if len(devices) ** len(titles) > _MOST_PLACEMENTS:
-        problem = f"{len(titles)} streams on {len(devices)} devices"
-        raise ConfigError(problem, file="--placements", allowed=f"at most {_MOST_PLACEMENTS:,} placements")
-    return combinations({f"streams.{title}.device": devices for title in titles})
+    paths, count = [f"streams.{title}.device" for title in titles], len(devices) ** len(titles)
+    if count <= _MOST_PLACEMENTS:
+        return combinations(dict.fromkeys(paths, devices)), []
+    system = system_of(changed(mix, {"streams.*.device": ",".join(devices)}))[0]
+    best, busiest, bound = balanced(system)
+    places = [best]
+    for i, flow in enumerate(system.flows):
+        places += [[*best[:i], place, *best[i + 1 :]] for place in flow.demands if place != best[i]]
+    idle_s = {flow.spec.title: least_s(flow.spec, flow.demands) for flow in system.flows}
+    notes = [
+        f"{len(places)} of {count:,} placements: one that balances loads, and all with a stream elsewhere",
+        f"its busiest resource is {busiest:.1%} busy; none has less than {bound:.1%}",
+        "no placement answers sooner than an idle SoC: "
+        + ", ".join(f"{name} {seconds:.4g} s" for name, seconds in idle_s.items()),
+    ]
+    placed = [dict(zip(paths, ([place] for place in row), strict=True)) for row in places]
+    return [change for point in placed for change in combinations(point)], notes
 
 
 def usual_changes(mix: Mix) -> list[Change]:
@@ -122,10 +175,10 @@ def usual_changes(mix: Mix) -> list[Change]:
     main = soc.main_device
     changes: list[Change] = []
     if main in soc.array_devices:
-        tiles = round(int(soc.array_devices[main].tiles) * _MORE)
+        tiles = round(int(soc.array_devices[main].tiles) * MORE)
         changes.append((f"{tiles} tiles", {f"{main}.tiles": tiles}))
-    bandwidth = f"{float(soc.dram.bandwidth) * _MORE / 1e9:.4g} GB/s"
-    changes.append((f"DRAM of {bandwidth}", {"dram.bandwidth": bandwidth}))
+    more = dram_with_more(soc)
+    changes.append((f"DRAM of {more['dram.bandwidth']}", more))
     changes.append(("throughput hint", {"streams.*.hint": "throughput"}))
     if main not in mix.devices or mix.devices[main].preemption == "none":
         urgent = {} if SCHEDULERS.find(mix.scheduler).preempts else {"scheduler": "edf"}
@@ -176,7 +229,7 @@ def _put(section: dict[str, Any], key: str, value: Any) -> None:
     (arrivals if key in arrivals and key != "kind" else section)[key] = value
 
 
-def _simulated(job: tuple[Mix, str, Change]) -> tuple[DesignRow, Any]:
+def _simulated(job: Job) -> tuple[DesignRow, Any]:
     """Return the row of a design, and the times of the stream that is judged; None where it is refused."""
     mix, stream, (name, values) = job
     at = {path: str(value) for path, value in values.items()}
@@ -208,15 +261,16 @@ def _row(run: Simulated, name: str, at: dict[str, str]) -> DesignRow:
     )
 
 
-def _in_processes(jobs: Sequence[tuple[Mix, str, Change]]) -> Iterator[tuple[DesignRow, Any]]:
-    """Yield the designs in their order, simulated on all cores."""
-    cores = min(thread_count(), len(jobs))
-    if cores < 2 or len(jobs) <= _FEW:
-        yield from map(_simulated, jobs)
+@contextmanager
+def _in_processes(count: int) -> Iterator[Callable[[Sequence[Job]], Iterable[tuple[DesignRow, Any]]]]:
+    """Give a function that simulates designs, on all cores where there are many, in their order."""
+    cores = min(thread_count(), count)
+    if cores < 2 or count <= _FEW:
+        yield lambda jobs: map(_simulated, jobs)
         return
     ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which ends these
     with ProcessPoolExecutor(cores, get_context("spawn"), signal.signal, ignore) as pool:
-        yield from pool.map(_simulated, jobs)
+        yield lambda jobs: pool.map(_simulated, jobs)
 
 
 def _on_front(rows: Sequence[DesignRow], stream: str, minimise: Sequence[str]) -> list[bool]:

@@ -7,6 +7,7 @@ from npusim.reporting.engineering import engineering, factor, percent
 from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
 from npusim.reporting.page import Amount, Column, Page, Plot, Remark, Table
 from npusim.system.document import DesignRow, MixResult, MixStudy, StreamAnswer
+from npusim.system.statistics import SAME
 
 _FIGURES = ("mean_s", "p50_s", "p90_s", "p99_s", "p999_s")
 _SURE = ("mean_s", "p99_s")
@@ -81,9 +82,9 @@ def _designs(study: MixStudy) -> Table:
         if row.change is None:
             return "-"
         low, high = row.change
-        if low <= 0.0 <= high:
-            return "same"
         middle, half = (low + high) / 2.0, (high - low) / 2.0
+        if low <= 0.0 <= high:
+            return "same" if max(-low, high) <= SAME else f"open: ±{percent(half)}"
         return f"{middle:+.0%} ±{percent(half)}" if middle < 1.0 else f"{factor(1.0 + middle)} ±{half:,.2g}"
 
     def missed(row: DesignRow) -> str:
@@ -104,7 +105,11 @@ def _designs(study: MixStudy) -> Table:
         Column("area_mm2", "area"),
     )
     rows = [row for row in study.rows if row.refused is None]
-    caption = "mean by: relative change with its 95 % interval, from the same requests; missed: worst stream"
+    most = max(row.replications for row in study.rows)
+    caption = (
+        f"mean by: relative change with its 95 % interval, from the same requests (up to {most} seeds); "
+        f"same: less than {SAME:.0%}; missed: worst stream"
+    )
     few = [row for row in rows if row.on_front or not row.at] if len(rows) > _MOST_ROWS else rows
     caption += f"; {len(rows) - len(few)} more in HTML and JSON" if len(few) < len(rows) else ""
     return Table(columns, rows, "Designs", "rows", caption, few)

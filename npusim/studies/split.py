@@ -1,7 +1,7 @@
 """One network over several devices of a kind: by requests, rows, channels or layers.
 
 By requests each device runs whole inferences. By rows or channels every device has its share of each operator
-(`npusim.mapping.sharding`): what all of them do at once takes as long as the busiest, or as DRAM needs for
+(`npusim.system.split`): what all of them do at once takes as long as the busiest, or as DRAM needs for
 the bytes of all. By layers one device follows the other, as `npusim map` places them for several in flight.
 """
 
@@ -11,10 +11,10 @@ from npusim.arch import Soc
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Divided, Estimate, SplitWay
 from npusim.engines.event.machine import transfer_rates
-from npusim.errors import ConfigError, InfeasibleError
-from npusim.mapping import Division, Sharding
+from npusim.errors import ConfigError
 from npusim.scenario import Scenario
 from npusim.studies.placement import place
+from npusim.system.split import shares
 
 _MOST_DEVICES = 16
 
@@ -60,7 +60,7 @@ def divided(scenario: Scenario, count: int) -> Divided:
     if scenario.device != "auto":
         raise ConfigError(f"--device {scenario.device}", file="--split", allowed="--device auto")
     soc, names = on_equal_devices(scenario.machine, count)
-    graph, run = scenario.graph, scenario.run
+    run = scenario.run
     here = scenario.on(soc)
     alone = mapped_estimate(here.mapped)
     rate = transfer_rates(here.mapped.arch).dram_bytes_per_s
@@ -71,22 +71,11 @@ def divided(scenario: Scenario, count: int) -> Divided:
         _way("one device", alone, alone.latency_s, alone.throughput_per_s, 1),
         _way("requests", each, alone.latency_s, whole_per_s, 1),
     ]
-    by: tuple[Division, ...] = ("rows", "channels")
-    for name in by:
-        try:
-            sharding = Sharding(graph, count, name)
-        except InfeasibleError:
-            continue
-        share = mapped_estimate(here.with_(network=sharding.editor.finish(), techniques="none").mapped)
-        wait_s = sum(
-            max(
-                0.0, count * op.dram_bytes / rate - (op.latency_s if op.critical_s is None else op.critical_s)
-            )
-            for op in share.operators
-        )
-        latency_s, bound_per_s = share.latency_s + wait_s, rate / (count * share.dram_bytes)
-        per_s = 1.0 / latency_s if run.requests == 1 else min(share.throughput_per_s, bound_per_s)
-        way = _way(name, share, latency_s, per_s, count)
+    for share in shares(here, count):
+        result, sharding = share.estimate, share.sharding
+        bound_per_s = min(result.throughput_per_s, rate / (count * result.dram_bytes))
+        per_s = 1.0 / share.latency_s if run.requests == 1 else bound_per_s
+        way = _way(sharding.way, result, share.latency_s, per_s, count)
         exchanged = {"exchanged_bytes": count * sharding.exchanged_bytes, "exchanges": sharding.exchanges}
         ways.append(way.model_copy(update=exchanged))
     layers = place(together, devices=names)

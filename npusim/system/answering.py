@@ -8,16 +8,17 @@ from math import inf, isfinite
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npusim.arch import Soc
 from npusim.engines.limits import limits_of
 from npusim.errors import ConfigError, UnknownNameError
-from npusim.system.demands import Demands, least_s, refuse_short_deadline
-from npusim.system.document import FoundRate, MixResult, ResourceUse, StreamAnswer
+from npusim.system.demands import DRAM, POWER, Demands, least_s, members, refuse_short_deadline
+from npusim.system.document import FoundRate, MixResult, Relief, ResourceUse, StreamAnswer
 from npusim.system.mix import Bursts, Closed, DeviceSpec, Mix, Trace, machine_of
 from npusim.system.schedulers import SCHEDULERS
 from npusim.system.simulation import MOST_SPANS, Flow, Simulation, System
-from npusim.system.statistics import figures, steady
+from npusim.system.statistics import SAME, mean_of, paired_change, steady
 
 _WITHIN = 0.05
 _FEWEST, _MOST = 2_000, 200_000
@@ -25,6 +26,10 @@ _FEWEST, _MOST = 2_000, 200_000
 _SEARCHED, _MOST_SEARCHED = 5_000, 50_000
 """Answers of the stream whose rate is searched, in each run, and of all streams."""
 _STEPS = 10
+_NODES = 1000
+"""Nodes of the search for a placement."""
+MORE = 1.5
+"""Factor of a shared resource in the question what more of it would give."""
 _DEVICE = DeviceSpec()
 
 
@@ -37,31 +42,62 @@ def highest_rate(system: System, stream: int) -> float:
     from scipy.optimize import linprog
 
     open_flows = [i for i, flow in enumerate(system.flows) if _rate(flow) is not None or i == stream]
-    places = [(i, name) for i in open_flows for name in system.flows[i].demands]
+    places, use = _use(system, open_flows)
+    others = [i for i in open_flows if i != stream]
+    solved = linprog(
+        [-1.0 if i == stream else 0.0 for i, _ in places],
+        A_ub=use,
+        b_ub=np.ones(len(use)),
+        A_eq=[[float(i == other) for i, _ in places] for other in others] or None,
+        b_eq=[_rate(system.flows[i]) for i in others] or None,
+    )
+    return float(-solved.fun) if solved.status == 0 else 0.0
+
+
+def _use(system: System, numbers: Sequence[int]) -> tuple[list[tuple[int, str]], NDArray[np.float64]]:
+    """Return places of streams, and the busy share of each resource by a request a second there.
+
+    The shares have the shape (resources, places).
+    """
+    places = [(i, place) for i in numbers for place in system.flows[i].demands]
     capacities = {name: float(contexts) for name, (_, contexts) in system.devices.items()} | system.capacities
     names = [*capacities]
-    use, sums = np.zeros((len(names), len(places))), np.zeros((len(open_flows) - 1, len(places)))
-    others = [i for i in open_flows if i != stream]
-    for column, (i, name) in enumerate(places):
+    use = np.zeros((len(names), len(places)))
+    for column, (i, place) in enumerate(places):
         flow = system.flows[i]
-        demand, most = flow.demands[name], flow.spec.batch.most if flow.spec.batch else 1
+        demand, most = flow.demands[place], flow.spec.batch.most if flow.spec.batch else 1
         saved_s = demand.launch_s * (1.0 - 1.0 / most)
-        use[names.index(name), column] = flow.spec.inferences * demand.occupancy_s - saved_s
+        for device in members(place):
+            use[names.index(device), column] = flow.spec.inferences * demand.occupancy_s - saved_s
         for part in (demand, *demand.around):
             for resource, amount in part.amounts.items():
                 times = flow.spec.inferences if part is demand else 1.0
                 use[names.index(resource), column] += times * amount
-        if i != stream:
-            sums[others.index(i), column] = 1.0
-    use /= np.array([[capacities[name]] for name in names])
-    solved = linprog(
-        [-1.0 if i == stream else 0.0 for i, _ in places],
-        A_ub=use,
-        b_ub=np.ones(len(names)),
-        A_eq=sums if others else None,
-        b_eq=[_rate(system.flows[i]) for i in others] if others else None,
+    return places, use / np.array([[capacities[name]] for name in names])
+
+
+def balanced(system: System) -> tuple[list[str], float, float]:
+    """Return the placement with the least use of the busiest resource, that use, and a lower bound of it.
+
+    A mixed-integer linear program by branch and bound; use and bound are equal unless it ends at the limit of
+    nodes. A closed loop counts with the rate that it has alone.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    streams = range(len(system.flows))
+    places, use = _use(system, streams)
+    rates = [(_expected_rates([flow]) or [0.0])[0] for flow in system.flows]
+    loads = np.column_stack([use * [rates[i] for i, _ in places], -np.ones(len(use))])
+    once = [[*(float(i == stream) for i, _ in places), 0.0] for stream in streams]
+    solved = milp(
+        [*np.zeros(len(places)), 1.0],
+        integrality=[*np.ones(len(places)), 0.0],
+        bounds=Bounds(0.0, [*np.ones(len(places)), inf]),
+        constraints=[LinearConstraint(loads, -inf, 0.0), LinearConstraint(once, 1.0, 1.0)],
+        options={"node_limit": _NODES},
     )
-    return float(-solved.fun) if solved.status == 0 else 0.0
+    chosen = [place for place, share in zip(places, solved.x, strict=False) if share > 0.5]
+    return [name for _, name in chosen], float(solved.fun), float(solved.mip_dual_bound)
 
 
 def _rate(flow: Flow) -> float | None:
@@ -84,10 +120,11 @@ def system_of(mix: Mix) -> tuple[System, Demands]:
         if isinstance(stream.arrivals, Trace):
             stream.arrivals.times_s()
         flows.append(Flow(stream, on_devices))
+    system = System(flows, {}, demands.dram_bytes_per_s, scheduler, mix.seed, idle_w=demands.idle_w)
     devices = {}
-    for name in dict.fromkeys(name for flow in flows for name in flow.demands):
+    for name in dict.fromkeys(name for flow in flows for place in flow.demands for name in members(place)):
         spec = mix.devices.get(name, _DEVICE)
-        here = [flow.demands[name] for flow in flows if name in flow.demands]
+        here = system.demands_on(name)
         contexts = spec.contexts or min(demand.contexts for demand in here)
         tiles = contexts * max(demand.tiles for demand in here)
         if name in soc.array_devices and tiles > int(soc.array_devices[name].tiles):
@@ -97,8 +134,7 @@ def system_of(mix: Mix) -> tuple[System, Demands]:
     unknown = next((name for name in mix.devices if name not in soc.devices), None)
     if unknown is not None:
         raise UnknownNameError("device of the mix", unknown, soc.devices)
-    system = System(flows, devices, demands.dram_bytes_per_s, scheduler, mix.seed, idle_w=demands.idle_w)
-    return replace(system, **_package(soc, demands.idle_w)), demands
+    return replace(system, devices=devices, **_package(soc, demands.idle_w)), demands
 
 
 def _package(soc: Soc, idle_w: float) -> dict[str, Any]:
@@ -127,6 +163,16 @@ def _refuse_overload(system: System) -> dict[str, float]:
     return {system.flows[number].spec.title: rate for number, rate in highest.items()}
 
 
+def dram_with_more(soc: Soc) -> dict[str, str]:
+    """Return the settings of a machine whose DRAM has more bandwidth, at its peak, too."""
+    bandwidths = {"bandwidth": soc.dram.bandwidth, "peak_bandwidth": soc.dram.peak_bandwidth}
+    return {f"dram.{name}": _more(value) for name, value in bandwidths.items() if value is not None}
+
+
+def _more(bandwidth: float) -> str:
+    return f"{MORE * float(bandwidth) / 1e9:.4g} GB/s"
+
+
 @dataclass(frozen=True)
 class Simulated:
     """A mix that has been simulated."""
@@ -148,7 +194,7 @@ class Simulated:
     def _stream(self, number: int, alone: float | None) -> StreamAnswer:
         flow, run = self.system.flows[number], self.simulation
         answers, demands, has_deadline = run.answers[number], flow.demands, flow.spec.deadline is not None
-        times, answered = figures(steady(np.array(answers.response_s))), len(answers.response_s)
+        times, answered = answers.figures(), len(answers.response_s)
         work_j = sum(part.work_j * count for part, count in run.drawn(number))
         static_j = sum(demands[name].static_w * t for name, t in run.served_s[number].items())
         values = {name: value for name, (value, _) in times.items()}
@@ -177,6 +223,7 @@ class Simulated:
         resources = [
             ResourceUse(
                 name=device.name,
+                is_device=True,
                 utilisation=device.busy_s / device.contexts / seconds,
                 contexts=device.contexts,
                 preemption=device.spec.preemption if device.preempts else "none",
@@ -190,11 +237,42 @@ class Simulated:
                     drawn[name] += times * amount
         uses = {name: drawn[name] / capacity / seconds for name, capacity in self.system.capacities.items()}
         shared = [
-            ResourceUse(name=name, utilisation=use, contexts=1, preemption="none")
+            ResourceUse(name=name, is_device=False, utilisation=use, contexts=1, preemption="none")
             for name, use in uses.items()
             if isfinite(self.system.capacities[name])
         ]
         return [*resources, *shared]
+
+    def relief(self, resource: str) -> list[Relief]:
+        """Return what more of a resource gives each stream, by one more simulation.
+
+        A second device; of all else 1.5 times as much, with new estimates for bandwidths of DRAM and levels.
+        """
+        again = Simulation(self._with_more(resource))
+        again.run(self.simulation.now_s * min(1.0, _MOST / self.simulation.answered))
+        reliefs = []
+        for flow, *runs in zip(self.system.flows, self.simulation.answers, again.answers, strict=True):
+            before_s, after_s = (np.array(answers.response_s) for answers in runs)
+            if len(after_s):
+                mean_s = mean_of(steady(after_s[: len(before_s)]))
+                change = paired_change([(before_s, after_s)])
+                reliefs.append(Relief(stream=flow.spec.title, mean_s=mean_s, change=change))
+        return reliefs
+
+    def _with_more(self, resource: str) -> System:
+        soc = self.demands.soc
+        if resource == DRAM or resource in soc.levels:
+            path = f"levels.{resource}.bandwidth"
+            more = dram_with_more(soc) if resource == DRAM else {path: _more(soc.levels[resource].bandwidth)}
+            return system_of(self.mix.model_copy(update={"settings": self.mix.settings | more}))[0]
+        if resource == POWER:
+            limits = self.system.limits
+            most = None if limits is None else replace(limits, most=MORE * limits.most)
+            return replace(self.system, limits=most, burst_w=MORE * self.system.burst_w)
+        if resource in self.system.devices:
+            spec, contexts = self.system.devices[resource]
+            return replace(self.system, devices={**self.system.devices, resource: (spec, 2 * contexts)})
+        return replace(self.system, extra={resource: MORE})
 
     def package_j(self, streams: Sequence[StreamAnswer]) -> float:
         """Return the energy of the package with idle power, in J, from the answers to the streams."""
@@ -224,9 +302,10 @@ def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
         single = Simulation(replace(system, flows=[flow]))
         while not single.answered or single.now_s < simulation.now_s:
             single.run(single.now_s + simulation.now_s)
-        alone_s.append(figures(steady(np.array(single.answers[0].response_s)))["mean_s"][0])
+        alone_s.append(single.answers[0].figures()["mean_s"][0])
     streams, resources = run.streams(alone_s), run.resources()
     contended = max(resources, key=lambda resource: resource.utilisation)
+    relief = run.relief(contended.name)
     energy_j = run.package_j(streams)
     return MixResult(
         title=mix.title,
@@ -237,13 +316,14 @@ def answer(mix: Mix, find_rate: str | None = None) -> MixResult:
         streams=streams,
         resources=resources,
         contended=contended.name,
+        relief=relief,
         energy_j=energy_j,
         power_w=energy_j / simulation.now_s,
         converged=run.converged,
         found_rate=None if find_rate is None else largest_rate(system, find_rate),
         spans=simulation.spans,
         notes=_notes(simulation, run.converged),
-        conclusion=_conclusion(streams, contended),
+        conclusion=_conclusion(streams, contended, relief),
     )
 
 
@@ -282,7 +362,7 @@ def _is_narrow(simulation: Simulation) -> bool:
     for answers in simulation.answers:
         if not answers.response_s:
             return False
-        times = figures(steady(np.array(answers.response_s)))
+        times = answers.figures()
         for name in ("mean_s", "p99_s"):
             value, interval = times[name]
             if interval is None or interval[1] - value > _WITHIN * value:
@@ -329,12 +409,16 @@ def largest_rate(system: System, name: str) -> FoundRate:
     return FoundRate(stream=name, rate_per_s=low, p99_s=kept_s)
 
 
-def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse) -> str:
+def _conclusion(streams: Sequence[StreamAnswer], contended: ResourceUse, relief: Sequence[Relief]) -> str:
     """Return which deadlines are missed, and which resource is contended."""
+    changes = {one.stream: one.change for one in relief if one.change is not None}
+    saved = [f"{name} {-sum(change) / 2.0:.0%}" for name, change in changes.items() if change[1] < -SAME]
     misses = [one for one in streams if one.missed_share]
     kept = "every deadline is kept" if any(one.deadline_s for one in streams) else "no stream has a deadline"
+    extra = f"a second {contended.name}" if contended.is_device else "half as much of it again"
+    more = f"{extra} saves {', '.join(saved) or f'no stream {SAME:.0%} for sure'}"
     late = ", ".join(f"{one.name} misses {one.missed_share:.2%} of its deadlines" for one in misses)
-    return f"{late or kept}; {contended.name} is contended, {contended.utilisation:.0%} busy"
+    return f"{late or kept}; {contended.name} is contended, {contended.utilisation:.0%} busy: {more}"
 
 
 def _notes(simulation: Simulation, converged: bool) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -18,8 +18,11 @@ from npusim.graph import Editor
 from npusim.ops import DType, Tensor, TensorKind
 from npusim.scenario import Scenario
 from npusim.system.mix import Mix, StreamSpec
+from npusim.system.split import shares
 
 DRAM, POWER = "dram", "power"
+_TOGETHER = "+"
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +85,15 @@ class Demands:
     """Power of the idle package, in W."""
     area_mm2: float = 0.0
     """Area of the array devices, in mm2."""
-    _kept: dict[tuple[str, ...], tuple[str, Demand]] = field(default_factory=dict)
+    _kept: dict[tuple[str | float, ...], tuple[str, Demand]] = field(default_factory=dict)
 
     def of(self, stream: StreamSpec) -> Mapping[str, Demand]:
         """Return the demand of a stream on each device that may serve it."""
-        devices = [*self.soc.array_devices, *self.soc.hosts]
-        if stream.device != "any":
-            devices = [name.strip() for name in stream.device.split(",")]
+        devices = self._devices(stream)
+        homes = {name for device in devices for name in members(self._home(device))}
+        if stream.sram is not None and not homes & {*self.soc.array_devices}:
+            allowed = f"only for a stream on {', '.join(self.soc.array_devices) or 'a device with SRAM'}"
+            raise ConfigError(f"{stream.sram:g} on {stream.device}", file="mix", key="sram", allowed=allowed)
         if len(devices) == 1:
             return dict([self._on(stream, devices[0])])
         demands = {}
@@ -100,25 +105,69 @@ class Demands:
             demands[name] = demand
         return demands or dict([self._on(stream, "auto")])
 
+    def _devices(self, stream: StreamSpec) -> list[str]:
+        """Return the devices that may serve a stream, as its specification names them."""
+        if stream.device == "any":
+            return [*self.soc.array_devices, *self.soc.hosts]
+        return [name.strip() for name in stream.device.split(",")]
+
+    def _home(self, device: str) -> str:
+        """Return the name of a device, or the names of several that run an inference together."""
+        if device == "auto":
+            return self.soc.main_device
+        names = [self.soc.named(name) or name for name in members(device)]
+        return _TOGETHER.join(sorted(names, key=[*self.soc.devices, *names].index))
+
+    def _sram(self, stream: StreamSpec, home: str) -> float:
+        """Return the share of a device's SRAM that a stream may use."""
+        own = [
+            other.sram
+            for other in self.mix.streams
+            if other.sram is not None
+            and any(home in members(self._home(device)) for device in self._devices(other))
+        ]
+        share = 1.0 - sum(own) if stream.sram is None else stream.sram
+        if sum(own) > 1.0 + _ROUNDING or share < _ROUNDING:
+            allowed = "shares of at most 1, and some SRAM for streams without a share"
+            raise ConfigError(f"{sum(own):g} of the SRAM of {home}", file="mix", key="sram", allowed=allowed)
+        return share
+
     def _on(self, stream: StreamSpec, device: str) -> tuple[str, Demand]:
-        key = (stream.network, stream.techniques, stream.hint, device, stream.io or "")
+        home = self._home(device)
+        parts = members(home)
+        arrays = [name for name in parts if name in self.soc.array_devices]
+        sram = min([1.0, *(self._sram(stream, name) for name in arrays)])
+        key = (stream.network, stream.techniques, stream.hint, device, stream.io or "", sram)
         if key not in self._kept:
-            scenario = Scenario(
-                stream.network, self.soc, stream.techniques, hint=stream.hint, requests=1, device=device
+            self._refuse_unequal(parts)
+            where = device if len(parts) == 1 else "auto"
+            whole = Scenario(
+                stream.network, self.soc, stream.techniques, hint=stream.hint, requests=1, device=where
             )
-            alone = estimate(scenario)
-            home = self.soc.main_device if device == "auto" else self.soc.named(device)
+            scenario, alone = whole, estimate(whole)
             rates = transfer_rates(scenario.mapped.arch)
             self.dram_bytes_per_s = rates.dram_bytes_per_s
             self.area_mm2 = max(self.area_mm2, alone.area_mm2)
+            if sram < 1.0:
+                of_tile = self.soc.array_devices[parts[0]].sram
+                left = f"{of_tile.reserved + sram * (of_tile.per_tile - of_tile.reserved)!r} B"
+                scenario = whole.with_settings({f"{name}.sram.per_tile": left for name in parts})
+                alone = estimate(scenario)
             self.idle_w = max(self.idle_w, alone.energy.idle_j * alone.throughput_per_s)
             full = estimate(scenario.with_(requests=None)) if stream.hint == "throughput" else alone
             demand = self._demand(alone, full)
+            if len(parts) > 1:
+                possible = shares(scenario, len(parts))
+                if not possible:
+                    raise InfeasibleError(f"{stream.network} has no operator that {home} could divide")
+                share = min(possible, key=lambda share: share.latency_s)
+                scenario, alone = share.scenario, share.estimate
+                demand = self._demand(alone, alone, share.waits_s)
             if stream.io is not None:
-                tensors = scenario.graph.tensors
+                tensors = whole.graph.tensors
                 inputs = (tensor for tensor in tensors.values() if tensor.kind is TensorKind.INPUT)
                 before = self._converted(inputs, stream.io, True)
-                after = self._converted([tensors[name] for name in scenario.graph.outputs], stream.io, False)
+                after = self._converted([tensors[name] for name in whole.graph.outputs], stream.io, False)
                 added_s = sum(part.occupancy_s for part in before + after)
                 before, latency_s = before + demand.before, demand.latency_s + added_s
                 demand = replace(demand, latency_s=latency_s, before=before, after=after)
@@ -128,32 +177,58 @@ class Demands:
                 more_bytes, more_j = cold.dram_bytes - alone.dram_bytes, _work_j(cold) - _work_j(alone)
                 reload = Demand(reload_s, reload_s, max(0.0, more_bytes), work_j=max(0.0, more_j))
                 demand = replace(demand, reload=reload)
-            self._kept[key] = (str(home), demand)
+            if len(parts) > 1:
+                demand = self._together(demand, len(parts))
+            self._kept[key] = (home, demand)
         return self._kept[key]
 
-    def _demand(self, alone: Estimate, full: Estimate) -> Demand:
-        """Return the demand of an inference from its estimates, alone and with all requests in flight."""
-        critical = np.cumsum([op.critical_s or 0.0 for op in alone.operators]) + alone.launch_s
+    def _refuse_unequal(self, names: list[str]) -> None:
+        """Refuse devices that cannot run a network together: others than the main one and its equals."""
+        equal = self.soc.array_devices.get(self.soc.main_device)
+        alike = [name for name, device in self.soc.array_devices.items() if device == equal]
+        if len(names) > 1 and (not {*names} <= {*alike} or len({*names}) < len(names)):
+            allowed = f"several equal ones of {', '.join(alike) or 'no device'} (`copies` adds such)"
+            raise ConfigError(f"`{_TOGETHER.join(names)}`", file="mix", key="device", allowed=allowed)
+
+    def _together(self, demand: Demand, count: int) -> Demand:
+        """Return what several devices ask that each do the same at once."""
+        return replace(
+            demand,
+            dram_bytes=min(count * demand.dram_bytes, demand.occupancy_s * self.dram_bytes_per_s),
+            work_j=count * demand.work_j,
+            static_w=count * demand.static_w,
+            uses={name: min(count * use_s, demand.occupancy_s) for name, use_s in demand.uses.items()},
+            reload=None if demand.reload is None else self._together(demand.reload, count),
+        )
+
+    def _demand(self, alone: Estimate, full: Estimate, waits_s: Sequence[float] = ()) -> Demand:
+        """Return the demand of an inference from its estimates, alone and with all requests in flight.
+
+        `waits_s`: what each operator waits for bytes of other devices that run it at the same time.
+        """
+        latency_s = alone.latency_s + sum(waits_s)
+        critical = np.array([op.critical_s or 0.0 for op in alone.operators])
+        ends_s = np.cumsum(critical + waits_s if waits_s else critical) + alone.launch_s
         # Calls of the runtime overlap with the work of other requests in flight.
-        occupancy_s = alone.latency_s
+        occupancy_s = latency_s
         if full.requests > 1:
-            occupancy_s = min(alone.latency_s, full.contexts / full.throughput_per_s)
+            occupancy_s = min(latency_s, full.contexts / full.throughput_per_s)
         busy_s: dict[str, float] = defaultdict(float)  # by host and shared level, which several devices use
         for name, use in alone.units.items():
             busy_s[name.rpartition(".")[2]] += use.busy_s
         uses = {name: busy_s[name] for name in self.soc.levels}
         uses |= {cores(name): busy_s[name] for name in self.soc.hosts}
-        overlapped_s = alone.latency_s - occupancy_s
+        overlapped_s = latency_s - occupancy_s
         within_s = alone.launch_s if overlapped_s <= 0.0 else 0.0
         for name, call_s in self._calls(within_s).items():
             uses[name] += call_s
         calls = Demand(overlapped_s, overlapped_s, uses=self._calls(min(alone.launch_s, overlapped_s)))
         return Demand(
-            alone.latency_s,
+            latency_s,
             occupancy_s,
             self._moved(full, occupancy_s),
             within_s,
-            tuple(sorted({*(critical / alone.latency_s).clip(0.0, 1.0).tolist(), 1.0})),
+            tuple(sorted({*(ends_s / latency_s).clip(0.0, 1.0).tolist(), 1.0})),
             _work_j(alone),
             alone.energy.static_j / alone.latency_s,
             alone.tiles,
@@ -189,6 +264,11 @@ class Demands:
     def _moved(self, result: Estimate, seconds: float) -> float:
         """Return the bytes over DRAM in some time; a cache serves what is more than DRAM sustains."""
         return min(result.dram_bytes, seconds * self.dram_bytes_per_s)
+
+
+def members(place: str) -> list[str]:
+    """Return the devices that run an inference together: `npu+npu2`."""
+    return [name.strip() for name in place.split(_TOGETHER)]
 
 
 def cores(host: str) -> str:

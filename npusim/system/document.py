@@ -60,6 +60,8 @@ class ResourceUse(Part):
 
     name: str
     """Its name."""
+    is_device: bool
+    """Whether it is a device, which serves requests; the others are shared by them."""
     utilisation: float
     """Busy share of the time of its contexts; of DRAM, share of its bandwidth, of power, share of what the
     limits of the package sustain beyond idle power, which a burst exceeds."""
@@ -67,6 +69,17 @@ class ResourceUse(Part):
     """Requests that it serves at a time."""
     preemption: str
     """Where its scheduler can interrupt a request."""
+
+
+class Relief(Part):
+    """What more of the contended resource gives a stream, from the same arrivals."""
+
+    stream: str
+    """Name of the stream."""
+    mean_s: float
+    """Mean response time with it, in s."""
+    change: Interval | None
+    """95 % interval of the relative change of the mean; null: too few answers."""
 
 
 class FoundRate(Part):
@@ -122,6 +135,8 @@ class MixResult(_OfMix):
     """Devices that serve streams, and DRAM."""
     contended: str
     """The resource with the greatest utilisation."""
+    relief: list[Relief]
+    """What more of it gives: a second device, or 1.5 times as much of a shared resource."""
     energy_j: float
     """Energy of the package, with idle power, in J."""
     power_w: float
@@ -154,6 +169,8 @@ class DesignRow(Part):
     change: tuple[float, float] | None = None
     """95 % interval of the relative change of the judged stream's mean response time; both runs answer the
     same requests. Null: the mix as it is, or too few answers."""
+    replications: int = 0
+    """Runs with a seed each behind that interval; 0: the design is refused."""
     contended: str = ""
     """The resource with the greatest utilisation."""
     utilisation: float | None = None

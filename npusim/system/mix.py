@@ -138,6 +138,9 @@ class StreamSpec(Section):
     """For the scheduler `fair`: part of a device's time, relative to the other streams."""
     batch: Batch | None = None
     """Batch policy. None: each request alone."""
+    sram: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Share of the SRAM of each device that is its own, and keeps its resident weights. None: what the shares
+    of other streams leave, in which networks evict each other's weights."""
     io: FormatName | None = None
     """Format of inputs and outputs in the application: the CPU converts them, before and after. None: they
     come and go as the network takes them."""

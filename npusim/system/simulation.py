@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import cycle
 from math import floor, inf, ulp
@@ -12,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import simpy
-from simpy.resources.resource import PriorityRequest
+from simpy.resources.resource import Preempted, PriorityRequest
 
 from npusim.engines.limits import Governor, Limits
-from npusim.system.demands import DRAM, POWER, Demand
+from npusim.system.demands import DRAM, POWER, Demand, members
 from npusim.system.document import ServiceSpan
 from npusim.system.mix import Batch, Bursts, Closed, DeviceSpec, Periodic, Poisson, StreamSpec, Trace
 from npusim.system.schedulers import Order, Request, Scheduler
+from npusim.system.statistics import Interval, figures, steady
 
 Steps = Generator[simpy.Event, Any, None]
 Rank = tuple[float, float, int]
@@ -61,6 +63,10 @@ class Answers:
     missed: int = 0
     """Answers after the deadline."""
 
+    def figures(self) -> dict[str, tuple[float, Interval | None]]:
+        """Return mean and percentiles of the steady response times with their intervals."""
+        return figures(steady(np.array(self.response_s)))
+
 
 class Transfer:
     """A service that draws on shared resources: `left_s` seconds at full speed."""
@@ -101,7 +107,7 @@ class Shared:
         draws = defaultdict(float, {name: inf for part in around for name in part.draws})
         for name, (_, contexts) in system.devices.items():
             most: dict[str, float] = defaultdict(float)
-            for demand in (flow.demands[name] for flow in system.flows if name in flow.demands):
+            for demand in system.demands_on(name):
                 for resource, rate in demand.draws.items():
                     most[resource] = max(most[resource], rate)
             for resource, rate in most.items():
@@ -193,8 +199,8 @@ class Device:
         """Interrupted requests that work up to their next boundary, in contexts that are granted already."""
         self.switch_s = float(spec.switch_cost or 0.0)
         self.busy_s = self.backlog_s = 0.0
-        self.resident: Demand | None = None
-        """Demand of the network that ran last: its weights are those that lie in SRAM."""
+        self.resident: dict[int, Demand] = {}
+        """Demand of the network whose weights lie in each part of SRAM: by stream, -1 the common part."""
 
     def request(self, rank: Rank) -> PriorityRequest:
         """Ask for a context; SimPy sorts by any value that can be compared, not only by whole numbers."""
@@ -230,6 +236,13 @@ class System:
     """Power of the idle package, in W."""
     burst_w: float = inf
     """Highest power of a burst, in W."""
+    extra: Mapping[str, float] = field(default_factory=dict)
+    """Capacities of hosts other than 1."""
+
+    def demands_on(self, device: str) -> list[Demand]:
+        """Return the demands of all streams that a device may serve, alone or with others."""
+        served = (item for flow in self.flows for item in flow.demands.items())
+        return [demand for place, demand in served if device in members(place)]
 
     @property
     def capacities(self) -> dict[str, float]:
@@ -238,7 +251,7 @@ class System:
         names = [name for demand in demands for part in (demand, *demand.around) for name in part.uses]
         steady_w = inf if self.limits is None else float(self.limits.most_w.min())
         power = {POWER: min(steady_w, self.burst_w) - self.idle_w}
-        return {DRAM: self.dram_bytes_per_s, **dict.fromkeys(names, 1.0), **power}
+        return {DRAM: self.dram_bytes_per_s, **dict.fromkeys(names, 1.0), **self.extra, **power}
 
 
 class Simulation:
@@ -251,6 +264,11 @@ class Simulation:
             name: Device(self.env, name, spec, contexts, system.scheduler)
             for name, (spec, contexts) in system.devices.items()
         }
+        self.places = [
+            {place: [self.devices[name] for name in members(place)] for place in flow.demands}
+            for flow in flows
+        ]
+        """Devices of each place that may serve each stream; several run an inference together."""
         self.shared = Shared(self.env, system)
         self.answers = [Answers() for _ in flows]
         self.spans: list[ServiceSpan] = []
@@ -343,48 +361,55 @@ class Simulation:
         env, flow, arrival_s = self.env, self.flows[stream], members[0][0]
         self._numbers += 1
         number, size = self._numbers, sum(member[1] for member in members)
-        device = self._place(flow, size)
-        demand = flow.demands[device.name]
+        place, devices = self._place(stream, size)
+        demand = flow.demands[place]
         service_s = size * demand.occupancy_s - (len(members) - 1) * demand.launch_s
         request = Request(
             stream, arrival_s, arrival_s + flow.deadline_s, flow.spec.priority, flow.spec.share, service_s
         )
-        device.backlog_s += service_s
+        for device in devices:
+            device.backlog_s += service_s
         for part in demand.before:
             yield self._work(part, len(members) * part.occupancy_s)[0]
-        key = device.order.key(request)
-        rank = (key, arrival_s, number)
+        ranks = [(device.order.key(request), arrival_s, number) for device in devices]
         ready_s = env.now
-        begin_s = yield from self._occupy(device, demand, rank, stream, size, service_s)
-        device.backlog_s -= service_s
+        begin_s = yield from self._occupy(place, ranks, stream, size, service_s)
+        for device in devices:
+            device.backlog_s -= service_s
         for part in demand.after:
             yield self._work(part, len(members) * part.occupancy_s)[0]
         around_s = len(members) * sum(part.occupancy_s for part in demand.around)
-        self.inferences[stream][device.name] += size
-        self.requests[stream][device.name] += len(members)
+        self.inferences[stream][place] += size
+        self.requests[stream][place] += len(members)
         self._answer(stream, members, begin_s - ready_s, service_s + around_s)
 
     def _occupy(
-        self, device: Device, demand: Demand, rank: Rank, stream: int, size: float, service_s: float
+        self, place: str, ranks: Sequence[Rank], stream: int, size: float, service_s: float
     ) -> Generator[simpy.Event, Any, float]:
-        """Hold a context until the end, or yield it at boundaries to urgent requests; return the begin."""
+        """Hold a context until the end, or yield it at boundaries to urgent requests; return the begin.
+
+        Several devices are asked for in their order, so that no two requests wait for each other.
+        """
+        devices, demand = self.places[stream][place], self.flows[stream].demands[place]
         env, left_s, begin_s, cost_s, is_resuming = self.env, service_s, -1.0, 0.0, False
         per_inference_s = service_s / size
         while True:
-            with device.request(rank) as grant:
-                drain: simpy.Event | None = None
+            with ExitStack() as contexts:
+                drain: tuple[Device, simpy.Event] | None = None
                 transfer: Transfer | None = None
                 worked_s = None
                 try:
-                    yield grant
-                    if device.draining:
-                        drain = device.draining.pop()
-                        yield drain
-                        drain = None
+                    for device, rank in zip(devices, ranks, strict=True):
+                        yield contexts.enter_context(device.request(rank))
+                        if device.draining:
+                            drain = (device, device.draining.pop())
+                            yield drain[1]
+                            drain = None
                     worked_s = env.now
                     begin_s = env.now if begin_s < 0.0 else begin_s
-                    device.order.begins(rank[0])
-                    reload = self._evicted(device, demand, stream)
+                    for device, rank in zip(devices, ranks, strict=True):
+                        device.order.begins(rank[0])
+                    reload = self._evicted(place, stream)
                     is_resuming = True
                     if cost_s:
                         yield env.timeout(cost_s)
@@ -394,39 +419,56 @@ class Simulation:
                     cost_s, is_resuming, from_s = 0.0, False, env.now
                     done, transfer = self._work(demand, left_s)
                     yield done
-                    self._note(device, stream, rank[2], worked_s)
+                    self._note(place, stream, ranks[0][2], worked_s)
                     return begin_s
-                except simpy.Interrupt:
+                except simpy.Interrupt as interrupt:
                     if drain is not None:
-                        device.draining.append(drain)
+                        drain[0].draining.append(drain[1])
                     if worked_s is None:
                         continue
                     if is_resuming:  # it begins to resume again later
                         if transfer is not None:
                             self.shared.leave(transfer)
-                        self._note(device, stream, rank[2], worked_s)
+                        self._note(place, stream, ranks[0][2], worked_s)
                         continue
                     left_s = left_s - (env.now - from_s) if transfer is None else self.shared.leave(transfer)
                     position = (service_s - max(left_s, 0.0)) / per_inference_s
+                    device = _preempted(devices, interrupt)
                     rest_s = min((device.boundary(position, demand) - position) * per_inference_s, left_s)
                     if rest_s > _EPSILON * per_inference_s:
-                        finished = env.event()
-                        device.draining.append(finished)
-                        yield self._work(demand, rest_s)[0]
+                        yield from self._finish(devices, interrupt, self._work(demand, rest_s)[0])
                         left_s -= rest_s
-                        finished.succeed()
-                    self._note(device, stream, rank[2], worked_s)
+                    elif len(devices) > 1:  # another device may be preempted at the same time
+                        yield from self._finish(devices, interrupt, env.timeout(0.0))
+                    self._note(place, stream, ranks[0][2], worked_s)
                     if left_s <= _EPSILON * per_inference_s:
                         return begin_s
-                    cost_s = device.switch_s
+                    cost_s = max(device.switch_s for device in devices)
 
-    def _evicted(self, device: Device, demand: Demand, stream: int) -> Demand | None:
+    def _finish(self, devices: Sequence[Device], interrupt: simpy.Interrupt, done: simpy.Event) -> Steps:
+        """Work up to a boundary; whoever preempts a device meanwhile waits for it, too."""
+        finished = self.env.event()
+        while True:
+            _preempted(devices, interrupt).draining.append(finished)
+            try:
+                yield done
+            except simpy.Interrupt as again:
+                interrupt = again
+            else:
+                break
+        finished.succeed()
+
+    def _evicted(self, place: str, stream: int) -> Demand | None:
         """Return the fetch of resident weights that another network evicted; None: they are there."""
-        reload = None if device.resident is demand else demand.reload
-        device.resident = demand
-        if reload is not None:
-            self.reloads[stream][device.name] += 1
-        return reload
+        flow, devices = self.flows[stream], self.places[stream][place]
+        part, demand = -1 if flow.spec.sram is None else stream, flow.demands[place]
+        is_there = all(device.resident.get(part) is demand for device in devices)
+        for device in devices:
+            device.resident[part] = demand
+        if is_there or demand.reload is None:
+            return None
+        self.reloads[stream][place] += 1
+        return demand.reload
 
     def _work(self, demand: Demand, seconds: float) -> tuple[simpy.Event, Transfer | None]:
         """Start a service; return the event of its end."""
@@ -438,26 +480,30 @@ class Simulation:
         transfer = self.shared.begin(seconds, draws)
         return transfer.done, transfer
 
-    def _place(self, flow: Flow, size: float) -> Device:
-        """Return the device that is expected to be done first."""
-        if len(flow.demands) == 1:
-            return self.devices[next(iter(flow.demands))]
+    def _place(self, stream: int, size: float) -> tuple[str, list[Device]]:
+        """Return the place that is expected to be done first, and its devices."""
+        places = self.places[stream]
+        if len(places) == 1:
+            return next(iter(places.items()))
+        demands = self.flows[stream].demands
         return min(
-            (self.devices[name] for name in flow.demands),
-            key=lambda device: (
-                device.backlog_s / device.contexts + size * flow.demands[device.name].occupancy_s
+            places.items(),
+            key=lambda item: (
+                max(device.backlog_s / device.contexts for device in item[1])
+                + size * demands[item[0]].occupancy_s
             ),
         )
 
-    def _note(self, device: Device, stream: int, number: int, begin_s: float) -> None:
-        """Note that a device served a request until now."""
+    def _note(self, place: str, stream: int, number: int, begin_s: float) -> None:
+        """Note that the devices of a place served a request until now."""
         now_s = self.env.now
-        device.busy_s += now_s - begin_s
-        self.served_s[stream][device.name] += now_s - begin_s
-        if len(self.spans) < MOST_SPANS:
-            name = self.flows[stream].spec.title
-            times = {"begin_s": begin_s, "end_s": now_s}
-            self.spans.append(ServiceSpan(device=device.name, stream=name, number=number, **times))
+        self.served_s[stream][place] += now_s - begin_s
+        for device in self.places[stream][place]:
+            device.busy_s += now_s - begin_s
+            if len(self.spans) < MOST_SPANS:
+                name = self.flows[stream].spec.title
+                times = {"begin_s": begin_s, "end_s": now_s}
+                self.spans.append(ServiceSpan(device=device.name, stream=name, number=number, **times))
 
     def _answer(
         self, stream: int, members: list[tuple[float, float]], wait_s: float, nominal_s: float
@@ -472,6 +518,13 @@ class Simulation:
             answers.wait_s.append(wait_s)
             if response_s > self.flows[stream].deadline_s:
                 answers.missed += 1
+
+
+def _preempted(devices: Sequence[Device], interrupt: simpy.Interrupt) -> Device:
+    """Return the device that a request lost."""
+    cause = interrupt.cause
+    assert isinstance(cause, Preempted)
+    return next(device for device in devices if device.queue is cause.resource)
 
 
 def _exponential(generator: np.random.Generator, mean: float) -> Iterator[float]:

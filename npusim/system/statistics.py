@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,8 @@ WARM_UP = 0.05
 """Share of the first answers that is left out, as the system begins empty."""
 _T = 2.0930
 """97.5 % quantile of Student's t with `BATCHES` - 1 degrees of freedom."""
+SAME = 0.01
+"""Relative change of a mean that counts as none."""
 PERCENTILES = {"p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99, "p999_s": 0.999}
 
 Interval = tuple[float, float]
@@ -52,21 +56,26 @@ def _interval(value: float, by_batch: list[float]) -> Interval | None:
     return max(0.0, value - half), value + half
 
 
-def paired_change(before_s: NDArray[np.float64], after_s: NDArray[np.float64]) -> Interval | None:
+def decides(change: Interval | None) -> bool:
+    """Return whether an interval of a relative change leaves out 0, or is within `SAME` of it."""
+    return change is not None and (min(change) > 0.0 or max(change) < 0.0 or max(map(abs, change)) <= SAME)
+
+
+def paired_change(replications: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Interval | None:
     """Return the 95 % interval of the relative change of the mean, from answers to the same requests.
 
     Differences of successive requests are taken in batches; None where there are too few answers.
 
     Parameters
     ----------
-    before_s, after_s : array of shape (answers,)
-        Response times in the order of the answers; the shorter one counts.
+    replications : sequence of (before_s, after_s)
+        Response times in the order of the answers, from runs with one seed each; the shorter one counts.
     """
-    most = min(len(before_s), len(after_s))
-    differences = steady(after_s[:most] - before_s[:most])
+    pairs = [(steady(b[: len(a)]), steady(a[: len(b)])) for b, a in replications]
+    differences = np.concatenate([after_s - before_s for before_s, after_s in pairs])
     if len(differences) < 2 * BATCHES:
         return None
     means = np.array([batch.mean() for batch in np.array_split(differences, BATCHES)])
     half = _T * float(np.std(means, ddof=1)) / BATCHES**0.5
-    middle, scale = float(differences.mean()), mean_of(steady(before_s[:most]))
+    middle, scale = float(differences.mean()), mean_of(np.concatenate([before_s for before_s, _ in pairs]))
     return (middle - half) / scale, (middle + half) / scale
