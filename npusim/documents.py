@@ -199,12 +199,12 @@ def _refuse_impossible(value: Any, file: str, key: str = "") -> None:
 
 
 def _flat(row: Part | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the columns of a record; its parts and mappings of texts become columns with dots."""
+    """Yield the columns of a record; its parts and mappings of texts or parts become columns with dots."""
     for name, value in row.items() if isinstance(row, Mapping) else row:
-        is_text = isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values())
-        if isinstance(value, Part) or is_text:
+        is_mapping = isinstance(value, Mapping) and all(isinstance(i, str | Part) for i in value.values())
+        if isinstance(value, Part) or is_mapping:
             yield from _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, list | tuple) and value and isinstance(value[0], Part):
-            yield f"{prefix}{name}", [item.model_dump(mode="json") for item in value]
+        elif isinstance(value, list | tuple) and any(isinstance(item, Part) for item in value):
+            yield f"{prefix}{name}", [item and item.model_dump(mode="json") for item in value]
         else:
             yield f"{prefix}{name}", value

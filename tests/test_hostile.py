@@ -219,7 +219,7 @@ def test_an_odd_process_is_told_what_is_wrong(
 ) -> None:
     done = command("estimate", "gcn-cora", "-t", "stagr", folder=tmp_path, before=before, **variables)
     error = done.stderr.decode()
-    assert done.returncode == 2 and error.startswith("error: ") and says in error, error
+    assert done.returncode == 2 and "\nerror: " in f"\n{error}" and says in error, error
     assert "Traceback" not in error and not list(tmp_path.iterdir())
 
 

@@ -34,6 +34,7 @@ from npusim.cost.host_lowering import hand_over as hand_over
 from npusim.cost.host_lowering import host_facts as host_facts
 from npusim.cost.hosts import cost_host as cost_host
 from npusim.cost.hosts import host_waits_s as host_waits_s
+from npusim.cost.hosts import scattered_writes as scattered_writes
 from npusim.cost.incumbents import Incumbents as Incumbents
 from npusim.cost.incumbents import incumbents_of as incumbents_of
 from npusim.cost.kernels import compiled as compiled

@@ -35,7 +35,7 @@ import numpy as np
 
 from npusim.arch import Cpu, Gpu
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS, ElementKind, RooflineDevice
-from npusim.cost.kernels import compiled
+from npusim.cost.kernels import compiled, compiled_or_plain
 from npusim.cost.records import Floats, Hertz, Number, Vector, Watts, columns_at, dtype_of, fill_at
 from npusim.cost.tables import HostFormat, OpRecord
 
@@ -344,6 +344,23 @@ def cost_host(host: HostRecord, op: OpRecord) -> HostCost:
         op.host_handed_bytes - op.host_handed_written_bytes + max(read_bytes + missed, op.host_fresh_bytes),
         op.host_handed_written_bytes + max(dram_bytes - read_bytes, op.host_leaving_bytes),
     )
+
+
+_WRITES_MS = 0.02
+"""Time of an operator of `scattered_writes` as plain Python."""
+
+
+@compiled_or_plain(lambda hosts, ops, times_s, *_: _WRITES_MS * len(times_s), in_lists=True)
+def scattered_writes(
+    hosts: Any, ops: Any, times_s: Vector, writes: Vector, written_bytes: Vector, reach_bytes: Vector
+) -> None:
+    """Fill in the time (s) of each of many operators that write at random; `ops` lends its one row."""
+    op = ops[0]
+    for i in range(len(times_s)):
+        op.host_scatters = writes[i]
+        op.host_written_bytes = written_bytes[i]
+        op.host_reach_bytes = reach_bytes[i]
+        times_s[i] = cost_host(hosts[0], op).time_s
 
 
 @compiled

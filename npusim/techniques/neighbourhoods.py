@@ -92,9 +92,10 @@ def _extreme(graph: Graph, op: Operator, operation: str) -> Reduction | None:
 def matrix_of(graph: Graph, aggregation: Aggregation) -> Matrix | None:
     """Return the matrix [N, M] of an aggregation; None where something of it is not known."""
     shape = tuple(graph.tensors[t].shape[0] for t in (aggregation.result, aggregation.features))
+    if any(name and graph.known(name) is None for name in (aggregation.sources, aggregation.targets)):
+        return None  # before arrays of each edge are made
     columns = graph.known(aggregation.sources) if aggregation.sources else np.arange(shape[1])
-    if columns is None:
-        return None
+    assert columns is not None
     each = len(columns) // shape[0]
     rows = (
         np.arange(shape[0]).repeat(each) if aggregation.targets is None else graph.known(aggregation.targets)

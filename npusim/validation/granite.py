@@ -382,7 +382,7 @@ class GraniteRunner:
         edge = entries_changed(graph.meta.model, Update({"add_edge": 1}), size, graph.meta.neighbours or 0)
         entries = 2.0 * (data.edges + loops) if everything else edge
         run = resolve_run(self.soc(place.soc), place.hint, place.requests, place.tiles)
-        return MaskKeeper(graph, self.soc(place.soc), run).update_s(entries)
+        return MaskKeeper(graph, self.soc(place.soc), run).updates_s([entries])[0]
 
     def _graph(self, workload: str, variant: PublishedVariant) -> Graph:
         """Return the graph of a variant, for the layer of Figs. 4 and 5 on their data graph."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from npusim.arch import Soc
 from npusim.arch.loading import Toolchain, load_toolchain
-from npusim.cost import Unit, cost_host, empty_ops
+from npusim.cost import Unit, empty_ops, scattered_writes
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.graph import Graph, GraphStructure
 from npusim.mapping import Run, map_graph
@@ -51,7 +51,7 @@ class MaskKeeper:
 
     def __init__(self, graph: Graph, soc: Soc, run: Run, batches: int = 1) -> None:
         """Take the masks of a network; of as many graphs as there are batches."""
-        self._cpu: Any = run.row(soc)[str(soc.named("cpu"))]
+        self._cpu: Any = np.array([run.row(soc)[str(soc.named("cpu"))]])
         masks = [t for role in (Role.NORM, Role.MASK, Role.ADJACENCY) for t in graph.with_role(role)]
         self._copies = max(1, sum(t.structural for t in masks))
         """Masks that hold the same entries (EffOp's pair)."""
@@ -61,30 +61,27 @@ class MaskKeeper:
         nodes = nodes_of(graph)
         self._by_nodes = [(float(t.bytes), nodes, t.shape.count(nodes)) for t in masks] if nodes else []
 
-    def update_s(self, entries: float) -> float:
-        """Return the time to write so many entries (s): scattered read-modify-writes on the CPU."""
-        return self._written_s(entries, self._reach, entries * self._copies * self._item)
-
     def updates_s(self, entries: Sequence[float]) -> list[float]:
-        """Return the time of each update (s); a long stream repeats them."""
-        time_s = {number: self.update_s(number) for number in set(entries)}
-        return [time_s[number] for number in entries]
+        """Return the time to write so many entries at each update (s): read-modify-writes on the CPU."""
+        numbers = np.array(entries)
+        return self._written_s(numbers, numbers * self._copies * self._item, self._reach).tolist()
 
-    def layout_s(self, capacity: int, size: Size) -> float:
-        """Return the time to write the masks again for another number of nodes: zeros, then entries (s)."""
-        whole = sum(stored * (capacity / nodes) ** sides for stored, nodes, sides in self._by_nodes)
-        return self._written_s(2.0 * size.edges + size.nodes, whole, whole)
+    def layouts_s(self, capacities: Sequence[int], sizes: Sequence[Size]) -> list[float]:
+        """Return the time to write the masks for each other number of nodes: zeros, then entries (s)."""
+        wholes = [
+            sum(stored * (capacity / nodes) ** sides for stored, nodes, sides in self._by_nodes)
+            for capacity in capacities
+        ]
+        entries = np.array([2.0 * size.edges + size.nodes for size in sizes])
+        return self._written_s(entries, np.array(wholes), np.array(wholes)).tolist()
 
-    def _written_s(self, entries: float, reach: float, written: float) -> float:
-        """Return the time of scattered writes among `reach` bytes, `written` bytes in all (s)."""
-        if entries <= 0.0:
-            return 0.0
-        row = empty_ops(1)[0]
-        row["unit"] = Unit.HOST
-        row["host_scatters"] = entries * self._copies
-        row["host_reach_bytes"] = reach
-        row["host_written_bytes"] = written
-        return float(cost_host(self._cpu, row).time_s)
+    def _written_s(self, entries: Any, written: Any, reach: Any) -> Any:
+        """Return the times of scattered writes among `reach` bytes, `written` bytes in all (s)."""
+        op, times_s = empty_ops(1), np.zeros(len(entries))
+        op["unit"] = Unit.HOST
+        reaches = np.full(entries.shape, reach)
+        scattered_writes(self._cpu, op, times_s, entries * self._copies, written, reaches)
+        return np.where(entries > 0.0, times_s, 0.0)
 
 
 _MOST_VERSIONS = 1_000
@@ -266,9 +263,12 @@ class Course:
     def _mask_s(self, compiled_nodes: Sequence[int]) -> list[float]:
         """Return the time to correct the mask at each update, or write it again for another version (s)."""
         mask_s = list(self.updates_s)
-        for i in range(1, len(mask_s)):
-            if compiled_nodes[i] != compiled_nodes[i - 1]:
-                mask_s[i] += self.keeper.layout_s(compiled_nodes[i], self.sizes[i])
+        changed = [i for i in range(1, len(mask_s)) if compiled_nodes[i] != compiled_nodes[i - 1]]
+        layouts_s = self.keeper.layouts_s(
+            [compiled_nodes[i] for i in changed], [self.sizes[i] for i in changed]
+        )
+        for i, layout_s in zip(changed, layouts_s, strict=True):
+            mask_s[i] += layout_s
         return mask_s
 
     def _recompiled(self, stack: str, mask_s: Sequence[float], needed: Sequence[bool]) -> Costs:
