@@ -64,7 +64,7 @@ class MaskKeeper:
     def updates_s(self, entries: Sequence[float]) -> list[float]:
         """Return the time to write so many entries at each update (s): read-modify-writes on the CPU."""
         numbers = np.array(entries)
-        return self._written_s(numbers, numbers * self._copies * self._item, self._reach).tolist()
+        return list(map(float, self._written_s(numbers, numbers * self._copies * self._item, self._reach)))
 
     def layouts_s(self, capacities: Sequence[int], sizes: Sequence[Size]) -> list[float]:
         """Return the time to write the masks for each other number of nodes: zeros, then entries (s)."""
@@ -73,7 +73,7 @@ class MaskKeeper:
             for capacity in capacities
         ]
         entries = np.array([2.0 * size.edges + size.nodes for size in sizes])
-        return self._written_s(entries, np.array(wholes), np.array(wholes)).tolist()
+        return list(map(float, self._written_s(entries, np.array(wholes), np.array(wholes))))
 
     def _written_s(self, entries: Any, written: Any, reach: Any) -> Any:
         """Return the times of scattered writes among `reach` bytes, `written` bytes in all (s)."""
