@@ -62,6 +62,8 @@ def confined(work: str, *arguments: Any, seconds: float, most_bytes: int, what: 
         )
     except subprocess.TimeoutExpired:
         raise NpusimError(late) from None
+    except OSError as problem:  # too few files or processes
+        raise NpusimError(f"{what} cannot run in a process of its own: {problem.strerror}") from None
     if child.returncode == _DONE:
         return child.stdout
     error = child.stderr.decode(errors="replace")

@@ -27,6 +27,8 @@ from typing import Any, Generic, TypeVar
 from npusim.errors import NpusimError, UnknownNameError
 
 T = TypeVar("T")
+_READ_FILES = ("entry_points.txt", "METADATA")
+"""What is read of the metadata of every installed package."""
 
 GROUPS = {
     "npusim.workloads": "a `WorkloadKind`",
@@ -252,11 +254,19 @@ def _entries(group: str) -> list[metadata.EntryPoint]:
 @lru_cache(maxsize=1)
 def _all_entries(folders: tuple[tuple[str, int], ...]) -> dict[str, list[metadata.EntryPoint]]:
     """Return the entry points of npusim's groups; of two installations of a package the first counts."""
+    if any(map(_is_pipe, metadata.distributions())):
+        return _readable_entries()
     try:
         found = metadata.entry_points()
         return {group: list(found.select(group=group)) for group in GROUPS}
     except Exception:  # one package's cannot be read: which?
         return _readable_entries()
+
+
+def _is_pipe(package: metadata.Distribution) -> bool:
+    """Return whether a file of a package's metadata is a named pipe, which never ends."""
+    folder = getattr(package, "_path", None)
+    return isinstance(folder, Path) and any((folder / name).is_fifo() for name in _READ_FILES)
 
 
 def _readable_entries() -> dict[str, list[metadata.EntryPoint]]:
@@ -269,6 +279,8 @@ def _readable_entries() -> dict[str, list[metadata.EntryPoint]]:
     broken = set()
     for package in metadata.distributions():
         try:
+            if _is_pipe(package):
+                raise OSError("a pipe, which would wait for a writer")
             name = package.metadata["Name"]
             announced_here = [entry for entry in package.entry_points if entry.group in GROUPS]
         except Exception as error:

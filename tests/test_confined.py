@@ -128,3 +128,14 @@ def test_limits_hold_for_every_work(monkeypatch: pytest.MonkeyPatch) -> None:
 def write_much(stream: object) -> None:
     """Use a gigabyte."""
     bytearray(1 << 30)
+
+
+def test_a_child_without_files_to_open_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text(
+        "{schema: npusim.space/1, workload: gcn-cora, techniques: stagr, axes: {npu.tiles: {values: [1]}}}"
+    )
+    npusim.sweep(tmp_path / "space.yaml", tmp_path / "store")
+    line = f"ulimit -n 8; exec {sys.executable} -m npusim query {tmp_path}/store 'SELECT 1'"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the query cannot run in a process of its own: Too many open files" in done.stderr

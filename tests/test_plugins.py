@@ -160,6 +160,20 @@ def test_an_odd_package_is_one_warning(package, entry_points, metadata, says):
     assert done.stderr.count("warning:") == 1 and says in done.stderr, done.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("name", ["entry_points.txt", "METADATA"])
+def test_a_pipe_among_the_metadata_is_one_warning(package, name):
+    folder = package("member = 1", name="waiting")
+    path = folder / "waiting-1.2.dist-info" / name
+    path.unlink()
+    os.mkfifo(path)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    line = [sys.executable, "-m", "npusim", "list", "socs"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0 and "core-ultra-series2" in done.stdout
+    assert done.stderr.count("warning:") == 1 and "waiting-1.2" in done.stderr, done.stderr
+
+
 MARKUP = """
 import typer
 member = typer.Typer()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import product
 from math import inf
@@ -20,7 +21,7 @@ import numpy as np
 from npusim.config import validate_data
 from npusim.config.overrides import parse_override
 from npusim.cost import thread_count
-from npusim.errors import ConfigError, InfeasibleError, UnknownNameError
+from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError
 from npusim.explore.pareto import front
 from npusim.system.answering import MORE, Simulated, balanced, dram_with_more, simulate, system_of
 from npusim.system.demands import least_s
@@ -269,8 +270,14 @@ def _in_processes(count: int) -> Iterator[Callable[[Sequence[Job]], Iterable[tup
         yield lambda jobs: map(_simulated, jobs)
         return
     ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which ends these
-    with ProcessPoolExecutor(cores, get_context("spawn"), signal.signal, ignore) as pool:
-        yield lambda jobs: pool.map(_simulated, jobs)
+    try:
+        with ProcessPoolExecutor(cores, get_context("spawn"), signal.signal, ignore) as pool:
+            yield lambda jobs: pool.map(_simulated, jobs)
+    except BrokenProcessPool:
+        raise NpusimError(
+            "a process that simulates was ended from outside, perhaps for want of memory; use fewer cores "
+            "(NUMBA_NUM_THREADS=1)"
+        ) from None
 
 
 def _on_front(rows: Sequence[DesignRow], stream: str, minimise: Sequence[str]) -> list[bool]:
