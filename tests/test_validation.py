@@ -305,7 +305,7 @@ def test_a_row_without_a_kernel_of_its_own_is_reported_as_unmodelled():
 
 
 def test_limits_of_the_dsp_suite_bind_every_operator_of_the_named_workloads_that_has_rows():
-    from npusim.cost.execution import _SPELLINGS, execution_of
+    from npusim.cost.execution import SPELLINGS, execution_of
     from npusim.techniques import apply, variants
     from npusim.workloads import load_workload, workload_names
 
@@ -316,7 +316,7 @@ def test_limits_of_the_dsp_suite_bind_every_operator_of_the_named_workloads_that
         for stack in legal:
             kernels |= {execution_of(op.traits).dsp_kernel for op in apply(graph, str(stack))}
         kernels |= {execution_of(op.traits).dsp_kernel for op in graph}
-    spelt = {spelling for kernel in kernels - {""} for spelling in (kernel, _SPELLINGS.get(kernel, kernel))}
+    spelt = {spelling for kernel in kernels - {""} for spelling in (kernel, SPELLINGS.get(kernel, kernel))}
     judged = run_suite("dsp")
     listed = set(next(group for group in judged.suite.groups if group.limit is not None).where["op"].one_of)
     assert spelt & set(judged.evidence.columns["op"]) <= listed
