@@ -21,7 +21,7 @@ PAGE, PICTURE, MIX = (
 SOCS, SCHEDULERS = ("core-ultra-series1", "core-ultra-series2", "core-ultra-series3"), ("priority", "fifo")
 BEGIN, END = "<!-- table: scripts/mix_page.py -->", "<!-- end of table -->"
 COLOURS = ("#0072b2", "#e69f00")
-_LEFT, _WIDTH, _BAR, _TOP = 150, 420, 16, 40
+_LEFT, _WIDTH, _ROW, _TOP = 150, 420, 16, 40
 _LEAST_S, _MOST_S = 1e-3, 1e2
 """Ends of the logarithmic axis, in s."""
 
@@ -66,7 +66,8 @@ def x_of(seconds: float) -> float:
 
 def picture(results: list[MixResult]) -> str:
     """Return the 99th percentile of the camera by SoC and scheduler, with the deadline as a line."""
-    height = _TOP + len(results) * (_BAR + 6) + 40
+    height = _TOP + len(results) * (_ROW + 6) + 40
+    line = x_of(results[0].streams[0].deadline_s or _MOST_S)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + 90}" height="{height}" '
         'font-family="sans-serif" font-size="12">',
@@ -74,18 +75,17 @@ def picture(results: list[MixResult]) -> str:
         f'<text x="{_LEFT}" y="20" font-weight="bold">99th percentile of the camera, deadline 33 ms</text>',
     ]
     for number, result in enumerate(results):
-        y, colour = _TOP + number * (_BAR + 6), COLOURS[SCHEDULERS.index(result.scheduler)]
+        y, colour = _TOP + number * (_ROW + 6), COLOURS[SCHEDULERS.index(result.scheduler)]
         camera = result.streams[0]
         end = x_of(camera.p99_s)
         label = f"{result.soc.removeprefix('core-ultra-')}, {result.scheduler}"
         value = f"{engineering(camera.p99_s, 's')}, {camera.missed_share:.1%} missed"
         parts += [
             f'<text x="{_LEFT - 8}" y="{y + 12}" text-anchor="end">{label}</text>',
-            f'<rect x="{_LEFT}" y="{y}" width="{end - _LEFT:.1f}" height="{_BAR}" fill="{colour}"/>',
-            f'<text x="{end + 6:.1f}" y="{y + 12}">{value}</text>',
+            f'<circle cx="{end:.1f}" cy="{y + _ROW / 2}" r="6" fill="{colour}"/>',
+            f'<text x="{max(end, line) + 12:.1f}" y="{y + 12}">{value}</text>',
         ]
     bottom = height - 34
-    line = x_of(results[0].streams[0].deadline_s or _MOST_S)
     parts.append(f'<path d="M{line:.1f} {_TOP - 8}V{bottom}" stroke="#d55e00" stroke-dasharray="4 3"/>')
     parts.append(f'<path d="M{_LEFT} {bottom}h{_WIDTH}" stroke="#999"/>')
     for power in range(-3, 3):
