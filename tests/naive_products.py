@@ -300,7 +300,7 @@ def _part_tilings(
     cycles = _parts_cycles(arch, op, rows, channels, parts, piece, mode)
     how = (piece, spread, free, kept, orders)
     found = _costed(arch, op, rows, channels, s, *how, blocks, cycles, parts)
-    if parts.streams and parts.axis and op.dpu_operation == DpuOperation.MATMUL:
+    if parts.streams and op.dpu_operation == DpuOperation.MATMUL:
         line = SimpleNamespace(
             **vars(piece) | {"rows": min(rows, arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h)}
         )

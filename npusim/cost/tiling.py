@@ -29,8 +29,9 @@ parts that fit are tried, and up to twice as many, where the share does not fit 
 with each number of strips and height of pieces.
 
 Parts of channels may also stream both operands in chunks, with blocks of rows as a share has. They are blocks
-of outputs, so nothing pauses between them. They are tried from half a stencil to less than one: longer blocks
-are nearly whole stencils.
+of outputs, so nothing pauses between them. They are tried from half a stencil to less than one. Longer blocks
+are nearly whole stencils; shorter ones, and parts of rows, take long to search and save about 1 % at most
+(`tests/test_mapping_law.py`).
 Blocks of outputs are whole stencils, or one to four stencils long in groups of lanes, whose cycles are exact;
 of these every number that fits is tried.
 
