@@ -95,11 +95,7 @@ def _layouts(task: Task, nest: Nest) -> Iterator[tuple[Layout, Block]]:
                             yield whole, tiling.lane_block_of(arch, op, whole)
                     for layout in _parts(task, nest, whole) if level % tiling.CHANNEL_LEVELS == 0 else ():
                         yield layout, layout.block
-                        if (
-                            layout.cut.is_streamed
-                            and layout.cut.row_parts == 1.0
-                            and tiling.has_stencils(arch, op)
-                        ):
+                        if layout.cut.is_streamed and tiling.has_stencils(arch, op):
                             yield layout, tiling.lane_block_of(arch, op, layout)
         strips = 0.0 if "dram.blocks.width" in nest else tiling.more_strips(arch, op, strips)
 
@@ -118,8 +114,10 @@ def _parts(task: Task, nest: Nest, whole: Layout) -> Iterator[Layout]:
     fits = tiling.needed_bytes(whole.block, tiling.room_of(whole.block, 1.0, 1.0), 1.0) <= sram_bytes
     buffers = [nest["dram.buffers"]] if "dram.buffers" in nest else [2.0] if fits else [1.0, 2.0]
     kinds = {1.0: task.arch.fewest_buffers <= 1.0, 2.0: not has_array(task.arch)}
-    for count, along_rows in [(n, axis) for n in buffers if kinds[n] for axis in (True, False)]:
+    for count, along_rows in ((1.0, True), (1.0, False), (2.0, False)):
         is_streamed = count > 1.0
+        if count not in buffers or not kinds[count]:
+            continue
         groups = products.groups_along(task, whole.cut.split, along_rows)
         fixed = nest.get("dram.blocks.rows" if along_rows else "dram.blocks.columns")
         parts = tiling.next_count(1.0, groups) if fixed is None else fixed

@@ -30,8 +30,9 @@ with each number of strips and height of pieces.
 
 Parts of channels may also stream both operands in chunks, with blocks of rows as a share has. They are blocks
 of outputs, so nothing pauses between them. They are tried from half a stencil to less than one. Longer blocks
-are nearly whole stencils; shorter ones, and parts of rows, take long to search and save about 1 % at most
-(`tests/test_mapping_law.py`).
+are nearly whole stencils; shorter ones, and parts of rows, take long to search. Without them a whole costs no
+more than its parts (`tests/test_mapping_law.py`).
+
 Blocks of outputs are whole stencils, or one to four stencils long in groups of lanes, whose cycles are exact;
 of these every number that fits is tried.
 
