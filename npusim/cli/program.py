@@ -63,7 +63,7 @@ _EXTRAS = {
     "gnn": ("PIL", "nncf", "sklearn", "torch", "torch_geometric"),
     "learn": ("anywidget", "marimo", "markdown"),
     "openvino": ("openvino",),
-    "search": ("moocore", "pymoo"),
+    "search": ("pymoo",),
 }
 """Optional libraries that each extra of the package brings."""
 

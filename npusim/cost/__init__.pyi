@@ -40,7 +40,6 @@ from npusim.cost.incumbents import incumbents_of as incumbents_of
 from npusim.cost.kernels import compiled as compiled
 from npusim.cost.kernels import compiled_making_arrays as compiled_making_arrays
 from npusim.cost.kernels import compiled_or_plain as compiled_or_plain
-from npusim.cost.kernels import compiled_parallel as compiled_parallel
 from npusim.cost.kernels import compiled_parallel_or_plain as compiled_parallel_or_plain
 from npusim.cost.kernels import start_threads as start_threads
 from npusim.cost.kernels import thread_count as thread_count

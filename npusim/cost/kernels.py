@@ -361,8 +361,3 @@ def compiled_parallel_or_plain(duration_ms: Duration) -> Callable[[_Function], _
         return cast(_Function, Kernel(function, duration_ms, parallel=True, nogil=True))
 
     return declare
-
-
-def compiled_parallel(function: _Function) -> _Function:
-    """Compile a loop over all cores (`prange`)."""
-    return compiled_parallel_or_plain(lambda *_: math.inf)(function)
