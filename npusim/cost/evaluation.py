@@ -397,7 +397,10 @@ def _evaluate_share(
     share: int,
     shares: int,
 ) -> None:
-    """Evaluate every `shares`-th group from group `share` on: the work of one thread."""
+    """Evaluate a group of each round of `shares` groups: the work of one thread.
+
+    Every second round is dealt in reverse, so that groups whose costs alternate are shared evenly.
+    """
     # numba counts references to arrays: shared by all threads, a count would move from core to core.
     own_table, base, columns = _own_table(table), design.base.copy(), design.columns.copy()
     own_design = Design(base, design.arrays, design.hosts, columns, design.values, design.order, design.cuts)
@@ -411,7 +414,10 @@ def _evaluate_share(
     )
     previous_search = -1
     thread: Any = np.int64(share)
-    for g in range(share, points.spans.shape[0], shares):
+    for r in range(points.spans.shape[0] // shares + 1):
+        g = r * shares + (share if r % 2 == 0 else shares - 1 - share)
+        if g >= points.spans.shape[0]:
+            continue
         for c in range(points.group_columns.shape[0]):
             base[points.group_columns[c]] = points.group_values[g, c]
         first, start, stop = points.first[g], points.spans[g, 0], points.spans[g, 1]
@@ -441,7 +447,6 @@ def _evaluate_all(
     results: Results,
     threads: int,
 ) -> None:
-    # Neighbouring groups cost much the same, so dealing them out in turn gives all threads equal work.
     for thread in prange(threads):
         _evaluate_share(design, points, table, search, incumbents, results, thread, threads)
 

@@ -14,7 +14,6 @@ same sources share it, and none can load outdated code. Nobody else can write to
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import platform
 import sys

@@ -163,13 +163,12 @@ def _try_layout(task: Task, nest: Nest, layout: Layout, block: Block, stop: int)
                 needed = tiling.needed_bytes(block, room, row_blocks) if row_blocks > 0.0 else np.inf
                 if needed > sram_bytes:
                     continue
-                cycles = products.tiled_cycles(task, layout, block, row_blocks, columns, chunks)
                 for order in _orders(nest, layout, row_blocks, columns, chunks):
                     if stop + 2 >= _PLACES:  # the best so far are kept
                         return stop
                     counted = (row_parts * row_blocks, column_parts * columns, chunks)
                     cut = Tiling(order, block.strips, *counted)
-                    stop = products.add_tiling(task, layout, block, cut, needed, cycles, row_bytes, stop)
+                    stop = products.add_tiling(task, layout, block, cut, needed, row_bytes, stop)
     return stop
 
 

@@ -448,14 +448,13 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
                     return -1
                 before = needed
                 is_useful = _is_useful(layout, block, row_blocks, columns, chunks, needed)
-                cycles = tiled_cycles(task, layout, block, row_blocks, columns, chunks) if is_useful else 0.0
                 for order in range(first, last + 1 if is_useful else first):
                     all_rows, all_columns = (
                         layout.cut.row_parts * row_blocks,
                         layout.cut.column_parts * columns,
                     )
                     tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
-                    stop = add_tiling(task, layout, block, tiling, needed, cycles, row_bytes, stop)
+                    stop = add_tiling(task, layout, block, tiling, needed, row_bytes, stop)
             # Of blocks in lanes another number may fill stencils better.
             is_whole = block.piece_rows == layout.piece.rows
             is_short = np.ceil(block.rows / row_blocks) * block.piece_rows <= layout.piece.rows
@@ -467,42 +466,33 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
 
 
 @compiled
-def tiled_cycles(
-    task: Task, layout: Layout, block: Block, row_blocks: float, columns: float, chunks: float
-) -> float:
-    """Return the cycles of the grid for so many blocks of each part, with their starts and spilled sums."""
-    starts = (
-        layout.cut.row_parts * layout.cut.column_parts * (block.strips * row_blocks * columns * chunks - 1.0)
-    )
-    starts *= block_start_cycles(task.arch)
-    return (
-        _spill_cycles(task, layout, block, chunks) + starts + _blocks_cycles(task, layout, block, row_blocks)
-    )
-
-
-@compiled
 def add_tiling(
-    task: Task,
-    layout: Layout,
-    block: Block,
-    tiling: Tiling,
-    needed: float,
-    cycles: float,
-    row_bytes: float,
-    stop: int,
+    task: Task, layout: Layout, block: Block, tiling: Tiling, needed: float, row_bytes: float, stop: int
 ) -> int:
     """Add the candidate of a tiling of `needed` bytes unless it is too slow; return where candidates end."""
-    arch, op, new = task.arch, task.op, task.candidates[stop]
+    arch, op, new, chunks = task.arch, task.op, task.candidates[stop], tiling.chunks
+    is_whole = block.piece_rows == layout.piece.rows
+    blocks = block.strips * tiling.row_blocks * tiling.column_blocks * chunks
+    beside_work = (blocks - layout.cut.row_parts * layout.cut.column_parts) * block_start_cycles(arch)
+    beside_work += _spill_cycles(task, layout, block, chunks)
+    cycles = beside_work + (layout.cycles if is_whole else layout.least_cycles)
     new.fine = 1.0 if layout.piece.is_fine else 0.0
     new.needed_bytes, new.most_bytes = needed, layout.most_bytes
     fill_needs(op, new, tiling, cycles, row_bytes)
-    set_prologue_epilogue(arch, op, new, layout, tiling.chunks)
-    if tiling.chunks == 1.0:
+    set_prologue_epilogue(arch, op, new, layout, chunks)
+    if chunks == 1.0:
         set_fills(arch, op, new, layout, tiling)
     set_streamed_held(op, new, layout, tiling)
     if _is_slower(task, new):
         return stop
     set_tiling(arch, op, new, layout, block, tiling)
+    if not is_whole:
+        if _is_dominated(task, stop):
+            return stop
+        cycles = beside_work + _blocks_cycles(task, layout, block, tiling.row_blocks)
+        new.grid_cycles = op.batch * cycles
+        if _is_slower(task, new):
+            return stop
     return _with_new(task, new, stop)
 
 
@@ -524,8 +514,6 @@ def _is_useful(
 def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) -> float:
     """Return the cycles of the grid for blocks whose rows may end within a stencil, without their starts."""
     arch, op = task.arch, task.op
-    if block.piece_rows == layout.piece.rows:
-        return layout.cycles
     _, rows, _ = tile_share(arch, op, layout.cut.split)
     block_rows = np.ceil(block.rows / row_blocks) * block.piece_rows
     cycles, _ = parts_cost(task, layout.cut, rows - (row_blocks - 1.0) * block_rows)

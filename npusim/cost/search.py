@@ -65,7 +65,7 @@ _DEPTHWISE, _MAXPOOL = int(DpuOperation.DEPTHWISE), int(DpuOperation.MAXPOOL)
 _ELTWISE = int(DpuOperation.ELTWISE)
 _ROWS = int(Split.ROWS)
 _OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
-_INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 512, 8
+_INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 4096, 8
 """Places of a new table; most candidates of an operator after a search for one point."""
 _MATMUL_MS, _CONVOLUTION_MS, _CHANNEL_MS, _OTHER_MS = 3.0, 20.0, 0.003, 0.2
 """Time of the search for a product, for a convolution, for each of their input and output channels (long
