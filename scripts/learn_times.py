@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from screenshots import browser
+from screenshots import SLIDER, browser
 
 import npusim
 from npusim.course.catalogue import lessons
@@ -65,16 +65,12 @@ def times(started: Any, name: str) -> tuple[float, float, list[float]]:
             view.wait_for_selector("[data-drawn]")
             first, worked = time.perf_counter() - begun, processor_time(server.pid)
             view.get_by_role("radio").first.click()
-            view.wait_for_selector("[role=slider]:not([data-disabled])")
+            view.wait_for_selector(f"{SLIDER}:enabled")
             view.wait_for_timeout(1000)
             view.evaluate(WATCH)
-            slider = view.locator("[role=slider]").first
-            at, least, most = (
-                float(slider.get_attribute(f"aria-value{end}") or 0) for end in ("now", "min", "max")
-            )
-            there, back = (
-                ("ArrowRight", "ArrowLeft") if most - at > at - least else ("ArrowLeft", "ArrowRight")
-            )
+            slider = view.locator(SLIDER).first
+            is_low = slider.evaluate("(one) => 2 * one.value < (one.max ?? one.length - 1)")
+            there, back = ("ArrowRight", "ArrowLeft") if is_low else ("ArrowLeft", "ArrowRight")
             slider.focus()
             for move in range(1, MOVES + 1):
                 view.keyboard.press(there if move % 4 in (1, 2) else back)

@@ -48,6 +48,8 @@ HIGHEST = {1280: 2600, 390: 3600}
 """Pixels of a page that are shown."""
 _COLOURS = 160
 """Colours of a picture: text and plots need no more, and a quarter of the bytes goes."""
+SLIDER = ".sliders :is(input, select)"
+"""What a visitor of a lesson moves."""
 FULL_HEIGHT = "Math.max(...['html', '#App'].map(e => document.querySelector(e)?.scrollHeight ?? 0))"
 """Height of a page in JavaScript; pages of marimo scroll inside of an element."""
 
@@ -302,8 +304,8 @@ def _lesson(started: Any, kind: str) -> None:
         view.wait_for_selector("[data-drawn]")
     if LEARN[kind].startswith("lessons/"):
         view.get_by_role("radio").first.click()
-        view.wait_for_selector("[role=slider]:not([data-disabled])")
-        view.locator("[role=slider]").first.focus()
+        view.wait_for_selector(f"{SLIDER}:enabled")
+        view.locator(SLIDER).first.focus()
         view.keyboard.press("ArrowRight")
         answer = view.get_by_placeholder("a number")
         answer.fill("1")
