@@ -23,7 +23,6 @@ from npusim.locate import DEFAULT_SOC
 from npusim.mapping import MappingFile, OwnMapping, SwapOperands
 from npusim.plugins import announced, named
 from npusim.scenario import Network, Scenario, split_settings
-from npusim.studies.split import divided
 from npusim.studies.sustained import with_sustained
 from npusim.studies.uncertainty import SAMPLES, with_interval
 from npusim.techniques import Stack, apply, completed
@@ -216,7 +215,11 @@ def estimate(
         if engine == "analytical":
             with_one = scenario.machine.calibration is not None if interval is None else interval
             result = with_interval(result, scenario.mapped) if with_one else result
-    return result if split is None else result.model_copy(update={"divided": divided(scenario, split)})
+    if split is None:
+        return result
+    from npusim.studies.split import divided
+
+    return result.model_copy(update={"divided": divided(scenario, split)})
 
 
 @contextmanager
