@@ -230,17 +230,17 @@ def choices(arch: Any, op: Any) -> list[Choice]:
                 found += _line_tilings(arch, op, rows, channels, every[0], line, spread, free, kept)
             for piece in (piece for piece in every if piece.whole_channels):
                 for axis, (length, groups) in enumerate(((rows, lanes), (channels, arch.dpu_channel_lanes))):
-                    fitting: list[int] = []
                     for count, size in cuts(length, groups):
-                        is_few = not any(2 * fewer <= count for fewer in fitting)
+                        longer = _Parts(axis, 2, 2 * size + groups, [[2 * size + groups] * 2], False)
+                        how = (piece, spread, free, kept)
+                        is_few = longer.size >= length or not _part_tilings(
+                            arch, op, rows, channels, longer, *how
+                        )
                         is_streamed = axis and piece.channels / 2 <= size < piece.channels
                         sizes = arrangements(length, groups, count, size)
                         for streams in [False] * is_few + [True] * bool(is_streamed):
                             part = _Parts(axis, count, size, sizes, streams)
-                            some = _part_tilings(arch, op, rows, channels, part, piece, spread, free, kept)
-                            found += some
-                            if some and not streams:
-                                fitting.append(count)  # at most twice the fewest that fit, less one
+                            found += _part_tilings(arch, op, rows, channels, part, *how)
     return found
 
 

@@ -415,7 +415,7 @@ def _evaluate_share(
     previous_search = -1
     thread: Any = np.int64(share)
     for r in range(points.spans.shape[0] // shares + 1):
-        g = r * shares + (share if r % 2 == 0 else shares - 1 - share)
+        g = r * shares + (thread if r % 2 == 0 else shares - 1 - thread)
         if g >= points.spans.shape[0]:
             continue
         for c in range(points.group_columns.shape[0]):

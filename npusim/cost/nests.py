@@ -108,7 +108,7 @@ def _open(nest: Nest, key: str, choices: Sequence[int]) -> Sequence[int]:
 def _parts(task: Task, nest: Nest, whole: Layout) -> Iterator[Layout]:
     """Yield layouts in parts that hold an operand in one buffer, or that stream both operands.
 
-    The number of parts is fixed, or of those that hold an operand the fewest that fit to twice as many.
+    The number of parts is fixed, or all of those that are tried.
     """
     sram_bytes = task.lower.tile_sram_bytes
     fits = tiling.needed_bytes(whole.block, tiling.room_of(whole.block, 1.0, 1.0), 1.0) <= sram_bytes
@@ -123,10 +123,8 @@ def _parts(task: Task, nest: Nest, whole: Layout) -> Iterator[Layout]:
         parts = tiling.next_count(1.0, groups) if fixed is None else fixed
         while 1.0 < parts <= groups:
             cut = products.cut_along(whole.cut, parts, along_rows, is_streamed)
-            if fixed is None and parts >= 4.0 and not is_streamed:
-                fewer = products.cut_along(whole.cut, np.floor(parts / 2.0), along_rows, False)
-                if products.part_bytes(task, fewer) <= sram_bytes:
-                    break
+            if fixed is None and not is_streamed and products.larger_part_bytes(task, cut) <= sram_bytes:
+                break
             layout = products.layout_of(task, cut, np.inf)
             is_tried = not is_streamed or products.is_worth_streaming(task, whole, cut)
             if layout.piece.rows > 0.0 and is_tried:

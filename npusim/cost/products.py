@@ -167,8 +167,8 @@ def cut_along(cut: Cut, parts: float, along_rows: bool, is_streamed: bool) -> Cu
 def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool, stop: int) -> int:
     """Try parts along an axis.
 
-    Of parts that hold an operand the fewest that fit and up to twice as many, at each size of SRAM; of parts
-    that stream both all that are worth it.
+    Of parts that hold an operand those are tried that fit where more than twice as long ones do not, at each
+    size of SRAM; of parts that stream both all that are worth it.
     """
     groups = groups_along(task, whole.cut.split, along_rows)
     parts = next_count(1.0, groups)
@@ -180,10 +180,9 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool
         if is_streamed:
             is_tried = is_worth_streaming(task, whole, cut)
         else:
-            is_tried = part_bytes(task, cut) <= task.lower.tile_sram_bytes
-            if is_tried and parts >= 4.0:
-                fewer = cut_along(whole.cut, np.floor(parts / 2.0), along_rows, False)
-                most_bytes = part_bytes(task, fewer)
+            rows, channels = part_sizes(task.arch, task.op, cut)
+            is_tried = part_bytes(task, cut, rows, channels) <= task.lower.tile_sram_bytes
+            most_bytes = larger_part_bytes(task, cut) if is_tried else np.inf
             if most_bytes <= task.upper.tile_sram_bytes:
                 return stop
         if is_tried:
@@ -202,16 +201,29 @@ def is_worth_streaming(task: Task, whole: Layout, cut: Cut) -> bool:
 
 
 @compiled
-def part_bytes(task: Task, cut: Cut) -> float:
-    """Return the least SRAM of a tile for parts that hold an operand, the other in pieces."""
+def part_bytes(task: Task, cut: Cut, rows: float, channels: float) -> float:
+    """Return the least SRAM of a tile for a part of that size that holds an operand, the other in pieces."""
     arch, op = task.arch, task.op
-    rows, channels = part_sizes(arch, op, cut)
     piece = piece_of(arch, op, rows, channels, cut.mode, cut.piece_level, cut.strips)
     if piece.rows == 0.0:
         return np.inf
     block = block_of(arch, op, rows, channels, piece)
     column_blocks, row_blocks = (block.columns, 1.0) if cut.row_parts > 1.0 else (1.0, block.rows)
     return needed_bytes(block, room_of(block, column_blocks, 1.0), row_blocks)
+
+
+@compiled
+def larger_part_bytes(task: Task, cut: Cut) -> float:
+    """Return the same for a part a group more than twice as long; infinite where the share is no longer."""
+    arch, op = task.arch, task.op
+    _, most_rows, most_channels = tile_share(arch, op, cut.split)
+    rows, channels = part_sizes(arch, op, cut)
+    if cut.row_parts > 1.0:
+        rows = 2.0 * rows + row_lanes(arch, op)
+    else:
+        channels = 2.0 * channels + arch.dpu_channel_lanes
+    is_shorter = rows < most_rows if cut.row_parts > 1.0 else channels < most_channels
+    return part_bytes(task, cut, rows, channels) if is_shorter else np.inf
 
 
 @compiled

@@ -30,7 +30,7 @@ Square the number of nodes and take 2 bytes for each. That is 200 MB, far more t
 - 100: that is the number of entries in millions; fp16 has 2 bytes.
 """
 
-from math import isqrt, prod
+from math import floor, isqrt, prod
 
 from npusim.course.drawings import critical_bars, critical_parts, grid_of
 from npusim.course.lesson import Lesson, Shown, Slider, picture
@@ -102,8 +102,8 @@ def _stacks(nodes: int, degree: int) -> Shown:
         nodes * degree / 1e3:g}\,\text{{thousand edges}} \end{{aligned}}$$
 
         At least {
-        percent(1 - (degree + 1) / nodes)
-    } of these entries are zero, and yet the product wins: the grids of four tiles do {
+        floor(1000 * (1 - (degree + 1) / nodes))
+        / 10:g} % of these entries are zero, and yet the product wins: the grids of four tiles do {
         4 * prod(GRID):,} multiplications in a cycle. The matrix
         grows with the square of the nodes, the edges only with their number. {
         _limit(even, even > MATRIX_NODES)
