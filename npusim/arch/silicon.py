@@ -146,6 +146,8 @@ class Parts(Section):
     """Multiply-accumulates by format."""
     register_area: units.Area
     """A bit of a register."""
+    utilisation: units.Fraction
+    """Share of a layout that synthesised cells and memories fill; the rest is room for wires."""
     stage_area: units.Ratio
     """Area of a further pipeline stage, over that of a multiply-accumulate with one."""
     stage_energy: units.Ratio
