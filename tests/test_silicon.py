@@ -1,5 +1,6 @@
 """Silicon: nothing is free, an unmodified sheet keeps its numbers, the laws of memories agree with CACTI."""
 
+import itertools
 from functools import cache
 
 import numpy as np
@@ -42,8 +43,13 @@ MORE = {
     "npu.dpu.grid.stages": ("", 1, 8),
     "npu.vpu_clock": ("Hz", 1e8, 1.5e9),
     "dram.bandwidth": ("B/s", 1e9, 5e11),
+    "technology.rise": ("K", 1, 120),
 }
 """Numbers of which more is never free, with unit and range."""
+SCRATCH_PAD = "eyeriss.dpu.array.levels.filters"
+PAD_SIZES = {f"{SCRATCH_PAD}.capacity": ("B", 1, 2**16), f"{SCRATCH_PAD}.width": ("B/cycle", 1, 64)}
+"""Sizes of a memory in the PEs of Eyeriss."""
+DRAM_KINDS = ["LPDDR5X-8533", "LPDDR4X", "HBM2E, a stack", "GDDR6", "DDR5-5600", "DDR3-1866"]
 
 
 def row(soc):
@@ -56,7 +62,7 @@ def changed(path, value):
 
 
 def drawn(path):
-    _, low, high = MORE[path]
+    _, low, high = (MORE | PAD_SIZES)[path]
     return st.tuples(st.just(path), *[st.floats(low, high)] * 2)
 
 
@@ -69,6 +75,62 @@ def test_more_of_a_part_never_takes_less_area_or_static_power(change):
     assert less.shared["area_mm2"] <= more.shared["area_mm2"] * ROUNDING
     assert less["npu"]["static_w"] <= more["npu"]["static_w"] * ROUNDING
     assert less.shared["idle_w"] <= more.shared["idle_w"] * ROUNDING
+
+
+@given(st.sampled_from(sorted(PAD_SIZES)).flatmap(drawn))
+@settings(max_examples=30)
+def test_larger_memories_in_the_pes_never_take_less_area_or_static_power(change):
+    path, *values = change
+    less, more = (
+        row(with_overrides(load_soc("eyeriss"), {path: f"{value:.9g} {PAD_SIZES[path][0]}"}))["eyeriss"]
+        for value in sorted(values)
+    )
+    assert less["area_mm2"] <= more["area_mm2"] * ROUNDING
+    assert less["static_w"] <= more["static_w"] * ROUNDING
+
+
+def test_a_scratch_pad_costs_its_law_in_every_pe():
+    sheet, pads = load_soc("eyeriss"), 168
+    double = with_overrides(sheet, {f"{SCRATCH_PAD}.capacity": "896 B"})
+    law, npu = law_column(sram_laws().area.single_port), sheet.array_devices["eyeriss"]
+    pad_m2 = sram_law(law, 896.0, 2.0, 4.0) - sram_law(law, 448.0, 2.0, 4.0)
+    sram_bytes = float(npu.sram.per_tile) + float(npu.sram.reserved)
+    rated = sram_law(law, sram_bytes, float(npu.sram.word), float(npu.sram.read_ports)) / sram_bytes
+    pads_mm2 = 1e6 * pads * pad_m2 * float(sheet.technology.area.sram) / rated
+    side = row(double)["eyeriss"]["area_mm2"] - row(sheet)["eyeriss"]["area_mm2"] - pads_mm2
+    assert 0.0 <= side <= float(sheet.technology.area.fixed) * 1e6  # wires to a longer side
+    single = with_overrides(sheet, {f"{SCRATCH_PAD}.ports": "one"})
+    assert row(single)["eyeriss"]["area_mm2"] < row(sheet)["eyeriss"]["area_mm2"]
+
+
+@pytest.mark.parametrize("title", DRAM_KINDS)
+def test_a_dram_interface_of_any_kind_costs_area_and_power(title):
+    base = SERIES2.model_copy(update={"dram": SERIES2.dram.model_copy(update={"title": title})})
+    costs = []
+    for bandwidth in ("20 GB/s", "80 GB/s", "120 GB/s", "300 GB/s"):
+        at = row(with_overrides(base, {"dram.peak_bandwidth": "1 TB/s", "dram.bandwidth": bandwidth}))
+        costs.append((at.shared["area_mm2"], at.shared["idle_w"]))
+    assert all(less[i] < more[i] for less, more in itertools.pairwise(costs) for i in (0, 1))
+
+
+@pytest.mark.parametrize("tiles", [1, 3, 24])
+def test_sequencers_and_the_fabric_grow_with_the_tiles(tiles):
+    other, fixed_mm2 = with_overrides(SERIES2, {"npu.tiles": tiles}), 1e6 * float(SERIES2.technology.area.fixed)
+    tile_mm2 = naive_side_mm(SERIES2) ** 2 / int(SERIES2.npu.tiles)
+    ratio = tiles / int(SERIES2.npu.tiles)
+    share = 0.15 * (ratio - 1) + 0.25 * (ratio * ratio**0.5 - 1)
+    further_mm2 = row(other)["npu"]["area_mm2"] - row(SERIES2)["npu"]["area_mm2"]
+    expected_mm2 = (tiles - int(SERIES2.npu.tiles)) * tile_mm2 + share * fixed_mm2
+    assert further_mm2 == pytest.approx(expected_mm2, rel=1e-9)
+
+
+@pytest.mark.parametrize("rise_k", [15.0, 65.0, 90.0])
+def test_leakage_doubles_every_25_k(rise_k):
+    hot = row(with_overrides(SERIES2, {"technology.rise": f"{rise_k} K"}))["npu"]
+    usual = row(SERIES2)["npu"]
+    leaks_w = float(SERIES2.technology.leakage) * usual["area_mm2"] * 1e-6
+    assert hot["static_w"] - usual["static_w"] == pytest.approx(leaks_w * (2 ** ((rise_k - 40) / 25) - 1))
+    assert hot["area_mm2"] == usual["area_mm2"]
 
 
 @pytest.mark.parametrize("path", sorted(MORE))

@@ -154,6 +154,12 @@ class Parts(Section):
     """Energy of a further stage, over that of a multiply-accumulate with one."""
     stage_delay: units.Fraction
     """Share of registers in the cycle of a multiply-accumulate with one stage; the rest divides by stages."""
+    leakage_doubling: units.TemperatureRise
+    """Rise of the temperature that doubles the leakage."""
+    sequencer_share: units.Fraction
+    """Share of an NPU's fixed area, and of its active power, that is proportional to its tiles."""
+    fabric_share: units.Fraction
+    """Share of both that is proportional to the tiles and to the side of all tiles: wires and repeaters."""
     wire: units.EnergyPerByte
     """Energy to move a byte over a metre, at the nominal voltage."""
     dsp_lane_share: units.Fraction

@@ -138,6 +138,18 @@ def _chips(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     return rows, [law, f"90 % of the chips left out: {low:.2f} to {high:.2f} times the published area"]
 
 
+def _clocks(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
+    words = [*map(Text, ("point", "process", "kind", "origin", "source"))]
+    points, rows = read_csv(path, [*words, *map(Number, ("v", "mhz", "rated_v", "rated_mhz"))]), []
+    for i, name in enumerate(points["point"]):
+        ratio = process_named(str(points["process"][i])).clock_ratio(points["v"][i], points["rated_v"][i])
+        key = {column: points[column][i] for column in ("process", "kind", "origin")}
+        rows.append(Row(str(name), float(points["mhz"][i]), float(points["rated_mhz"][i] * ratio), key))
+    return rows, []
+
+
+CLOCKS = RowPredictor(_clocks)
+"""Clocks of NPUs at published voltages, by the alpha-power law."""
 CHIPS = RowPredictor(_chips)
 """Areas of published chips, each predicted by a fit to the others."""
 MEMORIES = RowPredictor(_memories)
