@@ -1,6 +1,7 @@
 """Silicon: nothing is free, an unmodified sheet keeps its numbers, the laws of memories agree with CACTI."""
 
 import itertools
+import json
 from functools import cache
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import npusim
 from npusim.arch import load_soc, soc_names, with_overrides
 from npusim.arch.silicon import process_named, sram_laws
 from npusim.calibration.memory_fit import held_out, is_consistent
@@ -115,7 +117,10 @@ def test_a_dram_interface_of_any_kind_costs_area_and_power(title):
 
 @pytest.mark.parametrize("tiles", [1, 3, 24])
 def test_sequencers_and_the_fabric_grow_with_the_tiles(tiles):
-    other, fixed_mm2 = with_overrides(SERIES2, {"npu.tiles": tiles}), 1e6 * float(SERIES2.technology.area.fixed)
+    other, fixed_mm2 = (
+        with_overrides(SERIES2, {"npu.tiles": tiles}),
+        1e6 * float(SERIES2.technology.area.fixed),
+    )
     tile_mm2 = naive_side_mm(SERIES2) ** 2 / int(SERIES2.npu.tiles)
     ratio = tiles / int(SERIES2.npu.tiles)
     share = 0.15 * (ratio - 1) + 0.25 * (ratio * ratio**0.5 - 1)
@@ -202,6 +207,32 @@ def test_clocks_of_intel_s_points_follow_their_voltages(name):
     for point in npu.operating_points.values():
         ratio = clock_at(float(point.voltage), *numbers) / clock_at(float(npu.voltage), *numbers)
         assert ratio * float(npu.dpu.clock) == pytest.approx(float(point.dpu_clock), rel=0.1)
+
+
+def test_npu_4_does_twice_the_work_of_npu_3_at_equal_power():
+    """Intel's presentations of Lunar Lake say 2; power without DRAM and idle power."""
+
+    def rate_and_power(name, tiles, clock):
+        changes = {"npu.tiles_for.latency": tiles, "npu.launch_overhead": "0 s", "npu.dpu.clock": clock}
+        estimate = npusim.estimate("resnet-50", load_soc(name, changes))
+        parts = estimate.energy
+        work_j = parts.mac_j + parts.sram_j + parts.dsp_j + parts.static_j
+        return 1.0 / estimate.latency_s, work_j / estimate.latency_s
+
+    rate, power_w = rate_and_power("core-ultra-series1", 2, "1400 MHz")
+    clocks = (f"{mhz} MHz" for mhz in (900, 1300, 1700))
+    rates, powers = zip(*(rate_and_power("core-ultra-series2", 6, clock) for clock in clocks), strict=True)
+    assert powers[0] < power_w < powers[-1]
+    assert np.interp(power_w, powers, rates) / rate == pytest.approx(2.0, rel=0.1)
+
+
+def test_clocks_of_published_operating_points_are_predicted(tmp_path):
+    groups = run_suite("clocks").result().groups
+    assert groups[0].ok
+    text = figures_path(load_suite("clocks")).read_text()
+    file = tmp_path / "points.csv"
+    file.write_text(text.replace("0.750,800,", "0.750,1600,"))
+    assert not run_suite("clocks", file).result().groups[0].ok
 
 
 @given(st.floats(0.3, 1.4), st.floats(0.6, 1.0), st.floats(0.15, 0.4), st.floats(1.3, 2.0))
@@ -369,3 +400,23 @@ def test_axes_without_a_cost_are_named():
     )
     free = axes_without_cost(resolve_axes(space, SERIES2), SERIES2, space.run)
     assert set(free) == {"npu.launch_overhead", "npu.schedule.prefetch"}
+
+
+def test_points_of_a_front_that_differ_only_in_an_axis_without_effect_are_one(tmp_path):
+    axes = {"npu.dpu.clock": ["1.2 GHz", "1.85 GHz"], f"{L2}.capacity": ["0 B", "8 MiB"]}
+    axes |= {f"{L2}.bandwidth": ["50 GB/s", "100 GB/s", "150 GB/s"]}  # no effect where there is no level
+    data = {"schema": "npusim.space/1", "workload": "gcn-cora", "keep": "all"}
+    data |= {"axes": {path: {"values": values} for path, values in axes.items()}}
+    data |= {"minimise": ["latency_s", "energy_j", "area_mm2"]}
+    space = tmp_path / "space.yaml"
+    space.write_text(json.dumps(data))
+    front = npusim.pareto(npusim.sweep(str(space), str(tmp_path / "results")), tolerance=0.0)
+    distinct = [row for i, row in enumerate(front.rows) if front.stands_in[i] == i]
+    assert len({tuple(row[name] for name in front.minimise) for row in distinct}) == len(distinct)
+    without = [row["npu.dpu.clock"] for row in distinct if not row[f"{L2}.capacity"]]
+    assert without and len(without) == len({*without})
+    assert sum(not row[f"{L2}.capacity"] for row in front.rows) == 3 * len(without)
+    data["axes"]["cpu.clock"] = {"values": ["1 GHz", "2 GHz"]}
+    space.write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match="an axis that changes nothing"):
+        npusim.sweep(str(space), str(tmp_path / "others"))

@@ -60,6 +60,7 @@ def _memories(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
 
 
 _CHIP_FORMATS = ("int8", "int16", "fp16")
+_CHIP_KEYS = ("chip", "group", "process", "scope", "cells", "origin")
 _CHIP_SIZES = ("sram_kib", "array_kib", "word_bytes", "area_mm2")
 _SCOPES, _CELLS = ("arrays", "arrays of CACTI", "engine"), ("placed", "synthesised")
 _SCALED_FROM, _FEATURE_M = "22 lop", 22e-9  # cell whose law of SRAM the bit cell of other nodes scales
@@ -127,11 +128,11 @@ def _chips(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     if len(chips) < _FEWEST or not of_chips.macs_m2.all():
         allowed = f"at least {_FEWEST} chips with MACs: each is predicted by a fit to the others"
         raise ConfigError(f"{len(chips)} chips", file=chips.file, allowed=allowed)
-    for i, name in enumerate(chips["chip"]):
+    for i, chip in enumerate(chips["chip"]):
         factors = of_chips.fitted(chip_m2, np.arange(len(chips)) != i)
-        key = {column: chips[column][i] for column in ("chip", "group", "process", "scope", "cells", "origin")}
+        key = {name: chips[name][i] for name in _CHIP_KEYS}
         predicted = 1e6 * float(of_chips.chip_m2(factors)[i])
-        rows.append(Row(str(name), float(chips["area_mm2"][i]), predicted, key))
+        rows.append(Row(str(chip), float(chips["area_mm2"][i]), predicted, key))
     low, high = np.quantile([row.predicted / row.measured for row in rows], (0.05, 0.95))
     sram, macs, engine = np.exp(of_chips.fitted(chip_m2, np.ones(len(chips), bool)))
     law = f"all chips: {sram:.2f} x SRAM + {macs:.2f} x MACs with registers; engines {engine:.2f} times that"
