@@ -281,10 +281,12 @@ def _fill_array_memories(row: ArchRow, soc: Soc) -> None:
     """Fill what the memories of MAC arrays take beyond those of the data sheet."""
     law = law_column(sram_laws().area.single_port)
     for name, npu in soc.array_devices.items():
-        for level, memory in npu.dpu.array_levels.items():
+        if (array := npu.dpu.array) is None:
+            continue
+        for level, memory in array.levels.items():
             sizes = (memory.sizes, soc.sheet_numbers(f"{name}.array.{level}"))
-            now_m2, rated_m2 = (sram_law(law, *own.values()) if own["capacity"] else 0.0 for own in sizes)
-            row[name]["array_law_m2"] += npu.dpu.array.instances(level) * (now_m2 - rated_m2)
+            own_m2, sheet_m2 = (sram_law(law, *own.values()) if own["capacity"] else 0.0 for own in sizes)
+            row[name]["array_law_m2"] += array.instances(level) * (own_m2 - sheet_m2)
 
 
 def _fill_technology(record: Any, technology: Technology) -> None:
