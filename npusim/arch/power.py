@@ -175,9 +175,9 @@ class Technology(Section):
     """Energy per event."""
     leakage: units.PowerPerArea
     """Leakage of the NPU per area, at the nominal voltage, while it works."""
-    leakage_rise: units.TemperatureRise = _USUAL_RISE
+    leakage_rise: units.DieRise = _USUAL_RISE
     """Temperature of the die above the room at which that leakage holds."""
-    rise: units.TemperatureRise = _USUAL_RISE
+    rise: units.DieRise = _USUAL_RISE
     """Temperature of the die above the room while it works."""
     area: AreaCosts
     """Area per building block."""
