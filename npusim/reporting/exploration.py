@@ -57,6 +57,8 @@ def shown_value(
     --------
     >>> shown_value("min(latency_s)", 0.00123456), shown_value("count(*)", 1270)
     ('1.23 ms', '1,270')
+    >>> shown_value("area_mm2", 10.685), shown_value("area_mm2", 10.685, last=0)
+    ('10.69 mm²', '11 mm²')
     >>> shown_value("npu.sram.per_tile", 786432.0, {"npu.sram.per_tile": "B"})
     '768 KiB'
     """
