@@ -1,5 +1,7 @@
 """Silicon: nothing is free, an unmodified sheet keeps its numbers, the laws of memories agree with CACTI."""
 
+import itertools
+import json
 from functools import cache
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import npusim
 from npusim.arch import load_soc, soc_names, with_overrides
 from npusim.arch.silicon import process_named, sram_laws
 from npusim.calibration.memory_fit import held_out, is_consistent
@@ -42,8 +45,13 @@ MORE = {
     "npu.dpu.grid.stages": ("", 1, 8),
     "npu.vpu_clock": ("Hz", 1e8, 1.5e9),
     "dram.bandwidth": ("B/s", 1e9, 5e11),
+    "technology.rise": ("K", 1, 120),
 }
 """Numbers of which more is never free, with unit and range."""
+SCRATCH_PAD = "eyeriss.dpu.array.levels.filters"
+PAD_SIZES = {f"{SCRATCH_PAD}.capacity": ("B", 1, 2**16), f"{SCRATCH_PAD}.width": ("B/cycle", 1, 64)}
+"""Sizes of a memory in the PEs of Eyeriss."""
+DRAM_KINDS = ["LPDDR5X-8533", "LPDDR4X", "HBM2E, a stack", "GDDR6", "DDR5-5600", "DDR3-1866"]
 
 
 def row(soc):
@@ -56,7 +64,7 @@ def changed(path, value):
 
 
 def drawn(path):
-    _, low, high = MORE[path]
+    _, low, high = (MORE | PAD_SIZES)[path]
     return st.tuples(st.just(path), *[st.floats(low, high)] * 2)
 
 
@@ -69,6 +77,65 @@ def test_more_of_a_part_never_takes_less_area_or_static_power(change):
     assert less.shared["area_mm2"] <= more.shared["area_mm2"] * ROUNDING
     assert less["npu"]["static_w"] <= more["npu"]["static_w"] * ROUNDING
     assert less.shared["idle_w"] <= more.shared["idle_w"] * ROUNDING
+
+
+@given(st.sampled_from(sorted(PAD_SIZES)).flatmap(drawn))
+@settings(max_examples=30)
+def test_larger_memories_in_the_pes_never_take_less_area_or_static_power(change):
+    path, *values = change
+    less, more = (
+        row(with_overrides(load_soc("eyeriss"), {path: f"{value:.9g} {PAD_SIZES[path][0]}"}))["eyeriss"]
+        for value in sorted(values)
+    )
+    assert less["area_mm2"] <= more["area_mm2"] * ROUNDING
+    assert less["static_w"] <= more["static_w"] * ROUNDING
+
+
+def test_a_scratch_pad_costs_its_law_in_every_pe():
+    sheet, pads = load_soc("eyeriss"), 168
+    double = with_overrides(sheet, {f"{SCRATCH_PAD}.capacity": "896 B"})
+    law, npu = law_column(sram_laws().area.single_port), sheet.array_devices["eyeriss"]
+    pad_m2 = sram_law(law, 896.0, 2.0, 4.0) - sram_law(law, 448.0, 2.0, 4.0)
+    sram_bytes = float(npu.sram.per_tile) + float(npu.sram.reserved)
+    rated = sram_law(law, sram_bytes, float(npu.sram.word), float(npu.sram.read_ports)) / sram_bytes
+    pads_mm2 = 1e6 * pads * pad_m2 * float(sheet.technology.area.sram) / rated
+    side = row(double)["eyeriss"]["area_mm2"] - row(sheet)["eyeriss"]["area_mm2"] - pads_mm2
+    assert 0.0 <= side <= float(sheet.technology.area.fixed) * 1e6  # wires to a longer side
+    single = with_overrides(sheet, {f"{SCRATCH_PAD}.ports": "one"})
+    assert row(single)["eyeriss"]["area_mm2"] < row(sheet)["eyeriss"]["area_mm2"]
+
+
+@pytest.mark.parametrize("title", DRAM_KINDS)
+def test_a_dram_interface_of_any_kind_costs_area_and_power(title):
+    base = SERIES2.model_copy(update={"dram": SERIES2.dram.model_copy(update={"title": title})})
+    costs = []
+    for bandwidth in ("20 GB/s", "80 GB/s", "120 GB/s", "300 GB/s"):
+        at = row(with_overrides(base, {"dram.peak_bandwidth": "1 TB/s", "dram.bandwidth": bandwidth}))
+        costs.append((at.shared["area_mm2"], at.shared["idle_w"]))
+    assert all(less[i] < more[i] for less, more in itertools.pairwise(costs) for i in (0, 1))
+
+
+@pytest.mark.parametrize("tiles", [1, 3, 24])
+def test_sequencers_and_the_fabric_grow_with_the_tiles(tiles):
+    other, fixed_mm2 = (
+        with_overrides(SERIES2, {"npu.tiles": tiles}),
+        1e6 * float(SERIES2.technology.area.fixed),
+    )
+    tile_mm2 = naive_side_mm(SERIES2) ** 2 / int(SERIES2.npu.tiles)
+    ratio = tiles / int(SERIES2.npu.tiles)
+    share = 0.15 * (ratio - 1) + 0.25 * (ratio * ratio**0.5 - 1)
+    further_mm2 = row(other)["npu"]["area_mm2"] - row(SERIES2)["npu"]["area_mm2"]
+    expected_mm2 = (tiles - int(SERIES2.npu.tiles)) * tile_mm2 + share * fixed_mm2
+    assert further_mm2 == pytest.approx(expected_mm2, rel=1e-9)
+
+
+@pytest.mark.parametrize("rise_k", [15.0, 65.0, 90.0])
+def test_leakage_doubles_every_25_k(rise_k):
+    hot = row(with_overrides(SERIES2, {"technology.rise": f"{rise_k} K"}))["npu"]
+    usual = row(SERIES2)["npu"]
+    leaks_w = float(SERIES2.technology.leakage) * usual["area_mm2"] * 1e-6
+    assert hot["static_w"] - usual["static_w"] == pytest.approx(leaks_w * (2 ** ((rise_k - 40) / 25) - 1))
+    assert hot["area_mm2"] == usual["area_mm2"]
 
 
 @pytest.mark.parametrize("path", sorted(MORE))
@@ -140,6 +207,32 @@ def test_clocks_of_intel_s_points_follow_their_voltages(name):
     for point in npu.operating_points.values():
         ratio = clock_at(float(point.voltage), *numbers) / clock_at(float(npu.voltage), *numbers)
         assert ratio * float(npu.dpu.clock) == pytest.approx(float(point.dpu_clock), rel=0.1)
+
+
+def test_npu_4_does_twice_the_work_of_npu_3_at_equal_power():
+    """Intel's presentations of Lunar Lake say 2; power without DRAM and idle power."""
+
+    def rate_and_power(name, tiles, clock):
+        changes = {"npu.tiles_for.latency": tiles, "npu.launch_overhead": "0 s", "npu.dpu.clock": clock}
+        estimate = npusim.estimate("resnet-50", load_soc(name, changes))
+        parts = estimate.energy
+        work_j = parts.mac_j + parts.sram_j + parts.dsp_j + parts.static_j
+        return 1.0 / estimate.latency_s, work_j / estimate.latency_s
+
+    rate, power_w = rate_and_power("core-ultra-series1", 2, "1400 MHz")
+    clocks = (f"{mhz} MHz" for mhz in (900, 1300, 1700))
+    rates, powers = zip(*(rate_and_power("core-ultra-series2", 6, clock) for clock in clocks), strict=True)
+    assert powers[0] < power_w < powers[-1]
+    assert np.interp(power_w, powers, rates) / rate == pytest.approx(2.0, rel=0.1)
+
+
+def test_clocks_of_published_operating_points_are_predicted(tmp_path):
+    groups = run_suite("clocks").result().groups
+    assert groups[0].ok
+    text = figures_path(load_suite("clocks")).read_text()
+    file = tmp_path / "points.csv"
+    file.write_text(text.replace("0.750,800,", "0.750,1600,"))
+    assert not run_suite("clocks", file).result().groups[0].ok
 
 
 @given(st.floats(0.3, 1.4), st.floats(0.6, 1.0), st.floats(0.15, 0.4), st.floats(1.3, 2.0))
@@ -307,3 +400,23 @@ def test_axes_without_a_cost_are_named():
     )
     free = axes_without_cost(resolve_axes(space, SERIES2), SERIES2, space.run)
     assert set(free) == {"npu.launch_overhead", "npu.schedule.prefetch"}
+
+
+def test_points_of_a_front_that_differ_only_in_an_axis_without_effect_are_one(tmp_path):
+    axes = {"npu.dpu.clock": ["1.2 GHz", "1.85 GHz"], f"{L2}.capacity": ["0 B", "8 MiB"]}
+    axes |= {f"{L2}.bandwidth": ["50 GB/s", "100 GB/s", "150 GB/s"]}  # no effect where there is no level
+    data = {"schema": "npusim.space/1", "workload": "gcn-cora", "keep": "all"}
+    data |= {"axes": {path: {"values": values} for path, values in axes.items()}}
+    data |= {"minimise": ["latency_s", "energy_j", "area_mm2"]}
+    space = tmp_path / "space.yaml"
+    space.write_text(json.dumps(data))
+    front = npusim.pareto(npusim.sweep(str(space), str(tmp_path / "results")), tolerance=0.0)
+    distinct = [row for i, row in enumerate(front.rows) if front.stands_in[i] == i]
+    assert len({tuple(row[name] for name in front.minimise) for row in distinct}) == len(distinct)
+    without = [row["npu.dpu.clock"] for row in distinct if not row[f"{L2}.capacity"]]
+    assert without and len(without) == len({*without})
+    assert sum(not row[f"{L2}.capacity"] for row in front.rows) == 3 * len(without)
+    data["axes"]["cpu.clock"] = {"values": ["1 GHz", "2 GHz"]}
+    space.write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match="an axis that changes nothing"):
+        npusim.sweep(str(space), str(tmp_path / "others"))

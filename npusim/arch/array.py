@@ -63,6 +63,12 @@ class ArrayLevel(MemoryLevel):
     ports: Ports = "read_and_write"
     """Ports of an instance."""
 
+    @property
+    def sizes(self) -> dict[str, float]:
+        """Numbers that its area depends on."""
+        ports = 2.0 ** get_args(Ports).index(self.ports)
+        return {"capacity": float(self.capacity), "width": float(self.width), "ports": ports}
+
 
 OUTER_LEVELS = 3
 """Most levels between the SRAM of a device's tiles and DRAM."""
@@ -211,6 +217,11 @@ class ArrayShape(Section):
             if level.shared_by != "all" and unknown:
                 refuse(f"the axis `{unknown[0]}`", ", ".join(self.axes), at=f"levels.{name}.shared_by")
         return self
+
+    def instances(self, level: str) -> int:
+        """Return the instances of a level."""
+        shared = self.levels[level].shared_by
+        return prod(int(pes) for axis, pes in self.axes.items() if shared != "all" and axis not in shared)
 
     @property
     def pes(self) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from npusim import units
-from npusim.arch.array import GRID_FORMATS, OPERANDS, ArrayShape, GridOrDataflow
+from npusim.arch.array import GRID_FORMATS, OPERANDS, ArrayLevel, ArrayShape, GridOrDataflow
 from npusim.arch.device import FusedOpName, OpName
 from npusim.config import Section
 from npusim.errors import UnknownNameError
@@ -185,9 +185,14 @@ class Dpu(Section):
             refuse(", ".join(self.macs_per_mpe), f"one of {', '.join(GRID_FORMATS)} too", at="macs_per_mpe")
         return self
 
+    @property
+    def array_levels(self) -> dict[str, ArrayLevel]:
+        """Memories between PEs and SRAM by name."""
+        return {} if self.array is None else self.array.levels
+
     @model_validator(mode="after")
     def _array_has_free_memories_that_fit_the_dataflow(self) -> Self:
-        for name, level in self.array.levels.items() if self.array is not None else ():
+        for name, level in self.array_levels.items():
             if level.read_energy > 0.0 or level.write_energy is not None:
                 allowed = "nothing: technology.energy.mac includes it"
                 refuse("an energy", allowed, at=f"array.levels.{name}.read_energy")
@@ -197,7 +202,7 @@ class Dpu(Section):
         if len(self.dataflow.unroll) > len(axes):
             found = f"loops on {len(self.dataflow.unroll)} axes"
             refuse(found, f"at most {len(axes)}: the array has {', '.join(axes)}", at="dataflow.unroll")
-        stays, levels = self.dataflow.stationary, self.array.levels if self.array is not None else {}
+        stays, levels = self.dataflow.stationary, self.array_levels
         if stays in OPERANDS and levels and not any(stays in level.operands for level in levels.values()):
             have = "; ".join(f"{name}: {', '.join(level.operands)}" for name, level in levels.items())
             allowed = f"an operand that some level of the array holds ({have}), none, or any"

@@ -133,6 +133,9 @@ def keep_rated_points(data: Any, base: Any) -> None:
             raw.setdefault("rated_at", section.rated_at.model_dump(mode="json"))
 
 
+_USUAL_RISE = units.Quantity(40.0, "K", source="absent: a die at work")
+
+
 class EnergyCosts(Section):
     """Energy per event at the nominal voltage."""
 
@@ -172,6 +175,10 @@ class Technology(Section):
     """Energy per event."""
     leakage: units.PowerPerArea
     """Leakage of the NPU per area, at the nominal voltage, while it works."""
+    leakage_rise: units.DieRise = _USUAL_RISE
+    """Temperature of the die above the room at which that leakage holds."""
+    rise: units.DieRise = _USUAL_RISE
+    """Temperature of the die above the room while it works."""
     area: AreaCosts
     """Area per building block."""
 

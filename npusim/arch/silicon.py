@@ -146,12 +146,20 @@ class Parts(Section):
     """Multiply-accumulates by format."""
     register_area: units.Area
     """A bit of a register."""
+    utilisation: units.Fraction
+    """Share of a layout that synthesised cells and memories fill; the rest is room for wires."""
     stage_area: units.Ratio
     """Area of a further pipeline stage, over that of a multiply-accumulate with one."""
     stage_energy: units.Ratio
     """Energy of a further stage, over that of a multiply-accumulate with one."""
     stage_delay: units.Fraction
     """Share of registers in the cycle of a multiply-accumulate with one stage; the rest divides by stages."""
+    leakage_doubling: units.TemperatureRise
+    """Rise of the temperature that doubles the leakage."""
+    sequencer_share: units.Fraction
+    """Share of an NPU's fixed area, and of its active power, that is proportional to its tiles."""
+    fabric_share: units.Fraction
+    """Share of both that is proportional to the tiles and to the side of all tiles: wires and repeaters."""
     wire: units.EnergyPerByte
     """Energy to move a byte over a metre, at the nominal voltage."""
     dsp_lane_share: units.Fraction

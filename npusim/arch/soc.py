@@ -295,6 +295,8 @@ class Soc(Section):
         numbers = {path: {key: float(getattr(level, key)) for key in sizes} for path, level in levels.items()}
         numbers["dram"] = {"bandwidth": float(self.dram.bandwidth)}
         for name, array in self.array_devices.items():
+            for level, memory in array.dpu.array_levels.items():
+                numbers[f"{name}.array.{level}"] = memory.sizes
             numbers[name] = {path: float(attrgetter(path)(array)) for path in SHEET_PATHS}
         return numbers
 

@@ -95,6 +95,8 @@ TECHNOLOGY_COLUMNS = {
     "tech_dsp_j_per_lane_op": "energy.dsp_op",
     "dram_j_per_byte": "energy.dram",
     "leakage_w_per_m2": "leakage",
+    "leakage_rise": "leakage_rise",
+    "rise": "rise",
     "sram_m2_per_byte": "area.sram",
     "dsp_m2": "area.dsp",
     "dma_engine_m2": "area.dma_engine",
@@ -105,6 +107,7 @@ TECHNOLOGY_COLUMNS = {
 PART_COLUMNS = (
     *("dsp_lane_share", "dma_width_share", "interface_share"),
     *("stage_area", "stage_energy", "stage_delay", "wire"),
+    *("leakage_doubling", "sequencer_share", "fabric_share"),
 )
 """Columns with a number of the parts besides memories (`npusim.arch.silicon.Parts`)."""
 
@@ -181,6 +184,8 @@ class PrimitiveColumns(RatedColumns):
     """Banks of each level in the data sheet."""
     voltage_follows: Number
     """1 where the voltage follows the clocks."""
+    array_law_m2: Annotated[float, "m2"]
+    """Memories of a MAC array beyond those of the data sheet, by the law of SRAM."""
     own_formats_m2: Annotated[float, "m2"]
     """Hardware of an MPE for formats besides `MAC_FORMATS`."""
 
@@ -474,10 +479,13 @@ def _tile_m2(arch: ArchRecord, shared: SharedRecord) -> float:
     sram_bytes = _sram_bytes(arch)
     # The data sheet's area of a byte, over that by the law: 1 where nothing was changed.
     grown = sram_law(shared.area_law, sram_bytes, arch.dpu_sram_word_bytes, arch.dpu_read_ports) / sram_bytes
-    sram_m2 = shared.sram_m2_per_byte * sram_bytes * (grown / _law_m2_per_byte(arch, shared))
+    rated_m2 = _law_m2_per_byte(arch, shared)
+    sram_m2 = shared.sram_m2_per_byte * sram_bytes * (grown / rated_m2)
     lanes = arch.dsp_lanes / arch.sheet_dsp_lanes
     dsp_m2 = shared.dsp_m2 * (1.0 + shared.dsp_lane_share * (lanes - 1.0)) * arch.dsps_per_tile
-    return float(_mac_m2(arch, shared) * _staged(arch, shared.stage_area) * _mpes(arch) + sram_m2 + dsp_m2)
+    macs_m2 = _mac_m2(arch, shared) * _staged(arch, shared.stage_area) * _mpes(arch)
+    macs_m2 = max(0.0, macs_m2 + shared.sram_m2_per_byte / rated_m2 * arch.array_law_m2)
+    return float(macs_m2 + sram_m2 + dsp_m2)
 
 
 @compiled
@@ -515,7 +523,10 @@ def _area(arch: ArchRecord, shared: SharedRecord) -> None:
     rated_m2 = _law_m2_per_byte(arch, shared)
     width = arch.dma_engine_bytes_per_cycle / arch.sheet_dma_engine_bytes_per_cycle
     dma_m2 = shared.dma_engine_m2 * (1.0 + shared.dma_width_share * (width - 1.0))
-    area_m2 = arch.npu_tiles * _tile_m2(arch, shared) + dma_m2 * arch.dma_engines + shared.fixed_m2
+    tiles_m2, tiles = arch.npu_tiles * _tile_m2(arch, shared), arch.npu_tiles / arch.sheet_npu_tiles
+    links = tiles * np.sqrt(tiles_m2 / _sheet_tiles_m2(arch, shared)) if tiles_m2 > 0.0 else tiles
+    further = shared.sequencer_share * (tiles - 1.0) + shared.fabric_share * (links - 1.0)
+    area_m2 = tiles_m2 + dma_m2 * arch.dma_engines + shared.fixed_m2 * (1.0 + further)
     for k in range(OUTER_LEVELS):
         if arch.level_bytes[k] > 0.0 and arch.level_counts[k] > 0.0:
             law_m2 = sram_law(shared.area_law, arch.level_bytes[k], _level_word(arch, k), arch.level_banks[k])
@@ -527,5 +538,8 @@ def _area(arch: ArchRecord, shared: SharedRecord) -> None:
     leakage_w = (
         shared.leakage_w_per_m2 * area_m2 * leakage_scale(arch.supply_voltage / shared.nominal_voltage)
     )
+    if shared.rise != shared.leakage_rise:
+        leakage_w *= 2.0 ** ((shared.rise - shared.leakage_rise) / shared.leakage_doubling)
     scale = dynamic_scale(arch.vpu_clock_hz / arch.rated_clock_hz, arch.supply_voltage / arch.rated_voltage)
-    arch.static_w = max(0.0, leakage_w + arch.active_w * scale - arch.npu_idle_w)
+    active_w = arch.active_w * (1.0 + further) * scale
+    arch.static_w = max(0.0, leakage_w + active_w - arch.npu_idle_w)

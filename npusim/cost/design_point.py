@@ -39,7 +39,7 @@ from npusim.cost.arrays.nest import fill_tile_array
 from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES, fill_host
 from npusim.cost.levels import BIT_OF
 from npusim.cost.records import Floats, Ints, dtype_of, fill_at
-from npusim.cost.silicon import law_column
+from npusim.cost.silicon import law_column, sram_law
 from npusim.ops.formats import FORMATS
 
 SHARED_SIZE, ARRAY_SIZE, HOST_SIZE = (d.itemsize // 8 for d in (SHARED_DTYPE, ARCH_DTYPE, HOST_DTYPE))
@@ -184,6 +184,7 @@ def arch_row(soc: Soc, tiles: float | Mapping[str, float], requests: float, hint
         _fill_levels(row[name], npu, soc)
         _fill_sheet(row[name], npu, soc.sheet_numbers(name))
     _fill_level_sheets(row, soc)
+    _fill_array_memories(row, soc)
     for name, host in hosts.items():
         fill_host(row[name], host, hint)
         row[name]["bytes_per_s"] *= soc.dram.clock_ratio
@@ -274,6 +275,18 @@ def _fill_level_sheets(row: ArchRow, soc: Soc) -> None:
             if level.area is not None:
                 record["level_stated_m2"][k], record["level_stated_bytes"][k] = level.area, capacity
             counted |= {level_name} if is_shared else set()
+
+
+def _fill_array_memories(row: ArchRow, soc: Soc) -> None:
+    """Fill what the memories of MAC arrays take beyond those of the data sheet."""
+    law = law_column(sram_laws().area.single_port)
+    for name, npu in soc.array_devices.items():
+        if (array := npu.dpu.array) is None:
+            continue
+        for level, memory in array.levels.items():
+            sizes = (memory.sizes, soc.sheet_numbers(f"{name}.array.{level}"))
+            own_m2, sheet_m2 = (sram_law(law, *own.values()) if own["capacity"] else 0.0 for own in sizes)
+            row[name]["array_law_m2"] += array.instances(level) * (own_m2 - sheet_m2)
 
 
 def _fill_technology(record: Any, technology: Technology) -> None:

@@ -11,15 +11,16 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.measure import Measurement
 from rich.text import Text
 
-from npusim.explore.robustness import ON_FRONT
+from npusim.explore.robustness import BOUND_COLUMNS, ON_FRONT
 from npusim.explore.sensitivity import Influence
 from npusim.explore.sweep import SweepResult
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
-from npusim.reporting.engineering import engineering, percent
+from npusim.reporting.engineering import engineering, last_digit, percent
 from npusim.reporting.html import COLOURS, log_axis
 from npusim.reporting.page import FOLD, Amount, Cell, Column, Lines, Page, Plot, Remark, Table, remarks_of
 from npusim.reporting.terminal import drawn_table, grid
+from npusim.rounding import rounded_to
 from npusim.units import format_quantity
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ _OF_ONE = re.compile(r'(?:any_value|avg|first|last|max|mean|median|min|sum)\("?(
 _BOUND = re.compile(r"_(low|high)$")  # end of the columns of intervals
 
 
-def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -> str:
+def shown_value(
+    name: str, value: Any, units: Mapping[str, str] | None = None, last: int | None = None
+) -> str:
     """Return a metric or a knob's value as an engineer writes it.
 
     Parameters
@@ -47,11 +50,15 @@ def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -
     value : number, str or None
     units : mapping of str to str, optional
         SI units of the knobs by path.
+    last : int, optional
+        The last digit that a metric bears; see `npusim.rounding.last_digit`.
 
     Examples
     --------
     >>> shown_value("min(latency_s)", 0.00123456), shown_value("count(*)", 1270)
     ('1.23 ms', '1,270')
+    >>> shown_value("area_mm2", 10.685), shown_value("area_mm2", 10.685, last=0)
+    ('10.69 mm²', '11 mm²')
     >>> shown_value("npu.sram.per_tile", 786432.0, {"npu.sram.per_tile": "B"})
     '768 KiB'
     """
@@ -64,13 +71,15 @@ def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -
     if name == ON_FRONT:
         return percent(value)
     if name.endswith("_mm2"):
-        return f"{value:.2f} mm²"
+        rounded, place = (value, -2) if last is None else rounded_to(float(value), last)
+        return f"{rounded:.{max(0, -place)}f} mm²"
     knob = (units or {}).get(name)
     if knob is not None:
         exact = format_quantity(float(value), knob)
         return exact if len(exact) <= _LONG else engineering(float(value), knob)
     unit = unit_of(_BOUND.sub("", name))
-    last = math.floor(math.log10(abs(value))) - 1 if value and _BOUND.search(name) else None
+    if value and _BOUND.search(name):
+        last = math.floor(math.log10(abs(value))) - 1
     return f"{value:,}" if isinstance(value, int) and not unit else engineering(float(value), unit, last)
 
 
@@ -154,7 +163,7 @@ def _best_points(front: Front) -> Table:
     chosen["knee"] = front.knee
 
     def shown(row: Mapping[str, Any]) -> Callable[[str], str]:
-        return lambda name: shown_value(name, row[name], front.units)
+        return lambda name: _shown(front, row, name)
 
     columns = [
         Column("", "", lambda name: Text(name, style="bold" if name in front.minimise else "")),
@@ -199,9 +208,7 @@ def _points(front: Front) -> Table:
 
 
 def _columns(front: Front, names: Sequence[str]) -> list[Column]:
-    return [
-        Column(name, _titled(name), lambda row, name=name: _cell(front, name, row[name])) for name in names
-    ]
+    return [Column(name, _titled(name), lambda row, name=name: _cell(front, row, name)) for name in names]
 
 
 def _titled(name: str) -> str:
@@ -212,15 +219,22 @@ def _unit(front: Front, name: str) -> str:
     return front.units.get(name, unit_of(name) if name in METRICS else "")
 
 
-def _cell(front: Front, name: str, value: Any) -> Cell:
-    shown = shown_value(name, value, front.units)
+def _shown(front: Front, row: Mapping[str, Any], name: str) -> str:
+    """Return a value of a point, to the digits of its interval where it has one."""
+    low, high = (row.get(column.format(name)) for column in BOUND_COLUMNS)
+    last = None if low is None or high is None else last_digit((low, high))
+    return shown_value(name, row[name], front.units, last)
+
+
+def _cell(front: Front, row: Mapping[str, Any], name: str) -> Cell:
+    value, shown = row[name], _shown(front, row, name)
     return shown if isinstance(value, str) else Amount(value, _unit(front, name), shown)
 
 
 def _described(front: Front, row: Mapping[str, Any], separator: str = ", ") -> str:
     named = [(METRICS[name].title, name) for name in front.minimise]
     named += [(name, name) for name in front.axes if name in row]
-    return separator.join(f"{title} {shown_value(name, row[name], front.units)}" for title, name in named)
+    return separator.join(f"{title} {_shown(front, row, name)}" for title, name in named)
 
 
 def _scatter(front: Front) -> Figure:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from npusim.arch.silicon import SramLaws, parts, process_named, processes, sram_laws
+from npusim.arch.silicon import SramLaws, interface_of, parts, process_named, processes, sram_laws
 from npusim.config.tables import Choice, Number, Text
 from npusim.cost import law_column, sram_law
 from npusim.errors import ConfigError
@@ -60,8 +60,9 @@ def _memories(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
 
 
 _CHIP_FORMATS = ("int8", "int16", "fp16")
+_CHIP_KEYS = ("chip", "group", "process", "scope", "cells", "origin")
 _CHIP_SIZES = ("sram_kib", "array_kib", "word_bytes", "area_mm2")
-_SCOPES = ("arrays", "arrays of CACTI", "engine")
+_SCOPES, _CELLS = ("arrays", "arrays of CACTI", "engine"), ("placed", "synthesised")
 _SCALED_FROM, _FEATURE_M = "22 lop", 22e-9  # cell whose law of SRAM the bit cell of other nodes scales
 _FEWEST = 5
 _SOFTNESS = 0.25  # error of a logarithm from which a chip counts less
@@ -73,6 +74,10 @@ class _ChipParts:
 
     sram_m2: Floats
     macs_m2: Floats
+    interface_m2: Floats
+    """PHY and controller of DRAM."""
+    utilisation: Floats
+    """Area over that of a layout: below 1 where cells are synthesised, not placed."""
     compiled: Floats
     """0 where the area rests on CACTI's arrays, 1 where on those of a memory compiler."""
     complete: Floats
@@ -91,14 +96,17 @@ class _ChipParts:
                 arrays * scale * sram_law(law, 1024.0 * chips["array_kib"][i], chips["word_bytes"][i], 1.0)
             )
             macs_m2 = sum(chips[f"{form}_macs"][i] * mac_m2[form] for form in _CHIP_FORMATS)
-            areas.append((sram_m2, macs_m2 * logic / process.logic_density))
+            interface_m2 = interface_of(str(chips["dram"][i])).m2_s_per_byte * 1e9 * chips["dram_gb_per_s"][i]
+            share = known.utilisation if chips["cells"][i] == _CELLS[1] else 1.0
+            areas.append((sram_m2, macs_m2 * logic / process.logic_density, interface_m2, share))
         scopes = [[scope != _SCOPES[1], scope == _SCOPES[2]] for scope in chips["scope"]]
         return cls(*np.array(areas).T, *np.array(scopes, float).T)
 
     def chip_m2(self, logarithms: Floats) -> Floats:
         """Return the areas of the chips by the logarithms of the three fitted factors."""
         sram, macs, engine = np.exp(logarithms)
-        areas: Floats = (sram**self.compiled * self.sram_m2 + macs * self.macs_m2) * engine**self.complete
+        arrays_m2 = sram**self.compiled * self.sram_m2 + macs * self.macs_m2
+        areas: Floats = arrays_m2 * engine**self.complete * self.utilisation + self.interface_m2
         return areas
 
     def fitted(self, chip_m2: Floats, used: Floats) -> Floats:
@@ -113,23 +121,36 @@ class _ChipParts:
 
 def _chips(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     counts = [Number(f"{form}_macs", above=False, whole=True) for form in _CHIP_FORMATS]
-    words = [Text(name) for name in ("chip", "group", "process", "origin", "source")]
+    counts.append(Number("dram_gb_per_s", above=False))
+    words = [*map(Text, ("chip", "group", "process", "dram", "origin", "source")), Choice("cells", _CELLS)]
     chips = read_csv(path, [*words, Choice("scope", _SCOPES), *counts, *map(Number, _CHIP_SIZES)])
     of_chips, chip_m2, rows = _ChipParts.of(chips), 1e-6 * chips["area_mm2"], []
     if len(chips) < _FEWEST or not of_chips.macs_m2.all():
         allowed = f"at least {_FEWEST} chips with MACs: each is predicted by a fit to the others"
         raise ConfigError(f"{len(chips)} chips", file=chips.file, allowed=allowed)
-    for i, name in enumerate(chips["chip"]):
+    for i, chip in enumerate(chips["chip"]):
         factors = of_chips.fitted(chip_m2, np.arange(len(chips)) != i)
-        key = {column: chips[column][i] for column in ("chip", "group", "process", "scope", "origin")}
+        key = {name: chips[name][i] for name in _CHIP_KEYS}
         predicted = 1e6 * float(of_chips.chip_m2(factors)[i])
-        rows.append(Row(str(name), float(chips["area_mm2"][i]), predicted, key))
+        rows.append(Row(str(chip), float(chips["area_mm2"][i]), predicted, key))
     low, high = np.quantile([row.predicted / row.measured for row in rows], (0.05, 0.95))
     sram, macs, engine = np.exp(of_chips.fitted(chip_m2, np.ones(len(chips), bool)))
     law = f"all chips: {sram:.2f} x SRAM + {macs:.2f} x MACs with registers; engines {engine:.2f} times that"
     return rows, [law, f"90 % of the chips left out: {low:.2f} to {high:.2f} times the published area"]
 
 
+def _clocks(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
+    words = [*map(Text, ("point", "process", "kind", "origin", "source"))]
+    points, rows = read_csv(path, [*words, *map(Number, ("v", "mhz", "rated_v", "rated_mhz"))]), []
+    for i, name in enumerate(points["point"]):
+        ratio = process_named(str(points["process"][i])).clock_ratio(points["v"][i], points["rated_v"][i])
+        key = {column: points[column][i] for column in ("process", "kind", "origin")}
+        rows.append(Row(str(name), float(points["mhz"][i]), float(points["rated_mhz"][i] * ratio), key))
+    return rows, []
+
+
+CLOCKS = RowPredictor(_clocks)
+"""Clocks of NPUs at published voltages, by the alpha-power law."""
 CHIPS = RowPredictor(_chips)
 """Areas of published chips, each predicted by a fit to the others."""
 MEMORIES = RowPredictor(_memories)
