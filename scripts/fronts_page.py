@@ -33,14 +33,14 @@ def _bars(front: Front, top: int) -> list[str]:
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 11}" text-anchor="end">{axis}</text>')
         values = sorted(Counter(row[axis] for row in rows).items(), key=lambda item: item[0])
         x = float(_LEFT)
-        for place, (value, count) in enumerate(values):
+        for value, count in values:
             wide, words = _WIDTH * count / len(rows), shown_value(axis, value, front.units)
             parts.append(
                 f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_TALL}" stroke="white" '
                 f'fill="{_COLOURS[1]}"><title>{words}: {count}</title></rect>'
             )
             anchor = f'<text x="{x + 3:.1f}" y="{y + 11}" fill="{_COLOURS[0]}">'
-            parts.append(f"{anchor}{words if wide > 6 * len(words) else place + 1}</text>")
+            parts.append(f"{anchor}{words if wide > 6 * len(words) else words[: int(wide / 6) - 1] + '…'}</text>")
             x += wide
     return parts
 
