@@ -40,7 +40,8 @@ def _bars(front: Front, top: int) -> list[str]:
                 f'fill="{_COLOURS[1]}"><title>{words}: {count}</title></rect>'
             )
             anchor = f'<text x="{x + 3:.1f}" y="{y + 11}" fill="{_COLOURS[0]}">'
-            parts.append(f"{anchor}{words if wide > 6 * len(words) else words[: int(wide / 6) - 1] + '…'}</text>")
+            shown = words if wide > 6 * len(words) else words[: int(wide / 6) - 1] + "…"
+            parts.append(f"{anchor}{shown}</text>")
             x += wide
     return parts
 
