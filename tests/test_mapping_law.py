@@ -150,10 +150,10 @@ def test_a_whole_has_the_parts_of_its_parts(case):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "share", "most"),
-    [("product", 0.004, 1.06), ("convolution", 0.004, 1.04), ("array", 0.004, MOST_OF_ARRAYS)],
+    [("product", 0.001, 1.01), ("convolution", 0.001, 1.005), ("array", 0.006, MOST_OF_ARRAYS)],
 )
 def test_of_two_thousand_hardly_any_costs_more_than_its_parts(kind, share, most):
-    """The rest have parts whose blocks of channels or rows the whole has not: halves of a stencil, say."""
+    """The rest end within a stencil, or within an array, at other places than their parts do."""
     random = Random(5)
     slower, energy = np.array([drawn(random, kind).ratios() for _ in range(2000)]).T
     assert np.mean(slower > MOST_SLOWER) <= share
