@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -31,6 +32,8 @@ from npusim.workloads import load_workload
 MOST_S = 20.0
 """Processor time of any refusal; nearly all take a hundredth."""
 MOST_MEMORY = 6 << 30
+KILLED_S = 60
+"""Processor time beyond which the system ends what hears no signal."""
 QUERY_S = 2.0
 """Time limit of a query here: endless ones need not run for as long as a user's may."""
 
@@ -49,6 +52,20 @@ def results() -> Path:
     return hostile_inputs.results()
 
 
+@contextmanager
+def ceilings(seconds: int, more_bytes: int) -> Iterator[None]:
+    """Let the system end this process beyond some further processor time, and give it no more memory."""
+    used_s = sum(os.times()[:2])
+    used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    wanted = {resource.RLIMIT_CPU: int(used_s) + seconds, resource.RLIMIT_AS: used_bytes + more_bytes}
+    before = {limit: resource.getrlimit(limit) for limit in wanted}
+    for limit, most in wanted.items():
+        resource.setrlimit(limit, (most, before[limit][1]))
+    yield
+    for limit, both in before.items():
+        resource.setrlimit(limit, both)
+
+
 @pytest.fixture
 def bounded() -> Iterator[None]:
     """Give a test so much processor time and memory; what ignores both ends the run, which tells enough."""
@@ -57,14 +74,23 @@ def bounded() -> Iterator[None]:
         raise TimeoutError(f"more than {MOST_S} s of processor time")
 
     before = signal.signal(signal.SIGPROF, late)
-    limits = resource.getrlimit(resource.RLIMIT_AS)
     signal.setitimer(signal.ITIMER_PROF, MOST_S)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, limits)
+    with ceilings(KILLED_S, MOST_MEMORY):
+        yield
     signal.setitimer(signal.ITIMER_PROF, 0.0)
     signal.signal(signal.SIGPROF, before)
+
+
+def test_the_system_holds_the_ceilings() -> None:
+    child = os.fork()
+    if child == 0:
+        with ceilings(1, 1 << 28), suppress(MemoryError):
+            bytearray(1 << 29)
+            os._exit(1)
+        with ceilings(1, 1 << 28):
+            while True:
+                pass
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGXCPU
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -205,6 +231,7 @@ def test_an_error_that_ctrl_c_became_is_an_interruption(raised: str) -> None:
     ("before", "variables", "says"),
     [
         ("ulimit -v 300000;", {}, "ulimit -v: found 300000 KiB"),
+        ("ulimit -d 100000;", {}, "ulimit -d: found 100000 KiB"),
         ("", {"NUMBA_NUM_THREADS": "0"}, "NUMBA_NUM_THREADS: found `0`"),
         ("", {"NUMBA_NUM_THREADS": "100000"}, "NUMBA_NUM_THREADS"),
         ("", {"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT: found `1`"),
@@ -238,6 +265,27 @@ def test_an_odd_terminal_makes_no_difference(before: str, variables: dict[str, s
     table = command("list", "socs", folder=tmp_path, before=before, **variables)
     assert table.returncode == 0 and b"core-ultra-series2" in table.stdout
     assert max(map(len, table.stdout.split(b"\n"))) < 1100
+
+
+@pytest.mark.parametrize("before", ["ulimit -v 2097152;", "ulimit -d 1048576;"])
+def test_a_front_is_found_under_the_least_limits(before: str, results: Path, tmp_path: Path) -> None:
+    many = {name: "64" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
+    words = ("pareto", str(results / "results"), "-o", "page.html")
+    done = command(*words, folder=tmp_path, before=before, **many)
+    assert done.returncode == 0 and (tmp_path / "page.html").exists(), done.stderr
+
+
+@pytest.mark.parametrize("problem", [MemoryError(), OSError("x: Cannot allocate memory"), RuntimeError("y")])
+def test_what_lacks_memory_is_told_apart_from_a_bug(
+    problem: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(*words: object, **options: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(npusim, "estimate", failing)
+    is_bug = "memory" not in str(problem) and not isinstance(problem, MemoryError)
+    assert run(["estimate", "gcn-cora"]) == (70 if is_bug else 2)
+    assert ("not enough memory" in capsys.readouterr().err) is not is_bug
 
 
 def test_a_folder_that_has_gone_is_told(tmp_path: Path) -> None:

@@ -294,6 +294,7 @@ STREAM = Command(
     },
     fields=("soc", "techniques", "settings", "hint", "requests", "tiles"),
     network=GNN,
+    counted="estimates",
     adapt=_events,
 )
 

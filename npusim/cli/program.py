@@ -58,6 +58,8 @@ BAD_INPUT, INTERRUPTED, PIPE_CLOSED, BUG = 2, 130, 141, 70
 _HOME = re.compile(r"^(--[a-z-]+=|)~/")
 _LONGEST_LINE = 10_000
 """Characters of a message's line that are shown."""
+_EXHAUSTED = re.compile("Cannot allocate memory|can't start new thread|launch worker thread|failed to map")
+"""What libraries say that a limit of the system keeps from memory or threads."""
 _EXTRAS = {
     "cluster": ("dask", "distributed"),
     "gnn": ("PIL", "nncf", "sklearn", "torch", "torch_geometric"),
@@ -160,8 +162,11 @@ def _refuse_odd_options(command: Any) -> None:
                 if takes_value and not one.multiple and order.count(one) > 1:
                     raise ConfigError("a second value", file=name, allowed="one: it is not repeatable")
                 value = values.get(one.name)
-                if takes_value and "" in (value if isinstance(value, list | tuple) else [value]):
-                    raise ConfigError("an empty value", file=name, allowed="a value, or no such option")
+                for text in (value if isinstance(value, list | tuple) else [value]) if takes_value else ():
+                    if text == "":
+                        raise ConfigError("an empty value", file=name, allowed="a value, or no such option")
+                    if "FILE" in (one.metavar or "") and str(text).endswith("/"):
+                        raise ConfigError(shown(text), file=name, allowed="a file, not a directory")
             return values, rest, order
 
         parser.parse_args = parse_once
@@ -316,9 +321,9 @@ def _run_guarded(arguments: Sequence[str]) -> int:
         return _complain(f"cannot write: {error.strerror}", BAD_INPUT)
     except ModuleNotFoundError as error:
         return _complain_of_import(error)
-    except MemoryError:
-        return _complain("not enough memory for this; ask for less, or give it more", BAD_INPUT)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, MemoryError) or _EXHAUSTED.search(str(error)):
+            return _complain("not enough memory for this; ask for less, or give it more", BAD_INPUT)
         return _complain_of_bug()
 
 

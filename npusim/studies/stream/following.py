@@ -84,6 +84,8 @@ class MaskKeeper:
         return np.where(entries > 0.0, times_s, 0.0)
 
 
+_MOST_ESTIMATES = 80
+"""Versions that are estimated for a stream whose graph never outgrows its capacity."""
 _MOST_VERSIONS = 1_000
 """Capacities that a network is compiled for."""
 KNOTS = 17
@@ -112,8 +114,14 @@ class Version:
 class Versions:
     """The compiled versions of a network, each compiled and estimated once."""
 
-    def __init__(self, scenario: Scenario, start: GraphStructure, toolchain: Toolchain) -> None:
-        self.scenario, self.start, self.toolchain = scenario, start, toolchain
+    def __init__(
+        self,
+        scenario: Scenario,
+        start: GraphStructure,
+        toolchain: Toolchain,
+        progress: Callable[..., None] | None = None,
+    ) -> None:
+        self.scenario, self.start, self.toolchain, self.progress = scenario, start, toolchain, progress
         self._kept: dict[tuple[str, int, int | None], Version] = {}
 
     def graph(self, stack: str, size: Size, capacity: int | None = None) -> Graph:
@@ -126,6 +134,8 @@ class Versions:
         """Return the network compiled; of graphs that differ in edges alone the first stands for all."""
         key = (stack, 0 if capacity else size.nodes, capacity)
         if key not in self._kept:
+            if self.progress is not None:
+                self.progress(len(self._kept), max(_MOST_ESTIMATES, len(self._kept)), stack)
             graph = self.graph(stack, size, capacity)
             mapped = map_graph(graph, self.scenario.machine, self.scenario.run)
             operators = sum(op.family is not Family.VIEW for op in graph)
@@ -349,6 +359,7 @@ def follow(
     inferences: int = 1,
     rates: Rates | None = None,
     seed: int | None = None,
+    progress: Callable[..., None] | None = None,
 ) -> Followed:
     """Follow a stream of updates in five ways, and find which is best at which rate.
 
@@ -372,6 +383,8 @@ def follow(
         Rates at which updates and requests come, for response times; None: no response times.
     inferences, seed : int
         Inferences after each update, at least 1; seed of the stream, for the document.
+    progress : callable, optional
+        Called with versions estimated, the most there may be, and the technique stack.
 
     Raises
     ------
@@ -383,7 +396,7 @@ def follow(
     own = parse(scenario.techniques)
     frozen, masked = _stacks(own)
     toolchain = toolchain or load_toolchain()
-    course = _course(scenario, masked, updates, toolchain, inferences)
+    course = _course(scenario, masked, updates, toolchain, inferences, progress)
     start, end = course.sizes[0], course.sizes[-1]
     if capacity is not None and capacity < start.nodes:
         allowed = f"at least the {start.nodes} nodes of the graph"
@@ -441,7 +454,12 @@ def _stacks(own: Stack) -> tuple[str, str]:
 
 
 def _course(
-    scenario: Scenario, masked: str, updates: Sequence[Update], toolchain: Toolchain, inferences: int
+    scenario: Scenario,
+    masked: str,
+    updates: Sequence[Update],
+    toolchain: Toolchain,
+    inferences: int,
+    progress: Callable[..., None] | None,
 ) -> Course:
     """Return the stream and the time to correct the mask at each update; at the start there is none."""
     if inferences < 1:
@@ -449,7 +467,7 @@ def _course(
     structure = scenario.baseline.structure
     if structure is None:
         raise ConfigError(f"the network `{scenario.baseline.name}`", allowed="a network on a data graph")
-    versions = Versions(scenario, structure, toolchain)
+    versions = Versions(scenario, structure, toolchain, progress)
     start = Size(structure.nodes, structure.edges // 2)
     course = [start, *sizes(start, updates)]
     graph = versions.graph(masked, start)
