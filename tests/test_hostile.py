@@ -172,6 +172,34 @@ def test_a_pipe_of_the_shell_is_read_and_home_is_found(tmp_path: Path) -> None:
             assert json.loads(done.stdout)["soc"] == "mine", done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("estimate /dev/stdin -t stagr", "{model: gcn, dataset: cora}"),
+        (
+            "mix /dev/stdin -q",
+            "{schema: npusim.mix/1, requests: 100, streams: [{network: gcn-cora, arrivals: {kind: closed}}]}",
+        ),
+        ("sweep /dev/stdin -q -o out", json.dumps(hostile_inputs.SPACE)),
+    ],
+)
+def test_networks_mixes_and_spaces_come_through_a_pipe(words: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    done = command(*words.split(), folder=tmp_path, before="cat a.yaml |")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_document_whose_parts_do_not_fit_together_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(npusim.compare("gcn-cora", "stagr", "stagr+quantgr").to_json())
+    del document["runs"][0]["figures"]["power_w"]
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    assert run(["report", str(tmp_path / "a.json"), "-o", str(tmp_path / "x.html")]) == 2
+    assert re.search(r"error: .*a\.json.*do not fit together.*power_w", capsys.readouterr().err)
+    assert not (tmp_path / "x.html").exists()
+
+
 def command(
     *words: str, folder: Path, before: str = "", **variables: str
 ) -> "subprocess.CompletedProcess[bytes]":

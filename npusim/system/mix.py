@@ -286,7 +286,7 @@ def load_mix(streams: Sequence[str | Path | Mix], **changes: Any) -> Mix:
     only = streams[0] if len(streams) == 1 else None
     if isinstance(only, Mix):
         data = only.model_dump(mode="json", by_alias=True)
-    elif only is not None and str(only).endswith(_YAML):
+    elif only is not None and (str(only).endswith(_YAML) or is_mix(only)):
         data = load_model(str(only), Mix).model_dump(mode="json", by_alias=True)
         for stream in data["streams"]:
             if stream["arrivals"]["kind"] == "trace":
