@@ -137,6 +137,22 @@ def test_there_are_enough_cases_of_each_kind() -> None:
     assert min(map(groups.count, set(groups))) >= 30
 
 
+def test_every_finding_is_held_by_a_test() -> None:
+    tests = Path(__file__).parent
+    page = (tests.parent / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .* \| (`.*`) \|$", page.partition("## Findings")[2], re.MULTILINE)
+    held_by = [reference for row in rows for reference in re.findall("`([^`]+)`", row)]
+    assert len(rows) > 20
+    for reference in held_by:
+        file, is_test, name = reference.partition("::")
+        if is_test:
+            assert f"def {name}(" in (tests / file).read_text(encoding="utf-8"), reference
+        else:
+            file, _, text = reference.partition(": ")
+            lines = (hostile_inputs.FOLDER / file).read_text(encoding="utf-8").splitlines()
+            assert any(text in line for line in lines), reference
+
+
 def test_what_is_printed_goes_through_one_door() -> None:
     package = Path(npusim.__file__).parent
     doors = {"cli/output.py", "cli/__init__.py", "confined.py", "calibration/fits.py"}

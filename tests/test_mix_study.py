@@ -175,7 +175,7 @@ def test_a_process_that_is_killed_is_one_message(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(mix_study, "thread_count", lambda: 2)
     jobs: Any = [(None, "camera", (f"design {number}", Killed())) for number in range(10)]
     with (
-        pytest.raises(NpusimError, match="ended from outside.*use fewer cores"),
+        pytest.raises(NpusimError, match=r"ended from outside.*use fewer cores"),
         mix_study._in_processes(len(jobs)) as simulated,
     ):
         list(simulated(jobs))

@@ -369,6 +369,7 @@ def test_a_stream_says_how_long_answers_take_at_its_rates() -> None:
         with pytest.raises(ConfigError, match="--rates"):
             stream("gcn-cora", updates=5, rates=wrong)
 
+
 @pytest.mark.parametrize("kernels", ["plain", "compiled"])
 def test_progress_comes_before_every_estimate(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def heard(done: int, most: int, stack: str) -> None:

@@ -5,8 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from npusim.documents import Part
-from npusim.engines.estimate import Compilation, DramByKind
-from npusim.studies.document_head import (
+from npusim.engines.document_head import (
     Bound,
     DramBytes,
     Energy,
@@ -21,6 +20,7 @@ from npusim.studies.document_head import (
     Techniques,
     Throughput,
 )
+from npusim.engines.estimate import Compilation, DramByKind
 from npusim.studies.elasticity import Elasticity
 from npusim.studies.schedulers import PerfectScheduler
 

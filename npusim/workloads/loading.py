@@ -13,9 +13,9 @@ from npusim.config import validate_data
 from npusim.config.overrides import Settings, as_overrides
 from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
+from npusim.files import OPEN_PIPES
 from npusim.graph import Graph
 from npusim.graph.formats import with_formats
-from npusim.files import OPEN_PIPES
 from npusim.locate import resource, resource_names
 from npusim.ops import DType, Role
 from npusim.ops.formats import Formats

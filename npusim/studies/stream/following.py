@@ -114,14 +114,9 @@ class Version:
 class Versions:
     """The compiled versions of a network, each compiled and estimated once."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        start: GraphStructure,
-        toolchain: Toolchain,
-        progress: Callable[..., None] | None = None,
-    ) -> None:
-        self.scenario, self.start, self.toolchain, self.progress = scenario, start, toolchain, progress
+    def __init__(self, scenario: Scenario, start: GraphStructure, toolchain: Toolchain) -> None:
+        self.scenario, self.start, self.toolchain = scenario, start, toolchain
+        self.progress: Callable[..., None] = lambda *steps: None
         self._kept: dict[tuple[str, int, int | None], Version] = {}
 
     def graph(self, stack: str, size: Size, capacity: int | None = None) -> Graph:
@@ -134,8 +129,7 @@ class Versions:
         """Return the network compiled; of graphs that differ in edges alone the first stands for all."""
         key = (stack, 0 if capacity else size.nodes, capacity)
         if key not in self._kept:
-            if self.progress is not None:
-                self.progress(len(self._kept), max(_MOST_ESTIMATES, len(self._kept)), stack)
+            self.progress(len(self._kept), max(_MOST_ESTIMATES, len(self._kept)), stack)
             graph = self.graph(stack, size, capacity)
             mapped = map_graph(graph, self.scenario.machine, self.scenario.run)
             operators = sum(op.family is not Family.VIEW for op in graph)
@@ -396,7 +390,8 @@ def follow(
     own = parse(scenario.techniques)
     frozen, masked = _stacks(own)
     toolchain = toolchain or load_toolchain()
-    course = _course(scenario, masked, updates, toolchain, inferences, progress)
+    course = _course(scenario, masked, updates, toolchain, inferences)
+    course.compiled.progress = progress or course.compiled.progress
     start, end = course.sizes[0], course.sizes[-1]
     if capacity is not None and capacity < start.nodes:
         allowed = f"at least the {start.nodes} nodes of the graph"
@@ -454,12 +449,7 @@ def _stacks(own: Stack) -> tuple[str, str]:
 
 
 def _course(
-    scenario: Scenario,
-    masked: str,
-    updates: Sequence[Update],
-    toolchain: Toolchain,
-    inferences: int,
-    progress: Callable[..., None] | None,
+    scenario: Scenario, masked: str, updates: Sequence[Update], toolchain: Toolchain, inferences: int
 ) -> Course:
     """Return the stream and the time to correct the mask at each update; at the start there is none."""
     if inferences < 1:
@@ -467,7 +457,7 @@ def _course(
     structure = scenario.baseline.structure
     if structure is None:
         raise ConfigError(f"the network `{scenario.baseline.name}`", allowed="a network on a data graph")
-    versions = Versions(scenario, structure, toolchain, progress)
+    versions = Versions(scenario, structure, toolchain)
     start = Size(structure.nodes, structure.edges // 2)
     course = [start, *sizes(start, updates)]
     graph = versions.graph(masked, start)
