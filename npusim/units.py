@@ -484,27 +484,19 @@ HeatResistance = Annotated[Quantity, Kind("a thermal resistance", "K/W", "1.4 K/
 HeatCapacity = Annotated[Quantity, Kind("a heat capacity", "J/K", "40 J/K", 1e-4, 1e9, above=True)]
 Area = Annotated[Quantity, Kind("an area", "m^2", "2.5 mm^2", 1e-18, 0.1)]
 EnergyPerByte = Annotated[Quantity, Kind("an energy per byte", "J/B", "1.6 pJ/B", 1e-18, 1e-6)]
-EnergyPerMac = Annotated[
-    Quantity, Kind("an energy per multiply-accumulate", "J/MAC", "0.1 pJ/MAC", 1e-18, 1e-6)
-]
+EnergyPerMac = Annotated[Quantity, Kind("an energy per MAC", "J/MAC", "0.1 pJ/MAC", 1e-18, 1e-6)]
 EnergyPerOp = Annotated[Quantity, Kind("an energy per operation", "J/op", "0.6 pJ/op", 1e-18, 1e-6)]
 AreaPerByte = Annotated[Quantity, Kind("an area per byte", "m^2/B", "0.3 um^2/B", 1e-18, 1e-6)]
-AreaPerMac = Annotated[
-    Quantity, Kind("an area per multiply-accumulate unit", "m^2/MAC", "300 um^2/MAC", 1e-16, 1e-6)
-]
+AreaPerMac = Annotated[Quantity, Kind("an area per MAC unit", "m^2/MAC", "300 um^2/MAC", 1e-16, 1e-6)]
 PowerPerArea = Annotated[Quantity, Kind("a power per area", "W/m^2", "20 mW/mm^2", 1e-3, 1e8)]
 Cycles = Annotated[Quantity, Kind("a number of clock cycles", "cycle", "160 cycle", 1e-6, 1e15)]
 CyclesPerElement = Annotated[
-    Quantity, Kind("clock cycles per element", "cycle/element", "0.5 cycle/element", 1e-6, 1e12)
+    Quantity, Kind("cycles per element", "cycle/element", "0.5 cycle/element", 1e-6, 1e12)
 ]
-BytesPerCycle = Annotated[
-    Quantity, Kind("bytes per clock cycle", "B/cycle", "32 B/cycle", 1e-3, 1e6, above=True)
-]
-MacsPerCycle = Annotated[
-    Quantity, Kind("multiply-accumulates per clock cycle", "MAC/cycle", "8 MAC/cycle", 1e-3, 1e9, above=True)
-]
+BytesPerCycle = Annotated[Quantity, Kind("bytes per cycle", "B/cycle", "32 B/cycle", 1e-3, 1e6, above=True)]
+MacsPerCycle = Annotated[Quantity, Kind("MACs per cycle", "MAC/cycle", "8 MAC/cycle", 1e-3, 1e9, above=True)]
 ElementsPerCycle = Annotated[
-    Quantity, Kind("elements per clock cycle", "element/cycle", "8 element/cycle", 1e-3, 1e9, above=True)
+    Quantity, Kind("elements per cycle", "element/cycle", "8 element/cycle", 1e-3, 1e9, above=True)
 ]
 Ratio = Annotated[Quantity, _RATIO]
 PositiveRatio = Annotated[Quantity, replace(_RATIO, above=True)]

@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def refuse_odd_environment() -> None:
-    """Refuse limits and variables under which compiled code cannot be loaded; spare address space under limits.
+    """Refuse limits and variables under which compiled code cannot be loaded; save address space.
 
     Raises
     ------
