@@ -5,6 +5,8 @@ import json
 import os
 import re
 import resource
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -330,6 +332,29 @@ def test_what_lacks_memory_is_told_apart_from_a_bug(
     is_bug = "memory" not in str(problem) and not isinstance(problem, MemoryError)
     assert run(["estimate", "gcn-cora"]) == (70 if is_bug else 2)
     assert ("not enough memory" in capsys.readouterr().err) is not is_bug
+
+
+@pytest.mark.parametrize(
+    "words", ["estimate {} -t stagr --format json", "query {} 'SELECT 1'", "mix {}:5/s", "report {} -o x.html"]
+)
+def test_a_name_that_is_no_text_is_refused(words: str, tmp_path: Path) -> None:
+    (tmp_path / "a\udcff.yaml").write_text("{model: gcn, dataset: cora}")
+    done = command(*shlex.split(words.format("a\udcff.yaml")), folder=tmp_path)
+    assert done.returncode == 2 and b"found `a\\udcff.yaml" in done.stderr, done.stderr
+    assert b"in UTF-8" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_a_folder_whose_name_is_no_text_is_worked_in_or_named(results: Path, tmp_path: Path) -> None:
+    place = tmp_path / "a\udcff"
+    shutil.copytree(results / "results", place / "r")
+    for words in (
+        ("query", "r", "SELECT count(*) FROM points"),
+        ("pareto", "r", "-o", "x.html"),
+        ("pareto", "r", "--format", "json"),
+    ):
+        done = command(*words, folder=place)
+        named = b"whose name is not UTF-8" in done.stderr and b"Traceback" not in done.stderr
+        assert done.returncode == 0 or (done.returncode == 2 and named), done.stderr
 
 
 def test_a_folder_that_has_gone_is_told(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from npusim.cli.output import (
     tolerant,
 )
 from npusim.cost import COMPILING_S, tell_once
-from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest, shown
+from npusim.errors import ConfigError, NpusimError, UnknownNameError, is_text, nearest, shown
 from npusim.plugins import NO_PLUGINS, PluginError, PluginWarning, announced, load, named
 
 _PANELS = {
@@ -291,6 +291,9 @@ def _say_that_it_compiles() -> None:
 def _run_guarded(arguments: Sequence[str]) -> int:
     """Run and turn every way to end into a status."""
     try:
+        for word in arguments:
+            if not is_text(word):
+                raise ConfigError(shown(word), file="npusim", allowed="words and names of files in UTF-8")
         command = get_command(program())
         words = [*arguments] or ["--help"]
         status = command.main(args=words, prog_name="npusim", standalone_mode=False)
