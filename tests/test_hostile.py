@@ -335,7 +335,8 @@ def test_what_lacks_memory_is_told_apart_from_a_bug(
 
 
 @pytest.mark.parametrize(
-    "words", ["estimate {} -t stagr --format json", "query {} 'SELECT 1'", "mix {}:5/s", "report {} -o x.html"]
+    "words",
+    ["estimate {} -t stagr --format json", "query {} 'SELECT 1'", "mix {}:5/s", "report {} -o x.html"],
 )
 def test_a_name_that_is_no_text_is_refused(words: str, tmp_path: Path) -> None:
     (tmp_path / "a\udcff.yaml").write_text("{model: gcn, dataset: cora}")
