@@ -464,7 +464,7 @@ class CountKind:
         return _number_schema({"type": "integer", "minimum": self.lower, "maximum": self.upper}, "a count")
 
 
-_BYTES = Kind("an amount of data", "B", "1440 KiB", 1.0, 1e15, above=True)
+_BYTES = Kind("an amount of data", "B", "1440 KiB", 1e-6, 1e15, above=True)
 _RATIO = Kind("a ratio", "", "0.5", 1e-12, 1e12)
 
 _FREQUENCY = Kind("a frequency", "Hz", "1.85 GHz", 1e3, 1e11, above=True)

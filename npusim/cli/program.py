@@ -319,15 +319,13 @@ def _run_guarded(arguments: Sequence[str]) -> int:
         if error.filename is not None:
             return _complain(f"{shown(str(error.filename))}: {error.strerror}", BAD_INPUT)
         if error.errno != errno.ENOSPC:
-            return _complain_of_bug()
+            return _complain_of_failure(error)
         forget_output()
         return _complain(f"cannot write: {error.strerror}", BAD_INPUT)
     except ModuleNotFoundError as error:
         return _complain_of_import(error)
     except Exception as error:
-        if isinstance(error, MemoryError) or _EXHAUSTED.search(str(error)):
-            return _complain("not enough memory for this; ask for less, or give it more", BAD_INPUT)
-        return _complain_of_bug()
+        return _complain_of_failure(error)
 
 
 def _usage_message(error: typer.TyperException) -> str:
@@ -351,6 +349,13 @@ def _complain_of_import(error: ModuleNotFoundError) -> int:
         if library in libraries:
             remedy = f'install it: pip install "npusim[{extra}]"'
             return _complain(f"this needs {library}, which is not installed; {remedy}", BAD_INPUT)
+    return _complain_of_bug()
+
+
+def _complain_of_failure(error: Exception) -> int:
+    """Tell a want of memory from a bug."""
+    if isinstance(error, MemoryError) or _EXHAUSTED.search(str(error)):
+        return _complain("not enough memory for this; ask for less, or give it more", BAD_INPUT)
     return _complain_of_bug()
 
 
