@@ -77,9 +77,8 @@ def refuse_odd_environment() -> None:
         return
     for name, (least, command) in _LEAST.items():
         limit = resource.getrlimit(getattr(resource, name))[0]
-        if limit == resource.RLIM_INFINITY:
-            continue
-        if name != "RLIMIT_STACK":  # Arrow's own memory pool would reserve a gigabyte
+        is_limited = limit != resource.RLIM_INFINITY
+        if is_limited and name != "RLIMIT_STACK":  # Arrow's own memory pool would reserve a gigabyte
             os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-        if limit < least:
+        if is_limited and limit < least:
             raise ConfigError(f"{limit >> 10} KiB", file=command, allowed=f"at least {least >> 10} KiB")
