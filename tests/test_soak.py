@@ -25,7 +25,6 @@ pytest.importorskip("marimo")
 from websockets.sync.client import connect
 
 from npusim.cli.program import run
-from npusim.cost.kernels import VARIABLE
 from npusim.course.pages import thumbs
 from npusim.course.server import LOOPBACK, serve
 
@@ -105,7 +104,6 @@ def test_memory_stays_flat_over_mixed_commands_and_sessions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(VARIABLE, "compiled")  # else one is compiled after some rounds, which takes 20 MB
     make: dict[str, Callable[[Path], None]] = {
         "a.xml": lambda path: hostile_inputs.MAKERS["product"](path, [64, 64, 64]),
         "bomb.onnx": lambda path: hostile_inputs.MAKERS["onnx"](path, "Tile"),
