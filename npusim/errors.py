@@ -53,6 +53,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def is_text(name: str) -> bool:
+    """Return whether a name is valid Unicode; a file system allows others."""
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
 def brief(name: str) -> str:
     """Return a name as tables and messages show it: an endless one is cut, with its length."""
     if len(name) <= _LONGEST_WORD:

@@ -19,7 +19,8 @@ MOST_BYTES = 64 << 20
 MOST_UNPACKED_BYTES = 4 << 30
 """Most bytes that an archive of arrays holds."""
 
-_OPEN_PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+OPEN_PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""How the names of pipes begin that the shell opened."""
 _PIPED: dict[str, bytes] = {}
 """What pipes held, by path: a pipe is read once."""
 
@@ -39,7 +40,7 @@ def read_bounded(path: Path, most: int = MOST_BYTES) -> bytes:
     kind, name = path.stat().st_mode, str(path)
     if name in _PIPED:
         return _PIPED[name]
-    is_piped = stat.S_ISFIFO(kind) and name.startswith(_OPEN_PIPES)
+    is_piped = stat.S_ISFIFO(kind) and name.startswith(OPEN_PIPES)
     if not is_piped and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise FileError(str(path), "is no regular file", "name a file on a disk")
     with path.open("rb") as file:

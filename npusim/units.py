@@ -343,19 +343,19 @@ class Kind:
     unit: str
     """SI unit; empty for a plain number."""
     example: str
-    lower: float = 0.0
-    upper: float | None = None
-    """`lower`, `upper`: bounds in `unit`; no machine lies above the upper one."""
+    least: float
+    most: float
+    """`least`, `most`: bounds in `unit`; no machine lies beyond them."""
     above: bool = False
-    """Whether the lower bound itself is excluded."""
+    """Whether 0 is excluded, which is below the least, too."""
 
     @property
     def allowed(self) -> str:
         """Text that says what may be written."""
-        if self.upper is not None and not self.unit and self.upper <= 1.0:
-            bound = f" from {self.lower:g} to {self.upper:g}"
+        if not self.unit and self.most <= 1.0:
+            bound = f" from 0 to {self.most:g}"
         else:
-            bound = f" above {self.lower:g}" if self.above else f" of {self.lower:g} or more"
+            bound = " above 0" if self.above else " of 0 or more"
         return f"{self.name}{bound}{' with its unit' if self.unit else ''}, such as {self.example}"
 
     def parse(self, raw: Any) -> Quantity:
@@ -389,8 +389,6 @@ class Kind:
         if number.is_signed():  # -0 too: the schema's pattern has no sign
             refuse(shown(text), self.allowed)
         value = float(number * factor)
-        if value == 0 and number != 0:
-            refuse(f"{shown(text)}, which is too small to represent", self.allowed)
         self._check(value, text)
         return value
 
@@ -406,12 +404,12 @@ class Kind:
         return f"{number} {meant}" if meant else None
 
     def _check(self, value: float, text: str) -> None:
-        too_low = value < self.lower or (self.above and value == self.lower)
-        if math.isfinite(value) and self.upper is not None and value > self.upper:
-            most = format_quantity(self.upper, self.unit)
-            refuse(shown(text), self.allowed if most in self.allowed else f"{self.allowed}, at most {most}")
-        if not math.isfinite(value) or too_low:
+        if not math.isfinite(value) or value < 0 or (self.above and value == 0):
             refuse(shown(text), self.allowed)
+        if value > self.most or 0 < value < self.least:
+            word, bound = ("at most", self.most) if value > self.most else ("at least", self.least)
+            limit = format_quantity(bound, self.unit)
+            refuse(shown(text), self.allowed if limit in self.allowed else f"{self.allowed}, {word} {limit}")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return how pydantic reads and writes a quantity of this kind."""
@@ -423,8 +421,7 @@ class Kind:
         unit = r"[^\s0-9.].*" if self.unit else "%?"
         pattern = rf"^\s*\+?{nonzero}{NUMBER_PATTERN}{_END}\s*{unit}$"
         text: dict[str, Any] = {"type": "string", "pattern": pattern}
-        bounds = {"exclusiveMinimum" if self.above else "minimum": self.lower, "maximum": self.upper}
-        limits = {key: bound for key, bound in bounds.items() if bound is not None}
+        limits = {"minimum": self.least if self.above else 0.0, "maximum": self.most}
         value = text if self.unit else {"anyOf": [{"type": "number", **limits}, text]}
         schema = _number_schema(value, self.name)
         schema |= {"x-unit": self.unit, "examples": [self.example]}
@@ -467,51 +464,45 @@ class CountKind:
         return _number_schema({"type": "integer", "minimum": self.lower, "maximum": self.upper}, "a count")
 
 
-_BYTES = Kind("an amount of data", "B", "1440 KiB", upper=1e15, above=True)
-_RATIO = Kind("a ratio", "", "0.5", upper=1e12)
+_BYTES = Kind("an amount of data", "B", "1440 KiB", 1e-6, 1e15, above=True)
+_RATIO = Kind("a ratio", "", "0.5", 1e-12, 1e12)
 
-Frequency = Annotated[Quantity, Kind("a frequency", "Hz", "1.85 GHz", upper=1e11, above=True)]
+_FREQUENCY = Kind("a frequency", "Hz", "1.85 GHz", 1e3, 1e11, above=True)
+Frequency = Annotated[Quantity, _FREQUENCY]
+RequestRate = Annotated[Quantity, replace(_FREQUENCY, least=1e-6)]
 Bytes = Annotated[Quantity, _BYTES]
 BytesOrZero = Annotated[Quantity, replace(_BYTES, above=False)]
-Bandwidth = Annotated[Quantity, Kind("a bandwidth", "B/s", "58.7 GB/s", upper=1e14, above=True)]
-_DURATION = Kind("a duration", "s", "0.25 ms", upper=1e6)
+Bandwidth = Annotated[Quantity, Kind("a bandwidth", "B/s", "58.7 GB/s", 1e3, 1e14, above=True)]
+_DURATION = Kind("a duration", "s", "0.25 ms", 1e-15, 1e6)
 Duration = Annotated[Quantity, _DURATION]
 PositiveDuration = Annotated[Quantity, replace(_DURATION, above=True)]
-Energy = Annotated[Quantity, Kind("an energy", "J", "5 mJ", upper=1e9)]
-Power = Annotated[Quantity, Kind("a power", "W", "1.5 W", upper=1e6)]
-Voltage = Annotated[Quantity, Kind("a voltage", "V", "0.75 V", upper=10.0, above=True)]
-TemperatureRise = Annotated[Quantity, Kind("a rise of temperature", "K", "75 K", upper=1e4, above=True)]
-DieRise = Annotated[Quantity, Kind("a rise of temperature", "K", "60 K", upper=200.0, above=True)]
-HeatResistance = Annotated[Quantity, Kind("a thermal resistance", "K/W", "1.4 K/W", upper=1e6, above=True)]
-HeatCapacity = Annotated[Quantity, Kind("a heat capacity", "J/K", "40 J/K", upper=1e9, above=True)]
-Area = Annotated[Quantity, Kind("an area", "m^2", "2.5 mm^2", upper=0.1)]
-EnergyPerByte = Annotated[Quantity, Kind("an energy per byte", "J/B", "1.6 pJ/B", upper=1e-6)]
-EnergyPerMac = Annotated[
-    Quantity, Kind("an energy per multiply-accumulate", "J/MAC", "0.1 pJ/MAC", upper=1e-6)
-]
-EnergyPerOp = Annotated[Quantity, Kind("an energy per operation", "J/op", "0.6 pJ/op", upper=1e-6)]
-AreaPerByte = Annotated[Quantity, Kind("an area per byte", "m^2/B", "0.3 um^2/B", upper=1e-6)]
-AreaPerMac = Annotated[
-    Quantity, Kind("an area per multiply-accumulate unit", "m^2/MAC", "300 um^2/MAC", upper=1e-6)
-]
-PowerPerArea = Annotated[Quantity, Kind("a power per area", "W/m^2", "20 mW/mm^2", upper=1e8)]
-Cycles = Annotated[Quantity, Kind("a number of clock cycles", "cycle", "160 cycle", upper=1e15)]
+Energy = Annotated[Quantity, Kind("an energy", "J", "5 mJ", 1e-18, 1e9)]
+Power = Annotated[Quantity, Kind("a power", "W", "1.5 W", 1e-9, 1e6)]
+Voltage = Annotated[Quantity, Kind("a voltage", "V", "0.75 V", 1e-3, 10.0, above=True)]
+TemperatureRise = Annotated[Quantity, Kind("a rise of temperature", "K", "75 K", 1e-2, 1e4, above=True)]
+DieRise = Annotated[Quantity, Kind("a rise of temperature", "K", "60 K", 1e-2, 200.0, above=True)]
+HeatResistance = Annotated[Quantity, Kind("a thermal resistance", "K/W", "1.4 K/W", 1e-4, 1e6, above=True)]
+HeatCapacity = Annotated[Quantity, Kind("a heat capacity", "J/K", "40 J/K", 1e-4, 1e9, above=True)]
+Area = Annotated[Quantity, Kind("an area", "m^2", "2.5 mm^2", 1e-18, 0.1)]
+EnergyPerByte = Annotated[Quantity, Kind("an energy per byte", "J/B", "1.6 pJ/B", 1e-18, 1e-6)]
+EnergyPerMac = Annotated[Quantity, Kind("an energy per MAC", "J/MAC", "0.1 pJ/MAC", 1e-18, 1e-6)]
+EnergyPerOp = Annotated[Quantity, Kind("an energy per operation", "J/op", "0.6 pJ/op", 1e-18, 1e-6)]
+AreaPerByte = Annotated[Quantity, Kind("an area per byte", "m^2/B", "0.3 um^2/B", 1e-18, 1e-6)]
+AreaPerMac = Annotated[Quantity, Kind("an area per MAC unit", "m^2/MAC", "300 um^2/MAC", 1e-16, 1e-6)]
+PowerPerArea = Annotated[Quantity, Kind("a power per area", "W/m^2", "20 mW/mm^2", 1e-3, 1e8)]
+Cycles = Annotated[Quantity, Kind("a number of clock cycles", "cycle", "160 cycle", 1e-6, 1e15)]
 CyclesPerElement = Annotated[
-    Quantity, Kind("clock cycles per element", "cycle/element", "0.5 cycle/element", upper=1e12)
+    Quantity, Kind("cycles per element", "cycle/element", "0.5 cycle/element", 1e-6, 1e12)
 ]
-BytesPerCycle = Annotated[
-    Quantity, Kind("bytes per clock cycle", "B/cycle", "32 B/cycle", upper=1e6, above=True)
-]
-MacsPerCycle = Annotated[
-    Quantity, Kind("multiply-accumulates per clock cycle", "MAC/cycle", "8 MAC/cycle", upper=1e9, above=True)
-]
+BytesPerCycle = Annotated[Quantity, Kind("bytes per cycle", "B/cycle", "32 B/cycle", 1e-3, 1e6, above=True)]
+MacsPerCycle = Annotated[Quantity, Kind("MACs per cycle", "MAC/cycle", "8 MAC/cycle", 1e-3, 1e9, above=True)]
 ElementsPerCycle = Annotated[
-    Quantity, Kind("elements per clock cycle", "element/cycle", "8 element/cycle", upper=1e9, above=True)
+    Quantity, Kind("elements per cycle", "element/cycle", "8 element/cycle", 1e-3, 1e9, above=True)
 ]
 Ratio = Annotated[Quantity, _RATIO]
 PositiveRatio = Annotated[Quantity, replace(_RATIO, above=True)]
-Fraction = Annotated[Quantity, Kind("a fraction", "", "0.5", upper=1.0)]
-PositiveFraction = Annotated[Quantity, Kind("a fraction", "", "0.5", upper=1.0, above=True)]
+Fraction = Annotated[Quantity, Kind("a fraction", "", "0.5", 1e-12, 1.0)]
+PositiveFraction = Annotated[Quantity, Kind("a fraction", "", "0.5", 1e-12, 1.0, above=True)]
 PositiveCount = Annotated[Count, CountKind(1)]
 TileCount = Annotated[Count, CountKind(1, 1024)]
 NaturalCount = Annotated[Count, CountKind(0)]

@@ -307,7 +307,7 @@ plain = st.text(max_size=12).filter(lambda text: not CONTROL.search(text))
 @given(
     name=plain,
     tags=st.lists(plain, max_size=4),
-    clock=st.floats(1e-6, 1e11),
+    clock=st.floats(1e3, 1e11),
     source=plain.filter(lambda text: text.strip()),
     parts=st.dictionaries(plain.filter(bool), st.integers(1, 99), min_size=1, max_size=3),
 )

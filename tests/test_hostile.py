@@ -5,10 +5,13 @@ import json
 import os
 import re
 import resource
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -31,6 +34,8 @@ from npusim.workloads import load_workload
 MOST_S = 20.0
 """Processor time of any refusal; nearly all take a hundredth."""
 MOST_MEMORY = 6 << 30
+KILLED_S = 60
+"""Processor time beyond which the system ends what hears no signal."""
 QUERY_S = 2.0
 """Time limit of a query here: endless ones need not run for as long as a user's may."""
 
@@ -49,6 +54,20 @@ def results() -> Path:
     return hostile_inputs.results()
 
 
+@contextmanager
+def ceilings(seconds: int, more_bytes: int) -> Iterator[None]:
+    """Let the system end this process beyond some further processor time, and give it no more memory."""
+    used_s = sum(os.times()[:2])
+    used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    wanted = {resource.RLIMIT_CPU: int(used_s) + seconds, resource.RLIMIT_AS: used_bytes + more_bytes}
+    before = {limit: resource.getrlimit(limit) for limit in wanted}
+    for limit, most in wanted.items():
+        resource.setrlimit(limit, (most, before[limit][1]))
+    yield
+    for limit, both in before.items():
+        resource.setrlimit(limit, both)
+
+
 @pytest.fixture
 def bounded() -> Iterator[None]:
     """Give a test so much processor time and memory; what ignores both ends the run, which tells enough."""
@@ -57,14 +76,23 @@ def bounded() -> Iterator[None]:
         raise TimeoutError(f"more than {MOST_S} s of processor time")
 
     before = signal.signal(signal.SIGPROF, late)
-    limits = resource.getrlimit(resource.RLIMIT_AS)
     signal.setitimer(signal.ITIMER_PROF, MOST_S)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, limits)
+    with ceilings(KILLED_S, MOST_MEMORY):
+        yield
     signal.setitimer(signal.ITIMER_PROF, 0.0)
     signal.signal(signal.SIGPROF, before)
+
+
+def test_the_system_holds_the_ceilings() -> None:
+    child = os.fork()
+    if child == 0:
+        with ceilings(1, 1 << 28), suppress(MemoryError):
+            bytearray(1 << 29)
+            os._exit(1)
+        with ceilings(1, 1 << 28):
+            while True:
+                pass
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGXCPU
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -111,6 +139,22 @@ def test_there_are_enough_cases_of_each_kind() -> None:
     assert min(map(groups.count, set(groups))) >= 30
 
 
+def test_every_finding_is_held_by_a_test() -> None:
+    tests = Path(__file__).parent
+    page = (tests.parent / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .* \| (`.*`) \|$", page.partition("## Findings")[2], re.MULTILINE)
+    held_by = [reference for row in rows for reference in re.findall("`([^`]+)`", row)]
+    assert len(rows) > 20
+    for reference in held_by:
+        file, is_test, name = reference.partition("::")
+        if is_test:
+            assert f"def {name}(" in (tests / file).read_text(encoding="utf-8"), reference
+        else:
+            file, _, text = reference.partition(": ")
+            lines = (hostile_inputs.FOLDER / file).read_text(encoding="utf-8").splitlines()
+            assert any(text in line for line in lines), reference
+
+
 def test_what_is_printed_goes_through_one_door() -> None:
     package = Path(npusim.__file__).parent
     doors = {"cli/output.py", "cli/__init__.py", "confined.py", "calibration/fits.py"}
@@ -144,6 +188,34 @@ def test_a_pipe_of_the_shell_is_read_and_home_is_found(tmp_path: Path) -> None:
             assert done.returncode == 2 and b"/dev/stdin: is too large" in done.stderr
         else:
             assert json.loads(done.stdout)["soc"] == "mine", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("estimate /dev/stdin -t stagr", "{model: gcn, dataset: cora}"),
+        (
+            "mix /dev/stdin -q",
+            "{schema: npusim.mix/1, requests: 100, streams: [{network: gcn-cora, arrivals: {kind: closed}}]}",
+        ),
+        ("sweep /dev/stdin -q -o out", json.dumps(hostile_inputs.SPACE)),
+    ],
+)
+def test_networks_mixes_and_spaces_come_through_a_pipe(words: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    done = command(*words.split(), folder=tmp_path, before="cat a.yaml |")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_document_whose_parts_do_not_fit_together_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(npusim.compare("gcn-cora", "stagr", "stagr+quantgr").to_json())
+    del document["runs"][0]["figures"]["power_w"]
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    assert run(["report", str(tmp_path / "a.json"), "-o", str(tmp_path / "x.html")]) == 2
+    assert re.search(r"error: .*a\.json.*do not fit together.*power_w", capsys.readouterr().err)
+    assert not (tmp_path / "x.html").exists()
 
 
 def command(
@@ -205,6 +277,7 @@ def test_an_error_that_ctrl_c_became_is_an_interruption(raised: str) -> None:
     ("before", "variables", "says"),
     [
         ("ulimit -v 300000;", {}, "ulimit -v: found 300000 KiB"),
+        ("ulimit -d 100000;", {}, "ulimit -d: found 100000 KiB"),
         ("", {"NUMBA_NUM_THREADS": "0"}, "NUMBA_NUM_THREADS: found `0`"),
         ("", {"NUMBA_NUM_THREADS": "100000"}, "NUMBA_NUM_THREADS"),
         ("", {"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT: found `1`"),
@@ -238,6 +311,56 @@ def test_an_odd_terminal_makes_no_difference(before: str, variables: dict[str, s
     table = command("list", "socs", folder=tmp_path, before=before, **variables)
     assert table.returncode == 0 and b"core-ultra-series2" in table.stdout
     assert max(map(len, table.stdout.split(b"\n"))) < 1100
+
+
+@pytest.mark.parametrize("threads", ["2", "64"])
+@pytest.mark.parametrize("before", ["ulimit -v 2097152;", "ulimit -d 1048576;"])
+def test_a_front_is_found_under_the_least_limits(
+    before: str, threads: str, results: Path, tmp_path: Path
+) -> None:
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+    words = ("pareto", str(results / "results"), "-o", "page.html")
+    done = command(*words, folder=tmp_path, before=before, **dict.fromkeys(names, threads))
+    is_told = threads == "64" and done.returncode == 2 and b"not enough memory" in done.stderr
+    assert is_told or done.returncode == 0, done.stderr
+    assert is_told is not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("problem", [MemoryError(), OSError("x: Cannot allocate memory"), RuntimeError("y")])
+def test_what_lacks_memory_is_told_apart_from_a_bug(
+    problem: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(*words: object, **options: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(npusim, "estimate", failing)
+    is_bug = "memory" not in str(problem) and not isinstance(problem, MemoryError)
+    assert run(["estimate", "gcn-cora"]) == (70 if is_bug else 2)
+    assert ("not enough memory" in capsys.readouterr().err) is not is_bug
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["estimate {} -t stagr --format json", "query {} 'SELECT 1'", "mix {}:5/s", "report {} -o x.html"],
+)
+def test_a_name_that_is_no_text_is_refused(words: str, tmp_path: Path) -> None:
+    (tmp_path / "a\udcff.yaml").write_text("{model: gcn, dataset: cora}")
+    done = command(*shlex.split(words.format("a\udcff.yaml")), folder=tmp_path)
+    assert done.returncode == 2 and b"found `a\\udcff.yaml" in done.stderr, done.stderr
+    assert b"in UTF-8" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_a_folder_whose_name_is_no_text_is_worked_in_or_named(results: Path, tmp_path: Path) -> None:
+    place = tmp_path / "a\udcff"
+    shutil.copytree(results / "results", place / "r")
+    for words in (
+        ("query", "r", "SELECT count(*) FROM points"),
+        ("pareto", "r", "-o", "x.html"),
+        ("pareto", "r", "--format", "json"),
+    ):
+        done = command(*words, folder=place)
+        named = b"whose name is not UTF-8" in done.stderr and b"Traceback" not in done.stderr
+        assert done.returncode == 0 or (done.returncode == 2 and named), done.stderr
 
 
 def test_a_folder_that_has_gone_is_told(tmp_path: Path) -> None:

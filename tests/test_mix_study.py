@@ -1,14 +1,18 @@
 """Mixes of networks on many designs: the same arrivals, fronts, refusals and the usual changes."""
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import npusim
 from npusim.cli.program import run
+from npusim.errors import NpusimError
 from npusim.explore import mix_study
 from npusim.explore.mix_study import combinations
 from npusim.system.document import MixStudy
@@ -158,6 +162,23 @@ def test_the_document_is_read_again_and_shown(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert run(["report", str(target), "-o", str(page)]) == 0
     assert "npu.tiles 2" in page.read_text()
+
+
+class Killed:
+    """Values of a design at which the system ends the process that simulates it."""
+
+    def items(self) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mix_study, "thread_count", lambda: 2)
+    jobs: Any = [(None, "camera", (f"design {number}", Killed())) for number in range(10)]
+    with (
+        pytest.raises(NpusimError, match=r"ended from outside.*use fewer cores"),
+        mix_study._in_processes(len(jobs)) as simulated,
+    ):
+        list(simulated(jobs))
 
 
 def test_combinations_are_typed_as_settings_are() -> None:

@@ -56,3 +56,9 @@ def test_a_model_without_its_kind_is_told_the_kind(tmp_path):
     path.write_text("model: resnet-50\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="allowed: kind: cnn"):
         load_workload(str(path))
+
+
+@pytest.mark.parametrize(("tiles", "is_noted"), [(3, False), (4, True)])
+def test_tiles_that_leave_room_for_fewer_contexts_are_a_note(tiles, is_noted):
+    result = estimate("gcn-cora", hint="throughput", requests=3, tiles=tiles)
+    assert ("leave room for 1 of 2 contexts; 3 would" in result.to_json()) is is_noted

@@ -92,7 +92,9 @@ def visited(address: str, query: str, lesson: str) -> None:
         with urlopen(Request(f"{address}lessons/{lesson}/{part}", headers=cookie), timeout=120) as answer:
             assert answer.status == 200 and answer.read()
     place = f"ws://{LOOPBACK}:{port}/explorer/ws?session_id=s_{uuid4().hex[:6]}"
-    with connect(place, origin=f"http://{LOOPBACK}:{port}", additional_headers=cookie, max_size=None) as page:
+    with connect(
+        place, origin=f"http://{LOOPBACK}:{port}", additional_headers=cookie, max_size=None, open_timeout=120
+    ) as page:
         while "completed-run" not in str(page.recv(timeout=120)):
             pass
 

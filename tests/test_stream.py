@@ -2,6 +2,7 @@
 
 import io
 import json
+from contextlib import nullcontext
 from functools import cache
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from npusim import estimate, stream
 from npusim.arch import load_soc
 from npusim.arch.loading import load_toolchain
 from npusim.cli.program import run
+from npusim.cost.kernels import VARIABLE
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.reporting.stream import stream_page
 from npusim.scenario import Scenario
@@ -366,3 +368,18 @@ def test_a_stream_says_how_long_answers_take_at_its_rates() -> None:
     for wrong in ("1", "0,5", "a,b"):
         with pytest.raises(ConfigError, match="--rates"):
             stream("gcn-cora", updates=5, rates=wrong)
+
+
+@pytest.mark.parametrize("kernels", ["plain", "compiled"])
+def test_progress_comes_before_every_estimate(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def heard(done: int, most: int, stack: str) -> None:
+        steps.append((done, most))
+        if kernels == "plain" and len(steps) == 3:
+            raise KeyboardInterrupt
+
+    steps: list[tuple[int, int]] = []
+    monkeypatch.setenv(VARIABLE, kernels)
+    with pytest.raises(KeyboardInterrupt) if kernels == "plain" else nullcontext():
+        stream("gcn-cora", updates=1000, progress=heard)
+    assert steps == sorted(steps) and len(steps) >= 3
+    assert all(done <= most for done, most in steps)

@@ -225,9 +225,9 @@ def _share(text: str) -> tuple[str, float]:
 
 def _exponents(pair: str | tuple[float, float]) -> tuple[float, float]:
     """Return the exponents of energy and latency."""
-    allowed = "two numbers from 0 to 100, such as 1,1"
+    allowed = "two numbers from 0 to 100, not both 0, such as 1,1"
     exponents = as_numbers(pair, float, "--exponents", allowed, 100.0)
-    if len(exponents) != 2:
+    if len(exponents) != 2 or not any(exponents):
         raise ConfigError(f"`{pair}`", file="--exponents", allowed=allowed)
     return exponents[0], exponents[1]
 
@@ -260,6 +260,7 @@ def stream(
     age: int | None = None,
     renew: int | None = None,
     store: str | Path | None = None,
+    progress: Progress | None = None,
     **how: Unpack[How],
 ) -> Followed:
     """Follow a graph that changes: recompile, pad and mask (NodePad), keep several versions, mini-batches?
@@ -306,6 +307,8 @@ def stream(
         Batches after which the model is renewed. None: never
     store : str or Path, optional
         Keep stored features here from run to run; needs --accuracy, one size and one share.
+    progress : callable, optional
+        Called with versions estimated, the most there may be, and the technique stack.
 
     Notes
     -----
@@ -362,6 +365,7 @@ def stream(
         inferences=inferences,
         rates=None if rates is None else _rates(rates),
         seed=seed if generated else None,
+        progress=progress,
     )
     return result.model_copy(update={"stored_features": features})
 

@@ -25,8 +25,12 @@ _VARIABLES = {
     ),
 }
 """What may stand in the variables that numba would end with a traceback for."""
-_LEAST = {"RLIMIT_AS": (1 << 30, "ulimit -v"), "RLIMIT_STACK": (256 << 10, "ulimit -s")}
-"""Bytes of address space and of stack that an estimate needs."""
+_LEAST = {
+    "RLIMIT_AS": (2 << 30, "ulimit -v"),
+    "RLIMIT_DATA": (1 << 30, "ulimit -d"),
+    "RLIMIT_STACK": (256 << 10, "ulimit -s"),
+}
+"""Bytes below which libraries end the process without a message: address space, data, stack."""
 
 
 def main() -> None:
@@ -56,7 +60,7 @@ def main() -> None:
 
 
 def refuse_odd_environment() -> None:
-    """Refuse limits and variables under which compiled code cannot be loaded.
+    """Refuse limits and variables under which compiled code cannot be loaded; save address space.
 
     Raises
     ------
@@ -73,5 +77,8 @@ def refuse_odd_environment() -> None:
         return
     for name, (least, command) in _LEAST.items():
         limit = resource.getrlimit(getattr(resource, name))[0]
-        if limit != resource.RLIM_INFINITY and limit < least:
+        is_limited = limit != resource.RLIM_INFINITY
+        if is_limited and name != "RLIMIT_STACK":  # Arrow's own memory pool would reserve a gigabyte
+            os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+        if is_limited and limit < least:
             raise ConfigError(f"{limit >> 10} KiB", file=command, allowed=f"at least {least >> 10} KiB")

@@ -8,26 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import npusim
-from npusim.cli.options import (
-    DATA,
-    ENGINE,
-    GNN,
-    HOW,
-    OUTPUT,
-    QUIET,
-    SEED,
-    SETTINGS,
-    WORKLOAD,
-    WRITTEN,
-    Command,
-    argument,
-    complete_soc,
-    complete_stack,
-    complete_stacks,
-    file_option,
-    option,
-    scenario_from,
-)
+from npusim.cli import options
 from npusim.cli.output import Destination, Progress, file_target, write_html
 from npusim.errors import ConfigError
 from npusim.files import write_whole
@@ -53,7 +34,7 @@ def _estimate(values: dict[str, Any]) -> None:
     drawn = file_target(values["save_graph"], "--save-graph", tuple(WRITERS))
     if values["loops"] and not values["details"]:
         raise ConfigError("no --details", file="--loops", allowed="--details --loops")
-    scenario = scenario_from(values, HOW).load()
+    scenario = options.scenario_from(values, options.HOW).load()
     engine, details, advice = values["engine"], values["details"], values["advice"]
     for name, reason in {"trace": ", which has a time line", "advice": ""}.items():
         if values[name] and engine != "event":
@@ -103,60 +84,64 @@ def _estimate(values: dict[str, Any]) -> None:
     destination.write(result, page)
 
 
-ESTIMATE = Command(
+ESTIMATE = options.Command(
     "npusim.api.asking:estimate",
     {
-        **ENGINE,
-        "every_tile": option(),
-        "interval": option(default=False, panel=OUTPUT),
-        "sustained": option(default=False, panel=OUTPUT),
-        "split": option("N", int, min=2, max=16, show_default=False),
-        "details": option(
+        **options.ENGINE,
+        "every_tile": options.option(),
+        "interval": options.option(default=False, panel=options.OUTPUT),
+        "sustained": options.option(default=False, panel=options.OUTPUT),
+        "split": options.option("N", int, min=2, max=16, show_default=False),
+        "details": options.option(
             help="Also show the latency by cause, phase, unit and block, control flow, energy by part, DRAM "
             "traffic by kind and what would remove it, SRAM over time and, for each operator, tiling, split "
             "and mode, reads and writes of SRAM and DRAM, power, and the roofline. HTML always holds them.",
             default=False,
-            panel=OUTPUT,
+            panel=options.OUTPUT,
         ),
-        "trace": file_option(
+        "trace": options.file_option(
             "Write the event engine's time line: .json for Perfetto, .html for a Gantt chart."
         ),
-        "advice": option(
+        "advice": options.option(
             help="Event engine: also show the sensitivity to each resource (about nine more simulations).",
             default=False,
-            panel=OUTPUT,
+            panel=options.OUTPUT,
         ),
-        "save_mapping": file_option(
+        "save_mapping": options.file_option(
             "Write how each operator is mapped: loop nests, what stays in SRAM, units.", "FILE.yaml"
         ),
-        "save_graph": file_option(
+        "save_graph": options.file_option(
             "Write the graph with the costs of each operator: .onnx, .graphml or .dot.", "FILE"
         ),
-        "mapping_format": option(
+        "mapping_format": options.option(
             help="Format of --save-mapping; --mapping reads npusim's own. None: npusim",
             default=None,
             choices=("npusim", "timeloop", "zigzag"),
-            panel=OUTPUT,
+            panel=options.OUTPUT,
         ),
-        "loops": option(
-            help="With --details: the loop nest of each product, line by line.", default=False, panel=OUTPUT
+        "loops": options.option(
+            help="With --details: the loop nest of each product, line by line.",
+            default=False,
+            panel=options.OUTPUT,
         ),
-        **WRITTEN,
+        **options.WRITTEN,
     },
-    fields=HOW,
-    network=WORKLOAD,
+    fields=options.HOW,
+    network=options.WORKLOAD,
     run=_estimate,
 )
 
-COMPARE = Command(
+COMPARE = options.Command(
     "npusim.api.asking:compare",
     {
-        "what": argument("A B ...", many=True, default=...),
-        **ENGINE,
-        "interval": option("--interval/--no-interval", bool, show_default=False, panel=OUTPUT),
-        **WRITTEN,
+        "what": options.argument("A B ...", many=True, default=...),
+        **options.ENGINE,
+        "interval": options.option(
+            "--interval/--no-interval", bool, show_default=False, panel=options.OUTPUT
+        ),
+        **options.WRITTEN,
     },
-    fields=HOW,
+    fields=options.HOW,
     positional="what",
 )
 
@@ -190,77 +175,77 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:
     return axes
 
 
-WHATIF = Command(
+WHATIF = options.Command(
     "npusim.api.asking:whatif",
     {
-        "stacks": option("--stack LIST", autocompletion=complete_stacks),
-        "over": option("PATH=V1,V2,...", many=True),
-        **SEED,
-        "html": file_option("Also write the waterfall, or the charts of --over, as one HTML file."),
-        "scheduler": option(),
-        "accuracy": option(),
-        **DATA,
-        **WRITTEN,
+        "stacks": options.option("--stack LIST", autocompletion=options.complete_stacks),
+        "over": options.option("PATH=V1,V2,...", many=True),
+        **options.SEED,
+        "html": options.file_option("Also write the waterfall, or the charts of --over, as one HTML file."),
+        "scheduler": options.option(),
+        "accuracy": options.option(),
+        **options.DATA,
+        **options.WRITTEN,
     },
     fields=("soc", "settings", "shapes", "hint", "requests", "tiles", "device", "swap_operands", "first"),
-    network=WORKLOAD,
+    network=options.WORKLOAD,
     counted="",
     adapt=lambda values: values.update(over=parse_over(values["over"] or ())),
 )
 
-ADVISE = Command(
+ADVISE = options.Command(
     "npusim.api.asking:advise",
     {
-        "values": option("FILE.npz", Path, show_default=False),
-        "export": option("FILE.xml", Path, panel=OUTPUT),
-        "calibration": option("FILE.npz", Path, show_default=False),
-        **DATA,
-        "keep_answers": option("SHARE", min=0.0, max=1.0),
-        **SEED,
-        **WRITTEN,
+        "values": options.option("FILE.npz", Path, show_default=False),
+        "export": options.option("FILE.xml", Path, panel=options.OUTPUT),
+        "calibration": options.option("FILE.npz", Path, show_default=False),
+        **options.DATA,
+        "keep_answers": options.option("SHARE", min=0.0, max=1.0),
+        **options.SEED,
+        **options.WRITTEN,
     },
     fields=("soc", "settings", "shapes", "hint", "requests", "tiles"),
-    network=WORKLOAD,
+    network=options.WORKLOAD,
     page="npusim.reporting.advice:advice_page",
 )
 
 _PANEL = "Front of latency,energy"
 _FRONT: dict[str, Any] = {"panel": _PANEL, "show_default": False}
 DEVICES = {
-    "devices": option(
+    "devices": options.option(
         "LIST",
         show_default=False,
         autocompletion=lambda: ["npu,cpu,gpu", "npu,cpu", "npu,gpu", "cpu,gpu"],
     )
 }
 LIMITS = {
-    "dvfs": option(**_FRONT),
-    "max_latency": option("TIME", **_FRONT),
-    "max_energy": option("ENERGY", **_FRONT),
-    "max_power": option("POWER", **_FRONT),
-    "max_transitions": option("K", int, min=0, **_FRONT),
-    "max_share": option("DEVICE=SHARE", many=True, **_FRONT),
+    "dvfs": options.option(**_FRONT),
+    "max_latency": options.option("TIME", **_FRONT),
+    "max_energy": options.option("ENERGY", **_FRONT),
+    "max_power": options.option("POWER", **_FRONT),
+    "max_transitions": options.option("K", int, min=0, **_FRONT),
+    "max_share": options.option("DEVICE=SHARE", many=True, **_FRONT),
 }
-MAPPING = {"mapping": option("STRING", **_FRONT)}
-EXPONENTS = {"exponents": option("E,L", panel=_PANEL)}
-MAP = Command(
+MAPPING = {"mapping": options.option("STRING", **_FRONT)}
+EXPONENTS = {"exponents": options.option("E,L", panel=_PANEL)}
+MAP = options.Command(
     "npusim.api.planning:map",
     {
-        "minimise": option(),
+        "minimise": options.option(),
         **DEVICES,
-        "profiles": option("--profile FILE", Path, many=True, show_default=False),
-        "granularity": option(show_default=False),
+        "profiles": options.option("--profile FILE", Path, many=True, show_default=False),
+        "granularity": options.option(show_default=False),
         **MAPPING,
-        "split": option("N", int, min=2, max=16, show_default=False),
+        "split": options.option("N", int, min=2, max=16, show_default=False),
         **LIMITS,
         **EXPONENTS,
-        "method": option(**_FRONT),
-        "evaluations": option("N", min=1, panel=_PANEL),
-        "seed": option("N", min=0, panel=_PANEL),
-        **WRITTEN,
+        "method": options.option(**_FRONT),
+        "evaluations": options.option("N", min=1, panel=_PANEL),
+        "seed": options.option("N", min=0, panel=_PANEL),
+        **options.WRITTEN,
     },
     fields=_PLACED,
-    network=WORKLOAD,
+    network=options.WORKLOAD,
     counted="settings",
 )
 
@@ -271,29 +256,32 @@ def _events(values: dict[str, Any]) -> None:
     values["updates"] = values.pop("events") or values["updates"]
 
 
-STREAM = Command(
+STREAM = options.Command(
     "npusim.api.planning:stream",
     {
-        "updates": option("N", min=1, max=100_000),
-        "seed": option("N", min=0),
-        "mix": option("EVENT=W,..."),
-        "events": file_option("CSV with update, event, count instead of a generated stream.", panel=None),
-        "capacity": option("N", int, min=1, max=10**9),
-        "kept": option("N,N,..."),
-        "batch": option("N", int, min=1),
-        "accuracy": option(),
-        **DATA,
-        "inferences": option("K", min=1),
-        "rates": option("U,R", show_default=False),
-        "roots": option("N,N,...", panel=_STORED),
-        "stored": option("SHARE,...", panel=_STORED),
-        "age": option("N", int, min=0, panel=_STORED),
-        "renew": option("N", int, min=1, panel=_STORED),
-        "store": option("FILE", Path, panel=_STORED),
-        **WRITTEN,
+        "updates": options.option("N", min=1, max=100_000),
+        "seed": options.option("N", min=0),
+        "mix": options.option("EVENT=W,..."),
+        "events": options.file_option(
+            "CSV with update, event, count instead of a generated stream.", panel=None
+        ),
+        "capacity": options.option("N", int, min=1, max=10**9),
+        "kept": options.option("N,N,..."),
+        "batch": options.option("N", int, min=1),
+        "accuracy": options.option(),
+        **options.DATA,
+        "inferences": options.option("K", min=1),
+        "rates": options.option("U,R", show_default=False),
+        "roots": options.option("N,N,...", panel=_STORED),
+        "stored": options.option("SHARE,...", panel=_STORED),
+        "age": options.option("N", int, min=0, panel=_STORED),
+        "renew": options.option("N", int, min=1, panel=_STORED),
+        "store": options.option("FILE", Path, panel=_STORED),
+        **options.WRITTEN,
     },
     fields=("soc", "techniques", "settings", "hint", "requests", "tiles"),
-    network=GNN,
+    network=options.GNN,
+    counted="estimates",
     adapt=_events,
 )
 
@@ -317,29 +305,29 @@ def _mix(values: dict[str, Any]) -> None:
 
 
 _DESIGNS = "Several designs"
-MIX = Command(
+MIX = options.Command(
     "npusim.api.planning:mix",
     {
-        "streams": argument(
+        "streams": options.argument(
             "STREAM...|FILE.yaml",
             list[str],
             help="A scenario file, or streams such as yolov8n:30/s,deadline=33ms (docs/mix.md).",
         ),
-        "soc": option("NAME|FILE", autocompletion=complete_soc),
-        "settings": SETTINGS,
-        "scheduler": option("NAME"),
-        "duration": option("TIME"),
-        "requests": option("N", int, min=100, max=100_000_000),
-        "seed": option("N", int, min=0),
-        "find_rate": option("STREAM"),
-        "over": option("PATH=V1,V2,...", many=True, panel=_DESIGNS),
-        "changes": option(panel=_DESIGNS),
-        "placements": option(panel=_DESIGNS),
-        "minimise": option("LIST", panel=_DESIGNS),
-        "judged": option("STREAM", panel=_DESIGNS, show_default=False),
-        **QUIET,
-        "trace": file_option("Write the times of service as a trace for Perfetto.", "FILE.json"),
-        **WRITTEN,
+        "soc": options.option("NAME|FILE", autocompletion=options.complete_soc),
+        "settings": options.SETTINGS,
+        "scheduler": options.option("NAME"),
+        "duration": options.option("TIME"),
+        "requests": options.option("N", int, min=100, max=100_000_000),
+        "seed": options.option("N", int, min=0),
+        "find_rate": options.option("STREAM"),
+        "over": options.option("PATH=V1,V2,...", many=True, panel=_DESIGNS),
+        "changes": options.option(panel=_DESIGNS),
+        "placements": options.option(panel=_DESIGNS),
+        "minimise": options.option("LIST", panel=_DESIGNS),
+        "judged": options.option("STREAM", panel=_DESIGNS, show_default=False),
+        **options.QUIET,
+        "trace": options.file_option("Write the times of service as a trace for Perfetto.", "FILE.json"),
+        **options.WRITTEN,
     },
     run=_mix,
 )
@@ -351,16 +339,16 @@ def _show(values: dict[str, Any]) -> None:
     from npusim.techniques import apply
 
     destination = Destination(values["output"], values["form"])
-    scenario = scenario_from(values, ("techniques", "settings", "shapes"))
+    scenario = options.scenario_from(values, ("techniques", "settings", "shapes"))
     graphs = scenario.graph, apply(scenario.baseline, values["after"])
     difference = graph_difference(*graphs)
     destination.write(difference, lambda: difference_page(difference, graphs))
 
 
-SHOW = Command(
+SHOW = options.Command(
     "npusim.api.asking:show",
-    {"after": option("STACK", autocompletion=complete_stack), **WRITTEN},
+    {"after": options.option("STACK", autocompletion=options.complete_stack), **options.WRITTEN},
     fields=("techniques", "settings", "shapes"),
-    network=WORKLOAD,
+    network=options.WORKLOAD,
     run=_show,
 )

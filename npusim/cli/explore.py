@@ -146,6 +146,10 @@ _WITHOUT_RESULT = ("learn", "report", "schema", "export")
 """Commands that make no document; the first never ends."""
 
 
+_MOST_RESULTS = 100
+"""Results of one page."""
+
+
 def _report(values: dict[str, Any]) -> None:
     from npusim.reporting.pages import report_html
 
@@ -153,6 +157,8 @@ def _report(values: dict[str, Any]) -> None:
     destination = Destination(output, None)
     if not destination.is_html:
         raise ConfigError(f"`{output.name}`", file="--output", allowed="a file that ends in .html")
+    if len(runs) > min(len(set(runs)), _MOST_RESULTS):
+        raise ConfigError(f"{len(runs)} results", file="RUN", allowed=f"at most {_MOST_RESULTS}, each once")
     results = []
     with Progress("results") as progress:
         for number, run in enumerate(runs):

@@ -42,7 +42,7 @@ from npusim.cli.output import (
     tolerant,
 )
 from npusim.cost import COMPILING_S, tell_once
-from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest, shown
+from npusim.errors import ConfigError, NpusimError, UnknownNameError, is_text, nearest, shown
 from npusim.plugins import NO_PLUGINS, PluginError, PluginWarning, announced, load, named
 
 _PANELS = {
@@ -58,6 +58,8 @@ BAD_INPUT, INTERRUPTED, PIPE_CLOSED, BUG = 2, 130, 141, 70
 _HOME = re.compile(r"^(--[a-z-]+=|)~/")
 _LONGEST_LINE = 10_000
 """Characters of a message's line that are shown."""
+_EXHAUSTED = re.compile("Cannot allocate memory|can't start new thread|launch worker thread|failed to map")
+"""What libraries say that a limit of the system keeps from memory or threads."""
 _EXTRAS = {
     "cluster": ("dask", "distributed"),
     "gnn": ("PIL", "nncf", "sklearn", "torch", "torch_geometric"),
@@ -160,8 +162,11 @@ def _refuse_odd_options(command: Any) -> None:
                 if takes_value and not one.multiple and order.count(one) > 1:
                     raise ConfigError("a second value", file=name, allowed="one: it is not repeatable")
                 value = values.get(one.name)
-                if takes_value and "" in (value if isinstance(value, list | tuple) else [value]):
-                    raise ConfigError("an empty value", file=name, allowed="a value, or no such option")
+                for text in (value if isinstance(value, list | tuple) else [value]) if takes_value else ():
+                    if text == "":
+                        raise ConfigError("an empty value", file=name, allowed="a value, or no such option")
+                    if "FILE" in (one.metavar or "") and str(text).endswith("/"):
+                        raise ConfigError(shown(text), file=name, allowed="a file, not a directory")
             return values, rest, order
 
         parser.parse_args = parse_once
@@ -286,6 +291,9 @@ def _say_that_it_compiles() -> None:
 def _run_guarded(arguments: Sequence[str]) -> int:
     """Run and turn every way to end into a status."""
     try:
+        for word in arguments:
+            if not is_text(word):
+                raise ConfigError(shown(word), file="npusim", allowed="words and names of files in UTF-8")
         command = get_command(program())
         words = [*arguments] or ["--help"]
         status = command.main(args=words, prog_name="npusim", standalone_mode=False)
@@ -311,15 +319,13 @@ def _run_guarded(arguments: Sequence[str]) -> int:
         if error.filename is not None:
             return _complain(f"{shown(str(error.filename))}: {error.strerror}", BAD_INPUT)
         if error.errno != errno.ENOSPC:
-            return _complain_of_bug()
+            return _complain_of_failure(error)
         forget_output()
         return _complain(f"cannot write: {error.strerror}", BAD_INPUT)
     except ModuleNotFoundError as error:
         return _complain_of_import(error)
-    except MemoryError:
-        return _complain("not enough memory for this; ask for less, or give it more", BAD_INPUT)
-    except Exception:
-        return _complain_of_bug()
+    except Exception as error:
+        return _complain_of_failure(error)
 
 
 def _usage_message(error: typer.TyperException) -> str:
@@ -343,6 +349,13 @@ def _complain_of_import(error: ModuleNotFoundError) -> int:
         if library in libraries:
             remedy = f'install it: pip install "npusim[{extra}]"'
             return _complain(f"this needs {library}, which is not installed; {remedy}", BAD_INPUT)
+    return _complain_of_bug()
+
+
+def _complain_of_failure(error: Exception) -> int:
+    """Tell a want of memory from a bug."""
+    if isinstance(error, MemoryError) or _EXHAUSTED.search(str(error)):
+        return _complain("not enough memory for this; ask for less, or give it more", BAD_INPUT)
     return _complain_of_bug()
 
 

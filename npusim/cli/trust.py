@@ -9,26 +9,7 @@ from typing import Any
 import typer
 
 import npusim
-from npusim.cli.options import (
-    DATA,
-    FORM,
-    GNN,
-    OUTPUT,
-    QUIET,
-    RUN,
-    WRITTEN,
-    Command,
-    argument,
-    complete_gnn,
-    complete_soc,
-    complete_stacks,
-    complete_workload,
-    completion,
-    file_option,
-    form,
-    option,
-    scenario_changes,
-)
+from npusim.cli import options
 from npusim.cli.output import (
     HTML_ENDINGS,
     Destination,
@@ -43,7 +24,7 @@ from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError,
 from npusim.files import write_whole
 
 _CLASSES = ("NPU", "GPU", "CPU")
-_SUITE_NAMES = completion("npusim.validation.suite:suite_names")
+_SUITE_NAMES = options.completion("npusim.validation.suite:suite_names")
 _FROM, _WHAT, _FIT = "Files of other tools", "What is fitted", "How it is fitted"
 
 
@@ -70,7 +51,7 @@ def _measure(values: dict[str, Any]) -> None:
     output = values.pop("output")
     is_page = output is not None and output.suffix in HTML_ENDINGS
     file, terminal = Destination(output, None if is_page else "json"), Destination(None, values.pop("form"))
-    values |= scenario_changes(values, ("techniques", "shapes", "settings"))
+    values |= options.scenario_changes(values, ("techniques", "shapes", "settings"))
     stop = Stopper("finishing this repetition")
     progress = Progress("rows", values.pop("quiet"))
     kept = file.path if file.is_json and values["tool"] is None else None
@@ -101,45 +82,47 @@ def _measure(values: dict[str, Any]) -> None:
         raise InterruptedMeasurementError(f"interrupted; what was measured ({rows}) {where}")
 
 
-MEASURE = Command(
+MEASURE = options.Command(
     "npusim.api.trusting:measure",
     {
-        "network": argument("WORKLOAD", autocompletion=complete_workload),
-        "operators": option("--for"),
-        "compare": option("NETWORK", autocompletion=complete_workload),
-        "suite": option("NAME|FILE", autocompletion=completion("npusim.measuring.suites:suite_names")),
-        "device": option("NPU|GPU|CPU", callback=_device),
-        "settings": option(
+        "network": options.argument("WORKLOAD", autocompletion=options.complete_workload),
+        "operators": options.option("--for"),
+        "compare": options.option("NETWORK", autocompletion=options.complete_workload),
+        "suite": options.option(
+            "NAME|FILE", autocompletion=options.completion("npusim.measuring.suites:suite_names")
+        ),
+        "device": options.option("NPU|GPU|CPU", callback=_device),
+        "settings": options.option(
             "--set workload.KEY=VALUE",
             many=True,
             default=None,
             help="Change a value of the workload (workload.hidden=128). Repeatable.",
         ),
-        "hint": option(panel=RUN),
-        "requests": option("R", int, panel=RUN, min=1, max=1024),
-        "tiles": option("T", int, panel=RUN, min=1),
-        "precision": option(panel=RUN),
-        "seconds": option("S", float, panel=RUN, min=0.05, max=3600),
-        "hwinfo": option("FILE", Path, panel=RUN),
-        "processor_time": option(panel=RUN),
-        "soc": option("NAME|FILE", panel=OUTPUT, autocompletion=complete_soc),
-        "tool": option("--from", panel=_FROM),
-        "platform": option("NAME", panel=_FROM),
-        "model": option("FILE", panel=_FROM),
-        "output": file_option(
+        "hint": options.option(panel=options.RUN),
+        "requests": options.option("R", int, panel=options.RUN, min=1, max=1024),
+        "tiles": options.option("T", int, panel=options.RUN, min=1),
+        "precision": options.option(panel=options.RUN),
+        "seconds": options.option("S", float, panel=options.RUN, min=0.05, max=3600),
+        "hwinfo": options.option("FILE", Path, panel=options.RUN),
+        "processor_time": options.option(panel=options.RUN),
+        "soc": options.option("NAME|FILE", panel=options.OUTPUT, autocompletion=options.complete_soc),
+        "tool": options.option("--from", panel=_FROM),
+        "platform": options.option("NAME", panel=_FROM),
+        "model": options.option("FILE", panel=_FROM),
+        "output": options.file_option(
             "Write the measurement as JSON (`npusim schema measurement`), or as a page where it ends in "
             ".html; the table is shown as well.",
             "--output -o FILE",
         ),
-        "resume": option(
+        "resume": options.option(
             "--resume",
             bool,
             help="Continue an interrupted measurement in -o FILE.json, which is written after every 32 rows.",
             default=False,
-            panel=OUTPUT,
+            panel=options.OUTPUT,
         ),
-        **QUIET,
-        **form("Table to read, or the JSON document, on the terminal. None: table"),
+        **options.QUIET,
+        **options.form("Table to read, or the JSON document, on the terminal. None: table"),
     },
     fields=("techniques", "shapes"),
     run=_measure,
@@ -191,29 +174,33 @@ def _models(texts: Sequence[str]) -> dict[str, Path]:
     return files
 
 
-CALIBRATE = Command(
+CALIBRATE = options.Command(
     "npusim.calibration.device:calibrate",
     {
-        "soc": argument("SOC", autocompletion=complete_soc),
-        "more": argument("[FILE]...", Path, many=True, help="Further files of measurements.", default=None),
-        "measurements": option("--measurements -m FILE", Path, many=True, default=None, show_default=False),
-        "output": file_option(
+        "soc": options.argument("SOC", autocompletion=options.complete_soc),
+        "more": options.argument(
+            "[FILE]...", Path, many=True, help="Further files of measurements.", default=None
+        ),
+        "measurements": options.option(
+            "--measurements -m FILE", Path, many=True, default=None, show_default=False
+        ),
+        "output": options.file_option(
             "Write the fitted SoC: the file of SOC with other numbers.", "--output -o FILE.yaml"
         ),
-        "report": file_option(
+        "report": options.file_option(
             "Write a page with the fit before and after, what is left, and every number.", "FILE.html"
         ),
-        "name": option("NAME", panel=OUTPUT),
-        "free": option("PATH", many=True, panel=_WHAT),
-        "hold": option("PATH", many=True, panel=_WHAT),
-        "fit_networks": option(panel=_WHAT),
-        "keep_unsteady": option("--unsteady", panel=_WHAT),
-        "networks": option("--model NAME=FILE", many=True, panel=_WHAT),
-        "force_soc": option(panel=_WHAT),
-        "folds": option("K", panel=_FIT, min=2),
-        "seed": option("N", panel=_FIT, min=0),
-        **QUIET,
-        **FORM,
+        "name": options.option("NAME", panel=options.OUTPUT),
+        "free": options.option("PATH", many=True, panel=_WHAT),
+        "hold": options.option("PATH", many=True, panel=_WHAT),
+        "fit_networks": options.option(panel=_WHAT),
+        "keep_unsteady": options.option("--unsteady", panel=_WHAT),
+        "networks": options.option("--model NAME=FILE", many=True, panel=_WHAT),
+        "force_soc": options.option(panel=_WHAT),
+        "folds": options.option("K", panel=_FIT, min=2),
+        "seed": options.option("N", panel=_FIT, min=0),
+        **options.QUIET,
+        **options.FORM,
     },
     run=_calibrate,
 )
@@ -240,31 +227,31 @@ def _validate(values: dict[str, Any]) -> None:
         raise typer.Exit(1)
 
 
-VALIDATE = Command(
+VALIDATE = options.Command(
     "npusim.api.validating:validate",
     {
-        "suites": argument("[SUITE]...", many=True, autocompletion=_SUITE_NAMES),
-        "figures": option("FILE", Path),
-        "html": file_option("Also write scatter plots and residuals as one HTML file.", panel=None),
-        "cross_validate": option(),
-        "leave_class_out": option(),
-        "parameters": option(),
-        **DATA,
-        **WRITTEN,
+        "suites": options.argument("[SUITE]...", many=True, autocompletion=_SUITE_NAMES),
+        "figures": options.option("FILE", Path),
+        "html": options.file_option("Also write scatter plots and residuals as one HTML file.", panel=None),
+        "cross_validate": options.option(),
+        "leave_class_out": options.option(),
+        "parameters": options.option(),
+        **options.DATA,
+        **options.WRITTEN,
     },
     run=_validate,
 )
 
-ACCURACY = Command(
+ACCURACY = options.Command(
     "npusim.api.trusting:accuracy",
     {
-        "network": argument("WORKLOAD...", many=True, autocompletion=complete_gnn),
-        "techniques": option("--techniques -t STACK", autocompletion=complete_stacks),
-        **DATA,
-        "seeds": option("LIST"),
-        "batch": option("N", int, min=1, max=10**9),
-        "retrain": option(),
-        **WRITTEN,
+        "network": options.argument("WORKLOAD...", many=True, autocompletion=options.complete_gnn),
+        "techniques": options.option("--techniques -t STACK", autocompletion=options.complete_stacks),
+        **options.DATA,
+        "seeds": options.option("LIST"),
+        "batch": options.option("N", int, min=1, max=10**9),
+        "retrain": options.option(),
+        **options.WRITTEN,
     },
     fields=("settings",),
     counted="",
@@ -291,9 +278,13 @@ def _trace(values: dict[str, Any]) -> None:
 TRACE = (
     "Compare time lines, measured or simulated.",
     {
-        "diff": Command(
+        "diff": options.Command(
             "npusim.api.trusting:trace",
-            {"first": argument("FIRST", Path), "second": argument("SECOND", Path), **WRITTEN},
+            {
+                "first": options.argument("FIRST", Path),
+                "second": options.argument("SECOND", Path),
+                **options.WRITTEN,
+            },
             run=_trace,
         )
     },
@@ -301,7 +292,7 @@ TRACE = (
 
 
 def _export(values: dict[str, Any]) -> None:
-    result = npusim.export(**values | scenario_changes(values, ("techniques", "settings")), tell=say)
+    result = npusim.export(**values | options.scenario_changes(values, ("techniques", "settings")), tell=say)
     if not isinstance(result, Path):
         say(
             f"{result.path}: {result.workload} with {result.techniques}, {result.operators} operators, "
@@ -309,13 +300,13 @@ def _export(values: dict[str, Any]) -> None:
         )
 
 
-EXPORT = Command(
+EXPORT = options.Command(
     "npusim.api.trusting:export",
     {
-        "network": GNN,
-        "output": option("--output -o FILE", Path, show_default=False),
-        **DATA,
-        "weights": option("FILE", Path),
+        "network": options.GNN,
+        "output": options.option("--output -o FILE", Path, show_default=False),
+        **options.DATA,
+        "weights": options.option("FILE", Path),
     },
     fields=("techniques", "settings"),
     run=_export,
@@ -336,11 +327,11 @@ def _soc(values: dict[str, Any]) -> None:
 SOC = (
     "Bring machines of other tools in.",
     {
-        "import": Command(
+        "import": options.Command(
             "npusim.api.trusting:soc",
             {
-                "files": argument("FILE [MAPPING]", Path, many=True),
-                "output": file_option(
+                "files": options.argument("FILE [MAPPING]", Path, many=True),
+                "output": options.file_option(
                     "Write the data sheet to a file, and what it could not say to the terminal.",
                     "--output -o FILE.yaml",
                 ),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from npusim.documents import Document, Part
+from npusim.documents import Part
+from npusim.engines.document_head import ByEngine, RunConditions
 from npusim.errors import ConfigError
 from npusim.graph import Phase
 from npusim.mapping import MemoryUse
@@ -366,29 +367,11 @@ class Divided(Part):
     """The way of least latency with one request, of most throughput with several."""
 
 
-class Estimate(Document):
+class Estimate(RunConditions, ByEngine):
     """The cost of one inference of a workload on a SoC; SI units throughout."""
 
     schema_: Literal["npusim.estimate/1"] = Field("npusim.estimate/1", alias="schema")
     """Version of this document."""
-    workload: str
-    """Name of the network."""
-    soc: str
-    """Name of the SoC."""
-    techniques: str
-    """Canonical technique stack."""
-    engine: str
-    """Engine that made the estimate."""
-    hint: str
-    """Performance hint: latency or throughput."""
-    requests: int
-    """Inferences in flight."""
-    tiles: int
-    """NPU tiles that an inference uses; 0 where it runs elsewhere."""
-    npu_tiles: int
-    """Tiles of the NPU; 0 without one."""
-    contexts: int
-    """Inferences that the NPU runs in parallel, each on its own tiles."""
     latency_s: float
     """Time from the start of an inference to its end, in s."""
     launch_s: float

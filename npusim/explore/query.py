@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from npusim.confined import confined
 from npusim.documents import Document
-from npusim.errors import NpusimError
+from npusim.errors import FileError, NpusimError, is_text
 from npusim.explore.sql import MOST_BYTES
 from npusim.explore.store import POINT, Store, read_manifest
 
@@ -27,6 +27,7 @@ _MOST_SECONDS = 8.0
 class Answer(Document):
     """Rows that a query found."""
 
+    model_config = ConfigDict(ser_json_bytes="hex")
     schema_: Literal["npusim.query/1"] = Field("npusim.query/1", alias="schema")
     """Version of this document."""
     rows: list[dict[str, Any]]
@@ -92,6 +93,8 @@ def files_of(folder: Path, chunks: int) -> list[str]:
     files = [str(path.resolve()) for path in Store(folder).files(chunks)]
     if not files:
         raise NpusimError(f"{folder}: no chunk is finished yet")
+    if not is_text(files[0]):  # DuckDB opens no such path
+        raise FileError(files[0], "lies in a folder whose name is not UTF-8", "rename the folder")
     return files
 
 

@@ -37,6 +37,7 @@ from npusim.explore.store import (
     Store,
     equations,
     manifest_of,
+    not_empty,
     space_hash,
     table_of,
     write_whole,
@@ -186,8 +187,7 @@ class SearchLog:
         if resume and os.path.lexists(self.file):
             self._old = self._read()
         elif any(entry.name[:1] != "." for entry in directory.iterdir()):
-            remedy = "add --resume to go on with it, or name another directory"
-            raise FileError(str(directory), "is not empty", remedy)
+            raise not_empty(directory)
 
     def answers(self, points: Any, evaluate: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
         """Return (objectives, whether admitted) of points, from an earlier run's log where possible."""

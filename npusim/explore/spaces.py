@@ -100,12 +100,15 @@ class AxisSpec(Section):
         return self
 
 
+_Limit = Annotated[float, Field(ge=0)]
+
+
 class Bound(Section):
     """Least and greatest allowed value of a metric, in SI units (area in mm2)."""
 
-    min: float | None = None
+    min: _Limit | None = None
     """Points below are left out."""
-    max: float | None = None
+    max: _Limit | None = None
     """Points above are left out."""
 
     @model_validator(mode="after")

@@ -170,6 +170,13 @@ def changed_inputs(one: Mapping[str, str], other: Mapping[str, str]) -> list[str
 write_whole = partial(files.write_whole, remedy="what is written already stays valid: make room and resume")
 
 
+def not_empty(directory: Path) -> FileError:
+    """Return the error of a directory that holds something, where a new one is named."""
+    return FileError(
+        str(directory), "is not empty", "add --resume to go on with it, or name another directory"
+    )
+
+
 class Store:
     """A directory of results."""
 
@@ -205,8 +212,7 @@ class Store:
         for entry in self.directory.iterdir():
             empty = entry == self.chunks and entry.is_dir() and not self.is_begun()
             if entry.name[:1] != "." and entry.name not in _BEGINNING and not empty:
-                remedy = "add --resume to go on with it, or name another directory"
-                raise FileError(str(self.directory), "is not empty", remedy)
+                raise not_empty(self.directory)
 
     def chunk(self, index: int) -> Path:
         """Return the file of a chunk."""

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from npusim.documents import Document, Part
-from npusim.studies.document_head import Techniques
+from npusim.engines.document_head import Techniques
 
 
 class Training(Part):

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from npusim.documents import Document, Part
+from npusim.engines.document_head import OnMachine
 from npusim.files import write_whole
 from npusim.reporting.kinds import DocumentKind
 
@@ -161,17 +162,13 @@ class GenerationStep(Part):
     """Share of mappings with several units on the nested search's front."""
 
 
-class ArchitectureSearch(Document):
+class ArchitectureSearch(OnMachine):
     """Architectures and mappings that no other beats in accuracy, latency and energy."""
 
     MAIN_TABLE = "front"
 
     schema_: Literal["npusim.magnas-search/1"] = Field("npusim.magnas-search/1", alias="schema")
     """Version of this document."""
-    workload: str
-    """The backbone."""
-    soc: str
-    """Name of the SoC."""
     soc_named: str = ""
     """Name or file of the SoC as it was given; empty where nobody said it."""
     changed: list[str] = Field(default_factory=list)

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from npusim.errors import ConfigError, FileError, NpusimError
 from npusim.explore.scoring_pool import Score
-from npusim.explore.store import Store
+from npusim.explore.store import Store, not_empty
 from npusim.explore.sweep import Interrupted
 from npusim.files import write_whole
 from npusim.magnas import documents
@@ -380,8 +380,7 @@ def _begun(task: Task, images: Images, directory: Path, resume: bool) -> Checkpo
         refuse_other(checkpoint, task, images.digest, directory)
         return checkpoint
     if any(entry.name[:1] != "." for entry in directory.iterdir()):
-        remedy = "add --resume to go on with it, or name another directory"
-        raise FileError(str(directory), "is not empty", remedy)
+        raise not_empty(directory)
     return None
 
 

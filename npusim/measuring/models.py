@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 
 from npusim.arch import Soc, load_soc
 from npusim.errors import ConfigError, ModelFileError, NpusimError, shown
@@ -38,7 +39,7 @@ from npusim.measuring.document import (
     Workload,
     read_measurement,
 )
-from npusim.ops import DType, Operator, Role, Tensor
+from npusim.ops import DType, Operator, Role, Tensor, TensorKind
 from npusim.scenario import Scenario, is_module, name_of, split_settings
 from npusim.studies.placement import OperatorTime, Profile
 from npusim.techniques import parse
@@ -182,6 +183,7 @@ def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[
     """
     if isinstance(ref, ModelFile):
         model = _from_file(core, ref, files)
+        _refuse_larger_than_memory(bytes_of(port) for port in model.inputs)
         return model, input_tensors(model)
     source = files.get(ref.name) if isinstance(ref, Given) and ref.techniques == "none" else None
     if isinstance(source, Scenario) and is_module(source.network):
@@ -194,6 +196,8 @@ def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[
     from npusim.frontends.openvino_write import model_of_graph
 
     graph = graph_of(ref, precision, files)
+    held = (TensorKind.INPUT, TensorKind.CONSTANT)
+    _refuse_larger_than_memory(t.stored_bytes for t in graph.tensors.values() if t.kind in held)
     model = model_of_graph(graph)
     return model, graph_tensors(graph, model)
 
@@ -243,14 +247,25 @@ def footprint_bytes(model: Any) -> int:
 
     A compiler lays constants out again; it may reuse the memory of other tensors, which is not counted.
     """
-    total = 0
-    for node in model.get_ops():
-        copies = 2 if node.get_type_name() == "Constant" else 1
-        for port in node.outputs():
-            if port.get_partial_shape().is_static:
-                width = max(1, port.get_element_type().bitwidth // 8)
-                total += copies * math.prod(map(int, port.get_shape())) * width
-    return total
+    return sum(
+        bytes_of(port) * (2 if node.get_type_name() == "Constant" else 1)
+        for node in model.get_ops()
+        for port in node.outputs()
+        if port.get_partial_shape().is_static
+    )
+
+
+def bytes_of(port: Any) -> int:
+    """Return the bytes of a port of fixed shape."""
+    return math.prod(map(int, port.get_shape())) * max(1, int(port.get_element_type().bitwidth) // 8)
+
+
+def _refuse_larger_than_memory(sizes: Iterable[float]) -> None:
+    """Refuse inputs and constants of some sizes (B) that the free memory does not hold."""
+    needed, free = sum(sizes), psutil.virtual_memory().available
+    if needed > free:
+        found = f"inputs and constants of {needed / 1e9:,.3g} GB, and {free / 1e9:.3g} GB of memory are free"
+        raise NpusimError(f"{found}; allowed: a smaller network")
 
 
 def short_reason(error: BaseException, files: Iterable[Path] = ()) -> str:

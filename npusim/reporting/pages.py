@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 
 from npusim.catalogues import Listing
 from npusim.documents import Document
+from npusim.errors import FileError
 from npusim.plugins import Registry
 from npusim.reporting.kinds import DOCUMENTS
 from npusim.reporting.page import Page, document_page, kind_name
@@ -96,7 +97,7 @@ def report_html(title: str, results: Sequence[Result], command: str) -> str:
         title,
         _summary(results),
         *(_section(number, result) for number, result in enumerate(results, 1)),
-        lead=_headline(results[0]) if results else "",
+        lead=_of_result(results[0], _headline) if results else "",
         command=command,
     )
 
@@ -107,13 +108,31 @@ def _summary(results: Sequence[Result]) -> str:
     entries = []
     for number, result in enumerate(results, 1):
         subject, *_, sizes = text_of(result.document).splitlines()
-        summary = _verdict(result.document) or _headline(result) or sizes.partition(";")[0].strip()
+        headline = _verdict(result.document) or _of_result(result, _headline)
+        summary = headline or sizes.partition(";")[0].strip()
         origin = f"made by <code>{escape(result.command)}</code>" if result.command else escape(result.origin)
         entries.append(
             f'<li><a href="#result-{number}">{escape(subject)}</a><br>{escape(summary)}'
             f"<br><span class=note>{origin}</span></li>"
         )
     return f"<h2>Summary</h2><ol>{''.join(entries)}</ol>"
+
+
+def _of_result(result: Result, show: Callable[[Result], str]) -> str:
+    """Return what a page shows of a result; one read from a file may hold parts that do not fit together.
+
+    Raises
+    ------
+    FileError
+        Names the file.
+    """
+    try:
+        return show(result)
+    except (LookupError, AttributeError, TypeError, ValueError, ArithmeticError) as error:
+        if not result.origin:
+            raise
+        problem = f"its parts do not fit together ({type(error).__name__}: {error})"
+        raise FileError(result.origin, problem, "give it as npusim wrote it") from error
 
 
 def _headline(result: Result) -> str:
@@ -138,7 +157,10 @@ def _section(number: int, result: Result) -> str:
     """Return a result's page as a section: headings a level lower, names with its number before them."""
     from npusim.reporting.html import body_of, text
 
-    body = body_of(html_of(result.document, result.command, result.page() if result.page else None))
+    def page_of(result: Result) -> str:
+        return html_of(result.document, result.command, result.page() if result.page else None)
+
+    body = body_of(_of_result(result, page_of))
     body = re.sub(r"(</?)(h[123])\b", lambda match: match[1] + _LOWER[match[2]], body)
     body = _NAMED.sub(rf"\1r{number}-", body)
     origin = text(f"Read from {result.origin}", "note") if result.origin else ""

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from npusim.documents import DISPLAYS, Part
 from npusim.engines.analytical import mapped_estimate
+from npusim.engines.document_head import Interval, Notes, OnMachine, RunConditions, head_of
 from npusim.errors import InfeasibleError
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.graph import Phase
@@ -24,7 +25,6 @@ from npusim.scenario import Scenario
 from npusim.studies.agreement import Agreement, rounding_notes
 from npusim.studies.comparison import Variant
 from npusim.studies.deployments import Deployment, compare_deployments, memory_problem
-from npusim.studies.document_head import Interval, Notes, OnMachine, RunConditions, head_of
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, Draws
 from npusim.studies.whatif import compared

@@ -5,22 +5,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from npusim.documents import Part
+from npusim.engines import document_head as head
 from npusim.engines.estimate import Compilation, DramByKind
-from npusim.studies.document_head import (
-    Bound,
-    DramBytes,
-    Energy,
-    EnergyInterval,
-    Interval,
-    Latency,
-    LatencyInterval,
-    Notes,
-    OnMachine,
-    RestsOn,
-    RunConditions,
-    Techniques,
-    Throughput,
-)
 from npusim.studies.elasticity import Elasticity
 from npusim.studies.schedulers import PerfectScheduler
 
@@ -28,16 +14,16 @@ from npusim.studies.schedulers import PerfectScheduler
 class Variant(Part):
     """One technique stack, compared with the baseline."""
 
-    techniques: Techniques
+    techniques: head.Techniques
     stack: str
     """The stack as compared across points: without the quantgr that workload.precision=int8 adds."""
     at: dict[str, str]
     """Settings of the point; empty where there is only one."""
-    latency_s: Latency
-    throughput_per_s: Throughput
-    energy_j: Energy
-    energy_interval_j: EnergyInterval = None
-    dram_bytes: DramBytes
+    latency_s: head.Latency
+    throughput_per_s: head.Throughput
+    energy_j: head.Energy
+    energy_interval_j: head.EnergyInterval = None
+    dram_bytes: head.DramBytes
     dram: DramByKind = Field(default_factory=DramByKind)
     """Bytes of DRAM by kind."""
     sram_peak_bytes: float
@@ -46,22 +32,22 @@ class Variant(Part):
     """Latency of the baseline over that of this stack."""
     speedup_throughput: float
     """Throughput of this stack over that of the baseline."""
-    speedup_interval: Interval | None
+    speedup_interval: head.Interval | None
     """90 % interval of the speed-up in throughput (with one request in flight: in latency too)."""
     speedup_uncertain_by: dict[str, float]
     """Share of the interval's variance by number of the data sheet."""
-    latency_interval_s: LatencyInterval
-    rests_on: RestsOn | None = None
+    latency_interval_s: head.LatencyInterval
+    rests_on: head.RestsOn | None = None
     """The uncertain number that carries more than half of its latency; null where there is none."""
     step_from: str | None
     """The stack before this one that it adds most to; null where there is none."""
     step_speedup: float | None
     """Throughput of this stack over that of `step_from`: what its further techniques give."""
-    step_interval: Interval | None
+    step_interval: head.Interval | None
     """90 % interval of `step_speedup`; what both stacks share cancels."""
     step_uncertain_by: dict[str, float]
     """Share of the variance of `step_interval` by number of the data sheet."""
-    bound: Bound
+    bound: head.Bound
     launch_s: float | None = None
     """Time of launching in an inference, in s; part of the latency."""
     launches: int = 1
@@ -81,18 +67,18 @@ class Untouched(Part):
 
     device: str
     """npu, cpu or gpu."""
-    latency_s: Latency
-    latency_interval_s: LatencyInterval
-    throughput_per_s: Throughput
-    energy_j: Energy
-    energy_interval_j: EnergyInterval = None
-    dram_bytes: DramBytes
+    latency_s: head.Latency
+    latency_interval_s: head.LatencyInterval
+    throughput_per_s: head.Throughput
+    energy_j: head.Energy
+    energy_interval_j: head.EnergyInterval = None
+    dram_bytes: head.DramBytes
     speedup_throughput: float
     """Its throughput over that of the baseline."""
-    speedup_interval: Interval | None
+    speedup_interval: head.Interval | None
     """90 % interval of that."""
-    bound: Bound
-    rests_on: RestsOn | None
+    bound: head.Bound
+    rests_on: head.RestsOn | None
     """The uncertain number that carries more than half of its latency; null where there is none."""
 
 
@@ -124,7 +110,7 @@ class Crossover(Part):
     """Value at which they are equally fast, by bisection; null for an axis without numbers."""
 
 
-class WhatIf(RunConditions, OnMachine):
+class WhatIf(head.RunConditions, head.OnMachine):
     """A comparison of technique stacks on one workload and one SoC."""
 
     MAIN_TABLE: ClassVar[str] = "variants"
@@ -148,7 +134,7 @@ class WhatIf(RunConditions, OnMachine):
     """The best stack under a compiler that schedules all that npusim knows; null unless asked for."""
     crossovers: list[Crossover]
     """Where two stacks change places along an axis of `over`."""
-    notes: Notes
+    notes: head.Notes
     conclusion: str
     """One sentence: what bounds the best variant, or which stack is best where."""
 

@@ -157,7 +157,7 @@ def numbers_of(soc: Soc) -> Iterator[tuple[Uncertain, bool]]:
 def numbers_in(path: tuple[str, ...], section: Any) -> Iterator[tuple[Uncertain, bool]]:
     """Yield every number of a section at a path, and whether it states an uncertainty."""
     for leaf, number, kind in _numbers(section):
-        upper = kind.upper if isinstance(kind, Kind) and kind.upper is not None else float("inf")
+        upper = kind.most if isinstance(kind, Kind) else float("inf")
         sigma = float(np.sqrt(np.log1p((number.uncertainty or 0.0) ** 2)))
         whole = isinstance(number, Count)
         yield Uncertain((*path, *leaf), float(number), sigma, upper, whole), bool(number.uncertainty)

@@ -5,9 +5,9 @@ from typing import Literal
 from pydantic import Field
 
 from npusim.documents import Part
+from npusim.engines.document_head import DramBytes, Energy, Latency, PackageEnergy, RunConditions, UnderStack
 from npusim.engines.estimate import Divided
 from npusim.mapping import Granularity
-from npusim.studies.document_head import DramBytes, Energy, Latency, PackageEnergy, RunConditions, UnderStack
 
 
 class DeviceCost(Part):

@@ -11,12 +11,12 @@ from pydantic import Field
 
 from npusim.arch import Soc, soc_names
 from npusim.documents import Document, Part
+from npusim.engines.document_head import DramBytes, Interval, Techniques
 from npusim.engines.estimate import EnergyByPart, Estimate, OperatorCost
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.files import read_text
 from npusim.metrics import METRICS
 from npusim.scenario import Scenario, name_of
-from npusim.studies.document_head import DramBytes, Interval, Techniques
 from npusim.techniques import NONE, Stack, technique_names
 from npusim.workloads import is_workload, workload_names
 

@@ -11,10 +11,10 @@ from npusim.arch import Calibration, Soc
 from npusim.arch.soc import OTHER_OPERATORS
 from npusim.config import SET_BY_YOU, valid_paths
 from npusim.cost import TOTAL_DTYPE
+from npusim.engines.document_head import RestsOn
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS
-from npusim.studies.document_head import RestsOn
 from npusim.studies.perturbation import (
     Uncertain,
     deviates,

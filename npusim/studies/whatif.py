@@ -9,6 +9,7 @@ from typing import Any
 
 from npusim.documents import Part
 from npusim.engines.analytical import estimate, mapped_estimate
+from npusim.engines.document_head import RestsOn, head_of
 from npusim.engines.estimate import Estimate
 from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
 from npusim.mapping import Mapped
@@ -17,7 +18,6 @@ from npusim.ops import Annotation, Role, Storage, stored_bytes
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.comparison import Skipped, Untouched, Variant, WhatIf
-from npusim.studies.document_head import RestsOn, head_of
 from npusim.studies.elasticity import Elasticity, elasticities
 from npusim.studies.schedulers import PerfectScheduler, perfect_scheduler
 from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of, rests_on

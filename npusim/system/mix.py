@@ -14,10 +14,10 @@ from npusim.config import Section, load_model, validate_data
 from npusim.config.overrides import as_overrides
 from npusim.config.tables import Number, read_table
 from npusim.errors import ConfigError, shown
-from npusim.files import read_text
+from npusim.files import OPEN_PIPES, read_text
 from npusim.locate import DEFAULT_SOC
 from npusim.ops.formats import FormatName
-from npusim.units import Duration, Frequency
+from npusim.units import Duration, RequestRate
 
 _SCHEMA = "npusim.mix/1"
 _YAML = (".yaml", ".yml")
@@ -30,7 +30,7 @@ def _per_second(raw: Any) -> Any:
     return f"{raw.strip()[:-2]} Hz" if isinstance(raw, str) and raw.strip().endswith("/s") else raw
 
 
-Rate = Annotated[Frequency, BeforeValidator(_per_second)]
+Rate = Annotated[RequestRate, BeforeValidator(_per_second)]
 """Requests a second: `30/s` or `30 Hz`."""
 Whole = Annotated[int, Field(ge=1, le=1_000_000)]
 Crowd = Annotated[int, Field(ge=1, le=1_000)]
@@ -210,7 +210,8 @@ class Mix(Section):
 def is_mix(file: object) -> bool:
     """Return whether something is the name of a scenario file of a mix."""
     path = Path(str(file)) if isinstance(file, str | Path) else Path()
-    return path.suffix in _YAML and path.is_file() and _SCHEMA in read_text(path)[:_HEAD]
+    is_file = (path.suffix in _YAML and path.is_file()) or str(path).startswith(OPEN_PIPES)
+    return is_file and _SCHEMA in read_text(path)[:_HEAD]
 
 
 def machine_of(mix: Mix) -> Soc:
@@ -285,7 +286,7 @@ def load_mix(streams: Sequence[str | Path | Mix], **changes: Any) -> Mix:
     only = streams[0] if len(streams) == 1 else None
     if isinstance(only, Mix):
         data = only.model_dump(mode="json", by_alias=True)
-    elif only is not None and str(only).endswith(_YAML):
+    elif only is not None and (str(only).endswith(_YAML) or is_mix(only)):
         data = load_model(str(only), Mix).model_dump(mode="json", by_alias=True)
         for stream in data["streams"]:
             if stream["arrivals"]["kind"] == "trace":

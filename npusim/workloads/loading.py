@@ -13,6 +13,7 @@ from npusim.config import validate_data
 from npusim.config.overrides import Settings, as_overrides
 from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
+from npusim.files import OPEN_PIPES
 from npusim.graph import Graph
 from npusim.graph.formats import with_formats
 from npusim.locate import resource, resource_names
@@ -226,7 +227,7 @@ def load_workload(
             return peer_graph(peer, Path(text).stem)
     spec, path = load_spec(text, settings), workload_path(text)
     spec = spec.model_copy(update={"precision": _precision(spec, spec.precision)})
-    title = path.stem if text.endswith(_YAML) else text
+    title = path.stem if text.endswith(_YAML) or text.startswith(OPEN_PIPES) else text
     what = f"workload kind `{spec.kind}` cannot build {title}"
     with KINDS.blamed(spec.kind, what):
         graph: object = KINDS[spec.kind].build(spec, title, path.parent)
@@ -238,7 +239,7 @@ def load_workload(
 
 def workload_path(name: str) -> Path:
     """Return the YAML file of a workload; of a variant, its family's."""
-    if name.endswith(_YAML):
+    if name.endswith(_YAML) or name.startswith(OPEN_PIPES):
         return Path(name).expanduser()
     if name in _own_names():
         return resource("workloads", f"{name}.yaml")

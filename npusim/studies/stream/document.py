@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from npusim.documents import Part
-from npusim.studies.document_head import Notes, UnderStack
+from npusim.engines.document_head import Notes, UnderStack
 from npusim.studies.stream.stored import StoredFeatures
 
 Name = Literal["recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"]

@@ -84,6 +84,8 @@ class MaskKeeper:
         return np.where(entries > 0.0, times_s, 0.0)
 
 
+_MOST_ESTIMATES = 80
+"""Versions that are estimated for a stream whose graph never outgrows its capacity."""
 _MOST_VERSIONS = 1_000
 """Capacities that a network is compiled for."""
 KNOTS = 17
@@ -114,6 +116,7 @@ class Versions:
 
     def __init__(self, scenario: Scenario, start: GraphStructure, toolchain: Toolchain) -> None:
         self.scenario, self.start, self.toolchain = scenario, start, toolchain
+        self.progress: Callable[..., None] = lambda *steps: None
         self._kept: dict[tuple[str, int, int | None], Version] = {}
 
     def graph(self, stack: str, size: Size, capacity: int | None = None) -> Graph:
@@ -126,6 +129,7 @@ class Versions:
         """Return the network compiled; of graphs that differ in edges alone the first stands for all."""
         key = (stack, 0 if capacity else size.nodes, capacity)
         if key not in self._kept:
+            self.progress(len(self._kept), max(_MOST_ESTIMATES, len(self._kept)), stack)
             graph = self.graph(stack, size, capacity)
             mapped = map_graph(graph, self.scenario.machine, self.scenario.run)
             operators = sum(op.family is not Family.VIEW for op in graph)
@@ -349,6 +353,7 @@ def follow(
     inferences: int = 1,
     rates: Rates | None = None,
     seed: int | None = None,
+    progress: Callable[..., None] | None = None,
 ) -> Followed:
     """Follow a stream of updates in five ways, and find which is best at which rate.
 
@@ -372,6 +377,8 @@ def follow(
         Rates at which updates and requests come, for response times; None: no response times.
     inferences, seed : int
         Inferences after each update, at least 1; seed of the stream, for the document.
+    progress : callable, optional
+        Called with versions estimated, the most there may be, and the technique stack.
 
     Raises
     ------
@@ -384,6 +391,7 @@ def follow(
     frozen, masked = _stacks(own)
     toolchain = toolchain or load_toolchain()
     course = _course(scenario, masked, updates, toolchain, inferences)
+    course.compiled.progress = progress or course.compiled.progress
     start, end = course.sizes[0], course.sizes[-1]
     if capacity is not None and capacity < start.nodes:
         allowed = f"at least the {start.nodes} nodes of the graph"

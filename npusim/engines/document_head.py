@@ -54,6 +54,13 @@ class UnderStack(OnMachine):
     techniques: Techniques
 
 
+class ByEngine(UnderStack):
+    """A network under a technique stack, as an engine costs it."""
+
+    engine: str
+    """Engine that made the estimate."""
+
+
 class RunConditions(Part):
     """How the network runs."""
 
@@ -62,7 +69,7 @@ class RunConditions(Part):
     requests: int
     """Inferences in flight."""
     tiles: int
-    """NPU tiles that an inference uses."""
+    """NPU tiles that an inference uses; 0 where it runs elsewhere."""
     npu_tiles: int
     """Tiles of the NPU; 0 without one."""
     contexts: int
