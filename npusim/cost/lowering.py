@@ -16,7 +16,15 @@ from npusim.arch import Npu, Soc
 from npusim.cost.bands import in_bands
 from npusim.cost.equations import own_cycles
 from npusim.cost.execution import execution_of, fill_dsp
-from npusim.cost.formats import grid_format, is_plain, skipped_and_gated, sparse_operand
+from npusim.cost.formats import (
+    GridFormat,
+    grid_format,
+    is_plain,
+    skipped_and_gated,
+    sparse_operand,
+    widening,
+    widening_j,
+)
 from npusim.cost.host_lowering import fill_host_work, host_transfers, shared_tensors, uncached_tensors
 from npusim.cost.liveness import Liveness, fill_reuse, packing, roots
 from npusim.cost.plans import (
@@ -315,11 +323,28 @@ class _Lowering:
             row["a_pack"] = min(1.0, a.dtype.bytes / computed.item_bytes)
         if b is None:
             return
+        if row["dpu_operation"] in _PRODUCTS:
+            self._fill_widening(row, (a, b), computed, npu)
         reduction = float(row["in_c"] * row["kernel_w"] * row["kernel_h"])
         saved = [skipped_and_gated(t, t is b, npu, reduction) for t in (a, b)]
         together = math.prod if npu.dpu.skips_by_both else min
         row["mac_rate"] /= together(cycles for cycles, _ in saved)
         row["mac_energy"] *= together(energy for _, energy in saved)
+
+    def _fill_widening(
+        self, row: Any, operands: tuple[Tensor, Tensor], computed: GridFormat, npu: Npu
+    ) -> None:
+        """Fill what widening the operands of a product takes; refuse activations in a format of weights."""
+        if operands[0].dtype in npu.dpu.weights_only:
+            found = f"activations of a product in {operands[0].dtype}: {operands[0].name}"
+            allowed = f"weights alone in {', '.join(npu.dpu.weights_only)}; others with workload.activations"
+            raise ConfigError(found, key="dpu.weights_only", allowed=allowed)
+        uses = [widening(tensor, computed, npu) for tensor in operands]
+        for name, use in zip(("a_widening", "b_widening"), uses, strict=True):
+            row[name] = 1.0 / float(use.rate) if use else 0.0
+        if computed.joules and any(uses):
+            joules = widening_j(uses, row["out_c"], row["out_w"] * row["out_h"], npu.dpu)
+            row["mac_energy"] += joules / (computed.joules * npu.dpu.energy_factors.convolution)
 
     def _npu(self, group: Group) -> Npu:
         return self.soc.array_devices[group.device]

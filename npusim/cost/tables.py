@@ -213,7 +213,11 @@ class OpRecord:
     mac_rate: Number
     """Rate of the MAC units relative to that of the width `a_item`: a format's own rate, skipped zeros."""
     mac_energy: Number
-    """Energy of a multiply-accumulate relative to that width's: a format's own, and gated zeros."""
+    """Energy of a multiply-accumulate relative to that width's: a format's own, widening, and gated zeros."""
+    a_widening: Annotated[float, "cycles"]
+    """Cycles in which a tile widens an element of the activations; 0 where it widens none."""
+    b_widening: Annotated[float, "cycles"]
+    """The same for the weights."""
     triangle: int
     """1 where the activations are a stored triangle (SymG)."""
     a_triangle_bytes: Bytes

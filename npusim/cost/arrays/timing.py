@@ -25,6 +25,7 @@ from npusim.arch.array import LEVELS, LOOPS_OF_AXIS
 from npusim.cost.arrays.allocation import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW, Allocation
 from npusim.cost.arrays.nest import (
     INPUTS,
+    ONE_OF_EACH_OPERAND,
     ONE_PORT,
     OPERAND_COUNT,
     OUTPUTS,
@@ -105,8 +106,10 @@ def _find_room(order: NestOrder, work: Allocation, moves: Transfers) -> None:
 
 
 @compiled
-def _port(machine: ArrayRecord, level: int, flow: int) -> int:
+def _port(machine: ArrayRecord, level: int, operand: int, flow: int) -> int:
     kind = int(machine.level_ports[level])
+    if kind == ONE_OF_EACH_OPERAND:
+        return level * _PORTS + (operand if flow in (TO_BELOW, FROM_BELOW) else OPERAND_COUNT)
     if kind == ONE_PORT:
         return level * _PORTS
     if kind == TWO_OF_EACH:
@@ -157,7 +160,7 @@ def list_transfers(order: NestOrder, steps: float, outside: int, work: Allocatio
                 level = unrolling.chain[operand, place if is_upper else place - 1]
                 bits = work.below[1, operand, place] * work.bits[operand, place]
                 bits *= unrolling.feeds[1, operand, place] if is_upper else 1.0
-                moves.port[count] = _port(machine, level, flow)
+                moves.port[count] = _port(machine, level, operand, flow)
                 moves.needed_cycles[count] = _port_cycles(machine, level, bits)
                 moves.allowed_cycles[count], moves.period[count] = allowed, period
                 moves.repeats[count] = np.floor(steps / period)
