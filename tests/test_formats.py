@@ -347,10 +347,11 @@ def test_widening_takes_its_cycles(name: str) -> None:
     assert len({*as_stored}) == 1
 
 
-@pytest.mark.parametrize(("sizes", "reads"), [((16, 512, 512), 1), ((256, 512, 512), 1), ((1024, 512, 512), 4)])
-def test_widening_takes_its_energy(sizes: tuple[int, int, int], reads: int) -> None:
-    """A weight is widened for each stencil of 256 pixels that reads it; an activation of the format never."""
-    free, costly = (row_of(product("fp16", "int4", sizes), widens(1e6, pj))[2].energy.mac_j for pj in (0.0, 2.0))
+@pytest.mark.parametrize(("rows", "reads"), [(16, 1), (256, 1), (1024, 4)])
+def test_widening_takes_its_energy(rows: int, reads: int) -> None:
+    """A weight is widened for each stencil of 256 pixels that reads it."""
+    graph = product("fp16", "int4", (rows, 512, 512))
+    free, costly = (row_of(graph, widens(1e6, pj))[2].energy.mac_j for pj in (0.0, 2.0))
     assert costly - free == pytest.approx(reads * 512 * 512 * 2e-12, rel=1e-9)
 
 
@@ -370,7 +371,7 @@ def test_slower_widening_is_never_faster(rates: list[float], sizes: tuple[int, i
 @pytest.mark.parametrize(
     ("name", "soc", "settings_", "message"),
     [
-        ("resnet-50", SOC, ["workload.activations=int4"], "activations of a product in int4: .*weights alone"),
+        ("resnet-50", SOC, ["workload.activations=int4"], "product in int4: .*weights alone"),
         ("gcn-cora", "core-ultra-series1", ["workload.activations=uint4"], "activations .* in uint4"),
         (
             "gcn-cora",
@@ -381,7 +382,7 @@ def test_slower_widening_is_never_faster(rates: list[float], sizes: tuple[int, i
             ],
             "nothing with a dataflow",
         ),
-        ("gcn-cora", SOC, ["npu.dpu.widening={int4: {rate: 0 element/cycle, energy: 0 pJ/op}}"], "above 0|greater"),
+        ("gcn-cora", SOC, ["npu.dpu.widening={int4: {rate: 0 element/cycle, energy: 0 J/op}}"], "above 0"),
     ],
 )
 def test_operands_that_a_grid_cannot_have(name: str, soc: str, settings_: list[str], message: str) -> None:

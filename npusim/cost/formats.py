@@ -52,7 +52,7 @@ def is_plain(tensor: Tensor, computed: GridFormat, npu: Npu) -> bool:
 
 
 def widening(tensor: Tensor, computed: GridFormat, npu: Npu) -> Widening | None:
-    """Return the cost of widening an operand; None where it is multiplied as stored, or widened for nothing."""
+    """Return the cost of widening an operand; None where it is multiplied as stored, or none is said."""
     return None if tensor.dtype == computed.name else npu.dpu.widening.get(tensor.dtype)
 
 
