@@ -328,7 +328,8 @@ class _Lowering:
         reduction = float(row["in_c"] * row["kernel_w"] * row["kernel_h"])
         saved = [skipped_and_gated(t, t is b, npu, reduction) for t in (a, b)]
         together = math.prod if npu.dpu.skips_by_both else min
-        row["mac_rate"] /= together(cycles for cycles, _ in saved)
+        row["kept"] = together(cycles for cycles, _ in saved)
+        row["mac_rate"] /= row["kept"]
         row["mac_energy"] *= together(energy for _, energy in saved)
 
     def _fill_widening(

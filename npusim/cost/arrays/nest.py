@@ -63,6 +63,8 @@ class LoopNest(NamedTuple):
     """Positions of the image, padding excluded."""
     bits: Floats
     """Bits of a weight, an input, an output and a partial sum."""
+    kept: float = 1.0
+    """Steps that remain where the array skips zeros, over all; the unit of `npusim.cost.arrays.timing`."""
 
 
 @compiled
