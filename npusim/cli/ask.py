@@ -135,7 +135,7 @@ ESTIMATE = Command(
         "mapping_format": option(
             help="Format of --save-mapping; --mapping reads npusim's own. None: npusim",
             default=None,
-            choices=("npusim", "timeloop", "zigzag"),
+            choices=("npusim", "timeloop", "accelforge", "zigzag"),
             panel=OUTPUT,
         ),
         "loops": option(
