@@ -204,6 +204,27 @@ def test_two_of_four_halves_the_grid_and_not_more() -> None:
     assert half[0]["b_dram_bytes"] == elements / 2 + elements / 2 * 2 / 8
 
 
+@settings(max_examples=10, deadline=None)
+@given(
+    sizes=st.tuples(st.sampled_from([16, 100, 256]), st.sampled_from([64, 192]), st.sampled_from([32, 144])),
+    word=st.sampled_from([2, 8, 16, 256]),
+    pattern=st.sampled_from(["2:4", "1:4", "2:8"]),
+)
+def test_an_array_that_skips_waits_for_the_operands_that_stay(
+    sizes: tuple[int, int, int], word: int, pattern: str
+) -> None:
+    """Zeros of weights shorten an array's time by their share at most, never below its inputs' transfer."""
+    density = parse_sparsity(pattern)[1]
+    use = f"[{{operand: weights, structure: '{pattern}', action: skipping}}]"
+    soc = load_soc("gemmini", [f"gemmini.sram.word={word} B", f"gemmini.dpu.sparsity={use}"])
+    zeros = {"pattern": pattern, "density": density, "storage": Storage.ZVC}
+    dense, half = (row_of(product("int8", "int8", sizes, **more), soc)[1]["dpu_s"] for more in ({}, zeros))
+    assert density * dense * (1 - 1e-9) <= half <= dense * (1 + 1e-9)
+    device = soc.array_devices["gemmini"]
+    inputs_cycles = sizes[0] * sizes[1] / (word * int(device.sram.read_ports))
+    assert half * float(device.dpu.clock) >= inputs_cycles * (1 - 1e-9)
+
+
 @pytest.mark.parametrize(("pattern", "density"), [("4:8", 0.5), ("1:4", 0.25), ("3:4", 0.75)])
 def test_cycles_of_other_patterns(pattern: str, density: float) -> None:
     """N:M takes its share of the MAC cycles and not less; the index has the bits of a place in its group."""
