@@ -199,12 +199,6 @@ class Dpu(Section):
         return self
 
     @model_validator(mode="after")
-    def _widens_for_stencils(self) -> Self:
-        if self.widening and self.dataflow != "grid":
-            refuse("a cost", "nothing with a dataflow: the width of its levels counts", at="widening")
-        return self
-
-    @model_validator(mode="after")
     def _array_has_free_memories_that_fit_the_dataflow(self) -> Self:
         for name, level in self.array.levels.items() if self.array is not None else ():
             if level.read_energy > 0.0 or level.write_energy is not None:
@@ -212,6 +206,8 @@ class Dpu(Section):
                 refuse("an energy", allowed, at=f"array.levels.{name}.read_energy")
         if isinstance(self.dataflow, str):
             return self
+        if self.widening:
+            refuse("a cost", "nothing with a dataflow: the width of its levels counts", at="widening")
         axes = ["first", "second"] if self.array is None else list(self.array.axes)
         if len(self.dataflow.unroll) > len(axes):
             found = f"loops on {len(self.dataflow.unroll)} axes"

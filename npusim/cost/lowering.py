@@ -17,7 +17,6 @@ from npusim.cost.bands import in_bands
 from npusim.cost.equations import own_cycles
 from npusim.cost.execution import execution_of, fill_dsp
 from npusim.cost.formats import (
-    GridFormat,
     grid_format,
     is_plain,
     skipped_and_gated,
@@ -323,29 +322,21 @@ class _Lowering:
             row["a_pack"] = min(1.0, a.dtype.bytes / computed.item_bytes)
         if b is None:
             return
-        if row["dpu_operation"] in _PRODUCTS:
-            self._fill_widening(row, (a, b), computed, npu)
+        if a.dtype in npu.dpu.weights_only:
+            allowed = f"weights alone in {', '.join(npu.dpu.weights_only)}; others with workload.activations"
+            found = f"activations of a product in {a.dtype}: {a.name}"
+            raise ConfigError(found, key="dpu.weights_only", allowed=allowed)
+        uses = [widening(tensor, computed, npu) for tensor in (a, b)]
+        row["a_widening"], row["b_widening"] = (1.0 / float(use.rate) if use else 0.0 for use in uses)
+        if computed.joules:
+            joules = widening_j(uses, row["out_c"], row["out_w"] * row["out_h"], npu.dpu)
+            row["mac_energy"] += joules / (computed.joules * npu.dpu.energy_factors.convolution)
         reduction = float(row["in_c"] * row["kernel_w"] * row["kernel_h"])
         saved = [skipped_and_gated(t, t is b, npu, reduction) for t in (a, b)]
         together = math.prod if npu.dpu.skips_by_both else min
         row["kept"] = together(cycles for cycles, _ in saved)
         row["mac_rate"] /= row["kept"]
         row["mac_energy"] *= together(energy for _, energy in saved)
-
-    def _fill_widening(
-        self, row: Any, operands: tuple[Tensor, Tensor], computed: GridFormat, npu: Npu
-    ) -> None:
-        """Fill what widening the operands of a product takes; refuse activations in a format of weights."""
-        if operands[0].dtype in npu.dpu.weights_only:
-            found = f"activations of a product in {operands[0].dtype}: {operands[0].name}"
-            allowed = f"weights alone in {', '.join(npu.dpu.weights_only)}; others with workload.activations"
-            raise ConfigError(found, key="dpu.weights_only", allowed=allowed)
-        uses = [widening(tensor, computed, npu) for tensor in operands]
-        for name, use in zip(("a_widening", "b_widening"), uses, strict=True):
-            row[name] = 1.0 / float(use.rate) if use else 0.0
-        if computed.joules and any(uses):
-            joules = widening_j(uses, row["out_c"], row["out_w"] * row["out_h"], npu.dpu)
-            row["mac_energy"] += joules / (computed.joules * npu.dpu.energy_factors.convolution)
 
     def _npu(self, group: Group) -> Npu:
         return self.soc.array_devices[group.device]

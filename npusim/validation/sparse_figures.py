@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from npusim.arch import load_soc
-from npusim.arch.npu import Sparsity
 from npusim.config.tables import Choice, Number, Text
 from npusim.graph import Editor, Graph
 from npusim.locate import resource
@@ -21,18 +20,15 @@ from npusim.scenario import Scenario
 from npusim.validation.figures import Row, RowPredictor, read_csv
 from npusim.validation.suite import Suite
 
-_ONE_PE = tuple(
-    f"core.dpu.{path}=1" for path in ("array.axes.rows", "array.axes.columns", "grid.vpe", "grid.mpe")
-)
-_ACCEPTS = ", ".join(
-    f"{key}: {'true' if key == 'decompress_activations' else 'false'}" for key in Sparsity.model_fields
-)
 # Settings of each design besides the use of sparse weights: what it does with inputs, and its size.
 _DESIGNS = {
     "stc": (),
-    "stc-compressed": (f"core.sparsity={{{_ACCEPTS}}}",),
-    "eyeriss-v2-pe": (*_ONE_PE, "core.dpu.skips_by_both=true"),
-}
+    "stc-compressed": ("core.sparsity.decompress_activations=true",),
+    "eyeriss-v2-pe": (
+        "core.dpu.array.axes={rows: 1, columns: 1}", "core.dpu.grid.vpe=1", "core.dpu.grid.mpe=1",
+        "core.dpu.skips_by_both=true",
+    ),
+}  # fmt: skip
 _SIZES, _SHARES = ("m", "k", "n"), ("weight_density", "input_density")
 
 
