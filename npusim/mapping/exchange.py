@@ -185,11 +185,10 @@ def _accelforge(mapped: Mapped) -> str:
     """Return the loop nests as AccelForge mappings, one YAML document per operator."""
 
     def document(nest: ProductNest, names: dict[str, str]) -> str:
-        nodes, at = list[str](), ""
+        nodes = list[str]()
         for level, target in _TARGETS.items():
-            if target != at:
-                nodes.append(f"Storage {{tensors: [inputs, weights, outputs], component: {target}}}")
-            at = target
+            store = f"Storage {{tensors: [inputs, weights, outputs], component: {target}}}"
+            nodes += [store] if store not in nodes else []
             for loop in (loop for loop in nest.loops if loop.level == level):
                 spatial = (
                     f"name: {level}_{loop.over}, component: {_INSIDE[level]}, " if level in _SPATIAL else ""

@@ -42,17 +42,15 @@ def _layer(m: int, k: int, n: int, weights: Mapping[str, Any], inputs: Mapping[s
 
 
 @cache
-def _cycles(
-    design: str, sizes: tuple[int, int, int], pattern: str, density: float, input_density: float
-) -> float:
-    """Return the cycles of the array; without a pattern, those of dense operands."""
+def _cycles(design: str, sizes: tuple[int, int, int], pattern: str, shares: tuple[float, ...]) -> float:
+    """Return the cycles of the array by the densities of both operands; without a pattern they are dense."""
     both = design == "eyeriss-v2-pe"
     used = ("weights", "inputs") if both else ("weights",)
     uses = ", ".join(f"{{operand: {each}, structure: '{pattern}', action: skipping}}" for each in used)
     settings = [*_DESIGNS[design], *([f"core.dpu.sparsity=[{uses}]"] if pattern else [])]
     weights, inputs = (
         {"pattern": name, "density": share, "storage": Storage.ZVC} if pattern and share < 1.0 else {}
-        for name, share in ((pattern, density), (pattern if both else "", input_density))
+        for name, share in zip((pattern, pattern if both else ""), shares, strict=True)
     )
     soc = load_soc(resource("validate", "definitions", "sparse_tensor_core.yaml"), settings)
     mapped = Scenario(_layer(*sizes, weights, inputs), soc, device="core").mapped
@@ -63,16 +61,14 @@ def _rows(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     """Return the speed-up of each row over dense operands."""
     counts = [Number(name, whole=True, most=65536.0) for name in _SIZES]
     numbers = [*(Number(name, most=1.0) for name in _SHARES), *map(Number, ("cycles", "dense_cycles"))]
-    figures = read_csv(
-        path, [Choice("design", tuple(_DESIGNS)), Text("layer"), Text("pattern"), *counts, *numbers]
-    )
+    words = [Choice("design", tuple(_DESIGNS)), Text("layer"), Text("pattern")]
+    figures = read_csv(path, [*words, *counts, *numbers])
     rows = []
     for i, line in enumerate(figures.ids):
         design, pattern = str(figures["design"][i]), str(figures["pattern"][i])
         sizes = int(figures["m"][i]), int(figures["k"][i]), int(figures["n"][i])
-        density, input_density = (float(figures[name][i]) for name in _SHARES)
-        dense = _cycles(design, sizes, "", 1.0, 1.0)
-        predicted = dense / _cycles(design, sizes, pattern, density, input_density)
+        shares = tuple(float(figures[name][i]) for name in _SHARES)
+        predicted = _cycles(design, sizes, "", (1.0, 1.0)) / _cycles(design, sizes, pattern, shares)
         key = {"design": design, "layer": str(figures["layer"][i]), "pattern": pattern}
         measured = float(figures["dense_cycles"][i]) / float(figures["cycles"][i])
         rows.append(Row(int(line), measured, predicted, key))
