@@ -1,4 +1,4 @@
-"""Mappings written: as a file of npusim, for Timeloop, AccelForge and ZigZag, and as readable loop nests.
+"""Mappings written for npusim, Timeloop, AccelForge and ZigZag, and as readable loop nests.
 
 Timeloop: directives of the mapping format of timeloop-accelergy v3, one YAML document per operator; inner
 loops come first in a permutation, and a count with a remainder is written `bound,rest`. AccelForge: nodes of
