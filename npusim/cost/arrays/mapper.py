@@ -219,13 +219,10 @@ class ArrayMapping(NamedTuple):
 
 
 @compiled
-def _cost_order(
-    order: NestOrder, step_cycles: float, outside: int, work: Allocation, moves: Transfers
-) -> OrderCost:
+def _cost_order(order: NestOrder, outside: int, work: Allocation, moves: Transfers) -> OrderCost:
     """Allocate one order and return its cost, of infinite cycles where it is impossible.
 
-    Its cycles are steps, of `step_cycles` each. Transfers of the outermost `outside` levels (0, or 1: DRAM)
-    take no time.
+    Transfers of the outermost `outside` levels (0, or 1: DRAM) take no time.
     """
     if not _is_allowed(order.machine, order.loops) or not allocate(order, work):
         return OrderCost(np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, np.inf)
@@ -234,7 +231,7 @@ def _cost_order(
         steps *= factor
     fill_links(order, work)
     fill_traffic(order, steps, work)
-    count = list_transfers(order, steps, step_cycles, outside, work, moves)
+    count = list_transfers(order, steps, outside, work, moves)
     stalls = stall_cycles(order.machine, count, moves)
     find_waits(steps + stalls, count, moves)
     filling = first_fill_cycles(order, outside, moves)
@@ -250,7 +247,7 @@ def mapped_order(
 ) -> ArrayMapping:
     """Return the cost and traffic of one order of the loops; `tried` is copied to the result."""
     unrolling, work = unroll(machine, nest), new_allocation()
-    cost = _cost_order(NestOrder(machine, nest, unrolling, loops, factors), 1.0, 0, work, new_transfers())
+    cost = _cost_order(NestOrder(machine, nest, unrolling, loops, factors), 0, work, new_transfers())
     billed_bits, dram_bits = work.billed_bits, np.zeros(4)
     for operand in range(OPERAND_COUNT):
         dram_bits[operand] = billed_bits[operand, unrolling.depth[operand] - 1, TO_BELOW]
@@ -267,7 +264,7 @@ def best_order(machine: ArrayRecord, nest: LoopNest, by_energy: bool) -> ArrayMa
     best_loops, best_factors = loops.copy(), factors.copy()
     least, other, tried, is_left = np.inf, np.inf, 0, True
     while is_left:
-        cost = _cost_order(order, 1.0, 0, work, moves)
+        cost = _cost_order(order, 0, work, moves)
         first, second = (cost.energy_j, cost.cycles) if by_energy else (cost.cycles, cost.energy_j)
         tried += 1 if cost.cycles < np.inf else 0
         if first < least or (first == least and second < other):
@@ -329,7 +326,9 @@ def _tile_nest(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> 
             sizes[GROUPS] = channels
         else:
             sizes[OUTPUT_CHANNELS], sizes[INPUT_CHANNELS] = channels, op.in_c
-    bits = 8.0 * np.array([op.b_item * op.b_pack, op.a_item * op.a_pack, op.c_item, arch.dpu_sum_bytes])
+    bits = 8.0 * np.array([op.b_item, op.a_item, op.c_item, arch.dpu_sum_bytes])
+    if op.kept < 1.0:  # an array that skips zeros holds operands as they are stored
+        bits[0], bits[1] = bits[0] * op.b_pack, bits[1] * op.a_pack
     return LoopNest(sizes, op.stride_w, op.stride_h, op.in_w, op.in_h, bits, op.kept)
 
 
@@ -351,9 +350,9 @@ def array_tile(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> 
     unrolling, work, moves = unroll(machine, nest), new_allocation(), new_transfers()
     loops, factors = loop_factors(unrolling.steps, MOST_FACTORS if machine.is_deep > 0.0 else 1)
     order = NestOrder(machine, nest, unrolling, loops, factors)
-    fewest, least, is_left, cost = np.inf, np.inf, True, _format_cost(arch, op)
+    fewest, least, is_left = np.inf, np.inf, True
     while is_left:
-        cycles, bits = _cost_order(order, cost / op.kept, 1, work, moves).cycles, 0.0
+        cycles, bits = _cost_order(order, 1, work, moves).cycles, 0.0
         if cycles <= fewest:
             for operand in range(OPERAND_COUNT):
                 flows = work.billed_bits[operand, unrolling.depth[operand] - 2]
@@ -361,7 +360,7 @@ def array_tile(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> 
             if cycles < fewest or bits < least:
                 fewest, least = cycles, bits
         is_left = next_order(loops, factors)
-    return float(fewest * cost), float(least / 8.0)
+    return float(fewest * _format_cost(arch, op)), float(least / 8.0)
 
 
 @compiled_making_arrays

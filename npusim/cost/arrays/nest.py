@@ -64,7 +64,7 @@ class LoopNest(NamedTuple):
     bits: Floats
     """Bits of a weight, an input, an output and a partial sum."""
     kept: float = 1.0
-    """Steps that remain where the array skips zeros, over all; the unit of `npusim.cost.arrays.timing`."""
+    """Steps that remain where the array skips zeros, over all."""
 
 
 @compiled

@@ -1,11 +1,11 @@
 """Stalls of an order of the loops, and cycles before its first step and after its last.
 
-Times are in steps of the array: a cycle, or as many as the format needs. Each transfer between two levels
-recurs once per period. It may take a whole period where the lower level has room for a second copy; else only
-the steps at the end of the period in which the operand does not change. Transfers through one port add up:
-the *stall* of a port is their needed less their allowed cycles, less slack that no other transfer of the port
-needs. Ports work in parallel, so the longest stall counts. Source: L. Mei et al., "A Uniform Latency Model
-for DNN Accelerators with Diverse Architectures and Dataflows", DATE 2022.
+A step is a cycle of the array. Each transfer between two levels recurs once per period. It may take a whole
+period where the lower level has room for a second copy; else only the steps at the end of the period in which
+the operand does not change. Transfers through one port add up: the *stall* of a port is their needed less
+their allowed cycles, less slack that no other transfer of the port needs. Ports work in parallel, so the
+longest stall counts. Source: L. Mei et al., "A Uniform Latency Model for DNN Accelerators with Diverse
+Architectures and Dataflows", DATE 2022.
 
 Before the first step all levels fill in turn; after the last the results pass out through all of them. The
 spare cycles of a port carry a tensor that passes as a whole while the array works, the longest first, except
@@ -131,14 +131,12 @@ def link_index(side: int, operand: int, place: int) -> int:
 
 
 @compiled
-def list_transfers(
-    order: NestOrder, steps: float, step_cycles: float, outside: int, work: Allocation, moves: Transfers
-) -> int:
+def list_transfers(order: NestOrder, steps: float, outside: int, work: Allocation, moves: Transfers) -> int:
     """List the recurring transfers of an order between neighbouring levels; return their number.
 
-    `steps` are the steps of the nest, of `step_cycles` each. Where zeros are skipped, one step stands for
-    several, and needs the operands of all. A transfer between two levels is listed at the port of either
-    level, and once per direction. Transfers of the outermost `outside` levels (0, or 1: DRAM) are left out.
+    `steps` are the cycles of the nest without stalls. Where zeros are skipped, one step stands for several,
+    and needs the operands of all. A transfer between two levels is listed at the port of either level, and
+    once per direction. Transfers of the outermost `outside` levels (0, or 1: DRAM) are left out.
     """
     _find_room(order, work, moves)
     machine, unrolling, count = order.machine, order.unrolling, 0
@@ -164,11 +162,11 @@ def list_transfers(
                 bits = work.below[1, operand, place] * work.bits[operand, place] * passed
                 bits *= unrolling.feeds[1, operand, place] if is_upper else 1.0
                 moves.port[count] = _port(machine, level, operand, flow)
-                moves.needed_cycles[count] = _port_cycles(machine, level, bits) / step_cycles
+                moves.needed_cycles[count] = _port_cycles(machine, level, bits)
                 moves.allowed_cycles[count], moves.period[count] = allowed, period
                 moves.repeats[count] = np.floor(steps / period)
-                moves.rate[count] = bits / (machine.level_width_bits[level] * period * step_cycles)
-                moves.least[count] = _port_cycles(machine, level, nearest_bits) / step_cycles
+                moves.rate[count] = bits / (machine.level_width_bits[level] * period)
+                moves.least[count] = _port_cycles(machine, level, nearest_bits)
                 is_returning = is_outward != is_output
                 moves.link[count] = -1 if is_returning else link_index(1 if is_upper else 0, operand, place)
                 count += 1
