@@ -2,10 +2,11 @@
 
     python scripts/peers_imported.py --zigzag PYTHON
     python scripts/peers_imported.py --scalesim PYTHON --configurations FOLDER
-    python scripts/peers_imported.py --machines FOLDER
+    python scripts/peers_imported.py --machines FOLDER [--accelforge PYTHON]
 
-PYTHON is the interpreter of an environment with the tool (`pip install zigzag-dse scalesim six "numpy<2.3"`),
-configurations are SCALE-Sim's folder `configs`, machines AccelForge's `examples/arches`. Nothing is kept.
+PYTHON is the interpreter of an environment with the tool (`pip install zigzag-dse scalesim six "numpy<2.3"`,
+or `accelforge`), configurations are SCALE-Sim's folder `configs`, machines AccelForge's `examples/arches`.
+Nothing is kept.
 """
 
 from __future__ import annotations
@@ -71,6 +72,34 @@ def bits(one):
         total += sum(levels[-1].data.values()) * max(port.bw_max for port in top.ports)
     return total
 print(json.dumps({name: [one.latency_total2, bits(one)] for name, one in results.items()}))
+"""
+
+_ACCELFORGE = """
+import json, os, sys
+import accelforge
+from accelforge.mapper.FFM.mappings import Mappings
+Mappings.render = lambda self, **_: ""  # draws with Graphviz
+accelforge.set_n_parallel_jobs(1)
+machine, layers = sys.argv[1], json.loads(sys.argv[2])
+results = {}
+for name, (_, _, k, c, high, wide, taps, _) in layers.items():
+    sizes = {"n": 1, "m": k, "c": c, "p": high, "q": wide, "r": taps, "s": taps}
+    shape = "\\n".join(f"    {loop}: 0 <= {loop} < {size}" for loop, size in sizes.items())
+    accesses = ["{name: I, projection: {N: n, C: c, P: p+r, Q: q+s}}", "{name: W, projection: [m, c, r, s]}",
+                "{name: O, projection: [n, m, p, q], output: True}"]
+    tensors = "\\n".join(f"    - {access}" for access in accesses)
+    with open("layer.yaml", "w") as file:
+        file.write(f"workload:\\n  iteration_space_shape:\\n{shape}\\n  bits_per_value: {{All: 8}}\\n"
+                   f"  einsums:\\n  - name: Conv\\n    tensor_accesses:\\n{tensors}\\n"
+                   "    renames: {weight: W, input: I, output: O}\\n")
+    spec = accelforge.Spec.from_yaml(machine, "layer.yaml")
+    spec.mapper.metrics = accelforge.Metrics.LATENCY
+    found = spec.map_workload_to_arch()
+    actions = found.actions(per_component=True, per_tensor=True)
+    outermost = next(iter(spec.arch.nodes)).name
+    moved = sum(count for (component, _, _), count in actions.items() if component == outermost)
+    results[name] = [found.latency(), moved]
+print(json.dumps(results))
 """
 
 
@@ -259,17 +288,29 @@ def scalesim(python: str, configurations: Path, folder: Path) -> Iterator[list[s
             yield figures(file.stem, name, (cycles, 8.0 * moved), (ours - 1.0, None), sheet[name])
 
 
-def accelforge(machines: Path, folder: Path) -> Iterator[list[str]]:
-    """Yield a row for each machine of AccelForge, which is not run."""
-    layers = workload(folder)
+def accelforge(machines: Path, python: str | None, folder: Path) -> Iterator[list[str]]:
+    """Yield a row for each machine of AccelForge and layer, with the tool's figures where it evaluates it."""
+    layers, script, theirs = workload(folder), folder / "run.py", dict[str, tuple[float, float]]()
+    script.write_text(_ACCELFORGE)
     for file in sorted(machines.rglob("*.yaml")):
         try:
-            sheet = estimated(peer_machine(read_peer(file)), layers, folder)
+            machine = peer_machine(read_peer(file))
+            sheet = estimated(machine, layers, folder)
         except NpusimError as error:
             yield [file.stem, reason(error)]
             continue
+        if python is not None:
+            command = [python, "-P", str(script), str(file.resolve()), json.dumps(LAYERS)]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+            theirs = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {}
         for name, (cycles, bits) in sheet.items():
-            yield figures(file.stem, name, (None, None), (None, None), (cycles, bits))
+            seconds, moved = theirs.get(name, (None, None))
+            hz = (
+                1.0 if machine.clock.path is None else machine.clock.value
+            )  # without a clock it counts cycles
+            tool = None if seconds is None else seconds * hz
+            ours = searched(machine, LAYERS[name]) if tool else (None, None)
+            yield figures(file.stem, name, (tool, moved), ours, (cycles, bits))
 
 
 def main() -> None:
@@ -279,6 +320,7 @@ def main() -> None:
     parser.add_argument("--scalesim", metavar="PYTHON")
     parser.add_argument("--configurations", type=Path, metavar="FOLDER")
     parser.add_argument("--machines", type=Path, metavar="FOLDER")
+    parser.add_argument("--accelforge", metavar="PYTHON")
     chosen = parser.parse_args()
     columns = ["machine", "layer", "tool, cycles", "npusim's search", "", "tool, DRAM kB", "search, DRAM kB",
                "estimate, cycles", "estimate, DRAM kB"]  # fmt: skip
@@ -290,7 +332,7 @@ def main() -> None:
         rows += (
             [scalesim(chosen.scalesim, chosen.configurations.resolve(), folder)] if chosen.scalesim else []
         )
-        rows += [accelforge(chosen.machines, folder)] if chosen.machines else []
+        rows += [accelforge(chosen.machines, chosen.accelforge, folder)] if chosen.machines else []
         for row in (row for each in rows for row in each):
             print(f"| {' | '.join(row + [''] * (len(columns) - len(row)))} |", flush=True)
 

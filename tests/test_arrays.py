@@ -73,6 +73,20 @@ LEVELS = {
 }
 
 
+@settings(max_examples=15)
+@given(sizes=SMALL, widths=st.tuples(*[st.sampled_from([1, 3, 16])] * 2))
+def test_a_port_for_each_operand_is_no_slower_than_one_for_all(sizes, widths):
+    """Ports work in parallel; one that serves all operands serves them in turn."""
+    cycles = []
+    for ports in ("one", "one_of_each_operand"):
+        levels = {name: dict(level) for name, level in LEVELS.items()}
+        levels["sram"] |= {"ports": ports, "width": f"{widths[0]} B/cycle"}
+        levels["sums"] |= {"width": f"{widths[1]} B/cycle"}
+        machine = record({"columns": 2, "reduction": 2}, [["output_channels"], ["input_channels"]], levels)
+        cycles.append(best_order(machine, nest(**sizes), False).cost.cycles)
+    assert cycles[1] <= cycles[0] * (1 + 1e-12)
+
+
 class TestBruteForce:
     """Traffic of every level is what walking the nest step by step moves."""
 

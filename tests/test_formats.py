@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import npusim
 from npusim.arch import Soc, load_soc
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import ConfigError, NpusimError
@@ -203,6 +204,27 @@ def test_two_of_four_halves_the_grid_and_not_more() -> None:
     assert half[0]["b_dram_bytes"] == elements / 2 + elements / 2 * 2 / 8
 
 
+@settings(max_examples=10, deadline=None)
+@given(
+    sizes=st.tuples(st.sampled_from([16, 100, 256]), st.sampled_from([64, 192]), st.sampled_from([32, 144])),
+    word=st.sampled_from([2, 8, 16, 256]),
+    pattern=st.sampled_from(["2:4", "1:4", "2:8"]),
+)
+def test_an_array_that_skips_waits_for_the_operands_that_stay(
+    sizes: tuple[int, int, int], word: int, pattern: str
+) -> None:
+    """Zeros of weights shorten an array's time by their share at most, never below its inputs' transfer."""
+    density = parse_sparsity(pattern)[1]
+    use = f"[{{operand: weights, structure: '{pattern}', action: skipping}}]"
+    soc = load_soc("gemmini", [f"gemmini.sram.word={word} B", f"gemmini.dpu.sparsity={use}"])
+    zeros = {"pattern": pattern, "density": density, "storage": Storage.ZVC}
+    dense, half = (row_of(product("int8", "int8", sizes, **more), soc)[1]["dpu_s"] for more in ({}, zeros))
+    assert density * dense * (1 - 1e-9) <= half <= dense * (1 + 1e-9)
+    device = soc.array_devices["gemmini"]
+    inputs_cycles = sizes[0] * sizes[1] / (word * int(device.sram.read_ports))
+    assert half * float(device.dpu.clock) >= inputs_cycles * (1 - 1e-9)
+
+
 @pytest.mark.parametrize(("pattern", "density"), [("4:8", 0.5), ("1:4", 0.25), ("3:4", 0.75)])
 def test_cycles_of_other_patterns(pattern: str, density: float) -> None:
     """N:M takes its share of the MAC cycles and not less; the index has the bits of a place in its group."""
@@ -323,3 +345,69 @@ def test_one_message_for_a_grid_without_widths() -> None:
     """A grid needs a format by width."""
     with pytest.raises(ConfigError, match="one of int4, int8, fp16, fp32"):
         load_soc(SOC, ['npu.dpu.macs_per_mpe={fp8_e4m3: {value: 16 MAC/cycle, source: "a test"}}'])
+
+
+def widens(rate: float, energy: float = 0.0, name: str = "int4") -> Soc:
+    """Load the machine with loaders that widen a format, `rate` elements a cycle in each tile."""
+    cost = f"rate: {rate} element/cycle, energy: {energy} pJ/op"
+    return load_soc(SOC, [f"npu.dpu.widening={{{name}: {{{cost}}}}}"])
+
+
+@pytest.mark.parametrize("name", ["int4", "mxfp4", "int8"])
+def test_widening_takes_its_cycles(name: str) -> None:
+    """Every weight of a product of few rows is widened once, by all tiles together: elements over rate."""
+    sizes, rate = (16, 2048, 2048), 2.0
+    soc = widens(rate, name=name)
+    free, slow = (row_of(product("fp16", name, sizes), each)[1] for each in (load_soc(SOC), soc))
+    ideal_s = 2048 * 2048 / rate / resolve_run(soc).tiles / float(soc.npu.dpu.clock)
+    assert ideal_s <= slow["dpu_s"] <= 1.05 * ideal_s
+    assert free["dpu_s"] < 0.5 * ideal_s
+    quick = row_of(product("fp16", name, sizes), widens(1e6, name=name))[1]
+    assert quick["dpu_s"] == free["dpu_s"]
+    as_stored = (row_of(product("fp16", "fp16", sizes), each)[1]["dpu_s"] for each in (load_soc(SOC), soc))
+    assert len({*as_stored}) == 1
+
+
+@pytest.mark.parametrize(("rows", "reads"), [(16, 1), (256, 1), (1024, 4)])
+def test_widening_takes_its_energy(rows: int, reads: int) -> None:
+    """A weight is widened for each stencil of 256 pixels that reads it."""
+    graph = product("fp16", "int4", (rows, 512, 512))
+    free, costly = (row_of(graph, widens(1e6, pj))[2].energy.mac_j for pj in (0.0, 2.0))
+    assert costly - free == pytest.approx(reads * 512 * 512 * 2e-12, rel=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    rates=st.lists(st.floats(0.5, 512.0), min_size=2, max_size=2),
+    sizes=st.tuples(*[st.integers(1, 600)] * 3),
+)
+def test_slower_widening_is_never_faster(rates: list[float], sizes: tuple[int, int, int]) -> None:
+    """The time falls with the rate, to that of loaders that widen for nothing."""
+    slow, fast = (row_of(product("fp16", "int4", sizes), widens(rate))[2] for rate in sorted(rates))
+    free = row_of(product("fp16", "int4", sizes), load_soc(SOC))[2]
+    assert free.latency_s <= fast.latency_s * (1 + 5e-3)  # among mappings within 0.5 % the least traffic
+    assert fast.latency_s <= slow.latency_s * (1 + 5e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "soc", "settings_", "message"),
+    [
+        ("resnet-50", SOC, ["workload.activations=int4"], "product in int4: .*weights alone"),
+        ("gcn-cora", "core-ultra-series1", ["workload.activations=uint4"], "activations .* in uint4"),
+        (
+            "gcn-cora",
+            SOC,
+            [
+                "npu.dpu.dataflow=weight_stationary",
+                "npu.dpu.widening={int4: {rate: 8 element/cycle, energy: 0 pJ/op}}",
+            ],
+            "nothing with a dataflow",
+        ),
+        ("gcn-cora", SOC, ["npu.dpu.widening={int4: {rate: 0 element/cycle, energy: 0 J/op}}"], "above 0"),
+    ],
+)
+def test_operands_that_a_grid_cannot_have(name: str, soc: str, settings_: list[str], message: str) -> None:
+    """Four bits are for weights alone on Intel's NPUs; a cost of widening belongs to a grid."""
+    with pytest.raises(NpusimError, match=message) as error:
+        npusim.estimate(name, soc, settings=settings_)
+    assert "\n" not in str(error.value)

@@ -199,6 +199,19 @@ def test_without_a_mapping_an_axis_takes_a_loop_and_says_so(read, sheet):
     assert "axis `D1` has no loops; output_channels [EST]" in text
 
 
+def test_a_zigzag_memory_with_a_port_for_each_operand_has_them(read, sheet):
+    one = '- {name: rw, type: read_write, bandwidth_min: 64, bandwidth_max: 128, allocation: ["I1, tl"]}'
+    ports = "\n      ".join(
+        f'- {{name: p{i}, type: read_write, bandwidth_min: 64, bandwidth_max: 128, allocation: ["{what}"]}}'
+        for i, what in enumerate(("I1, tl", "I2, tl", "O, tl", "I1, fh"))
+    )
+    buffer, dram = ZIGZAG.split("  dram:")
+    text = "  dram:".join((buffer.replace(one, ports), dram))
+    machine = peer_machine(read(text), read(ZIGZAG_MAPPING, "mapping"))
+    assert [memory.ports for memory in machine.memories] == ["read_and_write", "one_of_each_operand", "one"]
+    assert sheet(read(text), read(ZIGZAG_MAPPING, "mapping"))[0].devices["array"].sram.read_ports == 3
+
+
 @pytest.mark.parametrize(("dataflow", "stationary"), [("os", "outputs"), ("ws", "weights"), ("is", "inputs")])
 def test_a_scalesim_configuration_is_a_systolic_array(read, sheet, dataflow, stationary):
     soc, _ = sheet(read(SCALESIM.format(dataflow=dataflow, mode="USER")))

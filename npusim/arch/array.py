@@ -29,8 +29,9 @@ LevelName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 AxisName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 """Name of an axis of a MAC array: rows, columns."""
 
-Ports = Literal["one", "read_and_write", "two_of_each"]
-"""Ports of an instance for all operands: one; one for reads and one for writes; or both on each side."""
+Ports = Literal["one", "read_and_write", "two_of_each", "one_of_each_operand"]
+"""Ports of an instance for all operands: one; one for reads and one for writes; or both on each side. Or one
+for each operand towards the PEs, and one for all towards DRAM."""
 
 
 class MemoryLevel(Section):

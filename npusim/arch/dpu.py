@@ -29,6 +29,15 @@ class SparseOperand(Section):
     """`gating` saves the energy of zeros; `skipping` also their cycles, by the share of zeros and no more."""
 
 
+class Widening(Section):
+    """What the operand loaders of a grid need for elements that they widen to the format of a product."""
+
+    rate: units.ElementsPerCycle
+    """Elements of an operand that a tile widens in a cycle; a feed takes no less time."""
+    energy: units.EnergyPerOp
+    """Energy of an element, each time that a stencil reads it."""
+
+
 class Grid(Section):
     """M x M VPEs of N x N MPEs each; an MPE computes one output element at a time."""
 
@@ -154,6 +163,10 @@ class Dpu(Section):
     """Arrangement of the grid."""
     macs_per_mpe: dict[FormatName, units.MacsPerCycle] = Field(min_length=1)
     """Input channels per MPE and cycle, by format; a missing format runs as a wider one, or on the DSPs."""
+    widening: dict[FormatName, Widening] = Field(default_factory=dict)
+    """Cost of widening operands of a format, in products and convolutions on a grid. Absent: none."""
+    weights_only: list[FormatName] = Field(default_factory=list)
+    """Formats that weights may have and activations may not. Absent: none."""
     sparsity: list[SparseOperand] = Field(default_factory=list)
     """Regular sparsity of operands that it uses. Absent: none; for bitmaps see `sparsity` of the device."""
     skips_by_both: bool = False
@@ -198,6 +211,8 @@ class Dpu(Section):
                 refuse("an energy", allowed, at=f"array.levels.{name}.read_energy")
         if isinstance(self.dataflow, str):
             return self
+        if self.widening:
+            refuse("a cost", "nothing with a dataflow: the width of its levels counts", at="widening")
         axes = ["first", "second"] if self.array is None else list(self.array.axes)
         if len(self.dataflow.unroll) > len(axes):
             found = f"loops on {len(self.dataflow.unroll)} axes"

@@ -116,7 +116,7 @@ ESTIMATE = options.Command(
         "mapping_format": options.option(
             help="Format of --save-mapping; --mapping reads npusim's own. None: npusim",
             default=None,
-            choices=("npusim", "timeloop", "zigzag"),
+            choices=("npusim", "timeloop", "accelforge", "zigzag"),
             panel=options.OUTPUT,
         ),
         "loops": options.option(

@@ -1,9 +1,11 @@
 """Formats and regular sparsity of operands of a MAC grid: computed format, rate, energy."""
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from npusim.arch import Npu, Soc
-from npusim.arch.dpu import SparseOperand
+from npusim.arch import Dpu, Npu, Soc
+from npusim.arch.dpu import SparseOperand, Widening
 from npusim.cost.architecture import MAC_FORMATS
 from npusim.cost.design_point import computed_in
 from npusim.ops import Storage, Tensor
@@ -22,6 +24,8 @@ class GridFormat(NamedTuple):
     """Multiply-accumulates per cycle, relative to the sheet's of that width."""
     energy: float
     """Energy of a multiply-accumulate, relative to the sheet's of that width."""
+    joules: float
+    """Energy of a multiply-accumulate of that width (J); 0 where the sheet has none."""
 
 
 def grid_format(operands: tuple[Tensor, ...], npu: Npu, soc: Soc) -> GridFormat:
@@ -29,15 +33,14 @@ def grid_format(operands: tuple[Tensor, ...], npu: Npu, soc: Soc) -> GridFormat:
     rates = npu.dpu.macs_per_mpe
     names = [computed_in(tensor.dtype, rates) for tensor in operands]
     name = max(names, key=lambda each: FORMATS[each].bits)
+    joules = soc.technology.mac_energy if soc.technology is not None else {}
     if name in MAC_FORMATS:
-        return GridFormat(name, FORMATS[name].bits / 8, 1.0, 1.0)
+        return GridFormat(name, FORMATS[name].bits / 8, 1.0, 1.0, joules.get(name, 0.0))
     widths = sorted((form for form in rates if form in MAC_FORMATS), key=lambda each: FORMATS[each].bits)
     base = next((form for form in widths if FORMATS[form].bits >= FORMATS[name].bits), widths[-1])
-    energy = 1.0
-    if soc.technology is not None:
-        joules = soc.technology.mac_energy
-        energy = float(joules[name]) / float(joules[base]) if joules[base] else 1.0
-    return GridFormat(name, FORMATS[base].bits / 8, float(rates[name]) / float(rates[base]), energy)
+    base_j = joules.get(base, 0.0)
+    energy = joules[name] / base_j if base_j else 1.0
+    return GridFormat(name, FORMATS[base].bits / 8, float(rates[name]) / float(rates[base]), energy, base_j)
 
 
 def is_plain(tensor: Tensor, computed: GridFormat, npu: Npu) -> bool:
@@ -46,6 +49,25 @@ def is_plain(tensor: Tensor, computed: GridFormat, npu: Npu) -> bool:
     widens = form.block > 1 or (form.computed_in and FORMATS[form.computed_in[0]].bits > form.bits)
     is_computed_so = computed.name == computed_in(tensor.dtype, npu.dpu.macs_per_mpe)
     return is_computed_so and computed.name in MAC_FORMATS and not widens
+
+
+def widening(tensor: Tensor, computed: GridFormat, npu: Npu) -> Widening | None:
+    """Return the cost of widening an operand; None where it is multiplied as stored, or none is said."""
+    return None if tensor.dtype == computed.name else npu.dpu.widening.get(tensor.dtype)
+
+
+def widening_j(uses: Sequence[Widening | None], channels: float, pixels: float, dpu: Dpu) -> float:
+    """Return the energy (J) of widening activations and weights, for a multiply-accumulate.
+
+    A stencil reads an activation for all of its channels, a weight for all of its pixels; stencils are those
+    of the first mode.
+    """
+    mode = next(iter(dpu.modes.values()))
+    stencils = mode.groups_c * dpu.channel_lanes, mode.groups_w * mode.groups_h * int(dpu.grid.vpe) ** 2
+    total = 0.0
+    for use, size, most in zip(uses, (channels, pixels), stencils, strict=True):
+        total += 0.0 if use is None else float(use.energy) * math.ceil(size / most) / size
+    return total
 
 
 def sparse_operand(tensor: Tensor, is_weight: bool, npu: Npu) -> SparseOperand | None:

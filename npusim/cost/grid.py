@@ -79,6 +79,10 @@ class DpuWorkload(NamedTuple):
     """The same for the weights."""
     mac_rate: Number = 1.0
     """Rate of the MAC units relative to that of the operands' width: own formats, regular sparsity."""
+    act_widening: Number = 0.0
+    """Cycles in which the loaders of the tile widen an activation."""
+    weight_widening: Number = 0.0
+    """The same for a weight."""
 
 
 class SkippedShares(NamedTuple):
@@ -143,6 +147,8 @@ def tile_workload(op: OpRecord, out_w: float, out_h: float, out_c: float, skips_
         act_block_density,
         1.0,
         op.mac_rate,
+        op.a_widening,
+        op.b_widening,
     )
 
 
@@ -167,7 +173,8 @@ def reduction_cycles(
     """Return the cycles of a whole reduction.
 
     A MAC unit reads its input channels in steps of ``dpu_mac_bytes_per_cycle``, the loader in pieces of
-    ``dpu_feed_piece_bytes`` through all ports: a wider MAC unit has fewer steps, but the same pieces. Source
+    ``dpu_feed_piece_bytes`` through all ports: a wider MAC unit has fewer steps, but the same pieces. Where
+    elements are widened on their way, a feed takes no less than their widening (``npu.dpu.widening``). Source
     of the feeds: fitted; silicon rows with 16 output channels (``silicon_dpu.csv``) are bound by activations,
     rows with few pixels and products with few rows by weights.
     """
@@ -179,6 +186,8 @@ def reduction_cycles(
     act_feed = act_bytes / (arch.dpu_act_bytes_per_port_cycle * arch.dpu_read_ports)
     weight_bytes = arch.dpu_channel_lanes * piece_bytes
     weight_feed = weight_bytes / (arch.dpu_weight_bytes_per_port_cycle * arch.dpu_read_ports)
+    act_feed = max(act_feed, act_bytes / work.act_bytes * work.act_widening)
+    weight_feed = max(weight_feed, weight_bytes / work.act_bytes * work.weight_widening)
     return ReductionCycles(
         arch.dpu_stencil_cycles,
         steps * skipped.mac,

@@ -16,7 +16,14 @@ from npusim.arch import Npu, Soc
 from npusim.cost.bands import in_bands
 from npusim.cost.equations import own_cycles
 from npusim.cost.execution import execution_of, fill_dsp
-from npusim.cost.formats import grid_format, is_plain, skipped_and_gated, sparse_operand
+from npusim.cost.formats import (
+    grid_format,
+    is_plain,
+    skipped_and_gated,
+    sparse_operand,
+    widening,
+    widening_j,
+)
 from npusim.cost.host_lowering import fill_host_work, host_transfers, shared_tensors, uncached_tensors
 from npusim.cost.liveness import Liveness, fill_reuse, packing, roots
 from npusim.cost.plans import (
@@ -315,10 +322,20 @@ class _Lowering:
             row["a_pack"] = min(1.0, a.dtype.bytes / computed.item_bytes)
         if b is None:
             return
+        if a.dtype in npu.dpu.weights_only:
+            allowed = f"weights alone in {', '.join(npu.dpu.weights_only)}; others with workload.activations"
+            found = f"activations of a product in {a.dtype}: {a.name}"
+            raise ConfigError(found, key="dpu.weights_only", allowed=allowed)
+        uses = [widening(tensor, computed, npu) for tensor in (a, b)]
+        row["a_widening"], row["b_widening"] = (1.0 / float(use.rate) if use else 0.0 for use in uses)
+        if computed.joules:
+            joules = widening_j(uses, row["out_c"], row["out_w"] * row["out_h"], npu.dpu)
+            row["mac_energy"] += joules / (computed.joules * npu.dpu.energy_factors.convolution)
         reduction = float(row["in_c"] * row["kernel_w"] * row["kernel_h"])
         saved = [skipped_and_gated(t, t is b, npu, reduction) for t in (a, b)]
         together = math.prod if npu.dpu.skips_by_both else min
-        row["mac_rate"] /= together(cycles for cycles, _ in saved)
+        row["kept"] = together(cycles for cycles, _ in saved)
+        row["mac_rate"] /= row["kept"]
         row["mac_energy"] *= together(energy for _, energy in saved)
 
     def _npu(self, group: Group) -> Npu:

@@ -212,8 +212,14 @@ class OpRecord:
     """Non-zero weights, where the MAC grid may skip zeros; else 1."""
     mac_rate: Number
     """Rate of the MAC units relative to that of the width `a_item`: a format's own rate, skipped zeros."""
+    kept: Share
+    """Steps that remain where zeros of a pattern are skipped, over all; part of `mac_rate`."""
     mac_energy: Number
-    """Energy of a multiply-accumulate relative to that width's: a format's own, and gated zeros."""
+    """Energy of a multiply-accumulate relative to that width's: a format's own, widening, and gated zeros."""
+    a_widening: Annotated[float, "cycles"]
+    """Cycles in which a tile widens an element of the activations; 0 where it widens none."""
+    b_widening: Annotated[float, "cycles"]
+    """The same for the weights."""
     triangle: int
     """1 where the activations are a stored triangle (SymG)."""
     a_triangle_bytes: Bytes
@@ -379,7 +385,7 @@ TOTAL_DTYPE = rows_of([(name, "f8") for name, metric in METRICS.items() if metri
 
 _SIZES = OP_DTYPE.names[OP_DTYPE.names.index("batch") : OP_DTYPE.names.index("macs")]
 _SHARES = ("a_density", "a_block_density", "b_density", "a_pack", "b_pack", "repeats")
-_RATIOS = ("mac_rate", "mac_energy")
+_RATIOS = ("mac_rate", "kept", "mac_energy")
 
 
 def empty_ops(count: int) -> Any:

@@ -169,8 +169,7 @@ def _zigzag_memory(machine: PeerMachine, name: str, dimensions: int) -> Memory:
     if len(set(widths)) > 1:
         machine.remark(f"`{name}` has ports of several widths; the widest", path)
     readers = {str(each) for port in ports for each in file.entries(*port, "allocation") if "tl" in str(each)}
-    if sides > 1 and len(readers) > 1:
-        machine.remark(f"`{name}` has a port for each operand; one for all that are read", path)
+    by_operand = sides > 1 and len(readers) > 1
     served = [_word(str(axis), {}) for axis in file.entries(*path, "served_dimensions")]
     return Memory(
         name,
@@ -178,7 +177,8 @@ def _zigzag_memory(machine: PeerMachine, name: str, dimensions: int) -> Memory:
         Number(max(widths), path),
         _operands(file.entries(*path, "operands")),
         "all" if len(served) == dimensions else [axis for axis in served if axis in machine.axes],
-        _PORTS[min(sides, 2)],
+        "one_of_each_operand" if by_operand else _PORTS[min(sides, 2)],
+        banks=len(readers) if by_operand else 1,
         least=Number(least, path) if least < max(widths) else None,
         energy=Number(file.number(*path, "r_cost") / widths[0], path),
     )

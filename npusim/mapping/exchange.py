@@ -1,8 +1,9 @@
-"""Mappings written: as a file of npusim, for Timeloop, for ZigZag, and as readable loop nests.
+"""Mappings written for npusim, Timeloop, AccelForge and ZigZag, and as readable loop nests.
 
 Timeloop: directives of the mapping format of timeloop-accelergy v3, one YAML document per operator; inner
-loops come first in a permutation, and a count with a remainder is written `bound,rest`. ZigZag: the mapping
-file of zigzag-dse 3.9, with the innermost loop first in `temporal_ordering`.
+loops come first in a permutation, and a count with a remainder is written `bound,rest`. AccelForge: nodes of
+a mapping of accelforge 1.0 from the outside in, where `tile_shape` is the elements of a turn. ZigZag: the
+mapping file of zigzag-dse 3.9, with the innermost loop first in `temporal_ordering`.
 
 Loops stand at DRAM, the SRAM of each tile, and the grid, whose piece is divided among lanes. Memory levels
 between DRAM and SRAM hold no loops of their own.
@@ -10,6 +11,7 @@ between DRAM and SRAM hold no loops of their own.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from math import ceil
 from typing import Any, NamedTuple
@@ -28,7 +30,8 @@ _BY_ROWS = ("batch", "width", "rows", "columns", "depth", "kernel rows", "kernel
 _BY_COLUMNS = ("batch", "columns", "width", "rows", "depth", "kernel rows", "kernel columns")
 # Where the loops of each level stand in Timeloop.
 _TARGETS = {"tiles": "DRAM", "dram": "DRAM", "sram": "SRAM", "grid": "Registers", "lanes": "Registers"}
-_SPATIAL = ("tiles", "lanes")
+_INSIDE = {"tiles": "SRAM", "lanes": "MAC"}
+_SPATIAL = tuple(_INSIDE)
 _TIMELOOP = dict(zip(_BY_ROWS, "NPQMCSR", strict=True))
 _ZIGZAG = dict(zip(_BY_ROWS, ("B", "OX", "OY", "K", "C", "FY", "FX"), strict=True))
 
@@ -42,6 +45,8 @@ class Loop(NamedTuple):
     turns: int
     rest: int
     """Turns in the last turn of the loops around it."""
+    size: int
+    """Elements of a turn."""
 
 
 class ProductNest(NamedTuple):
@@ -100,7 +105,7 @@ def loop_between(level: str, over: str, outer: int, inner: int, rest: dict[str, 
     turns, last = ceil(outer / inner), ceil(rest[over] / inner)
     rest[over] -= (last - 1) * inner
     if turns > 1:
-        yield Loop(level, over, turns, last)
+        yield Loop(level, over, turns, last, inner)
 
 
 def _about(op: Any, result: Any) -> str:
@@ -157,13 +162,43 @@ def _npusim(mapped: Mapped) -> str:
 
 def _timeloop(mapped: Mapped) -> str:
     """Return the loop nests as Timeloop mappings, one YAML document per operator."""
-    documents = []
+
+    def document(nest: ProductNest, names: dict[str, str]) -> str:
+        directives = [_directive(level, nest.loops, names) for level in _TARGETS]
+        return dump_data({"mapping": directives}, flat=True)
+
+    return _documents(mapped, document)
+
+
+def _documents(mapped: Mapped, document: Callable[[ProductNest, dict[str, str]], str]) -> str:
+    """Return a YAML document per operator under a comment, by its nest and Timeloop's names of its loops."""
+    texts = []
     for nest in product_nests(mapped):
-        swapped = {"rows": "P", "width": "Q"} if nest.is_matmul else {}
-        directives = [_directive(level, nest.loops, _TIMELOOP | swapped) for level in _TARGETS]
-        heading = f"# operator {nest.group.main} on {nest.group.path}: {nest.about}\n"
-        documents.append(heading + dump_data({"mapping": directives}, flat=True))
-    return "---\n".join(documents)
+        names = _TIMELOOP | ({"rows": "P", "width": "Q"} if nest.is_matmul else {})
+        texts.append(
+            f"# operator {nest.group.main} on {nest.group.path}: {nest.about}\n{document(nest, names)}"
+        )
+    return "---\n".join(texts)
+
+
+def _accelforge(mapped: Mapped) -> str:
+    """Return the loop nests as AccelForge mappings, one YAML document per operator."""
+
+    def document(nest: ProductNest, names: dict[str, str]) -> str:
+        nodes = list[str]()
+        for level, target in _TARGETS.items():
+            store = f"Storage {{tensors: [inputs, weights, outputs], component: {target}}}"
+            nodes += [store] if store not in nodes else []
+            for loop in (loop for loop in nest.loops if loop.level == level):
+                spatial = (
+                    f"name: {level}_{loop.over}, component: {_INSIDE[level]}, " if level in _SPATIAL else ""
+                )
+                turn = f"rank_variable: {names[loop.over].lower()}, tile_shape: {loop.size}"
+                nodes.append(f"{'Spatial' if spatial else 'Temporal'} {{{spatial}{turn}}}")
+        nodes.append(f"Compute {{einsum: {json.dumps(nest.group.main)}, component: MAC}}")
+        return "".join(("mapping:\n  nodes:\n", *(f"  - !{node}\n" for node in nodes)))
+
+    return _documents(mapped, document)
 
 
 def _directive(level: str, loops: tuple[Loop, ...], names: dict[str, str]) -> dict[str, Any]:
@@ -196,7 +231,9 @@ def _zigzag(mapped: Mapped) -> str:
     return dump_data([*entries, {"name": "default", **links}], flat=True)
 
 
-FORMATS: dict[str, Callable[[Mapped], str]] = {"npusim": _npusim, "timeloop": _timeloop, "zigzag": _zigzag}
+FORMATS: dict[str, Callable[[Mapped], str]] = {
+    "npusim": _npusim, "timeloop": _timeloop, "accelforge": _accelforge, "zigzag": _zigzag,
+}  # fmt: skip
 """Writers of a mapping by the name of its format."""
 
 

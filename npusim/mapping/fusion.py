@@ -81,6 +81,7 @@ def fuse(
         in_group.update(fused)
         wanted = swap_operands if isinstance(swap_operands, bool) else op.name in swap_operands
         swapped = wanted and unit is Unit.DPU and op.family is Family.MATMUL and graph.work(op).batch == 1
+        swapped = swapped and graph.inputs_of(op)[1].dtype not in soc.array_devices[home].dpu.weights_only
         # A follower may read a tensor that is made after its group's main operator; no other group waits for
         # the operators in between.
         late = unit.is_host or _reads_others(fused, graph)

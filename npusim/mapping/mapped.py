@@ -54,8 +54,8 @@ SwapOperands = bool | Literal["search"]
 # fp16 keeps fp32, devices that share a level find there what the other one touched, and energies of formats
 # of its own count relative to those of a width.
 _READ_BY_LOWERING = (
-    "dpu.grid.vpe", "dpu.macs_per_mpe", "dpu.sparsity", "dpu.skips_by_both", "macs_per_cycle", "shared_level",
-    "dispatch_overhead", "exposed", "equations",
+    "dpu.grid.vpe", "dpu.macs_per_mpe", "dpu.widening", "dpu.sparsity", "dpu.skips_by_both",
+    "macs_per_cycle", "shared_level", "dispatch_overhead", "exposed", "equations",
 )  # fmt: skip
 # Most bytes of DRAM by byte of a tensor: a host may keep fp8 in fp32.
 _WIDEST = 4

@@ -106,7 +106,7 @@ def dpu_cycles(arch: Any, table: Any) -> Any:
         sizes = (r.out_w, r.out_h, r.out_c, r.in_c, r.kernel_w, r.kernel_h, r.stride, r.pad_top, r.pad_bottom)
         item_bytes = (r.item_bytes, r.item_bytes, r.item_bytes)
         densities = (r.act_density, r.weight_density, 1.0, 1.0)
-        work = DpuWorkload(*sizes, *item_bytes, r.write_tiles, *densities, 1.0)
+        work = DpuWorkload(*sizes, *item_bytes, r.write_tiles, *densities, 1.0, 0.0, 0.0)
         if r.dpu_operation == _MATMUL:
             cycles[i] = matmul_cycles(arch, work)
         elif r.dpu_operation == _CONVOLUTION:

@@ -275,7 +275,7 @@ def best_order(machine: ArrayRecord, nest: LoopNest, by_energy: bool) -> ArrayMa
 
 
 _MATMUL, _DEPTHWISE = int(DpuOperation.MATMUL), int(DpuOperation.DEPTHWISE)
-_KEY, _PLACES = 16, 256
+_KEY, _PLACES = 19, 256
 """Numbers that the cost of a share depends on; most shares that are kept."""
 
 
@@ -327,7 +327,9 @@ def _tile_nest(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> 
         else:
             sizes[OUTPUT_CHANNELS], sizes[INPUT_CHANNELS] = channels, op.in_c
     bits = 8.0 * np.array([op.b_item, op.a_item, op.c_item, arch.dpu_sum_bytes])
-    return LoopNest(sizes, op.stride_w, op.stride_h, op.in_w, op.in_h, bits)
+    if op.kept < 1.0:  # an array that skips zeros holds operands as they are stored
+        bits[0], bits[1] = bits[0] * op.b_pack, bits[1] * op.a_pack
+    return LoopNest(sizes, op.stride_w, op.stride_h, op.in_w, op.in_h, bits, op.kept)
 
 
 @compiled
@@ -380,7 +382,7 @@ def known_tile(
     key[0], key[1], key[2], key[3], key[4] = op.device, op.dpu_operation, rows, channels, op.in_c
     key[5], key[6], key[7], key[8], key[9] = op.out_w, op.in_w, op.in_h, op.kernel_w, op.kernel_h
     key[10], key[11], key[12], key[13], key[14] = op.stride_w, op.stride_h, op.a_item, op.b_item, op.c_item
-    key[15] = op.mac_rate
+    key[15], key[16], key[17], key[18] = op.mac_rate, op.kept, op.a_pack, op.b_pack
     for i in range(count):
         place = 0
         while place < _KEY and known.keys[i, place] == key[place]:

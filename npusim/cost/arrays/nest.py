@@ -63,6 +63,8 @@ class LoopNest(NamedTuple):
     """Positions of the image, padding excluded."""
     bits: Floats
     """Bits of a weight, an input, an output and a partial sum."""
+    kept: float = 1.0
+    """Steps that remain where the array skips zeros, over all."""
 
 
 @compiled
@@ -107,8 +109,8 @@ def multiply_accumulates(nest: LoopNest) -> float:
 
 _STATIONARY = (*OPERANDS, "none", "any")
 NONE_STAYS, ANY_STAYS = _STATIONARY.index("none"), _STATIONARY.index("any")
-_PORTS = ("one", "read_and_write", "two_of_each")
-ONE_PORT, READ_AND_WRITE, TWO_OF_EACH = range(len(_PORTS))
+_PORTS = ("one", "read_and_write", "two_of_each", "one_of_each_operand")
+ONE_PORT, READ_AND_WRITE, TWO_OF_EACH, ONE_OF_EACH_OPERAND = range(len(_PORTS))
 _Levels = Annotated[Vector, LEVELS, "bits"]
 
 
@@ -144,7 +146,7 @@ class ArrayRecord:
     level_spans: Annotated[Vector, LEVELS * AXES, ""]
     """1 where the PEs of an axis share an instance."""
     level_ports: Annotated[Vector, LEVELS, ""]
-    """Ports of an instance: one, one for reads and one for writes, two of each."""
+    """Ports of an instance, as in `npusim.arch.array.Ports`."""
     level_words: Annotated[Vector, LEVELS, ""]
     """Words that a port moves side by side, each for another operand if need be: banks, ports of one word."""
     level_copies: Annotated[Vector, LEVELS, ""]

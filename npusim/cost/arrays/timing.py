@@ -25,6 +25,7 @@ from npusim.arch.array import LEVELS, LOOPS_OF_AXIS
 from npusim.cost.arrays.allocation import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW, Allocation
 from npusim.cost.arrays.nest import (
     INPUTS,
+    ONE_OF_EACH_OPERAND,
     ONE_PORT,
     OPERAND_COUNT,
     OUTPUTS,
@@ -105,8 +106,10 @@ def _find_room(order: NestOrder, work: Allocation, moves: Transfers) -> None:
 
 
 @compiled
-def _port(machine: ArrayRecord, level: int, flow: int) -> int:
+def _port(machine: ArrayRecord, level: int, operand: int, flow: int) -> int:
     kind = int(machine.level_ports[level])
+    if kind == ONE_OF_EACH_OPERAND:
+        return level * _PORTS + (operand if flow in (TO_BELOW, FROM_BELOW) else OPERAND_COUNT)
     if kind == ONE_PORT:
         return level * _PORTS
     if kind == TWO_OF_EACH:
@@ -131,17 +134,18 @@ def link_index(side: int, operand: int, place: int) -> int:
 def list_transfers(order: NestOrder, steps: float, outside: int, work: Allocation, moves: Transfers) -> int:
     """List the recurring transfers of an order between neighbouring levels; return their number.
 
-    `steps` are the cycles of the nest without stalls. A transfer between two levels is listed at the port of
-    either level, and once per direction. Transfers of the outermost `outside` levels (0, or 1: DRAM) are left
-    out.
+    `steps` are the cycles of the nest without stalls. Where zeros are skipped, one step stands for several,
+    and needs the operands of all. A transfer between two levels is listed at the port of either level, and
+    once per direction. Transfers of the outermost `outside` levels (0, or 1: DRAM) are left out.
     """
     _find_room(order, work, moves)
     machine, unrolling, count = order.machine, order.unrolling, 0
     for operand in range(OPERAND_COUNT):
         is_output = operand == OUTPUTS
+        passed = 1.0 if is_output else 1.0 / order.nest.kept
         nearest_bits = 0.0
         if unrolling.depth[operand] > 1:
-            nearest_bits = work.below[1, operand, 1] * work.bits[operand, 1]
+            nearest_bits = work.below[1, operand, 1] * work.bits[operand, 1] * passed
         for place in range(unrolling.depth[operand] - outside):
             period = allowed = work.period[operand, place]
             if place > 0 and moves.has_room[operand, place - 1] == 0.0:
@@ -155,9 +159,9 @@ def list_transfers(order: NestOrder, steps: float, outside: int, work: Allocatio
                 ):
                     continue
                 level = unrolling.chain[operand, place if is_upper else place - 1]
-                bits = work.below[1, operand, place] * work.bits[operand, place]
+                bits = work.below[1, operand, place] * work.bits[operand, place] * passed
                 bits *= unrolling.feeds[1, operand, place] if is_upper else 1.0
-                moves.port[count] = _port(machine, level, flow)
+                moves.port[count] = _port(machine, level, operand, flow)
                 moves.needed_cycles[count] = _port_cycles(machine, level, bits)
                 moves.allowed_cycles[count], moves.period[count] = allowed, period
                 moves.repeats[count] = np.floor(steps / period)
