@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.timeout(60.0 * MINUTES + 3600.0),
 ]
 LEAST_ROUNDS = 40
-"""Sessions of pages that were left, which marimo keeps for two minutes, come and go in each quarter."""
+"""Sessions of pages that were left, which marimo keeps for ten seconds, come and go in each quarter."""
 MOST_GROWTH_MB = 25.0
 """Between the second quarter of the rounds and the last: less than one result that stays would add."""
 MOST_OPEN = 8

@@ -55,6 +55,8 @@ _MOST_SESSIONS = 32
 """Pages that are open at a time: each is a session of marimo."""
 _PATIENCE_S = 20.0
 """Time in which a request must be complete."""
+_LEFT_S = 10
+"""Time for which marimo keeps what a page has calculated after it was left, in case it comes back (s)."""
 _REFUSED = 1008
 """Code of a refused web socket (RFC 6455: policy violation)."""
 
@@ -265,7 +267,7 @@ def _explorer() -> ASGIApp:
 
     keep_every_move()
     app: ASGIApp = (
-        marimo.create_asgi_app(quiet=True, include_code=False)
+        marimo.create_asgi_app(quiet=True, include_code=False, session_ttl=_LEFT_S)
         .with_app(path="/explorer", root=str(EXPLORER))
         .build()
     )
