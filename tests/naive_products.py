@@ -231,7 +231,7 @@ def choices(arch: Any, op: Any) -> list[Choice]:
             for piece in (piece for piece in every if piece.whole_channels):
                 for axis, (length, groups) in enumerate(((rows, lanes), (channels, arch.dpu_channel_lanes))):
                     for count, size in cuts(length, groups):
-                        longer = _Parts(axis, 2, 2 * size + groups, [[2 * size + groups] * 2], False)
+                        longer = _Parts(axis, 2, 3 * size + groups, [[3 * size + groups] * 2], False)
                         how = (piece, spread, free, kept)
                         is_few = longer.size >= length or not _part_tilings(
                             arch, op, rows, channels, longer, *how

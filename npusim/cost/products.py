@@ -167,7 +167,7 @@ def cut_along(cut: Cut, parts: float, along_rows: bool, is_streamed: bool) -> Cu
 def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool, stop: int) -> int:
     """Try parts along an axis.
 
-    Of parts that hold an operand those are tried that fit where more than twice as long ones do not, at each
+    Of parts that hold an operand those are tried that fit where ones over three times as long do not, at each
     size of SRAM; of parts that stream both all that are worth it.
     """
     groups = groups_along(task, whole.cut.split, along_rows)
@@ -214,14 +214,14 @@ def part_bytes(task: Task, cut: Cut, rows: float, channels: float) -> float:
 
 @compiled
 def larger_part_bytes(task: Task, cut: Cut) -> float:
-    """Return the same for a part a group more than twice as long; infinite where the share is no longer."""
+    """Return the same for a part over three times as long; infinite where the share is no longer."""
     arch, op = task.arch, task.op
     _, most_rows, most_channels = tile_share(arch, op, cut.split)
     rows, channels = part_sizes(arch, op, cut)
     if cut.row_parts > 1.0:
-        rows = 2.0 * rows + row_lanes(arch, op)
+        rows = 3.0 * rows + row_lanes(arch, op)
     else:
-        channels = 2.0 * channels + arch.dpu_channel_lanes
+        channels = 3.0 * channels + arch.dpu_channel_lanes
     is_shorter = rows < most_rows if cut.row_parts > 1.0 else channels < most_channels
     return part_bytes(task, cut, rows, channels) if is_shorter else np.inf
 

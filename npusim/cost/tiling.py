@@ -25,7 +25,7 @@ Parts of weights have one column block each, parts of activations one row block.
 lanes, finer than a piece, so that they fill SRAM; where all have equally many groups, they are of equal
 length. The last part is smaller, or sizes differ by a group at most, whichever takes fewer cycles. Traffic,
 fills and restarts grow with the number of parts; more parts leave more SRAM for what streams. So the fewest
-parts that fit are tried, and those at least half as long as what fits, where the share does not fit as a
+parts that fit are tried, and those at least a third as long as what fits, where the share does not fit as a
 whole; of convolutions with each number of strips and height of pieces. Lengths are compared, not numbers, so
 a whole has every part that its halves have.
 
