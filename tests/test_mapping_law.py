@@ -136,7 +136,7 @@ _ONE_SMALL = ("core-ultra-series1", 1, ("npu.sram.per_tile=1MiB",))
         Case(_TWO_SMALL, DType.FP16, (2048, 3623, 544), None, 2, 2),  # halves of 17 groups
         Case(_TWO_SMALL, DType.INT8, (512, 2742, 1024), None, 0, 2),  # parts of 3 and 2 groups
         Case(_TWO_SMALL, DType.INT8, (256, 4461, 2109), None, 0, 2),  # rows below a stencil
-        Case(_TWO_TILES, DType.INT8, (1198, 3919, 3151), None, 0, 2),  # parts less than half as long as what fits
+        Case(_TWO_TILES, DType.INT8, (1198, 3919, 3151), None, 0, 2),  # parts below half of what fits
         Case(_ONE_SMALL, DType.FP16, (57, 321, 128), (57, 5, 1), 2, 4),  # 32 channels of a convolution
     ],
     ids=str,
