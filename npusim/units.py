@@ -345,9 +345,9 @@ class Kind:
     example: str
     least: float
     most: float
-    """`least`, `most`: bounds in `unit`; no machine lies beyond them."""
+    """`least`, `most`: bounds in `unit`; where 0 is allowed, so is all above it."""
     above: bool = False
-    """Whether 0 is excluded, which is below the least, too."""
+    """Whether 0 and what is below the least are excluded."""
 
     @property
     def allowed(self) -> str:
@@ -406,7 +406,7 @@ class Kind:
     def _check(self, value: float, text: str) -> None:
         if not math.isfinite(value) or value < 0 or (self.above and value == 0):
             refuse(shown(text), self.allowed)
-        if value > self.most or 0 < value < self.least:
+        if value > self.most or (self.above and value < self.least):
             word, bound = ("at most", self.most) if value > self.most else ("at least", self.least)
             limit = format_quantity(bound, self.unit)
             refuse(shown(text), self.allowed if limit in self.allowed else f"{self.allowed}, {word} {limit}")
