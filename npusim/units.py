@@ -343,11 +343,9 @@ class Kind:
     unit: str
     """SI unit; empty for a plain number."""
     example: str
-    least: float
     most: float
-    """`least`, `most`: bounds in `unit`; where 0 is allowed, so is all above it."""
-    above: bool = False
-    """Whether 0 and what is below the least are excluded."""
+    least: float = 0.0
+    """`least`, `most`: bounds in `unit`."""
 
     @property
     def allowed(self) -> str:
@@ -355,7 +353,7 @@ class Kind:
         if not self.unit and self.most <= 1.0:
             bound = f" from 0 to {self.most:g}"
         else:
-            bound = " above 0" if self.above else " of 0 or more"
+            bound = " above 0" if self.least > 0 else " of 0 or more"
         return f"{self.name}{bound}{' with its unit' if self.unit else ''}, such as {self.example}"
 
     def parse(self, raw: Any) -> Quantity:
@@ -404,9 +402,9 @@ class Kind:
         return f"{number} {meant}" if meant else None
 
     def _check(self, value: float, text: str) -> None:
-        if not math.isfinite(value) or value < 0 or (self.above and value == 0):
+        if not math.isfinite(value) or value < 0 or (self.least > 0 and value == 0):
             refuse(shown(text), self.allowed)
-        if value > self.most or (self.above and value < self.least):
+        if not self.least <= value <= self.most:
             word, bound = ("at most", self.most) if value > self.most else ("at least", self.least)
             limit = format_quantity(bound, self.unit)
             refuse(shown(text), self.allowed if limit in self.allowed else f"{self.allowed}, {word} {limit}")
@@ -417,11 +415,11 @@ class Kind:
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the JSON schema with unit and bounds, for a text as well as for a number."""
-        nonzero = "(?=[0-9.]*[1-9])" if self.above else ""
+        nonzero = "(?=[0-9.]*[1-9])" if self.least > 0 else ""
         unit = r"[^\s0-9.].*" if self.unit else "%?"
         pattern = rf"^\s*\+?{nonzero}{NUMBER_PATTERN}{_END}\s*{unit}$"
         text: dict[str, Any] = {"type": "string", "pattern": pattern}
-        limits = {"minimum": self.least if self.above else 0.0, "maximum": self.most}
+        limits = {"minimum": self.least, "maximum": self.most}
         value = text if self.unit else {"anyOf": [{"type": "number", **limits}, text]}
         schema = _number_schema(value, self.name)
         schema |= {"x-unit": self.unit, "examples": [self.example]}
@@ -464,45 +462,43 @@ class CountKind:
         return _number_schema({"type": "integer", "minimum": self.lower, "maximum": self.upper}, "a count")
 
 
-_BYTES = Kind("an amount of data", "B", "1440 KiB", 1e-6, 1e15, above=True)
-_RATIO = Kind("a ratio", "", "0.5", 1e-12, 1e12)
+_BYTES = Kind("an amount of data", "B", "1440 KiB", 1e15, 1e-6)
+_RATIO = Kind("a ratio", "", "0.5", 1e12)
 
-_FREQUENCY = Kind("a frequency", "Hz", "1.85 GHz", 1e3, 1e11, above=True)
+_FREQUENCY = Kind("a frequency", "Hz", "1.85 GHz", 1e11, 1e3)
 Frequency = Annotated[Quantity, _FREQUENCY]
 RequestRate = Annotated[Quantity, replace(_FREQUENCY, least=1e-6)]
 Bytes = Annotated[Quantity, _BYTES]
-BytesOrZero = Annotated[Quantity, replace(_BYTES, above=False)]
-Bandwidth = Annotated[Quantity, Kind("a bandwidth", "B/s", "58.7 GB/s", 1e3, 1e14, above=True)]
-_DURATION = Kind("a duration", "s", "0.25 ms", 1e-15, 1e6)
+BytesOrZero = Annotated[Quantity, replace(_BYTES, least=0.0)]
+Bandwidth = Annotated[Quantity, Kind("a bandwidth", "B/s", "58.7 GB/s", 1e14, 1e3)]
+_DURATION = Kind("a duration", "s", "0.25 ms", 1e6)
 Duration = Annotated[Quantity, _DURATION]
-PositiveDuration = Annotated[Quantity, replace(_DURATION, above=True)]
-Energy = Annotated[Quantity, Kind("an energy", "J", "5 mJ", 1e-18, 1e9)]
-Power = Annotated[Quantity, Kind("a power", "W", "1.5 W", 1e-9, 1e6)]
-Voltage = Annotated[Quantity, Kind("a voltage", "V", "0.75 V", 1e-3, 10.0, above=True)]
-TemperatureRise = Annotated[Quantity, Kind("a rise of temperature", "K", "75 K", 1e-2, 1e4, above=True)]
-DieRise = Annotated[Quantity, Kind("a rise of temperature", "K", "60 K", 1e-2, 200.0, above=True)]
-HeatResistance = Annotated[Quantity, Kind("a thermal resistance", "K/W", "1.4 K/W", 1e-4, 1e6, above=True)]
-HeatCapacity = Annotated[Quantity, Kind("a heat capacity", "J/K", "40 J/K", 1e-4, 1e9, above=True)]
-Area = Annotated[Quantity, Kind("an area", "m^2", "2.5 mm^2", 1e-18, 0.1)]
-EnergyPerByte = Annotated[Quantity, Kind("an energy per byte", "J/B", "1.6 pJ/B", 1e-18, 1e-6)]
-EnergyPerMac = Annotated[Quantity, Kind("an energy per MAC", "J/MAC", "0.1 pJ/MAC", 1e-18, 1e-6)]
-EnergyPerOp = Annotated[Quantity, Kind("an energy per operation", "J/op", "0.6 pJ/op", 1e-18, 1e-6)]
-AreaPerByte = Annotated[Quantity, Kind("an area per byte", "m^2/B", "0.3 um^2/B", 1e-18, 1e-6)]
-AreaPerMac = Annotated[Quantity, Kind("an area per MAC unit", "m^2/MAC", "300 um^2/MAC", 1e-16, 1e-6)]
-PowerPerArea = Annotated[Quantity, Kind("a power per area", "W/m^2", "20 mW/mm^2", 1e-3, 1e8)]
-Cycles = Annotated[Quantity, Kind("a number of clock cycles", "cycle", "160 cycle", 1e-6, 1e15)]
-CyclesPerElement = Annotated[
-    Quantity, Kind("cycles per element", "cycle/element", "0.5 cycle/element", 1e-6, 1e12)
-]
-BytesPerCycle = Annotated[Quantity, Kind("bytes per cycle", "B/cycle", "32 B/cycle", 1e-3, 1e6, above=True)]
-MacsPerCycle = Annotated[Quantity, Kind("MACs per cycle", "MAC/cycle", "8 MAC/cycle", 1e-3, 1e9, above=True)]
+PositiveDuration = Annotated[Quantity, replace(_DURATION, least=1e-15)]
+Energy = Annotated[Quantity, Kind("an energy", "J", "5 mJ", 1e9)]
+Power = Annotated[Quantity, Kind("a power", "W", "1.5 W", 1e6)]
+Voltage = Annotated[Quantity, Kind("a voltage", "V", "0.75 V", 10.0, 1e-3)]
+TemperatureRise = Annotated[Quantity, Kind("a rise of temperature", "K", "75 K", 1e4, 1e-2)]
+DieRise = Annotated[Quantity, Kind("a rise of temperature", "K", "60 K", 200.0, 1e-2)]
+HeatResistance = Annotated[Quantity, Kind("a thermal resistance", "K/W", "1.4 K/W", 1e6, 1e-4)]
+HeatCapacity = Annotated[Quantity, Kind("a heat capacity", "J/K", "40 J/K", 1e9, 1e-4)]
+Area = Annotated[Quantity, Kind("an area", "m^2", "2.5 mm^2", 0.1)]
+EnergyPerByte = Annotated[Quantity, Kind("an energy per byte", "J/B", "1.6 pJ/B", 1e-6)]
+EnergyPerMac = Annotated[Quantity, Kind("an energy per MAC", "J/MAC", "0.1 pJ/MAC", 1e-6)]
+EnergyPerOp = Annotated[Quantity, Kind("an energy per operation", "J/op", "0.6 pJ/op", 1e-6)]
+AreaPerByte = Annotated[Quantity, Kind("an area per byte", "m^2/B", "0.3 um^2/B", 1e-6)]
+AreaPerMac = Annotated[Quantity, Kind("an area per MAC unit", "m^2/MAC", "300 um^2/MAC", 1e-6)]
+PowerPerArea = Annotated[Quantity, Kind("a power per area", "W/m^2", "20 mW/mm^2", 1e8)]
+Cycles = Annotated[Quantity, Kind("a number of clock cycles", "cycle", "160 cycle", 1e15)]
+CyclesPerElement = Annotated[Quantity, Kind("cycles per element", "cycle/element", "0.5 cycle/element", 1e12)]
+BytesPerCycle = Annotated[Quantity, Kind("bytes per cycle", "B/cycle", "32 B/cycle", 1e6, 1e-3)]
+MacsPerCycle = Annotated[Quantity, Kind("MACs per cycle", "MAC/cycle", "8 MAC/cycle", 1e9, 1e-3)]
 ElementsPerCycle = Annotated[
-    Quantity, Kind("elements per cycle", "element/cycle", "8 element/cycle", 1e-3, 1e9, above=True)
+    Quantity, Kind("elements per cycle", "element/cycle", "8 element/cycle", 1e9, 1e-3)
 ]
 Ratio = Annotated[Quantity, _RATIO]
-PositiveRatio = Annotated[Quantity, replace(_RATIO, above=True)]
-Fraction = Annotated[Quantity, Kind("a fraction", "", "0.5", 1e-12, 1.0)]
-PositiveFraction = Annotated[Quantity, Kind("a fraction", "", "0.5", 1e-12, 1.0, above=True)]
+PositiveRatio = Annotated[Quantity, replace(_RATIO, least=1e-12)]
+Fraction = Annotated[Quantity, Kind("a fraction", "", "0.5", 1.0)]
+PositiveFraction = Annotated[Quantity, Kind("a fraction", "", "0.5", 1.0, 1e-12)]
 PositiveCount = Annotated[Count, CountKind(1)]
 TileCount = Annotated[Count, CountKind(1, 1024)]
 NaturalCount = Annotated[Count, CountKind(0)]

@@ -305,9 +305,8 @@ def accelforge(machines: Path, python: str | None, folder: Path) -> Iterator[lis
             theirs = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {}
         for name, (cycles, bits) in sheet.items():
             seconds, moved = theirs.get(name, (None, None))
-            hz = (
-                1.0 if machine.clock.path is None else machine.clock.value
-            )  # without a clock it counts cycles
+            # Without a clock the tool counts cycles.
+            hz = 1.0 if machine.clock.path is None else machine.clock.value
             tool = None if seconds is None else seconds * hz
             ours = searched(machine, LAYERS[name]) if tool else (None, None)
             yield figures(file.stem, name, (tool, moved), ours, (cycles, bits))

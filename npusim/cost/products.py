@@ -68,6 +68,8 @@ _WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATION
 _OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 _MOST_STENCILS = 4.0
 """Length in stencils above which blocks are whole stencils."""
+_SHORTENED = 3.0
+"""Times by which a part that holds an operand may be shorter than one that fits."""
 
 
 class Task(NamedTuple):
@@ -214,14 +216,14 @@ def part_bytes(task: Task, cut: Cut, rows: float, channels: float) -> float:
 
 @compiled
 def larger_part_bytes(task: Task, cut: Cut) -> float:
-    """Return the same for a part over three times as long; infinite where the share is no longer."""
+    """Return the same for a part over `_SHORTENED` times as long; infinite where no share is as long."""
     arch, op = task.arch, task.op
     _, most_rows, most_channels = tile_share(arch, op, cut.split)
     rows, channels = part_sizes(arch, op, cut)
     if cut.row_parts > 1.0:
-        rows = 3.0 * rows + row_lanes(arch, op)
+        rows = _SHORTENED * rows + row_lanes(arch, op)
     else:
-        channels = 3.0 * channels + arch.dpu_channel_lanes
+        channels = _SHORTENED * channels + arch.dpu_channel_lanes
     is_shorter = rows < most_rows if cut.row_parts > 1.0 else channels < most_channels
     return part_bytes(task, cut, rows, channels) if is_shorter else np.inf
 

@@ -10,6 +10,7 @@ import moocore
 import numpy as np
 
 _MANY = 8192
+"""Points from which on pivots leave out most of them first."""
 WORST = float(np.finfo(np.float64).max)
 """Stands for infinity where all objectives must be finite."""
 
