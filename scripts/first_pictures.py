@@ -9,7 +9,7 @@ import json
 import sys
 
 from npusim.course.catalogue import lessons
-from npusim.course.export import with_positions
+from npusim.course.export import with_first
 
 
 def main(names: list[str]) -> None:
@@ -17,9 +17,7 @@ def main(names: list[str]) -> None:
     for page in lessons():
         path = page.path.with_suffix(".json")
         if page.name in names or (not names and path.is_file()):
-            path.write_text(
-                json.dumps(with_positions(page, is_first=True), indent=0, ensure_ascii=False) + "\n", "utf-8"
-            )
+            path.write_text(json.dumps(with_first(page), indent=0, ensure_ascii=False) + "\n", "utf-8")
             print(f"{path}: {path.stat().st_size / 1e3:.0f} kB", flush=True)
 
 

@@ -50,8 +50,7 @@ _COLOURS = 160
 """Colours of a picture: text and plots need no more, and a quarter of the bytes goes."""
 SLIDER = ".sliders :is(input, select)"
 """What a visitor of a lesson moves."""
-FULL_HEIGHT = "Math.max(...['html', '#App'].map(e => document.querySelector(e)?.scrollHeight ?? 0))"
-"""Height of a page in JavaScript; pages of marimo scroll inside of an element."""
+FULL_HEIGHT = "document.documentElement.scrollHeight"
 
 SPACE = f"""
 schema: npusim.space/1
@@ -231,7 +230,6 @@ def shoot(view: Any, width: int, target: Path, highest: int = 4000) -> None:
         height = min(view.evaluate(FULL_HEIGHT), highest)
         view.set_viewport_size({"width": width, "height": height})
         view.wait_for_timeout(400)  # plots are drawn again for the new size
-    view.evaluate("document.querySelector('#App')?.scrollTo(0, 0)")
     with Image.open(io.BytesIO(view.screenshot())) as picture:
         few = picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).convert("RGB")
         few.save(target, lossless=True, quality=100, method=6)

@@ -14,25 +14,20 @@ from queue import Queue
 from typing import Any
 
 import pytest
-from marimo._runtime.commands import UpdateUIElementCommand
-from marimo._runtime.utils.set_ui_element_request_manager import SetUIElementRequestManager
 
 pytest.importorskip("marimo", reason="lessons need the extra `learn`")
-pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
-
-from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
 
 import npusim
 from npusim.cli.program import run
 from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.design import KNOBS, Design, offered
-from npusim.course.export import with_positions
+from npusim.course.explorer import answer
+from npusim.course.export import with_first
 from npusim.course.lesson import Exercise
 from npusim.course.machine import uncompiled
 from npusim.course.pages import lesson_data, shown_at, stored_data
 from npusim.course.server import LOOPBACK, bound_socket, serve
-from npusim.course.widgets import keep_every_move
+from npusim.errors import NpusimError
 
 pytestmark = pytest.mark.usefixtures("own_main")
 NAMES = [lesson.name for lesson in lessons()]
@@ -60,9 +55,6 @@ class Client:
                 method, path, sent, {"content-type": "application/json", **self.cookie, **headers}
             )
             return Answer(connection.getresponse())
-
-    def socket(self, address: str) -> Any:
-        return connect(address, origin=f"http://{LOOPBACK}:{self.port}", additional_headers=self.cookie)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +86,7 @@ def test_a_lesson_accepts_its_own_answer_and_does_not_show_it_before(page: Lesso
     [pytest.param(p, marks=[] if p.name == QUICK else pytest.mark.slow, id=p.name) for p in STORED],
 )
 def test_a_stored_first_picture_is_what_the_lesson_shows(page: LessonPage) -> None:
-    stored, now = stored_data(page), with_positions(page, is_first=True)
+    stored, now = stored_data(page), with_first(page)
     texts = [name for name in now if name not in ("pool", "pictures")]
     assert {name: stored[name] for name in texts} == {name: now[name] for name in texts}, REMEDY
     for old, new in zip(stored["pictures"], now["pictures"], strict=True):
@@ -153,72 +145,17 @@ def test_foreign_pages_are_refused(client: Client, headers: dict[str, str]) -> N
         assert client.ask(path, **sent).status == 403
 
 
-def test_a_web_socket_of_a_foreign_page_is_refused(client: Client) -> None:
-    address = f"ws://{LOOPBACK}:{client.port}/explorer/ws?session_id=s"
-    with (
-        pytest.raises(InvalidStatus) as refused,
-        connect(address, origin="http://evil.example", additional_headers=client.cookie),
-    ):
-        pass
-    assert refused.value.response.status_code == 403
-    for other in ("explorer/terminal/ws", "explorer/lsp/pylsp", "explorer/ws_sync", f"lessons/{NAMES[0]}/ws"):
-        elsewhere = address.replace("explorer/ws?", f"{other}?")
-        with pytest.raises(InvalidStatus), client.socket(elsewhere):
-            pass
-    with client.socket(address) as own:
-        assert "kernel-ready" in str(own.recv(timeout=60))
-
-
-@pytest.mark.parametrize(
-    "endpoint",
-    [
-        "kernel/run",
-        "kernel/save",
-        "kernel/rename",
-        "kernel/delete",
-        "kernel/scratchpad/run",
-        "kernel/install_missing_packages",
-        "files/create",
-        "files/list_files",
-        "home/shutdown_session",
-        "packages/add",
-        "ai/completion",
-        "datasources/preview_column",
-        "kernel/function_call",
-        "kernel/stdin",
-        "kernel/restart_session",
-        "kernel/takeover",
-        "kernel/set_user_config",
-        "kernel/shutdown",
-        "export/html",
-        "cache/clear",
-        "secrets/keys",
-        "sql/validate",
-        "storage/list_entries",
-        "lsp/health",
-        "../api/kernel/run",
-    ],
-)
-def test_nothing_can_be_edited_or_run(client: Client, endpoint: str) -> None:
-    body = {"cellIds": ["a"], "codes": ["print(1)"], "path": "/", "name": "x", "type": "file"}
-    own = f"http://{LOOPBACK}:{client.port}"
-    for app in ("/explorer", f"/lessons/{NAMES[0]}"):
-        assert client.ask(f"{app}/api/{endpoint}", "POST", body, origin=own).status in (401, 403, 404, 405)
-
-
 @pytest.mark.parametrize(
     "path",
     [
-        "/explorer/assets/../../../../../../../etc/passwd",
-        "/explorer/assets/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
-        "/explorer/assets/..%2f..%2f..%2f..%2fetc%2fpasswd",
-        "/explorer/@file/..%2f..%2fetc%2fpasswd",
-        "/explorer/@file/99-../../etc/passwd",
-        "/explorer/public/..%2f..%2fserver.py",
+        "/explorer/../../../../../../../etc/passwd",
+        "/explorer/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+        "/explorer/..%2f..%2f..%2f..%2fetc%2fpasswd",
+        "/explorer/offers/..%2f..%2fetc%2fpasswd/gcn-cora",
+        "/explorer/server.py",
         "/library/%2e%2e/%2e%2e/etc/passwd",
         "/lessons/..%2fserver.py",
         "/explorer/api/status/connections",
-        "/explorer/api/export/html",
         "/lessons/{name}/at/0/../../../etc/passwd",
         "/lessons/{name}/at/0/..%2f..%2fetc%2fpasswd",
         "//etc/passwd",
@@ -228,16 +165,6 @@ def test_no_path_leads_to_other_files(client: Client, path: str) -> None:
     answer = client.ask(path.format(name=NAMES[0]))
     assert answer.status in (400, 403, 404, 405)
     assert "root:" not in answer.text and "uvicorn" not in answer.text
-
-
-def test_a_notebook_of_another_file_is_not_opened(client: Client) -> None:
-    other = Path(__file__)
-    for query in (f"file={other}", f"File={other}", f"fil%65={other}", f"session_id=s&file={other}"):
-        for page in ("/", f"/lessons/{NAMES[0]}/", "/explorer/"):
-            assert client.ask(f"{page}?{query}").status == 404
-        address = f"ws://{LOOPBACK}:{client.port}/explorer/ws?session_id=s&{query}"
-        with pytest.raises(InvalidStatus), client.socket(address):
-            pass
 
 
 @pytest.mark.parametrize(
@@ -267,37 +194,13 @@ def test_a_picture_at_a_position_is_what_the_model_shows(client: Client) -> None
     assert tuple(json.loads(answer.text)) == shown_at(picture, places)
 
 
-def test_a_huge_body_is_refused_before_it_is_read(client: Client) -> None:
-    path = "/explorer/api/kernel/set_ui_element_value"
-    assert client.ask(path, "POST", **{"content-length": str(1 << 40)}).status == 413
-    assert client.ask(path, "POST", **{"transfer-encoding": "chunked"}).status == 411
-    assert client.ask(path, "POST", **{"content-length": "-1"}).status in (400, 411)
-
-
 def test_who_lacks_the_token_sees_nothing(client: Client) -> None:
     for cookie in ("", f"npusim-{client.port}=0", "npusim-1=" + client.query.removeprefix("?token=")):
         for path in ("/", f"/lessons/{NAMES[0]}/", "/?token=0", "/?token="):
             assert client.ask(path, cookie=cookie).status == 403
-        address = f"ws://{LOOPBACK}:{client.port}/explorer/ws?session_id=s"
-        with pytest.raises(InvalidStatus), connect(address, additional_headers={"cookie": cookie}):
-            pass
     answer = client.ask(f"/lessons/{NAMES[0]}/{client.query}", cookie="")
     assert answer.status == 303 and answer.headers["location"] == f"/lessons/{NAMES[0]}/"
     assert answer.headers["set-cookie"].startswith(client.cookie["cookie"] + "; HttpOnly")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"\xff\x00", b"[" * 100_000, b"[]", b"{}", b'{"object_ids": ["a"], "values": [1]}'],
-    ids=range(6),
-)
-def test_a_malformed_body_is_a_bad_request(
-    client: Client, body: bytes, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for what in ("set_ui_element_value", "instantiate", "set_model_value"):
-        path = f"/explorer/api/kernel/{what}"
-        assert client.ask(path, "POST", body).status in (400, 401, 422)
-    assert "Traceback" not in "".join(capfd.readouterr())
 
 
 def test_half_a_request_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,9 +212,18 @@ def test_half_a_request_is_given_up(client: Client, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_only_positions_of_sliders_can_be_sent(client: Client, method: str) -> None:
-    for path in ("/", f"/lessons/{NAMES[0]}/", f"/lessons/{NAMES[0]}/health", "/explorer/api/kernel/save"):
-        assert client.ask(path, method, {}).status == 405
+def test_nothing_can_be_sent(client: Client, method: str, capfd: pytest.CaptureFixture[str]) -> None:
+    for path in ("/", f"/lessons/{NAMES[0]}/", f"/lessons/{NAMES[0]}/health", "/explorer/pictures/A"):
+        for body in ({}, b"\xff\x00", b"[" * 100_000):
+            assert client.ask(path, method, body).status == 405
+    assert client.ask("/explorer/", method, **{"content-length": "-1"}).status in (400, 405)
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_a_web_socket_is_an_ordinary_request(client: Client) -> None:
+    upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    said = client.ask("/explorer/ws", **upgrade, **{"sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="})
+    assert said.status == 404 and "unknown address" in said.text
 
 
 def test_pages_may_load_from_this_server_alone(client: Client) -> None:
@@ -357,21 +269,61 @@ def test_a_design_of_the_explorer_is_its_command_and_its_sheet(
         assert explored.latency_s == latency_s
 
 
-def test_the_explorer_runs_as_a_script_on_every_machine_it_offers() -> None:
+def test_the_explorer_begins_where_the_sheet_does_on_every_machine_it_offers() -> None:
     socs, kinds = offered()
     assert {"core-ultra-series1", "core-ultra-series2"} <= set(socs) and "gcn-cora" in kinds
     for soc in socs:
-        for knob in KNOBS:
-            assert knob.sheet_value(soc) in knob.values(soc)
-    module = import_module("npusim.course.explorer")
-    _, defined = module.app.run()
-    assert set(defined["estimates"]) == {"A", "B"}
+        for knob, slider in zip(KNOBS, answer(f"offers/{soc}/gcn-cora")["sliders"], strict=True):
+            assert float(slider["values"][slider["start"]]) == pytest.approx(knob.sheet_value(soc))
 
 
-def test_no_move_of_a_slider_is_lost_while_a_page_calculates() -> None:
-    keep_every_move()
-    moves: Queue[UpdateUIElementCommand] = Queue()
-    for slider, value in (("clock", 1), ("width", 2), ("clock", 3)):
-        moves.put(UpdateUIElementCommand(object_ids=[slider], values=[value]))
-    sent = SetUIElementRequestManager(moves).process_request(moves.get())
-    assert [dict(one.ids_and_values) for one in sent] == [{"clock": 3}, {"width": 2}]
+DESIGN = "core-ultra-series2;gcn-cora;stagr;0,0,0,0"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "nonsense",
+        "offers",
+        "offers/core-ultra-series2",
+        "offers/nonsense/gcn-cora",
+        "offers/core-ultra-series2/..",
+        "pictures/nonsense",
+        f"pictures/{DESIGN}/more",
+        f"pictures/{DESIGN},0",
+        f"pictures/{DESIGN.replace('0,0', '0,99')}",
+        f"pictures/{DESIGN.replace('stagr', 'symg')}",
+        f"pictures/{DESIGN.replace('gcn-cora', 'llama3-8b')}",
+        f"compared/{DESIGN}",
+        "product/0/1/1/output_stationary",
+        "product/-1/1/1/output_stationary",
+        "product/65/1/1/output_stationary",
+        "product/1/1/1/npu.tiles=9",
+    ],
+)
+def test_what_the_explorer_does_not_offer_is_refused(address: str, client: Client) -> None:
+    with pytest.raises(NpusimError):
+        answer(address)
+    if address:
+        said = client.ask(f"/explorer/{address}")
+        assert said.status == (200 if address.startswith("product") and "=" not in address else 404)
+        assert ".." in address or list(json.loads(said.text)) == ["refused"]
+
+
+def test_answers_of_the_explorer_are_the_design(client: Client) -> None:
+    said = json.loads(client.ask(f"/explorer/compared/{DESIGN}/{DESIGN}").text)
+    soc = "core-ultra-series2"
+    values = {knob.path: knob.values(soc)[0] for knob in KNOBS}
+    design = Design.of(soc, "gcn-cora", "stagr", values)
+    for each in said["designs"]:
+        assert (each["command"], each["sheet"], each["latency"]) == (
+            design.command,
+            design.sheet,
+            design.latency,
+        )
+    titles = [json.loads(spec)["data"] for spec, _ in answer(f"pictures/{DESIGN}")["figures"]]
+    assert len(titles) == 4 and all(titles)
+    for address in (f"simulated/{DESIGN}", "product/4/5/6/row_stationary"):
+        ((spec, words),) = answer(address)["figures"]
+        assert json.loads(spec) and len(words) > 40

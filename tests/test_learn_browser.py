@@ -9,19 +9,21 @@ import shlex
 import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from queue import Queue
 from typing import Any
 
 import pytest
 
 pytest.importorskip("marimo", reason="lessons need the extra `learn`")
-pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
 
 from npusim.cli.program import run
 from npusim.course.catalogue import lessons
 from npusim.course.design import KNOBS, Design
 from npusim.course.drawings import alternative, critical_bars
 from npusim.course.server import serve
+from npusim.course.words import OWN, VARIABLE, words
+from npusim.errors import FileError
 from npusim.locate import DEFAULT_SOC
 from npusim.reporting.engineering import engineering, last_digit
 from npusim.reporting.html import UNIT_COLOURS
@@ -35,8 +37,9 @@ TOKEN = ["", ""]
 FORMULA = re.compile(r"\$\$(.+?)\$\$", re.DOTALL)
 _PATIENCE_MS = 120_000
 _MOST_TABS = 120
-SLIDER = "input[type=range], [role=slider]"
-"""Sliders of lessons, and of the explorer; that of the step view is no slider of the machine."""
+SLIDER = "input[type=range]"
+KNOB = ".designs input[type=range]"
+"""Sliders of the explorer's designs."""
 _MOST_STEPS = 24
 """Positions up to which a slider is walked to its middle, key by key."""
 
@@ -258,7 +261,7 @@ def test_every_other_page_of_the_course_is_for_everybody(
         return
     page = opened(browser, f"{address}{name and f'{name}/'}", waits=bool(name))
     if name:
-        expect(page, lambda: page.locator("[role=slider]").count() == 2 * len(KNOBS))
+        page.wait_for_selector("body[data-ready]")
     check_access(page, 0, inaccessible)
 
 
@@ -271,6 +274,55 @@ def test_a_lesson_fits_a_telephone(browser: Any, address: str, name: str) -> Non
         assert formula.evaluate("e => e.scrollWidth <= e.clientWidth"), formula.inner_text()
     assert page.complaints == []
     page.close()
+
+
+AROUND = (
+    "h2, button, legend, .progress, .said, .verdict, .key, .exercise, "
+    ".designs label, .steps label, main > p > a"
+)
+"""Texts around a lesson, and in the explorer."""
+
+
+def test_words_around_lessons_stand_in_one_file(
+    browser: Any, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, own = tmp_path / "words.json", json.loads(OWN.read_text("utf-8"))
+    other.write_text(json.dumps({name: f"‹{text}›" for name, text in own.items()} | {"language": "de"}))
+    monkeypatch.setenv(VARIABLE, str(other))
+    words.cache_clear()
+    try:
+        page = guessed(browser, address, "machine_steps")
+        answer = page.get_by_role("textbox")
+        for typed in ("nothing", "1e9", "-1e9"):
+            answer.fill(typed)
+            answer.press("Enter")
+            assert "‹" in page.locator(".checked").inner_text()
+        explorer = opened(browser, f"{address}explorer/")
+        explorer.wait_for_selector("code")
+        for each in (page, explorer):
+            assert each.evaluate("document.documentElement.lang") == "de"
+            texts = [text for text in each.locator(AROUND).all_text_contents() if not {"←", "→"} & {*text}]
+            texts.append(each.locator("pre[aria-label]").get_attribute("aria-label"))
+            assert len(texts) > 10 and all("‹" in text for text in texts), texts
+            each.close()
+    finally:
+        monkeypatch.undo()
+        words.cache_clear()
+
+
+def test_a_file_of_words_that_lacks_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "words.json"
+    monkeypatch.setenv(VARIABLE, str(other))
+    for text, says in (
+        ("{", "Expecting"),
+        ('{"language": "de"}', "lacks lessons, "),
+        ("[]", "lacks language"),
+    ):
+        other.write_text(text)
+        words.cache_clear()
+        with pytest.raises(FileError, match=says):
+            words()
+    words.cache_clear()
 
 
 @pytest.mark.slow
@@ -293,7 +345,7 @@ def test_the_command_of_the_explorer_reproduces_its_latency(
     browser: Any, address: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     page = opened(browser, f"{address}explorer/")
-    slider = page.locator("[role=slider]").first
+    slider = page.locator(KNOB).first
     slider.focus()
     page.keyboard.press("ArrowRight")
     command = page.locator("code").filter(has_text="npusim estimate").first
@@ -312,7 +364,7 @@ def test_the_command_of_the_explorer_reproduces_its_latency(
 @pytest.mark.slow
 def test_every_slider_of_the_explorer_takes_every_position(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}explorer/")
-    thumbs, image = page.locator("[role=slider]"), page.locator("[data-drawn]").first
+    thumbs, image = page.locator(KNOB), page.locator("[data-drawn]").first
     expect(page, lambda: thumbs.count() == 2 * len(KNOBS))
     sheet = {knob.path: knob.sheet_value(DEFAULT_SOC) for knob in KNOBS}
     values, stacks = {"A": dict(sheet), "B": dict(sheet)}, {"A": "stagr", "B": "stagr+quantgr"}

@@ -21,7 +21,7 @@ import npusim
 from npusim.cli.program import run
 from npusim.plugins import GROUPS, announced
 
-missing = {"dask", "distributed", "openvino", "torch", "torch_geometric", "pymoo", "marimo", "anywidget"}
+missing = {"dask", "distributed", "openvino", "torch", "torch_geometric", "pymoo", "marimo"}
 for module in pkgutil.walk_packages(npusim.__path__, "npusim."):
     if not module.name.endswith("__main__"):
         try:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("marimo", reason="lessons need the extra `learn`")
-pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
 
 from npusim.cli.program import run
 from npusim.course.catalogue import lessons

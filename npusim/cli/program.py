@@ -63,7 +63,7 @@ _EXHAUSTED = re.compile("Cannot allocate memory|can't start new thread|launch wo
 _EXTRAS = {
     "cluster": ("dask", "distributed"),
     "gnn": ("PIL", "nncf", "sklearn", "torch", "torch_geometric"),
-    "learn": ("anywidget", "marimo", "markdown"),
+    "learn": ("marimo", "markdown"),
     "openvino": ("openvino",),
     "search": ("pymoo",),
 }

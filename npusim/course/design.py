@@ -15,6 +15,7 @@ import yaml
 from npusim import Scenario
 from npusim.course.drawings import stacked
 from npusim.course.machine import dram_gb_s, machine
+from npusim.course.words import word
 from npusim.engines import Estimate
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import IllegalTechniqueError
@@ -37,12 +38,8 @@ STACKS = {
 """Technique stacks that are offered, by kind of workload."""
 _MOST_BARS = 16
 _SHARES = (0.25, 0.5, 0.75, 1.5, 2.0, 3.0, 4.0)
-_TOTALS = (
-    ("latency", "latency_s", "s"),
-    ("energy", "energy_j", "J"),
-    ("DRAM traffic", "dram_bytes", "B"),
-    ("area of the NPU", "area_mm2", "mm²"),
-)
+_TOTALS = {"latency_s": "s", "energy_j": "J", "dram_bytes": "B", "area_mm2": "mm²"}
+"""Totals that are compared, with their units."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,6 @@ class Knob:
 
     path: str
     """As `--set` has it."""
-    label: str
     unit: str
     """Unit that the slider counts in."""
     scale: float
@@ -77,10 +73,10 @@ class Knob:
 
 
 KNOBS = (
-    Knob("npu.sram.per_tile", "SRAM of a tile (KiB)", "KiB", 1024.0),
-    Knob("npu.dpu.clock", "clock of the MAC grid (MHz)", "MHz", 1e6),
-    Knob("npu.dsp.per_tile", "DSPs of a tile", "", 1.0, is_count=True),
-    Knob("dram.bandwidth", "bandwidth of DRAM (GB/s)", "GB/s", 1e9),
+    Knob("npu.sram.per_tile", "KiB", 1024.0),
+    Knob("npu.dpu.clock", "MHz", 1e6),
+    Knob("npu.dsp.per_tile", "", 1.0, is_count=True),
+    Knob("dram.bandwidth", "GB/s", 1e9),
 )
 
 
@@ -171,15 +167,15 @@ def _is_legal(workload: str, stack: str) -> bool:
 
 def totals(a: Estimate, b: Estimate) -> str:
     """Return the totals of two designs side by side, as a table in Markdown."""
-    lines = ["| total | A | B | A over B |", "| --- | ---: | ---: | ---: |"]
-    for what, field, unit in _TOTALS:
+    lines = [f"| {word('total')} | A | B | {word('ratio')} |", "| --- | ---: | ---: | ---: |"]
+    for field, unit in _TOTALS.items():
         first, second = getattr(a, field), getattr(b, field)
         # The latency alone has an interval.
         digits = [last_digit(each.latency_interval_s) if field == "latency_s" else None for each in (a, b)]
         amounts = " | ".join(
             engineering(value, unit, last) for value, last in zip((first, second), digits, strict=True)
         )
-        lines.append(f"| {what} | {amounts} | {first / second:.2f} |")
+        lines.append(f"| {word(field)} | {amounts} | {first / second:.2f} |")
     return "\n".join(lines)
 
 
@@ -214,6 +210,7 @@ def energy_by_part(estimate: Estimate) -> go.Figure:
     return stacked(parts, amount_axis("energy", "J"), {})
 
 
+@cache
 def offered() -> tuple[list[str], list[str]]:
     """Return machines with Intel's NPU, and workloads that are quick to cost."""
     from npusim.arch import soc_names

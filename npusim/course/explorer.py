@@ -1,237 +1,153 @@
-"""Explorer: a machine, a network and techniques; where time and energy go; two designs side by side."""
+"""The explorer: two designs side by side. What its page asks for, and the answers as JSON values."""
 
-import marimo
+from __future__ import annotations
 
-app = marimo.App(app_title="Explorer", css_file="lesson.css", width="medium")
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
 
-with app.setup:
-    import marimo as mo
+from npusim.course.design import KNOBS, Design, critical_path, energy_by_part, offered, stacks, totals
+from npusim.course.drawings import alternative, critical_bars, gantt
+from npusim.course.lesson import Drawing, drawing_spec
+from npusim.course.machine_view import FLOWS, MOST, machine_steps
+from npusim.course.pages import Address, document, html, places_of
+from npusim.course.words import word
+from npusim.engines.event import event_estimate
+from npusim.errors import ConfigError, UnknownNameError
+from npusim.locate import DEFAULT_SOC
+from npusim.reporting.html import UNIT_COLOURS
+from npusim.reporting.machine import roofline_figure
+from npusim.reporting.memory import sram_figure
 
-    from npusim.course.design import KNOBS, Design, critical_path, energy_by_part, offered, totals
-    from npusim.course.design import stacks as legal_stacks
-    from npusim.course.drawings import critical_bars, gantt
-    from npusim.course.lesson import Slider
-    from npusim.course.machine_view import FLOWS, MOST, machine_steps
-    from npusim.course.widgets import Figure, shown, slider
-    from npusim.engines.event import event_estimate
-    from npusim.locate import DEFAULT_SOC
-    from npusim.reporting.html import UNIT_COLOURS
-    from npusim.reporting.machine import roofline_figure
-    from npusim.reporting.memory import sram_figure
-
-    SOCS, WORKLOADS = offered()
-
-    def sliders(soc):
-        """Return a slider for each knob, where the data sheet has it."""
-        return mo.ui.dictionary(
-            {knob.path: slider(Slider(knob.label, knob.values(soc), knob.sheet_value(soc))) for knob in KNOBS}
-        )
+Answer = dict[str, Any]
 
 
-@app.cell
-def _():
-    mo.md(
-        """
-        [All lessons](/)
-
-        # Explorer
-
-        Two designs side by side. Each is a machine, a network and a stack of techniques; sliders change the machine. Every picture is of the design that is chosen above it.
-        """
-    )
-    return
-
-
-@app.cell
-def _():
-    _offered = (("machine", SOCS, DEFAULT_SOC), ("network", WORKLOADS, "gcn-cora"))
-    choices = mo.ui.dictionary(
-        {
-            f"{what} {name}": mo.ui.dropdown(offer, value=value, label=what)
-            for name in ("A", "B")
-            for what, offer, value in _offered
-        }
-    )
-    return (choices,)
-
-
-@app.cell
-def _(choices):
-    _offers = {name: legal_stacks(choices.value[f"network {name}"]) for name in ("A", "B")}
-    stacks = mo.ui.dictionary(
-        {
-            name: mo.ui.dropdown(offer, value=offer[min(first, len(offer) - 1)], label="techniques")
-            for (name, offer), first in zip(_offers.items(), (2, 3), strict=True)
-        }
-    )
-    knobs_a, knobs_b = sliders(choices.value["machine A"]), sliders(choices.value["machine B"])
-    mo.hstack(
-        [
-            mo.vstack(
-                [
-                    mo.md(f"## Design {name}"),
-                    choices.elements[f"machine {name}"],
-                    choices.elements[f"network {name}"],
-                    stacks[name],
-                    *knobs.elements.values(),
-                ],
-                gap=0.75,
-            )
-            for name, knobs in (("A", knobs_a), ("B", knobs_b))
-        ],
-        justify="start",
-        gap=3,
-        wrap=True,
-    )
-    return knobs_a, knobs_b, stacks
-
-
-@app.cell
-def _(both, choices, energy, knobs_a, knobs_b, roof, sram, stacks, waterfall):
-    _chosen = choices.value
-    designs = {
-        name: Design.of(
-            _chosen[f"machine {name}"], _chosen[f"network {name}"], stacks.value[name], knobs.value
-        )
-        for name, knobs in (("A", knobs_a), ("B", knobs_b))
+def explorer_document(address: Address, library: str) -> str:
+    """Return the page of the explorer as HTML; see `pages.lesson_document`."""
+    machines, networks = offered()
+    data = {
+        "isExplorer": True,
+        "library": library,
+        "machines": machines,
+        "networks": networks,
+        "start": [DEFAULT_SOC, "gcn-cora"],
+        "flows": FLOWS,
+        "most": MOST,
     }
-    _costed = shown(
-        [both, waterfall, energy, roof, sram],
-        lambda: {name: design.estimate for name, design in designs.items()},
+    shown = (
+        f'<p><a href="{address("")}">{word("all_lessons")}</a></p><h1>{word("explorer")}</h1>'
+        f'<p>{word("explorer_about")}</p><div id="explorer"></div>'
     )
-    mo.stop(not isinstance(_costed, dict), _costed)
-    estimates = _costed
-    return designs, estimates
+    return document(word("explorer"), shown, data, "explorer.js")
 
 
-@app.cell
-def _(estimates):
-    mo.md(totals(estimates["A"], estimates["B"]))
-    return
+def offers(machine: str, network: str) -> Answer:
+    """Return the stacks of a network, and a slider for each knob of a machine."""
+    _known(machine, network)
+    sliders = []
+    for knob in KNOBS:
+        values = knob.values(machine)
+        start = values.index(knob.sheet_value(machine))
+        sliders.append({"label": word(knob.path), "values": [f"{each:g}" for each in values], "start": start})
+    return {"stacks": stacks(network), "sliders": sliders}
 
 
-@app.cell
-def _(designs):
-    mo.vstack(
-        [
-            mo.vstack(
-                [
-                    mo.md(
-                        f"**Design {name} as a command** (latency {design.latency})\n\n"
-                        f"```console\n{design.command}\n```"
-                    ),
-                    mo.download(
-                        design.sheet.encode(),
-                        filename=f"{design.soc}-explored.yaml",
-                        mimetype="application/yaml",
-                        label=f"Download the machine of {name} as YAML",
-                    ),
-                ],
-                align="start",
-            )
-            for name, design in designs.items()
-        ]
+def compared(first: str, second: str) -> Answer:
+    """Return totals of two designs, their critical paths as bars, and each as a command and a data sheet."""
+    designs = {"A": design_at(first), "B": design_at(second)}
+    estimates = {name: design.estimate for name, design in designs.items()}
+    bars = critical_bars(estimates, lambda op: op.unit, UNIT_COLOURS)
+    return {
+        "figures": [_drawn(bars, 240)],
+        "totals": html(totals(estimates["A"], estimates["B"])),
+        "designs": [
+            {
+                "latency": design.latency,
+                "command": design.command,
+                "sheet": design.sheet,
+                "file": f"{design.soc}-explored.yaml",
+            }
+            for design in designs.values()
+        ],
+    }
+
+
+def pictures(design: str) -> Answer:
+    """Return critical path, energy, roofline and SRAM of a design."""
+    one = design_at(design)
+    path, steps = critical_path(one.estimate)
+    drawings = (
+        (path, 110 + 42 * steps),
+        (energy_by_part(one.estimate), 180),
+        (roofline_figure(one.estimate), 460),
+        (sram_figure(one.scenario.mapped), 360),
     )
-    return
+    return {"figures": [_drawn(*each) for each in drawings]}
 
 
-@app.cell
-def _():
-    both = Figure(240)
-    mo.vstack(
-        [
-            mo.md(
-                "## Where the latency goes: the launch, and the operators of each unit on the critical path"
-            ),
-            both.place,
-        ]
-    )
-    return (both,)
+def simulated(design: str) -> Answer:
+    """Return the time line of a design by the event engine."""
+    return {"figures": [_drawn(gantt(event_estimate(design_at(design).scenario).timeline), 380)]}
 
 
-@app.cell
-def _(both, estimates):
-    both.show(critical_bars(estimates, lambda op: op.unit, UNIT_COLOURS))
-    return
+def product(m: str, k: str, n: str, flow: str) -> Answer:
+    """Return a product on one tile, step by step."""
+    if flow not in FLOWS:
+        raise UnknownNameError("dataflow", flow, FLOWS)
+    sizes = places_of(f"{m},{k},{n}", [MOST + 1] * 3)
+    if not sizes:
+        raise ConfigError(f"{m} x {k} x {n}", file="product", allowed=f"whole numbers from 1 to {MOST}")
+    return {"figures": [_drawn(machine_steps(sizes[0], sizes[1], sizes[2], flow), 0)]}
 
 
-@app.cell
-def _():
-    which = mo.ui.radio(["A", "B"], value="A", inline=True, label="Pictures of design")
-    which
-    return (which,)
+def answer(address: str) -> Answer:
+    """Return what an address below the explorer's asks, such as ``pictures/DESIGN``.
+
+    Raises
+    ------
+    UnknownNameError
+        No page asks that.
+    NpusimError
+        npusim refuses what it names.
+    """
+    calls: tuple[Callable[..., Answer], ...] = (offers, compared, pictures, simulated, product)
+    named = {call.__name__: call for call in calls}
+    what, *parts = address.split("/")
+    if what not in named or len(parts) != len(signature(named[what]).parameters):
+        raise UnknownNameError("address", address, named)
+    return named[what](*parts)
 
 
-@app.cell
-def _():
-    waterfall, energy, roof, sram = Figure(), Figure(180), Figure(460), Figure(360)
-    mo.vstack(
-        [
-            mo.md("## Where the time goes: launch and operators, one after the other, on the critical path"),
-            waterfall.place,
-            mo.md("## Energy by part"),
-            energy.place,
-            mo.md("## Roofline"),
-            roof.place,
-            mo.md("## What lies in SRAM"),
-            sram.place,
-        ]
-    )
-    return energy, roof, sram, waterfall
+def design_at(text: str) -> Design:
+    """Return the design of a text such as ``core-ultra-series2;gcn-cora;stagr;2,3,0,4``: places of sliders.
+
+    Raises
+    ------
+    UnknownNameError
+        The page does not offer that.
+    """
+    parts = text.split(";")
+    if len(parts) != 4:
+        raise UnknownNameError("design", text, ["MACHINE;NETWORK;STACK;PLACES"])
+    machine, network, stack, places = parts
+    _known(machine, network)
+    if stack not in stacks(network):
+        raise UnknownNameError("stack", stack, stacks(network))
+    values = [knob.values(machine) for knob in KNOBS]
+    at = places_of(places, list(map(len, values)))
+    if not at:
+        raise UnknownNameError("position of the sliders", places, [",".join("0" * len(KNOBS))])
+    chosen = {knob.path: each[i] for knob, each, i in zip(KNOBS, values, at, strict=True)}
+    return Design.of(machine, network, stack, chosen)
 
 
-@app.cell
-def _(designs, energy, estimates, roof, sram, waterfall, which):
-    _estimate = estimates[which.value]
-    _path, _steps = critical_path(_estimate)
-    waterfall.show(_path, height=110 + 42 * _steps)
-    energy.show(energy_by_part(_estimate))
-    roof.show(roofline_figure(_estimate))
-    sram.show(sram_figure(designs[which.value].scenario.mapped))
-    return
+def _known(machine: str, network: str) -> None:
+    for kind, name, names in zip(("machine", "network"), (machine, network), offered(), strict=True):
+        if name not in names:
+            raise UnknownNameError(kind, name, names)
 
 
-@app.cell
-def _():
-    wanted = mo.ui.checkbox(label="Simulate the design: time line by the event engine")
-    line = Figure(380)
-    mo.vstack([wanted, line.place])
-    return line, wanted
-
-
-@app.cell
-def _(designs, line, wanted, which):
-    if wanted.value:
-        line.show(gantt(event_estimate(designs[which.value].scenario).timeline))
-    else:
-        line.clear()
-    return
-
-
-@app.cell
-def _():
-    sizes = mo.ui.dictionary(
-        {
-            **{name: mo.ui.number(1, MOST, value=16, label=name.upper()) for name in "mkn"},
-            "dataflow": mo.ui.dropdown(FLOWS, value=FLOWS[0], label="dataflow"),
-        }
-    )
-    player = Figure(is_player=True)
-    mo.vstack(
-        [
-            mo.md("### One tile, step by step: a product M x K x N of int8, on a small array of 8 x 8 lanes"),
-            mo.hstack(list(sizes.elements.values()), justify="start", wrap=True),
-            player.place,
-        ]
-    )
-    return player, sizes
-
-
-@app.cell
-def _(player, sizes):
-    player.show(machine_steps(**sizes.value))
-    return
-
-
-if __name__ == "__main__":
-    app.run()
+def _drawn(drawing: Drawing, height: int) -> tuple[str, str]:
+    """Return a drawing as JSON with its text alternative."""
+    said = alternative(drawing)
+    return drawing_spec(drawing, height), said

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import product
 from math import prod
@@ -59,7 +59,9 @@ def export_lessons(folder: Path, names: Sequence[str], tell: Callable[[str], Non
     write("library.js", f'globalThis.npusimLibrary = "{packed}";\n')
     for page in lessons():
         if not names or page.name in names:
-            write(_address(page.name), lesson_document(page, _address, with_positions(page), "library.js"))
+            data = with_first(page)
+            others = other_positions(page, data["pool"])
+            write(_address(page.name), lesson_document(page, _address, data, "library.js", others))
     listed = [page for page in lessons() if (folder / _address(page.name)).is_file()]
     write(_address(""), list_document(listed, _address))
 
@@ -81,15 +83,32 @@ def positions(picture: Picture) -> Iterator[Places]:
             yield places
 
 
-def with_positions(page: LessonPage, is_first: bool = False) -> dict[str, Any]:
-    """Return the data of a lesson with all positions, or the first; `pool` has each value once."""
+def with_first(page: LessonPage) -> dict[str, Any]:
+    """Return the data of a lesson with the first position of each picture; `pool` has each value once."""
     pool: dict[str, int] = {}
-    pictures = [_picture(each, pool, is_first) for each in import_module(page.module).LESSON.pictures]
+    pictures = [
+        {**picture_data(each), "at": _encoded(each, [_first(each)], pool)}
+        for each in import_module(page.module).LESSON.pictures
+    ]
     return {**lesson_data(page), "pictures": pictures, "pool": [json.loads(text) for text in pool]}
 
 
-def _picture(picture: Picture, pool: dict[str, int], is_first: bool) -> dict[str, Any]:
-    """Return sliders and positions of a picture; `pool` has the place of each value, as JSON."""
+def other_positions(page: LessonPage, values: Sequence[Any]) -> dict[str, Any]:
+    """Return the other positions of each picture, and the values that they need beyond those of a pool."""
+    pool = {json.dumps(value): place for place, value in enumerate(values)}
+    at = [
+        _encoded(each, [places for places in positions(each) if places != _first(each)], pool)
+        for each in import_module(page.module).LESSON.pictures
+    ]
+    return {"at": at, "pool": [json.loads(text) for text in list(pool)[len(values) :]]}
+
+
+def _first(picture: Picture) -> Places:
+    return tuple(place for slider in picture.sliders.values() for place in thumbs(slider))
+
+
+def _encoded(picture: Picture, stops: Iterable[Places], pool: dict[str, int]) -> dict[str, list[Any]]:
+    """Return what a picture shows at some positions; `pool` has the place of each value, as JSON."""
 
     def encoded(value: Any, depth: int) -> Any:
         if depth and isinstance(value, dict):
@@ -99,12 +118,11 @@ def _picture(picture: Picture, pool: dict[str, int], is_first: bool) -> dict[str
         return pool.setdefault(json.dumps(value), len(pool))
 
     at = {}
-    first = tuple(place for slider in picture.sliders.values() for place in thumbs(slider))
-    for places in [first] if is_first else positions(picture):
+    for places in stops:
         spec, said, text = shown_at(picture, places)
         tree = encoded(json.loads(spec), 3) if spec else None
         at[",".join(map(str, places))] = [encoded(each, 0) for each in (tree, said, text)]
-    return {**picture_data(picture), "at": at}
+    return at
 
 
 def _seven_bits(content: bytes) -> str:

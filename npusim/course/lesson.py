@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 
 from npusim.course.catalogue import LessonPage
 from npusim.course.machine_view import MachineSteps
+from npusim.course.words import word
 from npusim.reporting.html import FONT
 
 Drawing: TypeAlias = "go.Figure | MachineSteps"
@@ -68,7 +69,7 @@ class Question:
     def verdict(self, guess: str) -> tuple[str, str]:
         """Return whether a guess is right and why, in Markdown, and the kind of callout."""
         is_right = guess == self.right
-        verdict = "Yes." if is_right else f"Not quite: **{self.right}**."
+        verdict = word("yes") if is_right else word("not_quite", right=f"**{self.right}**")
         return f"{verdict} {self.because}", "success" if is_right else "info"
 
 
@@ -134,13 +135,13 @@ class Exercise:
         try:
             value = float(typed.replace(",", ".").rstrip("%x× "))
         except ValueError:
-            return "That is not a number; `0.25`, `12` and `3e6` are.", "warn"
+            return word("no_number"), "warn"
         if isclose(value, self.right, rel_tol=self.within):
-            return f"Right. {self.because}", "success"
+            return f"{word('right')} {self.because}", "success"
         hints = (hint for hint, wrong in self.hints.items() if isclose(value, wrong, rel_tol=self.within))
-        side = "large" if value > self.right else "small"
-        default = f"too {side}. {self.because.partition('. ')[0]}."
-        return f"Not yet: {next(hints, default)}", "warn"
+        side = "too_large" if value > self.right else "too_small"
+        default = word(side, way=self.because.partition(". ")[0])
+        return word("not_yet", hint=next(hints, default)), "warn"
 
 
 class Lesson:

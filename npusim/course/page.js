@@ -1,12 +1,18 @@
 // The page of a lesson. A static page has its positions as data; a live page asks the server for each.
 const NOTICE_MS_OF_PAGE = 400; // of calculating, after which a picture says so
-const BUSY = "Calculating … On a new machine a lesson that searches is compiled first: a minute or two.";
-const STORED = "This picture came with npusim. This machine calculates it again … ";
-const FAILED = "<p>npusim gave no answer: see the terminal in which it runs, and start <code>npusim learn</code> again.</p>";
 const STORE = "npusim-lessons";
+// The text of `words.json` by its name, with values in place of {names}.
+function word(name, values = {}) {
+  return WORDS[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
+}
 const unpacked = async (bytes) => {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).text();
+};
+// Data of the page, which stand in it as base64.
+const packedIn = async (id) => {
+  const letters = atob(document.getElementById(id)?.textContent ?? "");
+  return letters && JSON.parse(await unpacked(Uint8Array.from(letters, (letter) => letter.charCodeAt(0))));
 };
 const progress = (change) => {
   let solved = {};
@@ -57,18 +63,29 @@ const drawFormulas = (place) => {
   }
 };
 
-// What the widgets of live pages have: values, and calls on a change.
-const widgetModel = (values) => {
-  const calls = {};
-  return {
-    get: (name) => values[name],
-    on: (event, call) => (calls[event] ??= []).push(call),
-    set: (changes) => {
-      Object.assign(values, changes);
-      for (const name in changes) for (const call of calls[`change:${name}`] ?? []) call();
-    },
+// A slider, or a list to choose from; `moved` takes the place of the new value among all.
+const control = (slider, start, moved) => {
+  const { values, isList } = slider, label = document.createElement("label");
+  label.innerHTML = slider.label;
+  const input = document.createElement(isList ? "select" : "input");
+  if (isList) input.innerHTML = values.map((value, j) => `<option value="${j}">${value}</option>`).join("");
+  else Object.assign(input, { type: "range", min: 0, max: values.length - 1, step: 1 });
+  const output = isList ? null : document.createElement("output");
+  label.append(...[input, output].filter(Boolean));
+  const put = (place) => {
+    input.value = String(place);
+    input.setAttribute("aria-valuetext", values[place]);
+    if (output) output.textContent = values[place];
   };
+  input.oninput = () => {
+    put(Number(input.value));
+    moved(Number(input.value));
+  };
+  put(start);
+  return { label, input, put, values };
 };
+const listOf = (label, values, chosen, moved) =>
+  control({ label, values, isList: true }, values.indexOf(chosen), (place) => moved(values[place])).label;
 
 const decoded = (value, pool) => {
   if (typeof value === "number") return pool[value];
@@ -82,44 +99,39 @@ function showPicture(section, picture, pool, number, isLive) {
   const [row, note, widget, busy, below] = section.children;
   const start = picture.sliders.flatMap((slider) => slider.start), places = [...start];
   const count = picture.sliders.reduce((all, slider) => all * slider.values.length ** slider.start.length, 1);
-  const model = widgetModel({ spec: "", label: "", is_waiting: false });
+  const draw = (picture.isPlayer ? machineIn : figureIn)(widget);
   const elements = [];
-  let started = false;
-  const say = () => elements.forEach(({ input, output, values }, i) => {
-    input.value = String(places[i]);
-    input.setAttribute("aria-valuetext", values[places[i]]);
-    if (output) output.textContent = values[places[i]];
-  });
+  let isStarted = false;
   const stored = (at) => {
     const [spec, said, text] = picture.at[at].map((place) => pool[place]);
     return [spec && JSON.stringify(decoded(spec, pool)), said, text];
   };
   const positionOf = async (at) =>
-    isLive ? answerOf(`at/${number}/${at}`).catch(() => ["", "", FAILED]) : stored(at);
-  const draw = ([spec, said, text]) => {
+    isLive ? answerOf(`at/${number}/${at}`).catch(() => ["", "", `<p>${word("no_answer")}</p>`]) : stored(at);
+  const put = ([spec, said, text]) => {
     below.innerHTML = text;
     drawFormulas(below);
-    const empty = picture.isPlayer ? "" : '{"data":[],"layout":{"height":1},"config":{}}';
-    model.set({ label: said, spec: spec || empty });
-    if (!started) (picture.isPlayer ? stepsWidget : figureWidget).render({ model, el: widget });
-    started = true;
+    isStarted = true;
+    return draw(spec, said);
   };
   // One question at a time; of the moves meanwhile the last is asked next.
   let isAsking = false;
   const show = async () => {
     if (isAsking) return;
     isAsking = true;
-    const isStored = isLive && !started && places.join(",") in picture.at;
-    if (isStored) draw(stored(places.join(",")));
-    const say = () => (busy.textContent = (isStored ? STORED : "") + BUSY);
-    const notice = setTimeout(say, started ? NOTICE_MS_OF_PAGE : 0);
+    let drawn;
+    const isStored = isLive && !isStarted && places.join(",") in picture.at;
+    if (isStored) put(stored(places.join(",")));
+    const say = () => (busy.textContent = `${isStored ? word("stored") : ""} ${word("calculating")}`);
+    const notice = setTimeout(say, isStarted ? NOTICE_MS_OF_PAGE : 0);
     while (section.dataset.at !== places.join(",")) {
       const at = places.join(","), shown = await positionOf(at);
-      if (at === places.join(",")) draw(shown), (section.dataset.at = at);
+      if (at === places.join(",")) (section.dataset.at = at), (drawn = put(shown));
     }
     clearTimeout(notice);
     busy.textContent = "";
     isAsking = false;
+    return drawn;
   };
   const move = (i, to) => {
     places[i] = to;
@@ -128,32 +140,27 @@ function showPicture(section, picture, pool, number, isLive) {
     const isMissing = () => !isLive && !(places.join(",") in picture.at), isMoved = isMissing();
     if (isMoved) places.forEach((_, j) => j !== i && (places[j] = start[j]));
     if (isMissing()) places[i] = start[partner]; // no further than the other end
-    note.textContent = (isMoved ? "The other sliders went back to where they began. " : "") +
-      "This page has every position of each slider while the others stand where they began: " +
-      elements.map(({ values, name }, j) => `${name} ${values[start[j]]}`).join(", ") +
-      ". The live page (npusim learn) has all.";
-    say();
-    show();
+    const began = elements.map(({ values, name }, j) => `${name} ${values[start[j]]}`).join(", ");
+    note.textContent = `${isMoved ? word("went_back") : ""} ${word("has_lines", { places: began })}`;
+    elements.forEach(({ put }, j) => put(places[j]));
+    return show();
   };
-  for (const slider of picture.sliders) slider.start.forEach((_, end) => {
-    const label = document.createElement("label"), i = elements.length;
-    label.innerHTML = slider.label;
-    const input = document.createElement(slider.isList ? "select" : "input");
-    if (slider.isList) input.innerHTML = slider.values.map((value, j) => `<option value="${j}">${value}</option>`).join("");
-    else Object.assign(input, { type: "range", min: 0, max: slider.values.length - 1, step: 1 });
-    input.disabled = true;
-    const output = slider.isList ? null : document.createElement("output");
-    label.append(...[input, output].filter(Boolean));
-    row.append(label);
+  for (const slider of picture.sliders) slider.start.forEach((start, end) => {
+    const i = elements.length, made = control(slider, start, (to) => move(i, to));
+    made.input.disabled = true;
+    row.append(made.label);
     const partner = slider.start.length > 1 ? i + (end ? -1 : 1) : undefined;
-    const name = label.firstChild.textContent.replace(/\\[()]/g, "").trim();
-    elements.push({ input, output, values: slider.values, partner, name });
-    input.oninput = () => move(i, Number(input.value));
+    const name = made.label.firstChild.textContent.replace(/\\[()]/g, "").trim();
+    elements.push({ ...made, partner, name });
   });
   drawFormulas(row);
-  note.hidden = isLive || Object.keys(picture.at).length >= count / 2 ** picture.sliders.length; // two ends have fewer
-  move(0, places[0]);
-  return () => elements.forEach(({ input }) => (input.disabled = false));
+  const first = move(0, places[0]);
+  const wake = () => elements.forEach(({ input }) => (input.disabled = false));
+  // When all positions are there.
+  const complete = () => {
+    note.hidden = isLive || Object.keys(picture.at).length >= count / 2 ** picture.sliders.length; // two ends have fewer
+  };
+  return { first, wake, complete };
 }
 
 function checked(exercise, typed) {
@@ -169,45 +176,56 @@ const verdictOf = ([text, kind]) => `<div class="verdict ${kind}">${text}</div>`
 const lessonOf = (data) => `${data.introduction}<fieldset><legend>${data.question}</legend>
   ${data.options.map((option, i) => `<label><input type="radio" name="guess" value="${i}"> ${option}</label>`).join("")}</fieldset>
   <div class="reply" role="status">${data.invitation}</div>
-  ${data.pictures.map((_, i) => `<section class="figure" data-picture="${i}"><p role="status">Drawing …</p></section>`).join("")}
-  ${data.closing}<label class="exercise">${data.exercise.words}<input inputmode="decimal" placeholder="a number"></label>
+  ${data.pictures.map((_, i) => `<section class="figure" data-picture="${i}"><p role="status">${word("drawing")}</p></section>`).join("")}
+  ${data.closing}<label class="exercise">${data.exercise.words}<input inputmode="decimal" placeholder="${word("number")}"></label>
   <div class="checked" role="status"></div>`;
 
 const tellProgress = (name) => {
   const done = progress(), count = Object.values(done).filter((each) => each.solved).length;
-  const own = name && done[name]?.solved ? "Solved in this browser. " : "";
+  const own = name && done[name]?.solved ? `${word("solved_here")} ` : "";
   const line = document.querySelector(".progress");
-  if (line) line.textContent = `${own}${count} exercise${count === 1 ? "" : "s"} solved in this browser.`;
+  if (line) line.textContent = own + word(count === 1 ? "solved_one" : "solved_many", { count });
   for (const entry of document.querySelectorAll("li[data-name]"))
-    entry.querySelector("em").textContent = done[entry.dataset.name]?.solved ? "✓ solved" : done[entry.dataset.name] ? "begun" : "";
+    entry.querySelector("em").textContent = done[entry.dataset.name]?.solved ? word("solved") : done[entry.dataset.name] ? word("begun") : "";
 };
 
 (async () => {
-  const packed = atob(document.getElementById("data").textContent);
-  let data = JSON.parse(await unpacked(Uint8Array.from(packed, (letter) => letter.charCodeAt(0))));
+  let data = await packedIn("data");
   tellProgress(data.name);
-  const main = document.getElementById("lesson");
+  const main = document.getElementById("lesson"), library = data.library && libraryReady(data.library), { isLive } = data;
+  if (data.isExplorer) {
+    await library;
+    await showExplorer(data);
+    document.body.dataset.ready = "yes";
+  }
   if (!main) return;
-  const library = libraryReady(data.library), { isLive } = data;
   if (!data.pictures) {
-    main.innerHTML = `<p role="status">${BUSY}</p>`;
+    main.innerHTML = `<p role="status">${word("calculating")}</p>`;
     try {
       data = { ...data, ...(await answerOf("data")) };
     } catch {
-      main.innerHTML = FAILED;
+      main.innerHTML = `<p>${word("no_answer")}</p>`;
       return;
     }
   }
   main.innerHTML = lessonOf(data);
   await library;
   drawFormulas(main);
-  const sections = [...document.querySelectorAll("[data-picture]")];
-  const wake = sections.map((section, i) => showPicture(section, data.pictures[i], data.pool, i, isLive));
+  const pictures = [...document.querySelectorAll("[data-picture]")].map((section, i) =>
+    showPicture(section, data.pictures[i], data.pool, i, isLive));
+  // The other positions of a static page are unpacked when its first pictures are drawn.
+  const complete = isLive ? Promise.resolve() : Promise.all(pictures.map(({ first }) => first)).then(async () => {
+    if (document.readyState === "loading") await new Promise((parsed) => addEventListener("DOMContentLoaded", parsed));
+    const { pool, at } = await packedIn("others");
+    for (const value of pool) data.pool.push(value);
+    data.pictures.forEach((picture, i) => Object.assign(picture.at, at[i]));
+  });
+  complete.then(() => pictures.forEach((each) => each.complete()));
   const reply = document.querySelector(".reply");
   const guess = (option) => {
     reply.innerHTML = verdictOf(data.replies[option]);
     drawFormulas(reply);
-    wake.forEach((each) => each());
+    complete.then(() => pictures.forEach(({ wake }) => wake()));
   };
   const keep = (changes) => {
     progress((done) => ({ [data.name]: { ...done[data.name], ...changes } }));
@@ -227,5 +245,6 @@ const tellProgress = (name) => {
     drawFormulas(verdict);
     if (outcome === "is_right") keep({ solved: true });
   };
+  await complete;
   document.body.dataset.ready = "yes";
 })();

@@ -20,19 +20,14 @@ from typing import Any
 from markdown import markdown
 
 from npusim.course.catalogue import LessonPage, lessons
+from npusim.course.words import word, words
 from npusim.errors import FileError, NpusimError
 
-INVITATION = "*Choose, and the slider below wakes up.*"
 _HERE = Path(__file__).parent
 Places = tuple[int, ...]
 """Place of each thumb among its slider's values; a slider with two ends has two thumbs."""
 Address = Callable[[str], str]
 """Returns the address of a lesson's page by its name, and of the list of lessons by an empty name."""
-
-
-def script(name: str) -> str:
-    """Return the module of a widget, with what makes the page around it accessible."""
-    return "\n".join((_HERE / part).read_text("utf-8") for part in ("accessible.js", name))
 
 
 def thumbs(slider: Any) -> list[int]:
@@ -94,10 +89,13 @@ def _verdict(verdict: tuple[str, str]) -> list[str]:
 
 def _exercise(exercise: Any) -> dict[str, Any]:
     """Return an exercise with the verdict on each kind of answer."""
-    beyond, unit = 7 * abs(exercise.right) + 7, f" (in {exercise.unit})" if exercise.unit else ""
+    beyond, unit = (
+        7 * abs(exercise.right) + 7,
+        f" {word('in_unit', unit=exercise.unit)}" if exercise.unit else "",
+    )
     typed = {"right": exercise.right, "large": exercise.right + beyond, "small": exercise.right - beyond}
     return {
-        "words": html(f"**Exercise.** {exercise.words}{unit}"),
+        "words": html(f"**{word('exercise')}** {exercise.words}{unit}"),
         "right": exercise.right,
         "within": exercise.within,
         "none": _verdict(exercise.verdict("no number")),
@@ -111,10 +109,10 @@ def lesson_data(page: LessonPage) -> dict[str, Any]:
     lesson = import_module(page.module).LESSON
     return {
         "introduction": html(lesson.introduction(page)),
-        "question": html(f"**First a guess.** {lesson.question.words}"),
+        "question": html(f"**{word('guess')}** {lesson.question.words}"),
         "options": [html(option) for option in lesson.question.options],
         "replies": [_verdict(lesson.question.verdict(option)) for option in lesson.question.options],
-        "invitation": html(INVITATION),
+        "invitation": html(f"*{word('invitation')}*"),
         "pictures": [picture_data(picture) for picture in lesson.pictures],
         "pool": [],
         "closing": html(lesson.closing()) if lesson.closing else "",
@@ -128,10 +126,25 @@ def stored_data(page: LessonPage) -> dict[str, Any]:
     `python scripts/first_pictures.py` writes them for lessons that take seconds on a new machine.
     """
     path = page.path.with_suffix(".json")
-    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    is_there = path.is_file() and words()["language"] == "en"
+    return json.loads(path.read_text("utf-8")) if is_there else {}
 
 
-def lesson_document(page: LessonPage, address: Address, data: dict[str, Any], library: str) -> str:
+def places_of(text: str, counts: Sequence[int]) -> Places:
+    """Return the places that a text such as 3,0,12 names, below `counts`; nothing where it names no such."""
+    places = tuple(int(place) for place in re.findall(r"[0-9]{1,6}", text))
+    if text != ",".join(map(str, places)) or len(places) != len(counts):
+        return ()
+    return places if all(at < count for at, count in zip(places, counts, strict=True)) else ()
+
+
+def lesson_document(
+    page: LessonPage,
+    address: Address,
+    data: dict[str, Any],
+    library: str,
+    others: dict[str, Any] | None = None,
+) -> str:
     """Return the page of a lesson as HTML.
 
     Parameters
@@ -142,12 +155,14 @@ def lesson_document(page: LessonPage, address: Address, data: dict[str, Any], li
         What `lesson_data` returns; on a live page empty: the page asks for it.
     library : str
         Address of the plotting library.
+    others : dict, optional
+        Positions of a static page beyond the first ones.
     """
     pages = [None, *lessons(), None]
     before, after = (pages[pages.index(page) + step] for step in (-1, 1))
     links = [
         f'<a href="{address(before.name)}">← {escape(before.title)}</a>' if before else "",
-        f'<a href="{address("")}">All lessons</a>',
+        f'<a href="{address("")}">{word("all_lessons")}</a>',
         f'<a href="{address(after.name)}">{escape(after.title)} →</a>' if after else "",
     ]
     title = f"{page.number}. {page.title}"
@@ -155,7 +170,7 @@ def lesson_document(page: LessonPage, address: Address, data: dict[str, Any], li
         f'<p>{links[1]}</p><h1>{escape(title)}</h1><p>{escape(page.about)}</p><div id="lesson"></div>'
         f'<p class="progress"></p><p>{" &nbsp; ".join(filter(None, links))}</p>'
     )
-    return _document(title, shown, {"name": page.name, "library": library, **data})
+    return document(title, shown, {"name": page.name, "library": library, **data}, others=others)
 
 
 def list_document(pages: Sequence[LessonPage], address: Address, more: str = "") -> str:
@@ -166,28 +181,39 @@ def list_document(pages: Sequence[LessonPage], address: Address, more: str = "")
         for page in pages
     )
     shown = (
-        "<h1>npusim: lessons</h1><p>Why is a neural network slow on an NPU, and what helps? Each lesson "
-        "asks for a guess, lets you move the machine, shows the equation with its numbers, and ends with an "
-        "exercise. Figures come from the same model as npusim estimate.</p>"
+        f"<h1>{word('lessons_heading')}</h1><p>{word('lessons_about')}</p>"
         f'<ol>{entries}</ol>{more}<p class="progress"></p>'
     )
-    return _document("Lessons", shown, {})
+    return document(word("lessons"), shown, {})
 
 
-def _document(title: str, shown: str, data: dict[str, Any]) -> str:
-    packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
-    style, page = ((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    # Modules of the explorer, as functions of a page without modules.
-    figure, steps = (script(name).replace("export default", "return") for name in ("figure.js", "steps.js"))
+def document(
+    title: str, shown: str, data: dict[str, Any], *scripts: str, others: dict[str, Any] | None = None
+) -> str:
+    """Return a page with what it shows, its data, and further scripts by name."""
+    style, page = ((_HERE / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    # Each stands in a function of its own.
+    figure, steps = (
+        (_HERE / name).read_text("utf-8").replace("export default", "return")
+        for name in ("figure.js", "steps.js")
+    )
+    texts = json.dumps(words()).replace("</", "<\\/")
+    more = "".join((_HERE / name).read_text("utf-8") for name in scripts)
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html><html lang="{word("language")}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>npusim: {escape(title)}</title>'
-        f"<style>{style}</style></head><body><main>{shown}</main>"
-        f'<script type="text/plain" id="data">{packed}</script>'
-        f"<script>const figureWidget = (() => {{{figure}}})(), stepsWidget = (() => {{{steps}}})();\n"
-        f"{page}</script></body></html>\n"
+        f"<style>{style}</style></head><body><main>{shown}</main>{_packed('data', data)}"
+        f"<script>const WORDS = {texts};\n"
+        f"const figureIn = (() => {{{figure}}})(), machineIn = (() => {{{steps}}})();\n"
+        f"{more}{page}</script>{_packed('others', others) if others else ''}</body></html>\n"
     )
+
+
+def _packed(name: str, data: dict[str, Any]) -> str:
+    """Return data as an element of a page that `page.js` unpacks."""
+    packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
+    return f'<script type="text/plain" id="{name}">{packed}</script>'
 
 
 def libraries() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 import socket
 import threading
@@ -11,14 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request, cookie_parser
+from starlette.requests import Request, cookie_parser
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,35 +27,29 @@ from npusim.course.pages import (
     lesson_document,
     libraries,
     list_document,
+    places_of,
     shown_at,
     stored_data,
     thumbs,
 )
-from npusim.errors import ConfigError
+from npusim.course.words import word
+from npusim.errors import ConfigError, NpusimError, UnknownNameError
 
 LOOPBACK = "127.0.0.1"
-EXPLORER = Path(__file__).with_name("explorer.py")
 _POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
-    "worker-src 'self' blob:; connect-src 'self' data: blob: {sockets}; "
     "frame-ancestors 'none'; form-action 'none'; base-uri 'self'; object-src 'none'"
 )
 """What a browser may do with a page: load from this server, and from nowhere else."""
+_POLICIES = {
+    b"content-security-policy": _POLICY.encode(),
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+}
 _READS = ("GET", "HEAD")
-_WRITES = re.compile(r"/explorer/api/kernel/(instantiate|set_ui_element_value|set_model_value)")
-"""What the explorer sends to its app: that it is there, and where its sliders stand. Nothing else is open."""
-_SOCKETS = "/explorer/ws"
-_MOST_BYTES = 1 << 20
-"""Of a request, or of a message of a web socket: a slider's position takes some hundred."""
-_MOST_SESSIONS = 32
-"""Pages that are open at a time: each is a session of marimo."""
 _PATIENCE_S = 20.0
 """Time in which a request must be complete."""
-_LEFT_S = 10
-"""Time for which marimo keeps what a page has calculated after it was left, in case it comes back (s)."""
-_REFUSED = 1008
-"""Code of a refused web socket (RFC 6455: policy violation)."""
 
 
 class OwnPagesOnly:
@@ -66,27 +57,21 @@ class OwnPagesOnly:
 
     A page elsewhere can point a name of its own at 127.0.0.1, or ask this server from its own origin: the
     first shows in the header Host, the second in Origin. Other users of this machine lack the token, which
-    the printed address carries and a cookie keeps. Of marimo's interface only what `_WRITES` and `_SOCKETS`
-    name is open, whatever a later version adds.
+    the printed address carries and a cookie keeps. Nothing can be sent.
     """
 
     def __init__(self, app: ASGIApp, port: int, token: str) -> None:
         """Take the port that the server listens on, and the token of this run."""
-        self._app, self._token, self._cookie, self._sessions = app, token, f"npusim-{port}", 0
+        self._app, self._token, self._cookie = app, token, f"npusim-{port}"
         self._hosts = {f"{name}:{port}" for name in (LOOPBACK, "localhost")}
         self._origins = {f"http://{host}" for host in self._hosts}
-        sockets = " ".join(f"ws://{host}" for host in sorted(self._hosts))
-        self._policy = _POLICY.format(sockets=sockets).encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope, Headers(scope=scope))
-        if refusal is not None and scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": _REFUSED})
-            return
         if refusal is not None:
             status, words = refusal
             await PlainTextResponse(f"{words}\n", status_code=status)(scope, receive, send)
@@ -96,84 +81,26 @@ class OwnPagesOnly:
             response.set_cookie(self._cookie, self._token, httponly=True, samesite="lax")
             await response(scope, receive, send)
             return
-        if scope["type"] == "websocket":
-            self._sessions += 1
-            try:
-                await self._app(scope, receive, send)
-            finally:
-                self._sessions -= 1
-            return
-        is_write = scope["method"] not in _READS
-        if is_write:
-            body = await _body(Request(scope, receive))
-            if body is None:
-                await PlainTextResponse("No JSON object.\n", status_code=400)(scope, receive, send)
-                return
-            receive = _again(body, receive)
 
         async def send_with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
-                if is_write and message["status"] == 500:
-                    message["status"] = 400  # of another shape than marimo expects
-                policies = {
-                    b"content-security-policy": self._policy,
-                    b"x-content-type-options": b"nosniff",
-                    b"referrer-policy": b"no-referrer",
-                }
-                others = [pair for pair in message["headers"] if pair[0] not in policies]
-                message["headers"] = [*others, *policies.items()]
+                message["headers"] = [*message["headers"], *_POLICIES.items()]
             await send(message)
 
-        try:
-            await self._app(scope, receive, send_with_policy)
-        except Exception:
-            if not is_write:
-                raise
+        await self._app(scope, receive, send_with_policy)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Return status and words for what no page of this server asks; None for what a page asks."""
         path, origin = scope["path"], headers.get("origin")
         if headers.get("host") not in self._hosts or (origin is not None and origin not in self._origins):
             return 403, "This server answers pages of its own, under 127.0.0.1 or localhost, and nobody else."
-        if b"file" in scope["query_string"].lower() or b"%" in scope["query_string"]:
-            return 404, "No other file is opened."  # marimo takes ?file=PATH for a notebook to run
         cookies = cookie_parser(headers.get("cookie", ""))
         tokens = cookies.get(self._cookie, ""), scope["query_string"].decode("latin-1").removeprefix("token=")
         if not any(secrets.compare_digest(token.encode(), self._token.encode()) for token in tokens):
             return 403, "Open the address that `npusim learn` has printed, with its token."
-        if scope["type"] == "websocket" and self._sessions >= _MOST_SESSIONS:
-            return 503, "Too many pages are open."
-        if scope["type"] == "websocket":
-            return None if path == _SOCKETS else (404, "No such web socket.")
-        if scope["method"] in _READS:
-            return (404, "Not open.") if "/api/" in path or ".." in path else None
-        if not _WRITES.fullmatch(path):
-            return 405, "Lessons take the positions of sliders and nothing else."
-        length = headers.get("content-length", "")
-        if length and "transfer-encoding" in headers:
-            return 400, "One length, not two."
-        if not length.isdecimal():
-            return 411, "The length must be told."
-        return (413, f"At most {_MOST_BYTES} bytes.") if int(length) > _MOST_BYTES else None
-
-
-async def _body(request: Request) -> bytes | None:
-    """Return the body of a request; None where it is late, incomplete or no JSON object."""
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            return await request.body() if isinstance(await request.json(), dict) else None
-    except (ValueError, RecursionError, TimeoutError, ClientDisconnect):
-        return None
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Return what hands out a body that was read already, then what comes."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_again() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return receive_again
+        if scope["method"] not in _READS:
+            return 405, "Pages are read, and take nothing."
+        return (404, "Not open.") if ".." in path else None
 
 
 _ONE_AT_A_TIME: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -195,7 +122,7 @@ def _send_library(_: Request) -> Response:
 
 def _start(_: Request) -> Response:
     """Answer with the list of lessons."""
-    more = '<p><a href="/explorer/">Explorer</a>: two designs side by side, with all their pictures</p>'
+    more = f'<p><a href="/explorer/">{word("explorer")}</a>: {word("explorer_link")}</p>'
     return HTMLResponse(list_document(lessons(), _address, more))
 
 
@@ -225,7 +152,9 @@ def _lesson_routes() -> Mount:
         with _ONE_AT_A_TIME[page.name]:
             pictures = import_module(page.module).LESSON.pictures
             picture = dict(enumerate(pictures)).get(request.path_params["number"])
-            places = _places(picture, request.path_params["places"])
+            sliders = picture.sliders.values() if picture else ()
+            counts = [len(slider.values) for slider in sliders for _ in thumbs(slider)]
+            places = places_of(request.path_params["places"], counts)
             return JSONResponse(shown_at(picture, places)) if places else missing
 
     return Mount(
@@ -238,40 +167,23 @@ def _lesson_routes() -> Mount:
     )
 
 
-def _places(picture: Any, text: str) -> tuple[int, ...]:
-    """Return the places that a text such as 3,0,12 names; nothing where a picture has no such position."""
-    sliders = picture.sliders.values() if picture else ()
-    stops = [len(slider.values) for slider in sliders for _ in thumbs(slider)]
-    places = tuple(int(place) for place in re.findall(r"[0-9]{1,6}", text))
-    if text != ",".join(map(str, places)) or len(places) != len(stops):
-        return ()
-    return places if all(at < count for at, count in zip(places, stops, strict=True)) else ()
+def _explorer_routes() -> Mount:
+    """Return what the explorer answers: its page, and what that asks; a refusal says why."""
 
+    def answer(request: Request) -> Response:
+        from npusim.course import explorer
 
-class _Explorer:
-    """The explorer as an app without its code, which is made when it is first asked for."""
+        with _ONE_AT_A_TIME["explorer"]:
+            address = request.path_params["address"]
+            if not address:
+                return HTMLResponse(explorer.explorer_document(_address, "/library.js"))
+            try:
+                return JSONResponse(explorer.answer(address))
+            except NpusimError as error:
+                status = 404 if isinstance(error, UnknownNameError) else 200
+                return JSONResponse({"refused": str(error)}, status)
 
-    _app: ASGIApp | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or a web socket."""
-        if self._app is None:
-            self._app = await asyncio.to_thread(_explorer)
-        await self._app(scope, receive, send)
-
-
-def _explorer() -> ASGIApp:
-    import marimo
-
-    from npusim.course.widgets import keep_every_move
-
-    keep_every_move()
-    app: ASGIApp = (
-        marimo.create_asgi_app(quiet=True, include_code=False, session_ttl=_LEFT_S)
-        .with_app(path="/explorer", root=str(EXPLORER))
-        .build()
-    )
-    return app
+    return Mount("/explorer", routes=[Route("/{address:path}", answer)])
 
 
 def application(port: int, token: str) -> ASGIApp:
@@ -289,7 +201,7 @@ def application(port: int, token: str) -> ASGIApp:
             Route("/", _start),
             Route("/library.js", _send_library),
             _lesson_routes(),
-            Mount("/", _Explorer()),
+            _explorer_routes(),
         ],
         middleware=[Middleware(OwnPagesOnly, port=port, token=token)],
     )
@@ -354,8 +266,7 @@ def serve(port: int, ready: Callable[[str, str], None], name: str = "mac_grid") 
             http=_Patient,
             log_level="error",
             lifespan="on",
-            ws="websockets-sansio",
-            ws_max_size=_MOST_BYTES,
+            ws="none",
         )
         server = _Server(config)
         server.when_started = lambda: ready(f"http://{LOOPBACK}:{actual}/", f"?token={token}")

@@ -3,10 +3,8 @@ const COLOURS = { dram: "#e6e6e6", sram: "#a9c1dd", lane: "#12447a", sum: "#d98a
 const UNITS = { DMA: "#7a5195", array: "#12447a", DSP: "#2f6b3a" };
 const LOOPS = "mkn";
 const NAMES = { m: "rows", k: "sum", n: "columns" };
-const COUNTERS = {
-  cycles: "cycles of the array", macs: "multiply-accumulates", dram_read: "B read from DRAM",
-  dram_written: "B written to DRAM", sram_read: "B read from SRAM", sram_written: "B written to SRAM",
-};
+const COUNTERS = ["cycles", "macs", "dram_read", "dram_written", "sram_read", "sram_written"];
+const KEY = { dram: "in_dram", sram: "in_sram", lane: "in_lanes", sum: "sums_filling", done: "sums_finished", idle: "idle_lanes" };
 const PLAY_MS = 70;
 const STYLE = `
   .steps { font: 14px/1.45 system-ui, sans-serif; color: #222; background: #fff; padding: 4px; }
@@ -58,7 +56,7 @@ const momentsOf = (spec) => {
 // The state of the machine at a moment.
 const stateAt = (spec, time) => {
   const tiny = 1e-9 * spec.tasks.at(-1).end_s;
-  const counters = Object.fromEntries(Object.keys(COUNTERS).map((name) => [name, 0]));
+  const counters = Object.fromEntries(COUNTERS.map((name) => [name, 0]));
   const busy = {};
   const { m, k, n } = spec.sizes;
   const sums = new Float32Array(m * n);
@@ -144,7 +142,8 @@ const paintMatrices = (spec, state, time) => (context, width) => {
 const paintLanes = (spec, state) => (context, width) => {
   const [[down, rows], [across, columns]] = spec.lanes, cell = Math.min(22, (width - 8) / columns);
   context.fillStyle = "#222";
-  context.fillText(`lanes: ${NAMES[down]} ${down} down, ${NAMES[across]} ${across} across`, 0, 12);
+  const named = (loop) => `${word(NAMES[loop])} ${loop}`;
+  context.fillText(word("lanes", { down: named(down), across: named(across) }), 0, 12);
   for (let i = 0; i < rows; i++) for (let j = 0; j < columns; j++) {
     const at = state.region, row = at?.[down][0] + i, column = at?.[across][0] + j;
     const works = at && row < at[down][1] && column < at[across][1];
@@ -189,14 +188,14 @@ const nestText = (spec, state) => {
     lines.push(`${"  ".repeat(depth)}${at ? `<mark>${text}  ${at}</mark>` : text}`);
   const range = (values) => (values[1] - values[0] > 1 ? `${values[0]}–${values[1] - 1}` : `${values[0]}`);
   partsOf(spec).forEach(([loop, turns], depth) =>
-    say(depth, `for ${turns} parts of ${loop}:`, box && `${loop} = ${range(box[LOOPS.indexOf(loop)])}`));
+    say(depth, word("parts_of", { turns, loop }), box && `${loop} = ${range(box[LOOPS.indexOf(loop)])}`));
   const lanes = Object.fromEntries(spec.lanes);
   spec.order.forEach((loop, depth) => {
     const by = lanes[loop] ? ` by ${lanes[loop]}` : "";
     const at = state.region && `${loop} = ${range(state.region[loop])}`;
     say(partsOf(spec).length + depth, `for ${loop}${by}:`, at);
   });
-  say(partsOf(spec).length + 3, "C[m, n] += A[m, k] * B[k, n]", state.region && `${lanesBusy(spec, state)} lanes`);
+  say(partsOf(spec).length + 3, "C[m, n] += A[m, k] * B[k, n]", state.region && word("lanes_busy", { lanes: lanesBusy(spec, state) }));
   return lines.join("\n");
 };
 
@@ -205,23 +204,24 @@ const lanesBusy = (spec, state) =>
 
 const sentence = (spec, state) => {
   const { DMA, array, DSP } = state.busy, all = spec.lanes[0][1] * spec.lanes[1][1];
-  const moved = DMA && (DMA.what === "results" ? "writes results" : `brings ${DMA.what}`);
-  const worked = array ? `multiplies on ${lanesBusy(spec, state)} of ${all} lanes` : "waits";
-  return `DMA ${moved ?? "waits"}; the array ${worked}; the DSP ${DSP ? "applies Gelu" : "waits"}. ` +
-    `${Math.round(100 * state.results)} % of the results are in DRAM.`;
+  const moved = DMA && (DMA.what === "results" ? word("writes") : word("brings", { what: word(DMA.what) }));
+  const worked = array && word("multiplies", { lanes: lanesBusy(spec, state), all });
+  return word("units", {
+    dma: moved ?? word("waits"), array: worked ?? word("waits"), dsp: word(DSP ? "applies" : "waits"),
+    share: Math.round(100 * state.results),
+  });
 };
 
-function render({ model, el }) {
-  accessible();
+// A place for a product step by step: returns what shows one, from JSON with its words.
+function machineIn(el) {
   el.innerHTML = `<div class="steps"><style>${STYLE}</style>
-    <div class="bar"><button data-do="back">Back</button><button data-do="play">Play</button>
-    <button data-do="step">Step</button><label>at a time <select><option>1</option><option>10</option>
-    <option>100</option></select></label><input type="range" min="0" value="0" aria-label="step"></div>
+    <div class="bar">${["back", "play", "step"].map((name) => `<button data-do="${name}">${word(name)}</button>`).join("")}
+    <label>${word("at_a_time")} <select><option>1</option><option>10</option><option>100</option></select></label>
+    <input type="range" min="0" value="0" aria-label="${word("step_label")}"></div>
     <p class="said"></p><div class="parts"><div class="drawn" role="img"></div>
-    <div><pre tabindex="0" aria-label="loop nest"></pre><table></table></div></div>
-    <p class="key">${[["dram", "in DRAM"], ["sram", "in SRAM"], ["lane", "in lanes"], ["sum", "sums filling"],
-      ["done", "sums finished"], ["idle", "idle lanes"]].map(([name, text]) =>
-      `<span style="background:${COLOURS[name]}"></span>${text}`).join("")}</p></div>`;
+    <div><pre tabindex="0" aria-label="${word("loop_nest")}"></pre><table></table></div></div>
+    <p class="key">${Object.entries(KEY).map(([name, text]) =>
+      `<span style="background:${COLOURS[name]}"></span>${word(text)}`).join("")}</p></div>`;
   const part = (selector) => el.querySelector(selector);
   const drawn = part(".drawn"), slider = part("input");
   const side = (spec) => Math.max(...Object.values(spec.sizes));
@@ -235,12 +235,13 @@ function render({ model, el }) {
     lanes(paintLanes(spec, state));
     units(paintUnits(spec, time));
     const said = sentence(spec, state);
-    part(".said").textContent = `Step ${number(at)} of ${number(moments.length - 1)}, ${(1e6 * time).toFixed(2)} µs. ${said}`;
-    drawn.setAttribute("aria-label", `A product ${spec.sizes.m} x ${spec.sizes.k} x ${spec.sizes.n}. ${said}`);
-    slider.setAttribute("aria-valuetext", `step ${at} of ${moments.length - 1}`);
+    const now = word("step_of", { step: number(at), steps: number(moments.length - 1) });
+    part(".said").textContent = `${now}, ${(1e6 * time).toFixed(2)} µs. ${said}`;
+    drawn.setAttribute("aria-label", `${word("product", { size: Object.values(spec.sizes).join(" x ") })} ${said}`);
+    slider.setAttribute("aria-valuetext", now);
     part("pre").innerHTML = nestText(spec, state);
-    part("table").innerHTML = Object.entries(COUNTERS).map(([name, text]) =>
-      `<tr data-counter="${name}"><td>${number(state.counters[name])}</td><td>of ${number(spec.counters[name])}</td><td>${text}</td></tr>`).join("");
+    part("table").innerHTML = COUNTERS.map((name) =>
+      `<tr data-counter="${name}"><td>${number(state.counters[name])}</td><td>${word("of", { total: number(spec.counters[name]) })}</td><td>${word(name)}</td></tr>`).join("");
     el.dataset.step = String(at);
   };
   const move = (by) => {
@@ -251,35 +252,31 @@ function render({ model, el }) {
   const stop = () => {
     clearInterval(playing);
     playing = 0;
-    part("[data-do=play]").textContent = "Play";
+    part("[data-do=play]").textContent = word("play");
   };
   const play = () => {
     if (Number(slider.value) === moments.length - 1) slider.value = "0";
-    part("[data-do=play]").textContent = "Pause";
+    part("[data-do=play]").textContent = word("pause");
     playing = setInterval(() => (move(stride()), Number(slider.value) === moments.length - 1 && stop()), PLAY_MS);
   };
   part("[data-do=back]").onclick = () => (stop(), move(-stride()));
   part("[data-do=step]").onclick = () => (stop(), move(stride()));
   part("[data-do=play]").onclick = () => (playing ? stop() : play());
   slider.oninput = () => (stop(), draw());
-  const load = () => {
+  new ResizeObserver(() => spec && draw()).observe(drawn);
+  return (text, label) => {
     stop();
-    el.hidden = !model.get("spec");
+    el.hidden = !text;
     if (el.hidden) return;
     el.setAttribute("role", "group");
-    el.setAttribute("aria-label", model.get("label"));
-    spec = JSON.parse(model.get("spec"));
+    el.setAttribute("aria-label", label);
+    spec = JSON.parse(text);
     moments = momentsOf(spec);
     slider.max = String(moments.length - 1);
     slider.value = String(Math.floor(moments.length / 3));
     draw();
     el.dataset.drawn = String(Number(el.dataset.drawn ?? 0) + 1);
   };
-  model.on("change:spec", load);
-  load();
-  const observer = new ResizeObserver(() => spec && draw());
-  observer.observe(drawn);
-  return () => (stop(), observer.disconnect());
 }
 
-export default { render };
+export default machineIn;

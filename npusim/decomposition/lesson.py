@@ -78,8 +78,8 @@ def _chunks(nodes: int, degree: int, chunks: int) -> Shown:
     messages_bytes = edges * FEATURES / chunks * ITEM_BYTES
     ratio = chosen.latency_s / whole.latency_s
     text = rf"""
-        $$\begin{{aligned}} \text{{messages}} &= (\text{{edges}} + N) \cdot \frac{{F}}{{P}} \cdot 2\,\text{{B}} \\[1ex] &=
-        {edges / 1e6:.3g}\,\text{{M}} \cdot \frac{{{FEATURES}}}{{{chunks}}} \cdot 2\,\text{{B}} = \mathbf{{{messages_bytes / 1e6:.4g}\,\text{{MB}}}} \end{{aligned}}$$
+        $$\begin{{aligned}} \text{{messages}} &= (\text{{edges}} + N) \cdot \frac{{F}}{{P}} \cdot 2\;\text{{B}} \\[1ex] &=
+        {edges / 1e6:.3g}\;\text{{M}} \cdot \frac{{{FEATURES}}}{{{chunks}}} \cdot 2\;\text{{B}} = \mathbf{{{messages_bytes / 1e6:.4g}\;\text{{MB}}}} \end{{aligned}}$$
 
         Memory at its peak is {engineering(chosen.memory.dram_peak_bytes, "B")} ({engineering(whole_bytes, "B")} whole). While the indices are converted, {INDEX_BYTES} B stand beside the 2 B of each element,
         {engineering(messages_bytes * (1 + INDEX_BYTES / ITEM_BYTES), "B")} together; the rest are lists of edges, features and weights.

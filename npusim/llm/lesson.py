@@ -92,7 +92,7 @@ def _decoding(weights: str, device: str, length: int) -> Shown:
     )
     text = rf"""
         $$\begin{{aligned}} \text{{token}} &= \frac{{\text{{weights}}}}{{\text{{bandwidth}}}} + \text{{cache and the rest}} \\[1ex]
-        &= \frac{{{weight_bytes / 1e9:.2f}\,\text{{GB}}}}{{{bandwidth / 1e9:.1f}\,\text{{GB/s}}}} + {1e3 * (token_s - reading_s):.1f}\,\text{{ms}} = \mathbf{{{1e3 * token_s:.1f}\,\text{{ms}}}} \end{{aligned}}$$
+        &= \frac{{{weight_bytes / 1e9:.2f}\;\text{{GB}}}}{{{bandwidth / 1e9:.1f}\;\text{{GB/s}}}} + {1e3 * (token_s - reading_s):.1f}\;\text{{ms}} = \mathbf{{{1e3 * token_s:.1f}\;\text{{ms}}}} \end{{aligned}}$$
 
         That is {1 / token_s:.1f} tokens a second; weights alone would allow {1 / reading_s:.1f}. The bandwidth stands in the data sheet of this machine ({SOC}): what its {device} gets from DRAM.
         {_why(weights, reading_s, token_s, gain)}

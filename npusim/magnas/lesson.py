@@ -63,7 +63,7 @@ def reached(points: NDArray[np.float64], front: NDArray[np.float64], excess: flo
 
 @picture(
     tries=Slider("placements tried", [200, 500, 1000, 2000, 5000], 2000),
-    most=Slider("changes of unit, at most", range(BLOCKS), BLOCKS - 1),
+    most=Slider("changes of unit, at most", [*range(8), 10, 12, 14, 16, 18, 20, 24, BLOCKS - 1], BLOCKS - 1),
     height=420,
 )
 def _fronts(tries: int, most: int) -> Shown:
@@ -94,8 +94,8 @@ def _fronts(tries: int, most: int) -> Shown:
         for name, points in (("evolution", evolved), ("chance", chance), ("exact", exact))
     )
     text = rf"""
-        $$\begin{{aligned}} {len(UNITS)}^{{{BLOCKS}}} &= {len(UNITS) ** BLOCKS / 1e9:.0f}\,\text{{billion placements}} \\[1ex]
-        \text{{exact front}} &= \mathbf{{{len(exact)}}}\,\text{{worth having}} \end{{aligned}}$$
+        $$\begin{{aligned}} {len(UNITS)}^{{{BLOCKS}}} &= {len(UNITS) ** BLOCKS / 1e9:.0f}\;\text{{billion placements}} \\[1ex]
+        \text{{exact front}} &= \mathbf{{{len(exact)}}}\;\text{{worth having}} \end{{aligned}}$$
 
         Of these {len(exact)}, so many are found after {tries:,} tries: exactly, or another that is no more than so much slower and takes no more than so much more energy:
 

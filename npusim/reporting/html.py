@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
+from importlib.util import find_spec
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -445,9 +446,9 @@ def _beside(name: str) -> str:
 @cache
 def plotting_library() -> str:
     """Return the plotting library without addresses of others."""
-    from plotly.offline import get_plotlyjs
-
-    script: str = get_plotlyjs()
+    plotly = find_spec("plotly")
+    assert plotly is not None and plotly.origin is not None
+    script = (Path(plotly.origin).parent / "package_data" / "plotly.min.js").read_text("utf-8")
     for address in _FOREIGN:
         script = script.replace(address, "")
     return script

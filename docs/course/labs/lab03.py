@@ -8,7 +8,7 @@
 #
 # The simulator searches over which matrix is held, and in how many blocks. Predict what it finds.
 #
-# Before: `npusim learn sram`. Time: 50 minutes. An fp16 number has 2 bytes; 1 MB is 10^6 B.
+# Before: `npusim learn tiling`, then `sram`. Time: 50 minutes. An fp16 number has 2 bytes; 1 MB is 10^6 B.
 
 # %%
 from npusim.course.machine import estimate, machine, product

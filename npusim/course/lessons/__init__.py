@@ -1,1 +1,1 @@
-"""Lessons, a marimo notebook each; the first line of its docstring is its number and title."""
+"""Lessons, a module each; the first line of its docstring is its number and title."""

@@ -42,7 +42,7 @@ def _stated(value: float, unit: str, digits: int, share: float) -> str:
     """Return a fitted number with its 90 % interval in LaTeX, or that it is not known."""
     if share >= 1 or value <= 0:
         return r"\text{not known: anything fits}"
-    return rf"{value:.{digits}f}\,\text{{{unit}}} \pm {100 * share:.1f}\,\%"
+    return rf"{value:.{digits}f}\;\text{{{unit}}} \pm {100 * share:.1f}\,\%"
 
 
 @picture(

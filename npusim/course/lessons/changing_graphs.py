@@ -61,14 +61,14 @@ def _padding(nodes: int, compile_s: int) -> Shown:
     if padding_s > 0:
         inferences = f"{float(f'{compile_s / padding_s:.3g}'):,.0f}".replace(",", "{,}")
         balance = rf"""
-        $$\frac{{\text{{compile}}}}{{\text{{padding}}}} = \frac{{{compile_s}\,\text{{s}}}}{{({1e6 * latency_s:.1f} - {1e6 * exact_s:.1f})\,\mu\text{{s}}}}
+        $$\frac{{\text{{compile}}}}{{\text{{padding}}}} = \frac{{{compile_s}\;\text{{s}}}}{{({1e6 * latency_s:.1f} - {1e6 * exact_s:.1f})\;\mu\text{{s}}}}
         = \mathbf{{{inferences}}}$$
 
         Compiling again pays only with more inferences than that between one new node and the next.
         """
     else:
         balance = rf"""
-        $$\text{{padding}} = {1e6 * latency_s:.1f}\,\mu\text{{s}} - {1e6 * exact_s:.1f}\,\mu\text{{s}} = \mathbf{{0}}$$
+        $$\text{{padding}} = {1e6 * latency_s:.1f}\;\mu\text{{s}} - {1e6 * exact_s:.1f}\;\mu\text{{s}} = \mathbf{{0}}$$
 
         Padding costs nothing here, so compiling again would never pay. {"But the next node has no room: it needs the next capacity." if capacity == nodes else ""}
         """

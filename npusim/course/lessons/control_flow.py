@@ -66,7 +66,7 @@ def _attention(nodes: int) -> Shown:
     largest = [*costs][1 + gains.index(max(gains))].partition(":")[0].removeprefix("+ ")
     control_s = sum(op.critical_s or 0.0 for op in first.operators if op.control_flow)
     text = rf"""
-        $$N^2 = {nodes}^2 = {nodes**2 / 1e6:.2f}\,\text{{million scores, a layer}}$$
+        $$N^2 = {nodes}^2 = {nodes**2 / 1e6:.2f}\;\text{{million scores, a layer}}$$
 
         From **{engineering(first.latency_s, "s")}** to **{engineering(last.latency_s, "s")}**: {first.latency_s / last.latency_s:.2f} times
         quicker: {steps}. The largest step is **{largest}**. Operators that only pick (control flow) take {percent(control_s / first.latency_s)} of the first bar's latency.

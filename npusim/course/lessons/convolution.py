@@ -52,7 +52,7 @@ def _layer(channels: int, width: int, kernel: int) -> Shown:
     layer = cost.operators[0]
     text = rf"""
         $$\begin{{aligned}} M\,K\,N &= {SIZE}^2 \cdot ({channels} \cdot {kernel}^2) \cdot {width} \\[1ex]
-        &= \mathbf{{{cost.macs / 1e6:.4g}}}\,\text{{million multiply-accumulates}} \end{{aligned}}$$
+        &= \mathbf{{{cost.macs / 1e6:.4g}}}\;\text{{million multiply-accumulates}} \end{{aligned}}$$
 
         DRAM brings {engineering(cost.dram_bytes, "B")}: a byte serves **{intensity:.0f} operations**. The whole model keeps
         **{percent(layer.grid_utilisation or 0.0)}** of the lanes busy; what limits the layer is *{layer.bound}*.

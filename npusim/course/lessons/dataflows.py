@@ -143,7 +143,7 @@ def _flows(side: int, k: int, n: int, kernel: int) -> Shown:
     }
     text = rf"""
         $$\begin{{aligned}} \text{{reuse}} &= \frac{{\text{{multiply-accumulates}}}}{{\text{{bytes between SRAM and array}}}} \\[1ex] &=
-        \frac{{{macs / 1e6:.4g}\,\text{{M}}}}{{{best.total / 1e6:.3g}\,\text{{MB}}}} = \mathbf{{{macs / best.total:.1f}}} \end{{aligned}}$$
+        \frac{{{macs / 1e6:.4g}\;\text{{M}}}}{{{best.total / 1e6:.3g}\;\text{{MB}}}} = \mathbf{{{macs / best.total:.1f}}} \end{{aligned}}$$
 
         That is **{_named(least)}**, with the least traffic here: {engineering(best.total, "B")}.
         {f"Most sums are read by **{_named(back)}**: {engineering(most_back, 'B')}" if back else "Here no dataflow reads a sum: each is finished where it began"}.

@@ -61,8 +61,8 @@ def _energy(clock: float, dram: float) -> Shown:
     waiting = now.energy.static_j + now.energy.idle_j
     saved = 1 - now.energy_j / sheet.energy_j
     text = rf"""
-        $$E = \underbrace{{E_{{\text{{switching}}}}}}_{{{1e3 * (now.energy_j - waiting):.2f}\,\text{{mJ}}}} + \underbrace{{P_{{\text{{static, idle}}}} \cdot t}}_{{{1e3 * waiting:.2f}\,\text{{mJ}}}}
-        = \mathbf{{{1e3 * now.energy_j:.2f}\,\text{{mJ}}}}$$
+        $$E = \underbrace{{E_{{\text{{switching}}}}}}_{{{1e3 * (now.energy_j - waiting):.2f}\;\text{{mJ}}}} + \underbrace{{P_{{\text{{static, idle}}}} \cdot t}}_{{{1e3 * waiting:.2f}\;\text{{mJ}}}}
+        = \mathbf{{{1e3 * now.energy_j:.2f}\;\text{{mJ}}}}$$
 
         {percent(waiting / now.energy_j)} of the energy is paid for time. Compared with {SHEET_GHZ} GHz this clock **{"saves" if saved >= 0 else "costs"} {percent(abs(saved))}**.
         Of the slider's clocks **{least:g} GHz** needs the least. A byte from DRAM takes {1e12 * now.energy.dram_j / now.dram_bytes:.0f} pJ,

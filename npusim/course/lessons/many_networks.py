@@ -140,7 +140,7 @@ def _frames(load: float, graphs: int) -> Shown:
     bound = "no" if longest_ms(graphs) <= DEADLINE_MS else "even such a"
     text = rf"""
         $$\begin{{aligned}} t_\text{{frame}} &\le \underbrace{{{graphs} \cdot {service_ms(1):.2f}}}_{{\text{{the request at work}}}} + \underbrace{{{service_ms(0):.2f}}}_{{\text{{itself}}}}
-        = \mathbf{{{longest_ms(graphs):.1f}\,\text{{ms}}}} \\[1ex] & \text{{where frames go first; deadline }} {DEADLINE_MS:g}\,\text{{ms}} \end{{aligned}}$$
+        = \mathbf{{{longest_ms(graphs):.1f}\;\text{{ms}}}} \\[1ex] & \text{{where frames go first; deadline }} {DEADLINE_MS:g}\;\text{{ms}} \end{{aligned}}$$
 
         The NPU is busy {percent(shared(load, graphs, "in order of arrival").devices[NPU].busy_s / SECONDS)} of the time. In order of arrival {percent(fifo)} of the frames are late, with frames first **{percent(first)}**,
         where they interrupt {percent(interrupting)}. Where frames go first, {bound} frame can be late.

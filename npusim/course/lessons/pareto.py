@@ -84,7 +84,7 @@ def _budget(budget: float) -> Shown:
     figure.add_vline(x=budget, line={"color": "#222222", "width": 1})
     figure.update_layout(xaxis={"title": "area of the NPU (mm²)"}, yaxis=amount_axis("latency", "s"))
     text = rf"""
-        $$\min_{{\text{{area}} \,\le\, {budget:g}\,\text{{mm}}^2}} \text{{latency}} = \mathbf{{{1e3 * chosen["latency_s"]:.3f}\,\text{{ms}}}}$$
+        $$\min_{{\text{{area}} \,\le\, {budget:g}\;\text{{mm}}^2}} \text{{latency}} = \mathbf{{{1e3 * chosen["latency_s"]:.3f}\;\text{{ms}}}}$$
 
         {chosen["npu.tiles"]:.0f} tiles with {engineering(chosen["npu.sram.per_tile"], "B")} each at {engineering(chosen["npu.dpu.clock"], "Hz")},
         DRAM {engineering(chosen["dram.bandwidth"], "B/s")}: {chosen["area_mm2"]:.1f} mm². DRAM's bandwidth is not part of the NPU's area,

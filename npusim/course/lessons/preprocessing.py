@@ -96,10 +96,10 @@ def _stacks(nodes: int, degree: int) -> Shown:
     } of what is left.
         - **Built once on the CPU** (StaGr), it is {preg.latency_s / stagr.latency_s:.1f} times quicker again.
 
-        $$\begin{{aligned}} \text{{matrix}} &= 2\,\text{{B}} \cdot N^2 = 2 \cdot {nodes}^2 = {
-        2 * nodes**2 / 1e6:.1f}\,\text{{MB}} \\[1ex]
+        $$\begin{{aligned}} \text{{matrix}} &= 2\;\text{{B}} \cdot N^2 = 2 \cdot {nodes}^2 = {
+        2 * nodes**2 / 1e6:.1f}\;\text{{MB}} \\[1ex]
         \text{{in place of}} &\phantom{{=}}\; {
-        nodes * degree / 1e3:g}\,\text{{thousand edges}} \end{{aligned}}$$
+        nodes * degree / 1e3:g}\;\text{{thousand edges}} \end{{aligned}}$$
 
         At least {
         floor(1000 * (1 - (degree + 1) / nodes))

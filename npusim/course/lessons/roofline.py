@@ -76,8 +76,8 @@ def _norm_times_h(features: int, form: str) -> Shown:
         )
     text = rf"""
         $$\begin{{aligned}} \text{{rate}} &\le \min\!\left(\text{{peak}},\; \frac{{2\,N\,N\,F}}{{\text{{bytes}}}} \cdot \text{{bandwidth}}\right) \\[1ex]
-        &= \min({peak / 1e12:.3g}\,\text{{Top/s}},\; {intensity:.3g} \cdot {BANDWIDTH / 1e9:.3g}\,\text{{GB/s}}) \\[1ex]
-        &= \mathbf{{{min(peak, fed) / 1e12:.3g}\,\text{{Top/s}}}} \end{{aligned}}$$
+        &= \min({peak / 1e12:.3g}\;\text{{Top/s}},\; {intensity:.3g} \cdot {BANDWIDTH / 1e9:.3g}\;\text{{GB/s}}) \\[1ex]
+        &= \mathbf{{{min(peak, fed) / 1e12:.3g}\;\text{{Top/s}}}} \end{{aligned}}$$
 
         The model finds {engineering(point.ops_per_s, "op/s")} and {engineering(cost.operators[0].latency_s, "s")};
         the matrix alone has {engineering(matrix_bytes, "B")}; {traffic}. Twice the features take **{ratio:.2f} times** as long:

@@ -80,7 +80,7 @@ def _compressed(density: float) -> Shown:
     )
     text = rf"""
         $$\begin{{aligned}} \text{{bytes}} &= \frac{{N^2}}{{8}} + 2\,N^2 \cdot \text{{share}} \\[1ex]
-        &= {BITMAP_BYTES / 1e6:.2f}\,\text{{MB}} + {DENSE_BYTES / 1e6:.2f}\,\text{{MB}} \cdot {density:g} = \mathbf{{{(BITMAP_BYTES + DENSE_BYTES * density) / 1e6:.2f}\,\text{{MB}}}} \end{{aligned}}$$
+        &= {BITMAP_BYTES / 1e6:.2f}\;\text{{MB}} + {DENSE_BYTES / 1e6:.2f}\;\text{{MB}} \cdot {density:g} = \mathbf{{{(BITMAP_BYTES + DENSE_BYTES * density) / 1e6:.2f}\;\text{{MB}}}} \end{{aligned}}$$
 
         A step of zeros still takes a {SKIPS:.3g}th of a full one (fitted to Intel's cost model): the grid is at best {SKIPS:.3g} times quicker, in practice less,
         because lanes wait for each other. And where DRAM is the bound, even that is worth 1.0: only the bytes count.

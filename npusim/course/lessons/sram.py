@@ -79,8 +79,8 @@ def _kinds(work: str, sram: float, bandwidth: float) -> Shown:
         why = ": work did not wait for such bytes" if avoidable > 0.0 else ": nothing is left to avoid"
     text = rf"""
         $$\begin{{aligned}} t_{{\text{{DRAM}}}} &= \frac{{\text{{compulsory}} + \text{{refetched}} + \text{{spilled}}}}{{\text{{bandwidth}}}} \\[1ex]
-        &= \frac{{{now.dram.compulsory_bytes / 1e6:.1f} + {now.dram.refetched_bytes / 1e6:.1f} + {now.dram.spilled_bytes / 1e6:.1f}\,\text{{MB}}}}{{{bandwidth:g}\,\text{{GB/s}}}}
-        = \mathbf{{{now.dram_bytes / bandwidth / 1e3:.0f}\,\mu\text{{s}}}} \end{{aligned}}$$
+        &= \frac{{{now.dram.compulsory_bytes / 1e6:.1f} + {now.dram.refetched_bytes / 1e6:.1f} + {now.dram.spilled_bytes / 1e6:.1f}\;\text{{MB}}}}{{{bandwidth:g}\;\text{{GB/s}}}}
+        = \mathbf{{{now.dram_bytes / bandwidth / 1e3:.0f}\;\mu\text{{s}}}} \end{{aligned}}$$
 
         With {sram:g} MB a tile **{percent(avoidable / now.dram_bytes)}** of the bytes could be avoided. The inference takes {engineering(now.latency_s, "s")},
         {engineering(now.launch_s, "s")} of it the launch. With twice the SRAM the fastest mapping moves {moved}, and that gives **{effect}**{why}.

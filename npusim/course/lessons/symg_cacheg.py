@@ -77,8 +77,8 @@ def _stacks(nodes: int, sram: float, bandwidth: float) -> Shown:
         {"launch": "#bbbbbb"},
     )
     text = rf"""
-        $$\begin{{aligned}} \text{{triangle}} &= \frac{{N (N + 1)}}{{2}} \cdot 2\,\text{{B}} = \mathbf{{{nodes * (nodes + 1) / 1e6:.2f}\,\text{{MB}}}} \\[1ex]
-        \text{{whole matrix}} &= N^2 \cdot 2\,\text{{B}} = {2 * nodes * nodes / 1e6:.2f}\,\text{{MB}} \end{{aligned}}$$
+        $$\begin{{aligned}} \text{{triangle}} &= \frac{{N (N + 1)}}{{2}} \cdot 2\;\text{{B}} = \mathbf{{{nodes * (nodes + 1) / 1e6:.2f}\;\text{{MB}}}} \\[1ex]
+        \text{{whole matrix}} &= N^2 \cdot 2\;\text{{B}} = {2 * nodes * nodes / 1e6:.2f}\;\text{{MB}} \end{{aligned}}$$
 
         Both together: **{gain:.2f} times** quicker ({engineering(plain.latency_s, "s")} to {engineering(both.latency_s, "s")}),
         with {engineering(plain.dram_bytes, "B")} and {engineering(both.dram_bytes, "B")} through DRAM.

@@ -97,8 +97,8 @@ def _tiling(stays: str, blocks: int, sram: float) -> Shown:
         )
     text = rf"""
 $$\begin{{aligned}} \text{{bytes}} &= {counts[0]} \cdot M K + {counts[1]} \cdot K N + M N \\[1ex]
-&= {counts[0]} \cdot {M * K / 1e6:.3f} + {counts[1]} \cdot {K * N / 1e6:.3f} + {M * N / 1e6:.3f}\,\text{{MB}} \\[1ex]
-&= \mathbf{{{bytes_by_hand(stays, blocks) / 1e6:.3f}\,\text{{MB}}}} \end{{aligned}}$$
+&= {counts[0]} \cdot {M * K / 1e6:.3f} + {counts[1]} \cdot {K * N / 1e6:.3f} + {M * N / 1e6:.3f}\;\text{{MB}} \\[1ex]
+&= \mathbf{{{bytes_by_hand(stays, blocks) / 1e6:.3f}\;\text{{MB}}}} \end{{aligned}}$$
 
 {verdict}
 

@@ -75,7 +75,7 @@ def _time_line(rows: int, columns: int, bandwidth: float) -> Shown:
     held = mapping.order.removesuffix("_held").replace("_", " ") if mapping and mapping.order else "operands"
     text = rf"""
         $$\begin{{aligned}} \text{{time}} &= \text{{prologue}} + \text{{grid}} + \text{{stalls}} + \text{{epilogue}} \\[1ex]
-        {1e6 * span_s:.1f}\,\mu\text{{s}} &= {1e6 * before_s:.1f} + {1e6 * work_s:.1f} + {1e6 * waits_s:.1f} + {1e6 * after_s:.1f} \end{{aligned}}$$
+        {1e6 * span_s:.1f}\;\mu\text{{s}} &= {1e6 * before_s:.1f} + {1e6 * work_s:.1f} + {1e6 * waits_s:.1f} + {1e6 * after_s:.1f} \end{{aligned}}$$
 
         All four are read off the time line of the first tile's grid. {pace(work_s, waits_s)} DMA is busy {percent(dma_s / span_s)} of {engineering(span_s, "s")}, the grids {percent(grid_s / span_s)}.
         The first transfers are long because they bring what stays in SRAM, here the *{held}*, and the first block of what streams past.
