@@ -231,7 +231,7 @@ def shoot(view: Any, width: int, target: Path, highest: int = 4000) -> None:
         view.set_viewport_size({"width": width, "height": height})
         view.wait_for_timeout(400)  # plots are drawn again for the new size
     with Image.open(io.BytesIO(view.screenshot())) as picture:
-        few = picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).convert("RGB")
+        few = picture.convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).convert("RGB")
         few.save(target, lossless=True, quality=100, method=6)
 
 
@@ -300,6 +300,8 @@ def _lesson(started: Any, kind: str) -> None:
     view.goto(address + LEARN[kind] + query)
     if LEARN[kind]:
         view.wait_for_selector("[data-drawn]")
+    if kind == "explorer":
+        view.wait_for_selector("[data-block=pictures] [data-drawn]")
     if LEARN[kind].startswith("lessons/"):
         view.get_by_role("radio").first.click()
         view.wait_for_selector(f"{SLIDER}:enabled")

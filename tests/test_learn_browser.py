@@ -108,7 +108,7 @@ def place(page: Any, thumb: Any, values: Sequence[float], to: int, is_next: bool
 
 def reads_well(page: Any) -> None:
     """Look for errors in the text of a page, and for what a screen reader needs."""
-    text = page.locator("body").inner_text()
+    text = " ".join(page.locator("body").inner_text().split())
     assert "error" not in text.lower().replace("rms error", ""), text
     assert "nan" not in text.split() and page.locator(".katex-error").count() == 0
     assert page.locator("main, [role=main]").count() == 1

@@ -10,7 +10,7 @@ from npusim.course.design import KNOBS, Design, critical_path, energy_by_part, o
 from npusim.course.drawings import alternative, critical_bars, gantt
 from npusim.course.lesson import Drawing, drawing_spec
 from npusim.course.machine_view import FLOWS, MOST, machine_steps
-from npusim.course.pages import Address, document, html, places_of
+from npusim.course.pages import Address, document, html, places_of, written
 from npusim.course.words import word
 from npusim.engines.event import event_estimate
 from npusim.errors import ConfigError, UnknownNameError
@@ -48,7 +48,7 @@ def offers(machine: str, network: str) -> Answer:
     for knob in KNOBS:
         values = knob.values(machine)
         start = values.index(knob.sheet_value(machine))
-        sliders.append({"label": word(knob.path), "values": [f"{each:g}" for each in values], "start": start})
+        sliders.append({"label": word(knob.path), "values": list(map(written, values)), "start": start})
     return {"stacks": stacks(network), "sliders": sliders}
 
 

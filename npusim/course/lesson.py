@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from fractions import Fraction
 from math import isclose
 from typing import Any, TypeAlias
 
+import numpy as np
 import plotly.graph_objects as go
 
 from npusim.course.catalogue import LessonPage
@@ -42,7 +44,21 @@ def drawing_spec(drawing: Drawing, height: int) -> str:
     )
     drawing.update_xaxes(automargin=True, ticklabelstandoff=4)
     drawing.update_yaxes(automargin=True, ticklabelstandoff=4)
-    return json.dumps({**json.loads(drawing.to_json()), "config": _CONFIG})
+    return json.dumps({**_short(json.loads(drawing.to_json())), "config": _CONFIG})
+
+
+def _short(value: Any) -> Any:
+    """Return JSON values with numbers of single precision: a screen shows no more."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, list):
+        return [_short(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("dtype") == "f8":  # an array, as plotly writes it
+        array = np.frombuffer(base64.b64decode(value["bdata"])).astype(np.float32)
+        return {**value, "dtype": "f4", "bdata": base64.b64encode(array.tobytes()).decode()}
+    return {key: _short(each) for key, each in value.items()}
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,11 @@ def shown_at(picture: Any, places: Places) -> tuple[str, str, str]:
     return drawing_spec(drawing, picture.height), said, html(text)
 
 
+def written(value: float | str) -> str:
+    """Return a value of a slider as it is shown: whole numbers without decimals."""
+    return value if isinstance(value, str) else f"{value:.15g}"
+
+
 def html(text: str) -> str:
     """Return Markdown as HTML; formulas stay as they are written, for KaTeX."""
     shown: str = markdown(
@@ -74,7 +79,7 @@ def picture_data(picture: Any) -> dict[str, Any]:
     sliders = [
         {
             "label": html(slider.label),
-            "values": [str(value) for value in slider.values],
+            "values": [written(value) for value in slider.values],
             "start": thumbs(slider),
             "isList": isinstance(slider.value, str),
         }

@@ -91,7 +91,7 @@ def _lead(models: LanguageModels) -> str:
     frugal = min(rows, key=lambda row: row.energy_per_token_j or 0.0)
     return (
         f"The largest model that fits is {largest}: quickest in {fast.weights} on {fast.device}, "
-        f"{engineering(fast.tokens_per_s or 0.0, '/s')} tokens; least energy in {frugal.weights} on "
+        f"{engineering(fast.tokens_per_s or 0.0, '/s').removesuffix(' /s')} tokens/s; least energy in {frugal.weights} on "
         f"{frugal.device}, {engineering(frugal.energy_per_token_j or 0.0, 'J')} a token."
     )
 
@@ -118,7 +118,9 @@ def _by_device(
                 lambda row: f"{_named(row)} on {row.device}: {engineering(value(row) or 0.0, unit)}",
                 orientation="h",
             )
-        return figure.update_layout(scattermode="group")  # marks of equal times stand side by side
+        # Marks of equal times stand side by side, which the range of an axis leaves out.
+        figure.update_yaxes(autorange=False, range=[len(names) - 0.4, -0.6])
+        return figure.update_layout(scattermode="group")
 
     return Plot(title, draw)
 

@@ -51,6 +51,8 @@ SCENARIO = Scenario("magnas-vig", machine())
 PROBLEM = chain_problem(SCENARIO, chain_of(SCENARIO.graph), UNITS)
 BLOCKS = len(PROBLEM.blocks)
 NEAR = 0.05
+MOST_DRAWN = 400
+"""Random placements that the picture shows: more are a grey cloud of the same shape."""
 
 
 def reached(points: NDArray[np.float64], front: NDArray[np.float64], excess: float) -> int:
@@ -78,10 +80,11 @@ def _fronts(tries: int, most: int) -> Shown:
     evolved = searched(Genes(PROBLEM.allowed, values), "nsga2", Budget(tries), alone).values
     drawn = values(np.random.default_rng(0).integers(0, len(UNITS), (tries, BLOCKS)))
     chance = drawn[np.isfinite(drawn[:, 0])]
+    some = f"random, {MOST_DRAWN} of {len(chance):,}" if len(chance) > MOST_DRAWN else "random"
     ring = {"color": COLOURS[2], "size": 13, "symbol": "circle-open", "line": {"width": 2}}
     figure = go.Figure()
     for name, points, marker in (
-        ("random", chance, {"color": "#bbbbbb", "size": 5}),
+        (some, chance[:MOST_DRAWN], {"color": "#bbbbbb", "size": 5}),
         ("one unit for all", values(alone), {"color": COLOURS[1], "size": 12, "symbol": "x"}),
         ("evolution", evolved, ring),
         ("exact front", exact, {"color": COLOURS[0], "size": 7, "symbol": "diamond"}),

@@ -159,14 +159,14 @@ def pareto_page(front: Front) -> Page:
 
 def _best_points(front: Front) -> Table:
     """Return the best point in each metric and the knee, a column each."""
-    chosen = {f"best {name}": _best(front, name) for name in front.minimise}
+    chosen = {f"best {_titled(name)}": _best(front, name) for name in front.minimise}
     chosen["knee"] = front.knee
 
     def shown(row: Mapping[str, Any]) -> Callable[[str], str]:
         return lambda name: _shown(front, row, name)
 
     columns = [
-        Column("", "", lambda name: Text(name, style="bold" if name in front.minimise else "")),
+        Column("", "", lambda name: Text(_titled(name), style="bold" if name in front.minimise else "")),
         *(Column("", name, shown(row), words=False, layout=FOLD) for name, row in chosen.items()),
     ]
     return Table(columns, [_POINT, *front.minimise, *_uncertain(front), *front.axes], "Best points")

@@ -43,7 +43,7 @@ def comparison_page(result: Comparison) -> Page:
                 for name in ("latency_s", "energy_j")
             ),
             _totals(runs),
-            records_table("runs", runs, all_figures, title="All figures", only="html"),
+            records_table("runs", runs, all_figures, only="html", folded="All figures"),
             Plot("Operators, each by itself", lambda: _operator_bars(result, colours)),
             _operators(result),
         ],

@@ -89,12 +89,12 @@ def timeline_page(line: Timeline) -> Page:
     path = critical_path(line)
     total_s = sum(task.waited_s + task.worked_s for task in path) or 1.0
     longest = sorted(path_summary(line, path).by_unit.items(), key=lambda item: -item[1])[:2]
-    shares = " and ".join(f"{name} for {percent(s / total_s)} of it" for name, s in longest)
+    shares = " and ".join(f"{name} ({percent(s / total_s)})" for name, s in longest)
     return Page(
         "Time line",
         (line.workload, line.soc, line.techniques),
         sections=timeline_sections(line),
-        lead=f"{engineering(line.makespan_s, 's')}{several}; its critical path runs on {shares}.",
+        lead=f"{engineering(line.makespan_s, 's')}{several}; on the critical path is mostly {shares}.",
     )
 
 

@@ -131,10 +131,10 @@ def _variants(result: WhatIf) -> Table:
         Column("", "at", lambda v: _at(v.at), "html"),
         Column("stack") if over else Column("techniques", "stack", _name),
         *_figure_columns(result.variants, result.requests == 1),
-        *(Column(f"dram.{kind}", title, only="html") for kind, title in KINDS.items()),
         Column("step_speedup", "step", only="html", digits="step_interval"),
         Column("step_interval", "90 %", only="html"),
         Column("bound", only="html"),
+        *(Column(f"dram.{kind}", title, only="html") for kind, title in KINDS.items()),
         Column("", "bound", lambda v: v.bound.removeprefix("npu."), "terminal"),
         Column("accuracy", "accuracy", only="terminal"),
     )
