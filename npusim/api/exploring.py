@@ -266,7 +266,7 @@ def learn(
 
             webbrowser.open(address + path + query)
 
-    serve(port, ready, name or "mac_grid")
+    serve(port, ready)
     return True
 
 

@@ -74,8 +74,9 @@ const control = (slider, start, moved) => {
   label.append(...[input, output].filter(Boolean));
   const put = (place) => {
     input.value = String(place);
+    if (isList) return; // a list says its value by itself
     input.setAttribute("aria-valuetext", values[place]);
-    if (output) output.textContent = values[place];
+    output.textContent = values[place];
   };
   input.oninput = () => {
     put(Number(input.value));

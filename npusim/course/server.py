@@ -233,24 +233,13 @@ def bound_socket(port: int) -> socket.socket:
     return opened
 
 
-def _prepare(name: str) -> None:
-    """Import a lesson, and what all of them need, while the browser starts."""
-    _library()
-    for page in lessons():
-        if page.name == name:
-            with _ONE_AT_A_TIME[name]:
-                lesson_data(page)
-
-
-def serve(port: int, ready: Callable[[str, str], None], name: str = "mac_grid") -> None:
+def serve(port: int, ready: Callable[[str, str], None]) -> None:
     """Serve the lessons until interrupted.
 
     Parameters
     ----------
     port : int
         0 takes one that is free.
-    name : str
-        Lesson that is imported before anybody asks for it.
     ready : callable
         Called as soon as the list of lessons can be opened, with its address and the query with the token.
 
@@ -270,7 +259,8 @@ def serve(port: int, ready: Callable[[str, str], None], name: str = "mac_grid") 
         )
         server = _Server(config)
         server.when_started = lambda: ready(f"http://{LOOPBACK}:{actual}/", f"?token={token}")
-        threading.Thread(target=_prepare, args=(name,), daemon=True).start()
+        # While the browser starts; lessons are imported after their first pictures, which come with npusim.
+        threading.Thread(target=_library, daemon=True).start()
         server.run(sockets=[opened])
 
 

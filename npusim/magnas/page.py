@@ -144,7 +144,7 @@ def search_page(search: documents.ArchitectureSearch, archive: Path | None = Non
             Lines([average] if gains else []),
         ],
         [Remark("Note", notes)],
-        f"the front dominates {dominated} of {len(search.baselines)} baselines; {best.architecture} is "
+        f"The front dominates {dominated} of {len(search.baselines)} baselines; {best.architecture} is "
         f"{factor(best.speedup)} as fast as {reference.operator} on the {reference.unit.upper()} with "
         f"{factor(best.energy_gain)} less energy, at {share(best.accuracy)} "
         f"against {share(reference.accuracy)}",
@@ -223,7 +223,7 @@ def _fronts(search: documents.ArchitectureSearch, archive: Path | None, quantity
     figure = blank_figure()
     place = ("accuracy", "latency_s", "energy_j").index(quantity)
     if tried:
-        grey = {"size": 3, "color": GREY, "opacity": 0.4}
+        grey = {"size": 4, "color": GREY, "opacity": 0.8}
         add_marks(figure, "tried", tried, lambda one: (one[1], one[place]), grey)
     groups = (
         (*_SEARCHES["single_unit"], search.single_unit_front, "triangle-up", 8),

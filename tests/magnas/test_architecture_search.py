@@ -210,7 +210,7 @@ def test_the_report_is_a_page_and_a_document(archive, capsys, tmp_path):
     assert run(["magnas", "report", str(archive), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema"] == "npusim.magnas-search/1"
     assert run(["magnas", "report", str(archive)]) == 0
-    assert "the front dominates" in capsys.readouterr().out
+    assert "The front dominates" in capsys.readouterr().out
     assert run(["magnas", "report", str(archive), "-o", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     for heading in ("Architectures and mappings", "Hypervolume", "Chosen architectures"):
