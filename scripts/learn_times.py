@@ -31,7 +31,7 @@ from screenshots import SLIDER, browser
 import npusim
 from npusim.course.catalogue import lessons
 
-FIRST_PICTURE_S, UPDATE_S = 6.0, 0.3
+FIRST_PICTURE_S, FRESH_PICTURE_S, UPDATE_S = 6.0, 3.0, 0.3
 STATIC_BYTES, STATIC_PICTURE_S = 2_000_000, 2.0
 MOVES = 12
 PATIENCE_MS = 120_000
@@ -154,12 +154,14 @@ def main(wanted: list[str]) -> int:
         raise SystemExit(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
     if is_fresh:
         print("address  page to first picture  processor: server, browser  lesson")
+        slowest_s = 0.0
         with browser() as started:
             for name in wanted or known:
                 address_s, picture_s, served_s, drawn_s = fresh_times(started, name)
                 processor = f"{served_s:17.2f} s {drawn_s:6.2f} s"
                 print(f"{address_s:5.1f} s {picture_s:20.1f} s {processor}  {name}", flush=True)
-        return 0
+                slowest_s = max(slowest_s, picture_s)
+        return int(slowest_s >= FRESH_PICTURE_S)
     firsts, updates = [], []
     npusim.estimate("gcn-cora", interval=False)  # compiles, once on a machine
     print("first picture  server's processor  slider: median  longest  lesson")

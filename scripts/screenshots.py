@@ -231,7 +231,7 @@ def shoot(view: Any, width: int, target: Path, highest: int = 4000) -> None:
         view.set_viewport_size({"width": width, "height": height})
         view.wait_for_timeout(400)  # plots are drawn again for the new size
     with Image.open(io.BytesIO(view.screenshot())) as picture:
-        few = picture.convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).convert("RGB")
+        few = picture.convert("RGB").quantize(_COLOURS, kmeans=1, dither=Image.Dither.NONE).convert("RGB")
         few.save(target, lossless=True, quality=100, method=6)
 
 

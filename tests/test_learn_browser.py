@@ -152,6 +152,11 @@ def walk(page: Any, lesson: Any, every: bool = False) -> None:
             first += 1 + is_range
 
 
+BARE = """() => [...document.querySelectorAll("math :is(math, semantics, mrow, mtd, mstyle, mfrac)")]
+  .flatMap((each) => [...each.childNodes].filter((node) => node.nodeType === 3).map(() => each.outerHTML))"""
+"""Elements of formulas that hold text which no browser shows."""
+
+
 def take(browser: Any, address: str, name: str) -> None:
     """Take a lesson as a visitor would: guess, move a slider, answer wrongly and then rightly."""
     page = opened(browser, f"{address}lessons/{name}/")
@@ -167,6 +172,7 @@ def take(browser: Any, address: str, name: str) -> None:
     expect(page, lambda: drawn(page) > before and body.inner_text() != text)
     lesson = module_of(name).LESSON
     walk(page, lesson)
+    assert page.evaluate(BARE) == [], "a browser leaves bare text of a formula out"
     right = lesson.exercise.right
     answer = page.get_by_placeholder("a number")
     for given, verdict in ((right * 3 + 7, "Not yet"), (right, "Right.")):

@@ -119,7 +119,7 @@ def answer(address: str) -> Answer:
 
 
 def design_at(text: str) -> Design:
-    """Return the design of a text such as ``core-ultra-series2;gcn-cora;stagr;2,3,0,4``: places of sliders.
+    """Return the design of a text such as ``core-ultra-series2;gcn-cora;stagr;2,3,0,4``.
 
     Raises
     ------

@@ -54,19 +54,31 @@ const answerOf = async (address) => {
   return answer.json();
 };
 
+// KaTeX writes spaces as bare text, which a browser leaves out of a formula.
+const LEAVES = "mi, mn, mo, mtext, ms, annotation";
+const showSpaces = (formula) => {
+  const walker = document.createTreeWalker(formula, NodeFilter.SHOW_TEXT), spaces = [];
+  while (walker.nextNode()) if (!walker.currentNode.parentElement.matches(LEAVES)) spaces.push(walker.currentNode);
+  for (const space of spaces) {
+    const wide = document.createElementNS("http://www.w3.org/1998/Math/MathML", "mspace");
+    wide.setAttribute("width", space.data.length > 1 ? "0.28em" : "0.17em");
+    space.replaceWith(wide);
+  }
+};
 const drawFormulas = (place) => {
   for (const formula of place.querySelectorAll(".arithmatex:not([data-drawn-tex])")) {
     const [, kind, text] = formula.textContent.match(/^\s*\\([([])([\s\S]*)\\[)\]]\s*$/) ?? [];
     if (!kind) continue;
     formula.dataset.drawnTex = text;
     globalThis.npusimKatex.render(text, formula, { output: "mathml", displayMode: kind === "[", throwOnError: false });
+    showSpaces(formula);
   }
 };
 
 // A slider, or a list to choose from; `moved` takes the place of the new value among all.
 const control = (slider, start, moved) => {
   const { values, isList } = slider, label = document.createElement("label");
-  label.innerHTML = slider.label;
+  label.innerHTML = `<span>${slider.label}</span>`;
   const input = document.createElement(isList ? "select" : "input");
   if (isList) input.innerHTML = values.map((value, j) => `<option value="${j}">${value}</option>`).join("");
   else Object.assign(input, { type: "range", min: 0, max: values.length - 1, step: 1 });
