@@ -89,10 +89,11 @@ def _lead(models: LanguageModels) -> str:
     rows = [row for row in running if row.model == largest]
     fast = min(rows, key=lambda row: row.token_s or 0.0)
     frugal = min(rows, key=lambda row: row.energy_per_token_j or 0.0)
+    rate = engineering(fast.tokens_per_s or 0.0, "/s").removesuffix(" /s")
     return (
         f"The largest model that fits is {largest}: quickest in {fast.weights} on {fast.device}, "
-        f"{engineering(fast.tokens_per_s or 0.0, '/s').removesuffix(' /s')} tokens/s; least energy in {frugal.weights} on "
-        f"{frugal.device}, {engineering(frugal.energy_per_token_j or 0.0, 'J')} a token."
+        f"{rate} tokens/s; least energy in {frugal.weights} on {frugal.device}, "
+        f"{engineering(frugal.energy_per_token_j or 0.0, 'J')} a token."
     )
 
 
