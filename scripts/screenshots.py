@@ -279,6 +279,7 @@ def _page(started: Any, folder: Path, kind: str) -> None:
     page = write_page(kind, folder, is_real=True)
     for width in WIDTHS:
         view = started.new_page(viewport={"width": width, "height": 900})
+        view.set_default_timeout(_PATIENCE_MS)
         view.goto(page.as_uri())
         shoot(view, width, TARGET / f"{kind}-{width}.webp", HIGHEST[width])
         view.close()
