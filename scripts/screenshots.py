@@ -232,7 +232,7 @@ def shoot(view: Any, width: int, target: Path, highest: int = 4000) -> None:
         view.wait_for_timeout(400)  # plots are drawn again for the new size
     with Image.open(io.BytesIO(view.screenshot())) as picture:
         few = picture.convert("RGB").quantize(_COLOURS, kmeans=1, dither=Image.Dither.NONE).convert("RGB")
-        few.save(target, lossless=True, quality=100, method=6)
+        few.save(target, lossless=True, quality=100, method=4)
 
 
 def terminal_page(command: str, folder: Path) -> str:

@@ -1,5 +1,6 @@
 """Texts of lessons, and the server that shows them: to pages of its own, on this machine alone."""
 
+import base64
 import http.client
 import json
 import os
@@ -13,6 +14,8 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
+import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 pytest.importorskip("marimo", reason="lessons need the extra `learn`")
@@ -23,9 +26,9 @@ from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.design import KNOBS, Design, offered
 from npusim.course.explorer import answer
 from npusim.course.export import with_first
-from npusim.course.lesson import Exercise
+from npusim.course.lesson import Exercise, drawing_spec
 from npusim.course.machine import uncompiled
-from npusim.course.pages import lesson_data, shown_at, stored_data
+from npusim.course.pages import lesson_data, shown_at, stored_data, written
 from npusim.course.server import LOOPBACK, bound_socket, serve
 from npusim.errors import NpusimError
 
@@ -93,6 +96,16 @@ def test_a_stored_first_picture_is_what_the_lesson_shows(page: LessonPage) -> No
         assert {**old, "at": 0} == {**new, "at": 0} and list(old["at"]) == list(new["at"]), REMEDY
         for (_, *words), (_, *words_now) in zip(old["at"].values(), new["at"].values(), strict=True):
             assert [stored["pool"][at] for at in words] == [now["pool"][at] for at in words_now], REMEDY
+
+
+def test_numbers_of_a_picture_have_single_precision() -> None:
+    x, y = np.linspace(0.0, 1e-3, 7) / 3.0, [1.0 / 3.0] * 7
+    trace = json.loads(drawing_spec(go.Figure(go.Scatter(x=x, y=y)), 100))["data"][0]
+    packed = np.frombuffer(base64.b64decode(trace["x"]["bdata"]), trace["x"]["dtype"])
+    assert packed.itemsize == 4 and np.allclose(packed, x, rtol=1e-6, atol=0.0)
+    assert trace["y"] != y and np.allclose(trace["y"], y, rtol=1e-6)
+    for value, shown in ((1.0, "1"), (0.1, "0.1"), (200000, "200000"), ("fp16", "fp16")):
+        assert written(value) == shown
 
 
 def test_calls_that_use_plain_kernels_may_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
