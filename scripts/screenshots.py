@@ -312,6 +312,7 @@ def _lesson(started: Any, kind: str) -> None:
         answer.fill("1")
         answer.press("Enter")
         view.get_by_text("Not yet").wait_for()
+    view.wait_for_function("[...document.querySelectorAll('.busy')].every((one) => !one.textContent)")
     view.wait_for_timeout(_LATER_MS)
     for width in WIDTHS:
         view.set_viewport_size({"width": width, "height": 900})

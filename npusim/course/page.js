@@ -143,6 +143,7 @@ function showPicture(section, picture, pool, number, isLive) {
     }
     clearTimeout(notice);
     busy.textContent = "";
+    section.classList.remove("stale");
     isAsking = false;
     return drawn;
   };
@@ -156,6 +157,7 @@ function showPicture(section, picture, pool, number, isLive) {
     const began = elements.map(({ values, name }, j) => `${name} ${values[start[j]]}`).join(", ");
     note.textContent = `${isMoved ? word("went_back") : ""} ${word("has_lines", { places: began })}`;
     elements.forEach(({ put }, j) => put(places[j]));
+    section.classList.toggle("stale", isStarted); // until `show` has drawn this position
     return show();
   };
   for (const slider of picture.sliders) slider.start.forEach((start, end) => {
