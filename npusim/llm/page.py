@@ -147,7 +147,7 @@ def _times(models: LanguageModels) -> Table:
         figure("prefill_s", "prefill"),
         figure("energy_per_token_j", "energy"),
     )
-    return Table(columns, models.rows, "Figures", "models")
+    return Table(columns, models.rows, "Figures", "rows")
 
 
 def _bytes(models: LanguageModels) -> Table:
