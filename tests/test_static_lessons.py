@@ -4,6 +4,7 @@ import http.server
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from itertools import product
@@ -30,26 +31,32 @@ TEXT = "element => element.innerText"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("site")
-    is_slow = request.config.getoption("-m") == "slow"
     with pytest.MonkeyPatch.context() as patch:
-        if not is_slow:  # so that one page has lines through a grid
-            patch.setattr("npusim.course.export.MOST_POSITIONS", FEW)
-        export_lessons(folder, [] if is_slow else QUICK, print)
+        patch.setattr("npusim.course.export.MOST_POSITIONS", FEW)  # so that one page has lines through a grid
+        export_lessons(folder, QUICK, print)
     return folder
 
 
-@pytest.fixture(scope="module")
-def address(site: Path) -> Iterator[str]:
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder, and yield its address."""
+
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    with served(site) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +187,15 @@ def test_a_static_lesson_is_small_and_fits_a_telephone_and_another_page(
 
 
 @pytest.mark.slow
-def test_every_static_lesson_is_taken_without_a_network(browser: Any, address: str) -> None:
-    for lesson in lessons():
-        page = opened(browser, f"{address}{lesson.name}.html")
-        take(page, lesson.name)
+@pytest.mark.parametrize("name", [lesson.name for lesson in lessons()])
+def test_every_static_lesson_is_small_and_taken_without_a_network(
+    browser: Any, tmp_path: Path, name: str
+) -> None:
+    export_lessons(tmp_path, [name], print)
+    assert sum((tmp_path / file).stat().st_size for file in (f"{name}.html", "library.js")) < MOST_BYTES
+    with served(tmp_path) as address:
+        page = opened(browser, f"{address}{name}.html")
+        take(page, name)
         page.close()
 
 
