@@ -174,7 +174,8 @@ def reduction_cycles(
 
     A MAC unit reads its input channels in steps of ``dpu_mac_bytes_per_cycle``, the loader in pieces of
     ``dpu_feed_piece_bytes`` through all ports: a wider MAC unit has fewer steps, but the same pieces. Where
-    elements are widened on their way, a feed takes no less than their widening (``npu.dpu.widening``). Source
+    elements are widened on their way, a feed takes no less than their widening (``npu.dpu.widening``). One
+    port feeds the weights of a window of more than ``dpu_window_elements``, as VGG's 7 x 7 x 512 shows. Source
     of the feeds: fitted; silicon rows with 16 output channels (``silicon_dpu.csv``) are bound by activations,
     rows with few pixels and products with few rows by weights.
     """
@@ -185,7 +186,8 @@ def reduction_cycles(
     act_bytes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h * piece_bytes
     act_feed = act_bytes / (arch.dpu_act_bytes_per_port_cycle * arch.dpu_read_ports)
     weight_bytes = arch.dpu_channel_lanes * piece_bytes
-    weight_feed = weight_bytes / (arch.dpu_weight_bytes_per_port_cycle * arch.dpu_read_ports)
+    ports = 1.0 if taps > 1.0 and taps * work.in_c > arch.dpu_window_elements else arch.dpu_read_ports
+    weight_feed = weight_bytes / (arch.dpu_weight_bytes_per_port_cycle * ports)
     act_feed = max(act_feed, act_bytes / work.act_bytes * work.act_widening)
     weight_feed = max(weight_feed, weight_bytes / work.act_bytes * work.weight_widening)
     return ReductionCycles(
