@@ -392,9 +392,7 @@ def test_the_fit_to_published_networks_finds_numbers_that_made_the_figures():
 def test_a_network_left_out_has_no_part_in_its_own_prediction():
     shipped = host_fit("gpu")
     network = shipped.rows[0].workload
-    spoilt = [
-        replace(row, value=row.value * (7 if row.workload == network else 1)) for row in shipped.rows
-    ]
+    spoilt = [replace(row, value=row.value * (7 if row.workload == network else 1)) for row in shipped.rows]
     found = HostFit("gpu", spoilt).solve(without=network).values
     assert found == pytest.approx(shipped.solve(without=network).values)
 
@@ -411,7 +409,9 @@ def test_the_next_generation_of_gpu_is_the_faster_one():
 @pytest.mark.parametrize(("type_", "dtype", "ratio"), [
     ("GatherElements", DType.FP16, 0.71), ("GatherElements", DType.INT8, 1.0), ("Gather", DType.FP16, 1.0),
 ])  # fmt: skip
-def test_one_operator_keeps_a_network_in_floating_point_planar(type_: str, dtype: DType, ratio: float) -> None:
+def test_one_operator_keeps_a_network_in_floating_point_planar(
+    type_: str, dtype: DType, ratio: float
+) -> None:
     """Products take 1 / rate as long; integers and other operators leave them as they are."""
 
     def macs(planar: bool) -> float:

@@ -36,7 +36,9 @@ class HostFit(FiguresFit):
         labels = [f"{row.workload} {row.precision} {row.hint}" for row in rows]
         measured = np.array([row.value for row in rows])
         networks = [row.workload for row in rows]
-        super().__init__(title, free, labels, measured, networks, ["s" if row.is_time else "" for row in rows])
+        super().__init__(
+            title, free, labels, measured, networks, ["s" if row.is_time else "" for row in rows]
+        )
         self.rows, self.machine = rows, load_soc(SOC)
         self.classes = {"network": [row.kind for row in rows]}
 

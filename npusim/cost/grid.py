@@ -175,9 +175,9 @@ def reduction_cycles(
     A MAC unit reads its input channels in steps of ``dpu_mac_bytes_per_cycle``, the loader in pieces of
     ``dpu_feed_piece_bytes`` through all ports: a wider MAC unit has fewer steps, but the same pieces. Where
     elements are widened on their way, a feed takes no less than their widening (``npu.dpu.widening``). One
-    port feeds the weights of a window of more than ``dpu_window_elements``, as VGG's 7 x 7 x 512 shows. Source
-    of the feeds: fitted; silicon rows with 16 output channels (``silicon_dpu.csv``) are bound by activations,
-    rows with few pixels and products with few rows by weights.
+    port feeds the weights of a window of more than ``dpu_window_elements``, as VGG's 7 x 7 x 512 shows.
+    Source of the feeds: fitted; silicon rows with 16 output channels (``silicon_dpu.csv``) are bound by
+    activations, rows with few pixels and products with few rows by weights.
     """
     channel_bytes, piece_bytes = work.in_c * work.act_bytes, arch.dpu_feed_piece_bytes
     step_bytes = arch.dpu_mac_bytes_per_cycle[mac_format(work.act_bytes)] * work.mac_rate

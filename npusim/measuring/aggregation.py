@@ -299,8 +299,7 @@ _SORTED_COLUMNS = 16  # columns from which PyTorch sorts what it scatters (can_u
 
 
 class CacheHierarchy(Section):
-    """Caches of one core, entries of the second-level TLB, bytes of a row that a load brings, latencies
-    (cycles)."""
+    """Caches and second-level TLB of one core, bytes of a row that a load brings, latencies (cycles)."""
 
     l1_bytes: _Positive
     l2_bytes: _Positive
