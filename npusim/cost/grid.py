@@ -277,22 +277,24 @@ def tail_cycles(channels: Channels, largest_pixels: float, last: float, last_dra
 
 
 @compiled
-def full_stencil_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
-    """Return the cycles of one full stencil of a product: fewest for its pixels and channels.
+def full_stencil_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> tuple[float, float]:
+    """Return the cycles of one full stencil of a product, and of a row of stencils over all its channels.
 
     A stencil takes a fixed time, and work that grows with its pixels, its channels, or both. So a smaller one
     takes more for each.
     """
     across, down, channel_groups = mode_shape(arch, mode)
-    pixels = across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
-    drain = pixels * channel_blocks(arch, work, channel_groups).drain
-    best = np.inf
+    slots = across * down
+    pixels = slots * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
+    channels = channel_blocks(arch, work, channel_groups)
+    stencil, row, drain = np.inf, np.inf, pixels * channels.drain
     for side in range(SIDES if mode == 0 else 1):
         if worth_trying(side, work):
             skipped = skipped_shares(arch, side, work)
-            reduction = reduction_cycles(arch, across * down, 1.0, work, skipped)
-            best = min(best, _stencil_cycles(reduction, across * down, channel_groups, drain))
-    return best
+            reduction = reduction_cycles(arch, slots, 1.0, work, skipped)
+            stencil = min(stencil, _stencil_cycles(reduction, slots, channel_groups, drain))
+            row = min(row, area_cycles(reduction, channels, slots, pixels)[0])
+    return stencil, row
 
 
 DENSE, ACTIVATIONS, WEIGHTS, BOTH = 0, 1, 2, 3
