@@ -16,7 +16,7 @@ Question
 - [ ] both of most
 - [ ] neither of any
 
-Evolution keeps the best and changes a block of them here and there, and yet meets none of the front exactly. Chance mixes both units about equally
+Evolution keeps the best and changes a block of them here and there, and yet meets few of the front exactly. Chance mixes both units about equally
 and changes at every other block, but what is quickest, and what takes least energy, changes seldom.
 
 Exercise
