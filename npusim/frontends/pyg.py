@@ -6,7 +6,7 @@ import runpy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
 from npusim.frontends.splicing import with_known_values
 from npusim.frontends.subgraphs import ExampleGraph
 from npusim.frontends.translation import Origin
-from npusim.graph import Editor, Graph
+from npusim.graph import Graph
+from npusim.graph.editor import with_meta
 from npusim.ops import DType, Role
 
 _RAISED = (Exception, SystemExit, GeneratorExit)
@@ -136,9 +137,7 @@ def from_pyg(
     graph = graph_of_model(model, name, None, roles, precision, origin, examples)
     if graph.meta.notes and (advice := advice_of_module(module, tuple(named.values()))):
         notes = (*graph.meta.notes, f"sizes that depend on values are made by {advice}")
-        editor = Editor.of(graph)
-        editor.meta = replace(graph.meta, notes=notes)
-        graph = editor.finish()
+        graph = with_meta(graph, notes=notes)
     return with_known_values(graph, origin, examples)
 
 
@@ -153,6 +152,8 @@ class FoundModule:
     name: str
     module: Any
     inputs: Mapping[str, Any]
+    example: Any
+    """The example inputs as the file has them, such as a data object with the classes of its nodes."""
 
 
 def module_at(what: str) -> FoundModule:
@@ -190,7 +191,7 @@ def module_at(what: str) -> FoundModule:
             "torch.nn.Module and its tensors, or a function that returns one"
         )
     module, inputs = value
-    return FoundModule(name, *flattened(module, inputs))
+    return FoundModule(name, *flattened(module, inputs), inputs)
 
 
 @contextmanager
