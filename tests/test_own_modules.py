@@ -50,6 +50,13 @@ def data():
     return Net(GCNConv), Data(x=torch.rand(200, 12), edge_index=ends, y=y, test_mask=tested)
 
 
+def trained():
+    module, graph = data()
+    graph.edge_index = torch.cat([graph.edge_index, graph.edge_index.flip(0)], 1).unique(dim=1)
+    graph.train_mask, graph.val_mask = torch.arange(200) < 70, ~graph.test_mask & (torch.arange(200) > 69)
+    return module, graph
+
+
 def plain():
     graph = data()[1]
     return Net(TransformerConv), {"x": graph.x, "edge_index": graph.edge_index}
@@ -159,6 +166,26 @@ def test_an_exported_module_answers_as_the_module(file, tmp_path, capsys):
     assert np.abs(answers - wanted).max() <= 2e-3 * np.abs(wanted).max()
     assert run(["export", f"{file}:plain", "--weights", "a.pth", "-o", str(target)]) == 2
     assert "none for a module" in capsys.readouterr().err
+
+
+def test_a_module_of_graph_convolutions_is_pruned(file, tmp_path, capsys):
+    words = ["prune", f"{file}:trained", "--budget", "2", "--models", str(tmp_path / "pruned")]
+    report = answered([*words, "--soc", "core-ultra-series2"], capsys)
+    named = module_at(f"{file}:trained")
+    with torch.no_grad():
+        answers = named.module(*named.inputs.values())
+    right = (answers.argmax(1) == named.example.y)[named.example.test_mask].float().mean()
+    assert report["baseline_accuracy"] == pytest.approx(float(right))
+    lasso = next(each for each in report["networks"] if each["method"] == "lasso")
+    assert [[1, 12, 8]] not in lasso["channels"] or lasso["channels"][1] == [[1, 8, 5]]
+    assert report["runs"][0]["latency_s"] > 0
+    whole = openvino.Core().read_model(tmp_path / "pruned" / "trained-1x.xml")
+    fed = {name: value.numpy() for name, value in named.inputs.items()}
+    (ours,) = run_model(whole, {port.any_name: fed[port.any_name] for port in whole.inputs})
+    assert np.abs(ours - torch.log_softmax(answers, 1).numpy()).max() < 1e-3
+    for name, message in (("plain", "allowed: a data object"), ("points", "allowed: a data object")):
+        assert run(["prune", f"{file}:{name}", "--budget", "2"]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_buckets_hold_every_size_and_more_of_them_are_no_slower(file, tmp_path, capsys):

@@ -173,7 +173,7 @@ def load_gnn(name: str | Path, overrides: Settings = ()) -> GnnSpec:
         raise ConfigError(
             f"the {'model file' if str(name).endswith(_MODELS) else 'module'} `{name}`",
             allowed="a named workload or a workload YAML of kind gnn (model, layers, hidden, dataset), which "
-            "npusim trains itself; accuracy, export and stream take a module with its data (model.py:net)",
+            "npusim trains itself: a model file says nothing of its data graph",
         )
     spec = load_spec(name, overrides)
     if not isinstance(spec, GnnSpec):
