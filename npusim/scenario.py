@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -221,9 +221,12 @@ class Scenario:
             from npusim.frontends.pyg import as_tensors
 
             module, example = self.example
-            return lambda structure: load_network(
-                module, settings, inputs=as_tensors(example.resized(structure.nodes, structure.edges))
-            )
+
+            @cache
+            def traced(nodes: int, edges: int) -> Graph:
+                return load_network(module, settings, inputs=as_tensors(example.resized(nodes, edges)))
+
+            return lambda structure: traced(structure.nodes, structure.edges)
         if isinstance(network, str | Path) and self.module is None:
             spec, name = load_gnn(network, settings), Path(network).stem
             return lambda structure: build_gnn(spec, structure, name)

@@ -82,9 +82,11 @@ def row(
         form, tensors = by_hand()
         runs.append(_run(convert(form, tensors), as_arrays(tensors)))
     plain, export, *hand = measured(tuple(runs), seconds)
+    # The file of quantgr takes floating-point inputs, which its own operators round.
+    in_file = stack.replace("quantgr", "quantgr:inputs=cpu")
     expected = [
         Scenario(network.graph, soc, each, device="cpu", settings=_ONE_CORE).mapped.total["throughput_per_s"]
-        for each in ("none", stack)
+        for each in ("none", in_file)
     ]
     speedup, predicted = plain / export, float(expected[1] / expected[0])
     times = f"{plain * 1e3:.3g} | {export * 1e3:.3g} | {1e3 / expected[0]:.3g} | {1e3 / expected[1]:.3g}"
