@@ -48,7 +48,15 @@ def spliced(
     """
     refuse_annotations(after, before)
     _refuse_too_large(after)
-    return _Splice(origin, before, after, prepared).model(whole)
+    model = _Splice(origin, before, after, prepared).model(whole)
+    for node in model.get_ops():
+        sizes = node.get_output_partial_shape(0) if node.get_type_name() == "MatMul" else None
+        if sizes is not None and sizes.is_static and 0 in sizes.to_shape():
+            raise UnwritableError(
+                f"{after.name} with {after.techniques}: {node.get_friendly_name()!r} multiplies no rows for "
+                "these edges, and compiling such a product ends the process of OpenVINO's CPU device"
+            )
+    return model
 
 
 def _refuse_too_large(graph: Graph) -> None:
