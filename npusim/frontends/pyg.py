@@ -135,7 +135,8 @@ def from_pyg(
     module, named = flattened(module, inputs)
     model, origin, examples = convert(module, named), Origin(), as_arrays(named)
     graph = graph_of_model(model, name, None, roles, precision, origin, examples)
-    if graph.meta.notes and (advice := advice_of_module(module, tuple(named.values()))):
+    shown_on = tuple((_on_fewer_nodes(named) or named).values())
+    if graph.meta.notes and (advice := advice_of_module(module, shown_on)):
         notes = (*graph.meta.notes, f"sizes that depend on values are made by {advice}")
         graph = with_meta(graph, notes=notes)
     return with_known_values(graph, origin, examples)
@@ -306,12 +307,9 @@ def _traced_on_fewer_nodes(module: Any, inputs: Mapping[str, Any]) -> Any:
     A trace runs the module, which takes gigabytes for millions of edges. The sizes of the small graph are
     primes: a multiple of one in the model comes from the trace.
     """
-    graph = ExampleGraph.of(as_arrays(inputs))
-    if graph is None or graph.edges < _MANY_EDGES:
+    examples = _on_fewer_nodes(inputs)
+    if examples is None:
         return None
-    few = graph.inputs_on(np.arange(_FEW_NODES), np.arange(_FEW_EDGES))
-    few[graph.edge_input] = np.arange(2 * _FEW_EDGES).reshape(2, -1) % _FEW_NODES
-    examples = as_tensors(few)
     try:
         model = _traced(module, inputs, examples)
     except _RAISED:  # the example itself may still work
@@ -320,6 +318,16 @@ def _traced_on_fewer_nodes(module: Any, inputs: Mapping[str, Any]) -> Any:
     sizes = [size for constant in constants for size in _sizes_in(constant)]
     fixed = any(size > 0 and (size % _FEW_NODES == 0 or size % _FEW_EDGES == 0) for size in sizes)
     return None if fixed or _FEW_NODES + _FEW_EDGES in sizes else model
+
+
+def _on_fewer_nodes(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return example inputs on a small graph; None where the graph is not large."""
+    graph = ExampleGraph.of(as_arrays(inputs))
+    if graph is None or graph.edges < _MANY_EDGES:
+        return None
+    few = graph.inputs_on(np.arange(_FEW_NODES), np.arange(_FEW_EDGES))
+    few[graph.edge_input] = np.arange(2 * _FEW_EDGES).reshape(2, -1) % _FEW_NODES
+    return as_tensors(few)
 
 
 def _sizes_in(constant: Any) -> list[int]:
