@@ -44,13 +44,18 @@ def finite_front(values: Any) -> Any:
 
 
 def _not_dominated_by_pivots(values: Any) -> Any:
-    """Return the points that no pivot dominates: a point with the least weighted sum of scaled objectives."""
+    """Return the points that no pivot dominates: a point with the least weighted sum of scaled objectives.
+
+    After a pivot that leaves more than half there are no more.
+    """
     count, (_, width) = len(values), corner_of(values)
     places = np.arange(values.shape[1], dtype=np.int64)
     for weights in np.vstack([np.ones(count), np.ones(count) + 7.0 * np.eye(count)]):
         pivot = values[:, [np.argmin(weights / width @ values)]]
         kept = ~((values >= pivot).all(axis=0) & (values > pivot).any(axis=0))
         places, values = places[kept], values[:, kept]
+        if 2 * len(places) > len(kept):
+            break
     return places
 
 
@@ -58,7 +63,8 @@ def stand_ins(objectives: Any, tolerance: float) -> Any:
     """Return which point of a front stands for each, where points within a tolerance are one.
 
     A point stands for all that it exceeds by no more than the tolerance in any objective. The cheapest come
-    first: those with the least sum of objectives, each scaled to its range.
+    first: those with the least sum of objectives, each scaled to its range. As no point of a front dominates
+    another, one that is stood for lies within the tolerance below its stand-in in some objective, or equals it.
 
     Parameters
     ----------
@@ -72,12 +78,22 @@ def stand_ins(objectives: Any, tolerance: float) -> Any:
     array of int64, shape (points,)
     """
     values = np.asarray(objectives, float)
-    stands_in = np.full(values.shape[1], -1, np.int64)
+    if tolerance == 0.0:
+        _, first, group = np.unique(values, axis=1, return_index=True, return_inverse=True)
+        return first[group.reshape(-1)]
     most, sums = values + tolerance * np.abs(values), scaled(values, corner_of(values)).sum(axis=0)
+    sorters = np.argsort(most, axis=1)
+    ascending = np.take_along_axis(most, sorters, axis=1)
+    starts = [np.searchsorted(a, v, "left") for a, v in zip(ascending, values, strict=True)]
+    ends = [np.searchsorted(a, m, "right") for a, m in zip(ascending, most, strict=True)]
+    stands_in = np.full(values.shape[1], -1, np.int64)
     for point in np.argsort(sums, kind="stable"):
         if stands_in[point] < 0:
-            is_near = np.all(values[:, [point]] <= most, axis=0)
-            stands_in[is_near & (stands_in < 0)] = point
+            windows = zip(sorters, starts, ends, strict=True)
+            near = np.concatenate([sorter[start[point] : end[point]] for sorter, start, end in windows])
+            is_near = np.all(values[:, [point]] <= most[:, near], axis=0)
+            near = near[is_near & (stands_in[near] < 0)]
+            stands_in[near] = point
     return stands_in
 
 
