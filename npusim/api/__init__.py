@@ -32,5 +32,5 @@ def as_numbers(
 def node_counts(numbers: str | Path | Sequence[int], option: str, example: str) -> list[int]:
     """Return numbers of nodes from a list, a text that parts them by commas, or a text file."""
     if isinstance(numbers, Path) or (isinstance(numbers, str) and "." in numbers):
-        numbers = re.split(r"[,\s]+", read_text(Path(numbers).expanduser()).strip())
+        numbers = ",".join(re.split(r"[,\s]+", read_text(Path(numbers).expanduser()).strip()))
     return as_numbers(numbers, int, option, f"numbers of nodes, such as {example}", _MOST_NODES)

@@ -248,24 +248,24 @@ def _fix_sizes(model: Any, examples: Mapping[str, Any]) -> list[str]:
         clone = openvino().Model(results, [port.get_node() for port in ports.values()], "sizes").clone()
         for node in clone.get_ordered_ops():
             if node.get_friendly_name() in known:  # nothing is computed for its size alone
-                sizes = np.asarray(known[node.get_friendly_name()], node.get_element_type().to_dtype())
-                node.output(0).replace(ops.constant(sizes).output(0))
+                shape = np.asarray(known[node.get_friendly_name()], node.get_element_type().to_dtype())
+                node.output(0).replace(ops.constant(shape).output(0))
         values = iter(run_model(clone, examples))
         for node, sources in zip(first, wanted, strict=True):
-            sizes = [next(values) for _ in sources]
+            sizes: list[Any] = [next(values) for _ in sources]
             if node.get_type_name() == "Slice":
                 sizes = [_sliced(node.input(0).get_shape(), *sizes)]
             fixed.add(node.get_name())
             for output, size in zip(node.outputs(), sizes, strict=True):
-                shape = [max(1, int(extent)) for extent in size]
+                extents = [max(1, int(extent)) for extent in size]
                 if output.get_partial_shape().is_static:
                     continue
                 node.set_output_type(
-                    output.get_index(), output.get_element_type(), openvino().PartialShape(shape)
+                    output.get_index(), output.get_element_type(), openvino().PartialShape(extents)
                 )
                 notes.append(
                     f"the result of {node.get_friendly_name()} ({node.get_type_name()}) has a size that "
-                    f"depends on values: {shape}, that of the example, is costed"
+                    f"depends on values: {extents}, that of the example, is costed"
                 )
 
 

@@ -45,7 +45,7 @@ def own_network(what: str) -> tuple[GnnSpec, GraphData, Propagation]:
     layers = tuple(Layer((BranchChannels(order=1, inputs=i, outputs=o),), i) for i, o in widths)
     matrix = dense_adjacency(data.edge_index, data.nodes, True, "norm")
     network = Propagation(layers, MatrixView({"norm": matrix}, constant=True).sparse(), False, bias=True)
-    parameters = {}
+    parameters = dict[str, torch.Tensor]()
     for i, layer in enumerate(convolutions):
         bias = torch.zeros(layer.out_channels) if layer.bias is None else layer.bias.detach()
         parameters |= {f"layers.{i}.0.weight": layer.lin.weight.detach(), f"layers.{i}.0.bias": bias}

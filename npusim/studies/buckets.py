@@ -83,11 +83,11 @@ def compare_buckets(scenario: Scenario, stacks: Iterable[str], sizes: Sequence[i
     known = [versions.version(stack, courses[n]) for n in courses]
     latencies = np.array([version.latency_s for version in known])
     counts = np.bincount(np.searchsorted(capacities, sizes), minlength=len(capacities))
-    found = []
+    rows = list[Buckets]()
     for chosen in _best_choices(counts, latencies):
         runs_on = np.array(chosen)[np.searchsorted(chosen, np.arange(len(counts)))]
         computed = float(counts @ capacities[runs_on])
-        found.append(
+        rows.append(
             Buckets(
                 capacities=capacities[chosen].astype(int).tolist(),
                 techniques=stack,
@@ -97,10 +97,10 @@ def compare_buckets(scenario: Scenario, stacks: Iterable[str], sizes: Sequence[i
                 memory_bytes=sum(known[i].memory_bytes for i in chosen),
             )
         )
-    enough = _ENOUGH * min(each.latency_s for each in found)
-    place = next(i for i, each in enumerate(found) if each.latency_s <= enough)
-    found[place] = found[place].model_copy(update={"advised": True})
-    return found
+    enough = _ENOUGH * min(each.latency_s for each in rows)
+    place = next(i for i, each in enumerate(rows) if each.latency_s <= enough)
+    rows[place] = rows[place].model_copy(update={"advised": True})
+    return rows
 
 
 def _best_choices(counts: np.ndarray, latencies: np.ndarray) -> list[list[int]]:

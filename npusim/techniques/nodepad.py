@@ -59,10 +59,10 @@ def _fixed_size(graph: Graph, padded: Graph) -> str | None:
         if op.traits.shape is None or before == after:
             continue
         with suppress(ShapeError):
-            if op.traits.shape(op.attrs, before[1]) != before[0]:
+            if op.traits.shape(dict(op.attrs), before[1]) != before[0]:
                 continue
             try:
-                if op.traits.shape(op.attrs, after[1]) == after[0]:
+                if op.traits.shape(dict(op.attrs), after[1]) == after[0]:
                     continue
             except ShapeError:
                 pass
