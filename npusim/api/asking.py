@@ -440,6 +440,7 @@ def telling(progress: Progress | None) -> Callable[[str, float], None] | None:
 
 _MOST_COMPARED = 10_000_000
 """Numbers that follow from the edges up to which answers are compared without an export."""
+_NOT_COMPARED = "answers were not compared, which takes minutes for so many edges; an export compares them"
 
 
 def advise(
@@ -497,7 +498,6 @@ def advise(
     -------------
     npusim advise gat-cora
     npusim advise gcn-cora --data planetoid               # train it, and say what the stacks cost in accuracy
-    npusim advise model.py:net --soc core-ultra-series1   # net: (torch module, example inputs), or a function
     npusim advise model.py:net --export rewritten.xml     # the stack to try, with the module's own numbers
     npusim advise model.py:net --export rewritten.xml --calibration samples.npz
     npusim advise model.onnx --values inputs.npz --export rewritten.xml
@@ -513,13 +513,8 @@ def advise(
     is_large = export is None and scenario.baseline.meta.known.elements > _MOST_COMPARED
     numbers = None
     if not is_large:
-        numbers = NumericalRewriting.of(
-            scenario,
-            values,
-            required=export is not None,
-            calibration=calibration,
-            keep_answers=keep_answers,
-        )
+        how_judged: dict[str, Any] = {"calibration": calibration, "keep_answers": keep_answers}
+        numbers = NumericalRewriting.of(scenario, values, required=export is not None, **how_judged)
     judge = None if numbers is None else numbers.judge
     file = None if export is None else Path(export)
     if file is not None:
@@ -527,8 +522,7 @@ def advise(
     nodes = None if sizes is None else node_counts(sizes, "--sizes", "500,500,1200, or a file of them")
     advice = advice_on(scenario, judge=judge, sizes=nodes, samples=samples, seed=seed)
     if is_large:
-        note = "answers were not compared, which takes minutes for so many edges; an export compares them"
-        advice = advice.model_copy(update={"notes": [*advice.notes, note]})
+        advice = advice.model_copy(update={"notes": [*advice.notes, _NOT_COMPARED]})
     if data is not None:
         advice = advice.model_copy(update=_judged(scenario, advice, Path(data)))
     if numbers is None or file is None:

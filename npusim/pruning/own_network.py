@@ -1,4 +1,4 @@
-"""A user's trained module as a network that pruning works on: graph convolutions with ReLUs between."""
+"""Trained modules of users as networks that can be pruned: graph convolutions with ReLUs between."""
 
 from __future__ import annotations
 

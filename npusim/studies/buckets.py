@@ -1,4 +1,4 @@
-"""Buckets: the sizes that a network is compiled for, where the number of nodes changes with each request.
+"""Buckets: sizes to compile a network for, where the number of nodes changes with each request.
 
 A device with compiled shapes pads a graph to the smallest bucket that holds it. For each number of buckets,
 the capacities with the least mean latency over given sizes are found by dynamic programming over the sizes
