@@ -499,7 +499,6 @@ def advise(
     npusim advise gat-cora
     npusim advise gcn-cora --data planetoid               # train it, and say what the stacks cost in accuracy
     npusim advise model.py:net --export rewritten.xml     # the stack to try, with the module's own numbers
-    npusim advise model.py:net --export rewritten.xml --calibration samples.npz
     npusim advise model.onnx --values inputs.npz --export rewritten.xml
     npusim advise model.py:net --sizes sizes.txt          # numbers of nodes of requests: sizes to compile for
     """
