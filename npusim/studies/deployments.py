@@ -198,10 +198,11 @@ def _shares(baseline: Graph, module: Any, graph: ExampleGraph, *, is_run: bool) 
     ones = np.ones(graph.edges, np.float32)
     matrix = matrix_from(ones, graph.targets, graph.sources, (graph.nodes, graph.nodes))
     place = places_of_nodes(matrix, TilesParameters().size)
-    for count in dict.fromkeys(min(_MOST_PARTS, -(-graph.nodes // size)) for size in _PART_NODES):
+    counts = list(dict.fromkeys(min(_MOST_PARTS, -(-graph.nodes // size)) for size in _PART_NODES))
+    for count in counts:
         part_of = place * count // graph.nodes
         yield *_part(graph, part_of, hops, f"{count} parts, halo of {hops} hops"), _NOTHING
-        if hops > 1:
+        if hops > 1 and count == counts[0]:
             yield *_part(graph, part_of, 1, f"{count} parts layer by layer, cached features, halo"), cached
     yield *_sampled(module, graph, hops, is_run=is_run), _NOTHING
 
