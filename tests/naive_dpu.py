@@ -107,7 +107,10 @@ def grid_cycles(
     reads = taps * math.ceil(in_bytes / p.dpu_feed_piece_bytes)
     ports, piece = p.dpu_read_ports, p.dpu_feed_piece_bytes
     pixels_read = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h * piece / (p.dpu_act_bytes_per_port_cycle * ports)
-    weights_read = p.dpu_channel_lanes * piece / (p.dpu_weight_bytes_per_port_cycle * ports)
+    is_long = taps > 1 and taps * in_bytes / items[0] > p.dpu_window_elements
+    weights_read = (
+        p.dpu_channel_lanes * piece / (p.dpu_weight_bytes_per_port_cycle * (1 if is_long else ports))
+    )
     walk = p.dpu_mode_w[mode] * p.dpu_mode_h[mode] * p.dpu_slot_walk_cycles
     start = p.dpu_startup_cycles + (p.dpu_broadcast_cycles if write_tiles > 1 else 0)
     totals = []

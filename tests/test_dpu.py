@@ -120,6 +120,17 @@ BETTER = (
 """Changes that give the grid more of something."""
 
 
+def test_one_port_feeds_the_weights_of_a_window_beyond_the_limit() -> None:
+    """By hand: VGG's 7 x 7 x 512 on one pixel streams its weights; 3 x 3 x 512 does through all ports."""
+    arch = MACHINES["npu3720"]
+    port = float(arch["dpu_weight_bytes_per_port_cycle"])
+    for kernel, in_c, ports in ((7.0, 512.0, 1.0), (3.0, 512.0, 8.0), (1.0, 32768.0, 8.0)):
+        rest = Rest(kernel=(kernel, kernel), pads=(0.0, 0.0), item=2.0, mode=2, tiles=1.0)
+        cycles = convolution(arch, (1.0, 1.0, 256.0), in_c, rest)
+        weights = kernel * kernel * in_c * 256.0 * 2.0
+        assert cycles == pytest.approx(weights / (port * ports), rel=0.15)
+
+
 class TestGrowingWork:
     @given(npus, products, items, write_tiles, zeros)
     def test_a_product_that_grows_by_whole_grid_steps_is_never_faster(self, npu, mkn, item, tiles, zeros):

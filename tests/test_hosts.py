@@ -411,17 +411,15 @@ def test_the_fit_to_published_networks_finds_numbers_that_made_the_figures():
     shipped = host_fit("gpu")
     truth = {number.name: number.start for number in shipped.free}
     made = shipped.predicted(truth)
-    rows = [replace(row, measured=value) for row, value in zip(shipped.rows, made.tolist(), strict=True)]
+    rows = [replace(row, value=value) for row, value in zip(shipped.rows, made.tolist(), strict=True)]
     found = HostFit("gpu", rows).solve().values
     assert found == pytest.approx(truth, rel=1e-3)
 
 
 def test_a_network_left_out_has_no_part_in_its_own_prediction():
     shipped = host_fit("gpu")
-    network = shipped.rows[0].network
-    spoilt = [
-        replace(row, measured=row.measured * (7 if row.network == network else 1)) for row in shipped.rows
-    ]
+    network = shipped.rows[0].workload
+    spoilt = [replace(row, value=row.value * (7 if row.workload == network else 1)) for row in shipped.rows]
     found = HostFit("gpu", spoilt).solve(without=network).values
     assert found == pytest.approx(shipped.solve(without=network).values)
 
@@ -433,3 +431,27 @@ def test_the_next_generation_of_gpu_is_the_faster_one():
         return npusim.estimate("resnet-50", soc, device="gpu").latency_s
 
     assert latency_s("core-ultra-9-288v") < latency_s("core-ultra-7-165h")
+
+
+@pytest.mark.parametrize(("type_", "dtype", "ratio"), [
+    ("GatherElements", DType.FP16, 0.71), ("GatherElements", DType.INT8, 1.0), ("Gather", DType.FP16, 1.0),
+])  # fmt: skip
+def test_one_operator_keeps_a_network_in_floating_point_planar(
+    type_: str, dtype: DType, ratio: float
+) -> None:
+    """Products take 1 / rate as long; integers and other operators leave them as they are."""
+
+    def macs(planar: bool) -> float:
+        soc = load_soc("core-ultra-7-165h")
+        editor = Editor("g")
+        a, b = editor.input("a", (512, 512), dtype), editor.constant("b", (512, 512), dtype)
+        editor.outputs.append(editor.matmul(a, b, "product"))
+        table, index = editor.input("t", (64, 64), DType.FP16), editor.input("i", (64, 64), DType.INT32)
+        attrs = {"axes": (0,)}
+        kind = type_ if planar else "Gather"
+        index = index if kind == "GatherElements" else editor.input("j", (64,), DType.INT32)
+        editor.outputs.append(editor.op(kind, (table, index), (64, 64), DType.FP16, "fetched", **attrs))
+        mapped = map_graph(editor.finish(), soc, Run(device="gpu"))
+        return float(mapped.lowered.ops["host_macs"].sum())
+
+    assert macs(planar=False) / macs(planar=True) == pytest.approx(ratio)

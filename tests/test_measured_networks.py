@@ -14,7 +14,7 @@ from npusim.scenario import Scenario
 from npusim.studies.perturbation import governors, moved, sampled
 from npusim.studies.uncertainty import draw
 from npusim.validation.figures import Row, evidence_of
-from npusim.validation.measured_networks import Harness, definitions, measured_rows
+from npusim.validation.measured_networks import Harness, NetworkRun, definitions, inference, measured_rows
 from npusim.validation.running import Judged, judge, run_suite
 from npusim.validation.suite import Group, Suite
 
@@ -35,6 +35,30 @@ def test_rows_and_slopes_between_sizes_of_a_family(tmp_path: Path) -> None:
     slope = rows["2 to 3"]
     assert slope.measured == pytest.approx(0.9e-3)
     assert slope.predicted == pytest.approx(rows[3].predicted - rows[2].predicted)
+
+
+def test_growth_with_the_cache_is_a_row_of_its_own(tmp_path: Path) -> None:
+    line = "s,Core Ultra 7 258V GPU,phi-3.5-mini,int4,decode,ms/token,{},input {}"
+    rows = {
+        row.id: row for row in judged(tmp_path, line.format(32.5, 32), line.format(36.5, 1024)).result().rows
+    }
+    growth = rows["2 to 3"]
+    assert growth.measured == pytest.approx(4e-3)
+    assert growth.predicted == pytest.approx(rows[3].predicted - rows[2].predicted)
+    assert growth.predicted > 0.0
+
+
+@pytest.mark.parametrize(
+    ("soc", "device"),
+    [("core-ultra-7-155h", "npu"), ("core-ultra-7-258v", "npu"), ("core-ultra-7-258v", "gpu"),
+     ("core-ultra-7-155h", "gpu"), ("core-ultra-7-155h", "cpu")],
+)  # fmt: skip
+def test_the_larger_network_of_a_family_takes_longer(soc: str, device: str) -> None:
+    families = (("mobilenetv2_050", "mobilenetv2_140"), ("shufflenet_v2_x0_5", "shufflenet_v2_x2_0"))
+    for precision in ("fp16", "int8"):
+        for sizes in (*families, ("vgg11", "vgg13")):
+            less, more = (inference(NetworkRun(soc, device, name, precision, "latency")) for name in sizes)
+            assert less < more, (sizes, precision)
 
 
 def test_what_nobody_knows_is_named_and_skipped(tmp_path: Path) -> None:

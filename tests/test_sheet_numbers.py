@@ -211,6 +211,17 @@ def compressed() -> Graph:
     return load_workload("gcn-cora", ["workload.form=csr"])
 
 
+@cache
+def planar() -> Graph:
+    """A large product, and an operator that keeps a network planar on some GPUs."""
+    editor = Editor("planar")
+    a, b = editor.input("a", (2048, 2048), FP16), editor.constant("b", (2048, 2048), FP16)
+    editor.outputs.append(editor.matmul(a, b, "product"))
+    table, index = editor.input("table", (64, 64), FP16), editor.input("index", (64, 64), DType.INT32)
+    editor.outputs.append(editor.op("GatherElements", (table, index), (64, 64), FP16, "fetched", axes=(0,)))
+    return editor.finish()
+
+
 # ------------------------------------------------------------------------------------------------ probes
 def probes(soc: Soc, path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
     """Networks and ways to run them that a number may bear on, the likeliest first."""
@@ -225,6 +236,8 @@ def probes(soc: Soc, path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
         yield element_network(("Transpose",)), {}
     if parts[0] == "package":
         yield small(), {"device": "cpu"}
+    if parts[1:2] == ["planar"]:
+        yield planar(), {"device": parts[0]}
     if parts[0] in ("cpu", "gpu"):
         yield element_network(HOST_TYPES), {"device": parts[0]}
         for dtype in (DType.FP32, FP16, INT8, DType.BF16):

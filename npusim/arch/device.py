@@ -175,6 +175,15 @@ Unpacking = Literal["ahead", "int8", "kernel", "product"]
 kernel at each inference, or in the product."""
 
 
+class PlanarLayout(Section):
+    """What keeps a network's tensors in floating point by channel, where others have blocks of channels."""
+
+    ops: list[OpName] = Field(min_length=1)
+    """Operator types of which one keeps the whole network so."""
+    rate: units.PositiveFraction
+    """Rate of its products in floating point, relative to blocks of channels."""
+
+
 class RooflineDevice(Section):
     """A device by its roofline: peak rate, bandwidth and launch cost."""
 
@@ -218,6 +227,8 @@ class RooflineDevice(Section):
     """Device that runs what this one cannot; results pass through DRAM. None: such networks are refused."""
     fused_ops: list[FusedOpName] = Field(default_factory=list)
     """Operator types that are fused with the operator whose result they read: no traffic and no dispatch."""
+    planar: PlanarLayout | None = None
+    """Networks whose runtime does not block channels. None: all networks are alike."""
     in_place_ops: list[Literal["concat"]] = Field(default_factory=list)
     """Operators without a copy if the device computes all operands: producers write to the joined tensor."""
     caches: dict[str, Cache] = Field(default_factory=dict, max_length=CACHE_LEVELS)

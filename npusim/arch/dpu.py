@@ -98,6 +98,8 @@ class DpuModel(Section):
     """Activations that a port feeds to the grid."""
     weight_bytes_per_port_cycle: units.BytesPerCycle
     """Weights that a port feeds to the grid."""
+    window_elements: units.PositiveRatio = units.Quantity(1e6, "", source="absent: any")
+    """Most elements of a window over all its channels for which all ports feed weights; beyond, one does."""
     write_ports: units.PositiveCount
     """Write ports of outputs; only the product with the rate below is determined."""
     drain_bytes_per_port_cycle: units.BytesPerCycle

@@ -16,21 +16,8 @@ from npusim.cost import arch_row
 from npusim.locate import resource
 from npusim.mapping import Mapped
 from npusim.studies.perturbation import evaluated, moved
-from npusim.validation.figures import Evidence
-from npusim.validation.measured_networks import (
-    MeasuredNetworks,
-    MeasuredRow,
-    NetworkRun,
-    class_of,
-    measured_rows,
-)
-from npusim.validation.network_figures import (
-    HOST_FIGURES,
-    PublishedNetworks,
-    PublishedRow,
-    published_rows,
-    workload_of,
-)
+from npusim.validation.measured_networks import MeasuredNetworks, MeasuredRow, Reader, measured_rows
+from npusim.validation.network_figures import FIGURES, HOST_FIGURES, published_rows
 from npusim.validation.suite import load_suite
 
 SOC = "core-ultra-7-165h"
@@ -44,23 +31,21 @@ class HostFit(FiguresFit):
     softness = 1.0  # None of these rows is an outlier
     left_out = "networks"
 
-    def __init__(self, device: str, rows: list[PublishedRow]) -> None:
+    def __init__(self, device: str, rows: list[MeasuredRow]) -> None:
         title, free = f"{device} of {SOC}", load_plan().free_of(device)
-        labels = [f"{row.network} {row.precision} {row.quantity}" for row in rows]
-        units = ["s" if row.quantity == "latency" else "" for row in rows]
-        measured = np.array([row.measured for row in rows])
-        super().__init__(title, free, labels, measured, [row.network for row in rows], units)
+        labels = [f"{row.workload} {row.precision} {row.hint}" for row in rows]
+        measured = np.array([row.value for row in rows])
+        networks = [row.workload for row in rows]
+        super().__init__(
+            title, free, labels, measured, networks, ["s" if row.is_time else "" for row in rows]
+        )
         self.rows, self.machine = rows, load_soc(SOC)
-        self.classes = {"network": [class_of(str(workload_of(row)[0])) for row in rows]}
+        self.classes = {"network": [row.kind for row in rows]}
 
     @cached_property
     def mapped(self) -> list[Mapped]:
         """Each row's network, mapped for its hint."""
-        runs = [
-            NetworkRun(SOC, row.device, str(workload_of(row)[0]), row.precision, row.quantity)
-            for row in self.rows
-        ]
-        return [run.scenario.mapped for run in runs]
+        return [MeasuredNetworks().run(row).scenario.mapped for row in self.rows]
 
     def predicted(self, values: Mapping[str, float]) -> Floats:
         """Return the predictions of all rows, each in its unit."""
@@ -72,14 +57,15 @@ class HostFit(FiguresFit):
             run = mapped.run
             arch: Any = arch_row(machine, run.tiles, run.requests, run.hint)
             # No fitted number changes the operator table.
-            predicted[i] = row.predicted(evaluated(mapped, machine, arch, mapped.lowered.ops))
+            total = evaluated(mapped, machine, arch, mapped.lowered.ops)
+            predicted[i] = total["latency_s" if row.is_time else "throughput_per_s"]
         return predicted
 
 
 def host_fit(device: str) -> HostFit:
     """Return the fit of a device to the shipped figures."""
-    rows = published_rows(resource("validate", "figures", HOST_FIGURES))
-    return HostFit(device, [row for row in rows if row.device == device and workload_of(row)[0] is not None])
+    rows, _ = published_rows(resource("validate", "figures", HOST_FIGURES))
+    return HostFit(device, [row for row in rows if row.device == device])
 
 
 _PUBLISHED_WEIGHT = 3.0  # weight of a row that OpenVINO publishes: others have harnesses of their own in them
@@ -95,35 +81,22 @@ class NetworksFit(FiguresFit):
     left_out = "networks"
 
     def __init__(self, unit: str) -> None:
-        free = load_plan().free_of(unit)
-        self.others = _measured_on(unit)
-        rows = self._rows(unit, {number.name: number.start for number in free})
-        kept, columns = rows.columns["anomalous"] == "no", rows.columns
-        self.is_latency = np.append((columns["quantity"] == "latency")[kept], [True] * len(self.others))
-        words = zip(columns["workload"], rows.ids, columns["precision"], columns["quantity"], strict=True)
-        labels = [" ".join(map(str, word)) for word, is_kept in zip(words, kept, strict=True) if is_kept]
-        labels += [f"{row.workload} {row.line} {row.precision} {row.machine}" for row in self.others]
-        self.weights = np.where(np.arange(len(labels)) < kept.sum(), _PUBLISHED_WEIGHT, 1.0)
+        free, published = load_plan().free_of(unit), _rows_on(unit, FIGURES, published_rows)
+        others = _rows_on(unit, str(load_suite("measured-networks").figures), measured_rows)
+        rows = [*published, *others]
+        self.is_latency = np.array([row.is_time for row in rows])
+        labels = [f"{row.workload} {row.line} {row.precision} {row.hint} {row.machine}" for row in rows]
+        self.weights = np.where(np.arange(len(rows)) < len(published), _PUBLISHED_WEIGHT, 1.0)
 
         def times(values: Mapping[str, float]) -> Floats:
-            others = MeasuredNetworks(settings_of(free, values))
-            published = self._rows(unit, values).predicted[kept]
-            return self._inverted(np.append(published, [others.predicted(row) for row in self.others]))
+            model = MeasuredNetworks(settings_of(free, values))
+            return self._inverted(np.array([model.predicted(row) for row in rows]))
 
-        units = ["s" if is_latency else "" for is_latency in self.is_latency]
-        networks = [*columns["workload"][kept], *(row.workload for row in self.others)]
-        machines = [*columns["platform"][kept], *(row.machine for row in self.others)]
-        self.classes = {"network": [class_of(name) for name in networks], "machine": machines}
-        groups = [*columns["workload"][kept], *(row.family for row in self.others)]
-        measured = np.append(rows.measured[kept], [row.value for row in self.others])
-        super().__init__(unit, free, labels, measured, groups, units)
+        units = ["s" if row.is_time else "" for row in rows]
+        self.classes = {"network": [row.kind for row in rows], "machine": [row.machine for row in rows]}
+        measured = np.array([row.value for row in rows])
+        super().__init__(unit, free, labels, measured, [row.family for row in rows], units)
         self.times_s = linear_times(free, times, 2.0)
-
-    def _rows(self, unit: str, values: Mapping[str, float]) -> Evidence:
-        suite = load_suite("networks")
-        path = resource("validate", "figures", str(suite.figures))
-        settings = settings_of(load_plan().free_of(unit), values)
-        return PublishedNetworks(settings, unit).evidence(suite, path, {})
 
     def _inverted(self, figures: Floats) -> Floats:
         """Return latencies, and intervals of throughputs; or figures of times."""
@@ -158,11 +131,10 @@ class NetworksFit(FiguresFit):
         return Solution(named(best.x), {}, np.full((len(names), len(names)), np.nan), ())
 
 
-def _measured_on(unit: str) -> list[MeasuredRow]:
-    """Return the latencies that others measured on an NPU generation."""
-    path = resource("validate", "figures", str(load_suite("measured-networks").figures))
-    rows = (row for row in measured_rows(path)[0] if row.device == "npu" and not row.is_token)
-    return [row for row in rows if not row.reason and load_soc(row.soc).npu.architecture == unit]
+def _rows_on(unit: str, figures: str, read: Reader) -> list[MeasuredRow]:
+    """Return the rows of shipped figures on an NPU generation that are judged."""
+    rows, _ = read(resource("validate", "figures", figures))
+    return [row for row in rows if row.unit == unit and not row.is_token and not row.reason]
 
 
 HOSTS = FiguresFits(host_fit, (("cpu",), ("gpu",)))

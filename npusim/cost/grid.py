@@ -174,9 +174,10 @@ def reduction_cycles(
 
     A MAC unit reads its input channels in steps of ``dpu_mac_bytes_per_cycle``, the loader in pieces of
     ``dpu_feed_piece_bytes`` through all ports: a wider MAC unit has fewer steps, but the same pieces. Where
-    elements are widened on their way, a feed takes no less than their widening (``npu.dpu.widening``). Source
-    of the feeds: fitted; silicon rows with 16 output channels (``silicon_dpu.csv``) are bound by activations,
-    rows with few pixels and products with few rows by weights.
+    elements are widened on their way, a feed takes no less than their widening (``npu.dpu.widening``). One
+    port feeds the weights of a window of more than ``dpu_window_elements``, as VGG's 7 x 7 x 512 shows.
+    Source of the feeds: fitted; silicon rows with 16 output channels (``silicon_dpu.csv``) are bound by
+    activations, rows with few pixels and products with few rows by weights.
     """
     channel_bytes, piece_bytes = work.in_c * work.act_bytes, arch.dpu_feed_piece_bytes
     step_bytes = arch.dpu_mac_bytes_per_cycle[mac_format(work.act_bytes)] * work.mac_rate
@@ -185,7 +186,8 @@ def reduction_cycles(
     act_bytes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h * piece_bytes
     act_feed = act_bytes / (arch.dpu_act_bytes_per_port_cycle * arch.dpu_read_ports)
     weight_bytes = arch.dpu_channel_lanes * piece_bytes
-    weight_feed = weight_bytes / (arch.dpu_weight_bytes_per_port_cycle * arch.dpu_read_ports)
+    ports = 1.0 if taps > 1.0 and taps * work.in_c > arch.dpu_window_elements else arch.dpu_read_ports
+    weight_feed = weight_bytes / (arch.dpu_weight_bytes_per_port_cycle * ports)
     act_feed = max(act_feed, act_bytes / work.act_bytes * work.act_widening)
     weight_feed = max(weight_feed, weight_bytes / work.act_bytes * work.weight_widening)
     return ReductionCycles(
@@ -275,22 +277,24 @@ def tail_cycles(channels: Channels, largest_pixels: float, last: float, last_dra
 
 
 @compiled
-def full_stencil_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
-    """Return the cycles of one full stencil of a product: fewest for its pixels and channels.
+def full_stencil_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> tuple[float, float]:
+    """Return the cycles of one full stencil of a product, and of a row of stencils over all its channels.
 
     A stencil takes a fixed time, and work that grows with its pixels, its channels, or both. So a smaller one
     takes more for each.
     """
     across, down, channel_groups = mode_shape(arch, mode)
-    pixels = across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
-    drain = pixels * channel_blocks(arch, work, channel_groups).drain
-    best = np.inf
+    slots = across * down
+    pixels = slots * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
+    channels = channel_blocks(arch, work, channel_groups)
+    stencil, row, drain = np.inf, np.inf, pixels * channels.drain
     for side in range(SIDES if mode == 0 else 1):
         if worth_trying(side, work):
             skipped = skipped_shares(arch, side, work)
-            reduction = reduction_cycles(arch, across * down, 1.0, work, skipped)
-            best = min(best, _stencil_cycles(reduction, across * down, channel_groups, drain))
-    return best
+            reduction = reduction_cycles(arch, slots, 1.0, work, skipped)
+            stencil = min(stencil, _stencil_cycles(reduction, slots, channel_groups, drain))
+            row = min(row, area_cycles(reduction, channels, slots, pixels)[0])
+    return stencil, row
 
 
 DENSE, ACTIVATIONS, WEIGHTS, BOTH = 0, 1, 2, 3

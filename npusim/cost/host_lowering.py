@@ -37,7 +37,7 @@ def fill_host_work(
     main = members[0]
     row["host_format"] = _format(graph.inputs_of(main))
     if main.traits.work_class is WorkClass.CONTRACTION:
-        row["host_macs"] = row["macs"]
+        row["host_macs"] = row["macs"] / _layout_rate(graph, main, device)
         # Channels that are worked on one by one keep a core busy as ever.
         alone = main.family is Family.DEPTHWISE and graph.work(main).in_c == 1
         row["host_results"] = float("inf") if alone else graph.outputs_of(main)[0].elements
@@ -58,6 +58,14 @@ def fill_host_work(
     hand_over(row, graph, group, device, handed)
     if main.traits.work_class is WorkClass.INDEXED:
         _random(row, graph, main, device)
+
+
+def _layout_rate(graph: Graph, product: Operator, device: Cpu | Gpu) -> float:
+    """Return the rate of a product in the layout that the runtime takes for the network."""
+    planar = device.planar
+    if planar is None or not graph.inputs_of(product)[0].dtype.is_float:
+        return 1.0
+    return float(planar.rate) if any(op.type.lower() in planar.ops for op in graph) else 1.0
 
 
 _WIDEST_INTEGER_BYTES = 4.0

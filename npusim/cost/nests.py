@@ -166,7 +166,7 @@ def _try_layout(task: Task, nest: Nest, layout: Layout, block: Block, stop: int)
                         return stop
                     counted = (row_parts * row_blocks, column_parts * columns, chunks)
                     cut = Tiling(order, block.strips, *counted)
-                    stop = products.add_tiling(task, layout, block, cut, needed, row_bytes, stop)
+                    stop, _ = products.add_tiling(task, layout, block, cut, needed, row_bytes, stop)
     return stop
 
 

@@ -172,11 +172,14 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool
     Of parts that hold an operand those are tried that fit where ones over three times as long do not, at each
     size of SRAM; of parts that stream both all that are worth it.
     """
-    groups = groups_along(task, whole.cut.split, along_rows)
+    groups, least = groups_along(task, whole.cut.split, along_rows), whole.cycles
+    if has_stencils(task.arch, task.op):
+        _, rows, channels = tile_share(task.arch, task.op, whole.cut.split)
+        least, _ = least_cycles(task.arch, task.op, rows, channels, whole.cut.mode)
     parts = next_count(1.0, groups)
     while parts > 0.0 and 0 <= stop < task.candidates.shape[0]:
         cut, most_bytes = cut_along(whole.cut, parts, along_rows, is_streamed), np.inf
-        fill_least(task.op, task.candidates[stop], whole, cut, whole.least_cycles, 0.0)
+        fill_least(task.op, task.candidates[stop], whole, cut, least, 0.0)
         if _is_slower(task, task.candidates[stop]) or _is_beaten(task, task.candidates[stop], stop):
             return stop
         if is_streamed:
@@ -229,11 +232,11 @@ def larger_part_bytes(task: Task, cut: Cut) -> float:
 
 
 @compiled
-def parts_cost(task: Task, cut: Cut, block_rows: float) -> tuple[float, float]:
+def parts_cost(task: Task, cut: Cut, block_rows: float, is_least: bool) -> tuple[float, float]:
     """Return the cycles of the grid for all parts of a share, and the SRAM bytes of an array's reads.
 
     All parts are equal and the last may be smaller; or, where that is quicker, sizes differ by a group of
-    lanes at most. With `block_rows` the share is that high.
+    lanes at most. With `block_rows` the share is that high; with `is_least` rows are cut at no cost.
     """
     arch, op = task.arch, task.op
     is_array, parts, by_rows = has_array(arch), cut.row_parts * cut.column_parts, cut.row_parts > 1.0
@@ -264,6 +267,8 @@ def parts_cost(task: Task, cut: Cut, block_rows: float) -> tuple[float, float]:
                 some_cycles, some_bytes = known_tile(arch, op, some_rows / passes, some_channels, task.known)
                 cycles += many * passes * some_cycles
                 array_bytes += many * passes * some_bytes
+            elif is_least:
+                cycles += many * least_cycles(arch, op, some_rows, some_channels, cut.mode)[1]
             else:
                 piece = piece_of(arch, op, some_rows, some_channels, cut.mode, cut.piece_level, cut.strips)
                 cycles += many * tile_cycles(arch, op, some_rows, some_channels, cut.mode, piece)
@@ -280,14 +285,14 @@ def layout_of(task: Task, cut: Cut, most_bytes: float) -> Layout:
     piece = piece_of(arch, op, part_rows, part_channels, cut.mode, cut.piece_level, cut.strips)
     cycles = array_bytes = 0.0
     if piece.rows > 0.0:
-        cycles, array_bytes = parts_cost(task, cut, 0.0)
+        cycles, array_bytes = parts_cost(task, cut, 0.0, False)
     return Layout(
         cut,
         used,
         most_bytes,
         piece,
         cycles,
-        least_cycles(arch, op, rows, channels, cut.mode) if has_stencils(arch, op) else cycles,
+        parts_cost(task, cut, 0.0, True)[0] if piece.rows > 0.0 and has_stencils(arch, op) else cycles,
         block_of(arch, op, part_rows, part_channels, piece),
         op.a_dram_bytes * rows / (op.out_w if op.dpu_operation == _MATMUL else op.out_h),
         op.b_dram_bytes * channels / op.out_c,
@@ -438,6 +443,7 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
     spill = _spill_cycles(task, layout, block, chunks)
     if is_hopeless(task, layout, block, chunks, row_bytes, stop):
         return stop
+    fewest_short = np.ceil(block.rows / np.floor(_MOST_STENCILS * layout.piece.rows / block.piece_rows))
     first = (
         _OUTPUTS_HELD
         if chunks > 1.0
@@ -455,7 +461,8 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
                 break
         room = room_of(block, columns, chunks)
         row_blocks, before = fewest_row_blocks(block, room, task.lower.tile_sram_bytes), np.inf
-        while row_blocks > 0.0 and (layout.cut.row_parts == 1.0 or row_blocks == 1.0):
+        is_left = True
+        while is_left and row_blocks > 0.0 and (layout.cut.row_parts == 1.0 or row_blocks == 1.0):
             needed = needed_bytes(block, room, row_blocks)
             if needed < before:
                 if stop + 2 >= candidates.shape[0]:
@@ -468,13 +475,17 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
                         layout.cut.column_parts * columns,
                     )
                     tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
-                    stop = add_tiling(task, layout, block, tiling, needed, row_bytes, stop)
+                    stop, is_slow = add_tiling(task, layout, block, tiling, needed, row_bytes, stop)
+                    if is_slow and task.is_exact and chunks > 1.0:
+                        is_left = False  # more blocks of rows fetch and start no less
             # Of blocks in lanes another number may fill stencils better.
             is_whole = block.piece_rows == layout.piece.rows
             is_short = np.ceil(block.rows / row_blocks) * block.piece_rows <= layout.piece.rows
             if before <= task.upper.tile_sram_bytes and (is_whole or is_short):
                 break
             row_blocks = next_count(row_blocks, block.rows)
+            if not is_whole and row_blocks > 0.0:  # longer ones are of no use, see `_is_useful`
+                row_blocks = max(row_blocks, fewest_short)
         columns = 0.0 if layout.cut.column_parts > 1.0 else next_count(columns, block.columns)
     return stop
 
@@ -482,8 +493,11 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
 @compiled
 def add_tiling(
     task: Task, layout: Layout, block: Block, tiling: Tiling, needed: float, row_bytes: float, stop: int
-) -> int:
-    """Add the candidate of a tiling of `needed` bytes unless it is too slow; return where candidates end."""
+) -> tuple[int, bool]:
+    """Add the candidate of a tiling of `needed` bytes unless it is too slow.
+
+    Return where candidates end, and whether even its lower bound is too slow.
+    """
     arch, op, new, chunks = task.arch, task.op, task.candidates[stop], tiling.chunks
     is_whole = block.piece_rows == layout.piece.rows
     blocks = block.strips * tiling.row_blocks * tiling.column_blocks * chunks
@@ -498,16 +512,16 @@ def add_tiling(
         set_fills(arch, op, new, layout, tiling)
     set_streamed_held(op, new, layout, tiling)
     if _is_slower(task, new):
-        return stop
+        return stop, True
     set_tiling(arch, op, new, layout, block, tiling)
     if not is_whole:
-        if _is_dominated(task, stop):
-            return stop
+        if _is_dominated(task, stop) or _is_beaten(task, new, stop):
+            return stop, False
         cycles = beside_work + _blocks_cycles(task, layout, block, tiling.row_blocks)
         new.grid_cycles = op.batch * cycles
         if _is_slower(task, new):
-            return stop
-    return _with_new(task, new, stop)
+            return stop, False
+    return _with_new(task, new, stop), False
 
 
 @compiled
@@ -530,9 +544,9 @@ def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) 
     arch, op = task.arch, task.op
     _, rows, _ = tile_share(arch, op, layout.cut.split)
     block_rows = np.ceil(block.rows / row_blocks) * block.piece_rows
-    cycles, _ = parts_cost(task, layout.cut, rows - (row_blocks - 1.0) * block_rows)
+    cycles, _ = parts_cost(task, layout.cut, rows - (row_blocks - 1.0) * block_rows, False)
     if row_blocks > 1.0:
-        each, _ = parts_cost(task, layout.cut, block_rows)
+        each, _ = parts_cost(task, layout.cut, block_rows, False)
         cycles += (row_blocks - 1.0) * (each - layout.cut.column_parts * block_start_cycles(arch))
     return float(cycles)
 

@@ -310,13 +310,19 @@ def tile_cycles(
 
 
 @compiled
-def least_cycles(arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int) -> float:
-    """Return a lower bound of the cycles of a share of a product, cut in any way: those of full stencils."""
+def least_cycles(
+    arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int
+) -> tuple[float, float]:
+    """Return lower bounds of the cycles of a share of a product: cut in any way, and along its rows alone.
+
+    The first has full stencils, the second stencils with all pixels.
+    """
     across, down, groups = mode_shape(arch, mode)
-    pixels = across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
-    stencil_cycles = full_stencil_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
-    stencils = rows / pixels * (channels / (groups * arch.dpu_channel_lanes))
-    return float(startup_cycles(arch, 1.0) + stencils * stencil_cycles)
+    row_stencils = rows / (across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h)
+    stencil, row = full_stencil_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
+    start = startup_cycles(arch, 1.0)
+    in_row = channels / (groups * arch.dpu_channel_lanes)
+    return float(start + row_stencils * in_row * stencil), float(start + row_stencils * row)
 
 
 @compiled
@@ -357,7 +363,7 @@ class Layout(NamedTuple):
     cycles: float
     """Cycles of the busiest MAC grid for all parts, for one product of a batch that is not cut further."""
     least_cycles: float
-    """Lower bound of these cycles for blocks and parts in groups of lanes."""
+    """Lower bound of these cycles for blocks of rows in groups of lanes."""
     block: Block
     """A part."""
     a_dram_bytes: float

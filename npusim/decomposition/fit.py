@@ -15,6 +15,7 @@ from npusim.validation.suite import figures_path, load_suite
 FREE = (
     FreeNumber("late_share", 0.08, 0.001, 1.0),
     FreeNumber("scaling_loads", 8.0, 0.1, 100.0),
+    FreeNumber("vector_bytes", 48.0, 8.0, 512.0),
     FreeNumber("busy_cycles", 0.3, 0.01, 3.0),
     FreeNumber("wait_share", 0.08, 0.001, 1.0),
 )

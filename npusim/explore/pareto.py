@@ -63,8 +63,8 @@ def stand_ins(objectives: Any, tolerance: float) -> Any:
     """Return which point of a front stands for each, where points within a tolerance are one.
 
     A point stands for all that it exceeds by no more than the tolerance in any objective. The cheapest come
-    first: those with the least sum of objectives, each scaled to its range. As no point of a front dominates
-    another, one that is stood for lies within the tolerance below its stand-in in some objective, or equals it.
+    first: those with the least sum of objectives, each scaled to its range. No point of a front dominates
+    another, so one that is stood for lies within the tolerance below its stand-in in some objective.
 
     Parameters
     ----------

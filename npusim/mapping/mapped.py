@@ -55,7 +55,7 @@ SwapOperands = bool | Literal["search"]
 # of its own count relative to those of a width.
 _READ_BY_LOWERING = (
     "dpu.grid.vpe", "dpu.macs_per_mpe", "dpu.widening", "dpu.sparsity", "dpu.skips_by_both",
-    "macs_per_cycle", "shared_level", "dispatch_overhead", "exposed", "equations",
+    "macs_per_cycle", "shared_level", "dispatch_overhead", "exposed", "equations", "planar",
 )  # fmt: skip
 # Most bytes of DRAM by byte of a tensor: a host may keep fp8 in fp32.
 _WIDEST = 4

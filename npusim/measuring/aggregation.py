@@ -6,8 +6,8 @@ PyTorch Geometric writes a message for each edge, scales it, and adds it at its 
 chunk of features it reads two indices, a row of the feature table, and its message twice. A row lies
 anywhere in the table, so it misses a level by the share of the table that the level does not hold. Messages
 and indices pass in order: they miss the L1 cache line by line, and the levels behind it where the prefetchers
-come too late. A load is as wide as a vector register; each pass over a row starts with a load of where it
-lies, the broadcast product with weights takes more of them.
+come too late. Each pass over a row starts with a load of where it lies, the broadcast product with weights
+takes more of them.
 
 Rates are those of a processor's counters: L1 and address translation over all loads, the last level over the
 loads that reach it. An instruction takes its own cycles and a share of the latencies of a load's misses.
@@ -299,7 +299,7 @@ _SORTED_COLUMNS = 16  # columns from which PyTorch sorts what it scatters (can_u
 
 
 class CacheHierarchy(Section):
-    """Caches of one core, entries of the second-level TLB, width of a load (B), latencies (cycles)."""
+    """Caches and second-level TLB of one core, bytes of a row that a load brings, latencies (cycles)."""
 
     l1_bytes: _Positive
     l2_bytes: _Positive
@@ -341,30 +341,6 @@ class MessagePassing:
     def chunk_width(self) -> int:
         """Number of features of the widest chunk."""
         return -(-self.width // self.chunks)
-
-
-def peak_memory_bytes(work: MessagePassing, features: int, listed: int, heads: int = 1) -> float:
-    """Return the peak memory of a layer (B).
-
-    Parameters
-    ----------
-    features : int
-        Features of the input, which stays in memory.
-    listed : int
-        Edges of the input list; with self-loops there is a second list.
-    heads : int
-        Weights of an edge.
-
-    Notes
-    -----
-    Input features, transformed features and sums; the list of edges, its copy with self-loops, weights;
-    messages and their scaled copy, both as wide as a chunk.
-    """
-    copies = 2.0 if work.scaled else 1.0
-    tables = work.nodes * (features + 2.0 * work.width) * _VALUE_BYTES
-    lists = 2.0 * _INDEX_BYTES * (listed + (work.edges if work.edges != listed else 0))
-    weights = work.edges * heads * _VALUE_BYTES if work.scaled else work.nodes * _VALUE_BYTES
-    return tables + lists + weights + copies * work.edges * work.chunk_width * _VALUE_BYTES
 
 
 def aggregation_bytes(work: MessagePassing) -> float:

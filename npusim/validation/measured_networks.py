@@ -115,28 +115,40 @@ class MeasuredRow:
 
     line: int
     machine: str
-    """Device as the file calls it."""
+    """Device or platform as the file calls it."""
     soc: str
     device: str
     """npu, cpu or gpu."""
     workload: str
     precision: str
     """Format that the device computes in."""
-    stated: str
-    """Precision as the file calls it."""
-    is_time: bool
-    is_token: bool
     hint: str
     value: float
     """Seconds, or a rate per second."""
-    source: str
-    notes: str
-    prompt: int
-    family: str
-    kind: str
-    """Class of network."""
-    reason: str
+    is_time: bool
+    is_token: bool = False
+    stated: str = ""
+    """Precision as the file calls it."""
+    source: str = ""
+    notes: str = ""
+    prompt: int = _PROMPT_TOKENS
+    reason: str = ""
     """Why the row informs only; empty: it is judged."""
+
+    @property
+    def family(self) -> str:
+        """Family of networks of several sizes; of others the network."""
+        return variants()[self.workload].stem if self.workload in variants() else self.workload
+
+    @property
+    def kind(self) -> str:
+        """Class of network."""
+        return "decoders" if self.is_token else class_of(self.workload)
+
+    @property
+    def unit(self) -> str:
+        """Device; of an NPU its generation."""
+        return load_soc(self.soc).npu.architecture if self.device == "npu" else self.device
 
     @property
     def harness(self) -> Harness:
@@ -147,12 +159,16 @@ class MeasuredRow:
     @property
     def columns(self) -> dict[str, Any]:
         """What groups and plots know of the row."""
-        named = ("machine", "device", "soc", "workload", "precision", "kind", "family")
+        named = ("machine", "device", "unit", "soc", "workload", "precision", "kind", "family")
         return dict[str, Any]({name: getattr(self, name) for name in named}) | {
             "quantity": "token" if self.is_token else "latency" if self.hint == "latency" else "throughput",
             "anomalous": "yes" if self.reason else "no",
             "harness": self.harness.name,
         }
+
+
+Reader = Callable[[Path], tuple[list[MeasuredRow], list[str]]]
+"""Returns the rows of a file that can be predicted, and notes on others."""
 
 
 def measured_rows(path: Path) -> tuple[list[MeasuredRow], list[str]]:
@@ -205,11 +221,10 @@ def _row(line: int, values: Mapping[str, Any]) -> MeasuredRow | str:
     prompt = _PROMPT.search(values["notes"])
     of_it = (a for a in known.anomalies if a.where in values["source"] and model in a.models)
     return MeasuredRow(
-        line, machine, soc, device, workload, precision or values["precision"], values["precision"],
-        is_time, is_token, "latency" if is_token else values["hint"], value,
+        line, machine, soc, device, workload, precision or values["precision"],
+        "latency" if is_token else values["hint"], value, is_time, is_token, values["precision"],
         values["source"], values["notes"], int(prompt[1]) if prompt else _PROMPT_TOKENS,
-        variants()[workload].stem if workload in variants() else workload,
-        "decoders" if is_token else class_of(workload), next((a.reason for a in of_it), ""),
+        next((a.reason for a in of_it), ""),
     )  # fmt: skip
 
 
@@ -242,10 +257,14 @@ class MeasuredNetworks:
     """Changes to the data sheets, as for `--set`."""
     tokens: bool = False
     """Whether decoders alone are predicted; otherwise suite `decoders` judges those of the shipped file."""
+    read: Reader = measured_rows
+    """Returns the rows of a file that can be predicted, and notes on others."""
+    intervals: bool = True
+    """Whether rows get 90 % intervals."""
 
     def evidence(self, suite: Suite, path: Path, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows that can be predicted, and the differences between sizes of a family."""
-        rows, notes = measured_rows(path)
+        rows, notes = self.read(path)
         if self.tokens or path == figures_path(suite):
             rows = [row for row in rows if row.is_token == self.tokens]
         results = list[tuple[MeasuredRow, Row]]()
@@ -260,10 +279,11 @@ class MeasuredNetworks:
                 continue
             if row.reason:
                 notes.append(f"{row.machine}, {row.workload}: {row.reason}")
-            interval = None if row.reason else self.interval(row)
+            interval = self.interval(row) if self.intervals and not row.reason else None
             results.append((row, Row(row.line, row.value, predicted, row.columns, interval)))
         if not results:
-            reasons = f" ({notes[0]})" if notes else ""
+            others = f"; and {len(notes) - 1} others" if len(notes) > 1 else ""
+            reasons = f" ({notes[0]}{others})" if notes else ""
             allowed = f"rows of known machines and networks{reasons}"
             raise ConfigError("no row that can be predicted", file=str(path), allowed=allowed)
         every = [result for _, result in results] + list(_slopes(results))
@@ -328,17 +348,21 @@ def inference(run: NetworkRun) -> float:
 
 
 def _slopes(results: list[tuple[MeasuredRow, Row]]) -> Iterator[Row]:
-    """Yield differences between sizes of a family that one harness measured: its own time cancels."""
+    """Yield differences that one harness measured, so that its own time cancels.
+
+    They are between sizes of a family, and between lengths of the cache of a decoder.
+    """
     for (a, one), (b, other) in combinations(results, 2):
         keys = ("machine", "stated", "source", "family", "hint", "is_token", "kind")
+        differ = "prompt" if a.is_token else "workload"
         alike = all(getattr(a, key) == getattr(b, key) for key in keys)
-        if not alike or not a.is_time or a.is_token or a.workload == b.workload or a.reason or b.reason:
+        if not alike or not a.is_time or getattr(a, differ) == getattr(b, differ) or a.reason or b.reason:
             continue
         less, more = sorted((one, other), key=lambda row: row.measured)
-        if more.measured < 1.25 * less.measured:
+        if more.measured < 1.25 * less.measured and not a.is_token:
             continue  # closer than two runs of one network
-        columns = dict(one.columns, quantity="slope")
-        columns["workload"] = f"{less.columns['workload']} to {more.columns['workload']}"
+        columns = dict(one.columns, quantity="growth" if a.is_token else "slope")
+        columns["workload"] = " to ".join(dict.fromkeys(str(row.columns["workload"]) for row in (less, more)))
         difference = more.predicted - less.predicted
         yield Row(f"{less.id} to {more.id}", more.measured - less.measured, difference, columns)
 
