@@ -84,7 +84,8 @@ ElementKind = Literal[
 
 RowKind = Literal["softmax", "reduction", "gather", "aggregate", "reduction_across", "vector"]
 """Kinds of work with a fixed time per row; `aggregate`: a row fetched for a non-zero in compressed rows;
-`reduction_across`: a result of a reduction across rows; `vector`: a row that such a reduction adds."""
+`vector`: a row that a reduction across rows adds; `reduction_across`: a result of one, by default as
+`reduction` where a sheet states no `vector`."""
 
 ELEMENT_KINDS: tuple[ElementKind, ...] = get_args(ElementKind)
 ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)

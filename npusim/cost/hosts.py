@@ -85,8 +85,6 @@ _LIKE: dict[ElementKind, ElementKind] = {
     "softmax_across": "softmax",
 }
 """Kinds of work with the cycles of another where a data sheet does not list them."""
-_ROWS_LIKE: dict[RowKind, RowKind] = {"reduction_across": "reduction"}
-"""The same of rows."""
 _Levels = Annotated[Vector, CACHE_LEVELS, "B"]
 _FROM_SHEET = {
     "dense_efficiency": "dense_efficiency",
@@ -174,9 +172,11 @@ def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
     plain = float(cycles.get("arithmetic", 1.0 / float(record["macs_per_cycle"][HostFormat.FP32])))
     for i, kind in enumerate(ELEMENT_KINDS):
         record["element_cycles"][i] = cycles.get(kind, cycles.get(_LIKE.get(kind, kind), plain))
+    rows: dict[RowKind, float] = {name: float(count) for name, count in device.row_cycles.items()}
+    if "vector" not in rows:  # a reduction across rows counts by its results, as one along a row does
+        rows.setdefault("reduction_across", rows.get("reduction", 0.0))
     for i, row in enumerate(ROW_KINDS):
-        rows = device.row_cycles
-        record["row_cycles"][i] = rows.get(row, rows.get(_ROWS_LIKE.get(row, row), 0.0))
+        record["row_cycles"][i] = rows.get(row, 0.0)
     if device.element_rate is not None:
         record["element_cycles"] /= float(device.element_rate)
         record["row_cycles"] /= float(device.element_rate)
