@@ -5,22 +5,25 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from npusim.arch import Soc, load_soc, with_overrides
 from npusim.arch.npu import MappingObjective
 from npusim.config import Override
 from npusim.config.overrides import Settings, as_overrides
 from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError, nearest
-from npusim.graph import Editor, Graph, GraphStructure
-from npusim.graph.formats import with_formats
+from npusim.graph import Graph, GraphStructure
+from npusim.graph.editor import with_meta
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import Mapped, MappingFile, OwnMapping, Run, SwapOperands, map_graph, own_mapping
 from npusim.plugins import announced, named
 from npusim.techniques import Stack, apply
 from npusim.workloads import build_gnn, import_settings, load_gnn, load_workload
+
+if TYPE_CHECKING:
+    from npusim.frontends.subgraphs import ExampleGraph
 
 Network = Graph | str | Path | Callable[..., Any]
 """A graph, a workload or model file, a PyTorch module, or a factory of graphs (see `Scenario`)."""
@@ -146,9 +149,7 @@ class Scenario:
     def learn(self, same: Graph) -> None:
         """Take over what an import of the same network with values knows of its edges."""
         if not self.baseline.meta.known:
-            editor = Editor.of(self.baseline)
-            editor.meta = replace(self.baseline.meta, known=same.meta.known)
-            self.__dict__["baseline"] = editor.finish()
+            self.__dict__["baseline"] = with_meta(self.baseline, known=same.meta.known)
 
     @cached_property
     def graph(self) -> Graph:
@@ -182,6 +183,31 @@ class Scenario:
         return mapped
 
     @cached_property
+    def module(self) -> tuple[Any, Mapping[str, Any]] | None:
+        """A module that takes a tensor an argument, and its example inputs; None for other networks."""
+        if not is_module(self.network) and not isinstance(self.network, str | Path):
+            return None
+        from npusim.frontends.pyg import MODULE, flattened, module_at
+
+        if is_module(self.network):
+            return flattened(self.network, self.inputs)
+        if not MODULE.fullmatch(str(self.network)):
+            return None
+        named = module_at(str(self.network))
+        return named.module, named.inputs
+
+    @cached_property
+    def example(self) -> tuple[Any, ExampleGraph] | None:
+        """The module of `module` and the graph in its example inputs; None without one list of edges."""
+        if self.module is None:
+            return None
+        from npusim.frontends.pyg import as_arrays
+        from npusim.frontends.subgraphs import ExampleGraph
+
+        graph = ExampleGraph.of(as_arrays(self.module[1]))
+        return None if graph is None else (self.module[0], graph)
+
+    @cached_property
     def on_structure(self) -> Callable[[GraphStructure], Graph]:
         """Builds the network, without techniques, on other statistics of the data graph.
 
@@ -191,11 +217,24 @@ class Scenario:
             For a network that is not built on a data graph.
         """
         settings, network = split_settings(self.settings)[0], self.network
-        if isinstance(network, str | Path):
+        if self.example is not None:
+            from npusim.frontends.pyg import as_tensors
+
+            module, example = self.example
+
+            @cache
+            def traced(nodes: int, edges: int) -> Graph:
+                return load_network(module, settings, inputs=as_tensors(example.resized(nodes, edges)))
+
+            return lambda structure: traced(structure.nodes, structure.edges)
+        if isinstance(network, str | Path) and self.module is None:
             spec, name = load_gnn(network, settings), Path(network).stem
             return lambda structure: build_gnn(spec, structure, name)
-        if isinstance(network, Graph) or "structure" not in inspect.signature(network).parameters:
-            allowed = "a workload of kind gnn, or a factory that takes `structure`"
+        if not callable(network) or "structure" not in inspect.signature(network).parameters:
+            allowed = (
+                "a workload of kind gnn, a factory that takes `structure`, or a module whose example inputs "
+                "have one list of edges [2, E] among nodes with features [N, F]"
+            )
             raise ConfigError(f"the network `{name_of(network)}`", allowed=allowed)
         return lambda structure: _graph_of_factory(network, settings, structure=structure)
 
@@ -203,6 +242,8 @@ class Scenario:
 _MADE_OF = {
     "machine": {"soc", "settings", "first", "mapping_objective"},
     "baseline": {"network", "settings", "shapes", "inputs"},
+    "module": {"network", "inputs"},
+    "example": {"network", "inputs"},
     "graph": {"network", "settings", "shapes", "inputs", "techniques"},
 }
 """Fields that each loaded part depends on."""
@@ -239,8 +280,8 @@ def load_network(
             raise ConfigError(f"no inputs for the module {name_of(network)}", allowed=allowed)
         from npusim.frontends.pyg import from_pyg
 
-        precision, roles, formats = import_settings(settings)
-        return with_formats(from_pyg(network, inputs, roles=roles, precision=precision), formats)
+        precision, roles, finished = import_settings(settings)
+        return finished(from_pyg(network, inputs, roles=roles, precision=precision))
     if inputs is not None:
         raise ConfigError(f"inputs for {name_of(network)}", allowed="only for a PyTorch module")
     if isinstance(network, str | Path):

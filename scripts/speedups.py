@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
+import numpy as np
 import openvino
 
 from npusim.frontends.pyg import as_arrays, convert
@@ -42,11 +43,13 @@ def _run(model: Any, values: Mapping[str, Any]) -> Callable[[], float]:
     """Return a function that runs a model once and returns the processor time (s)."""
     settings = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
     request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
-    request.infer(values)
+    for name, value in values.items():  # once: the copy of inputs is Python's, not the network's
+        request.set_tensor(name, openvino.Tensor(np.ascontiguousarray(value)))
+    request.infer(share_outputs=True)
 
     def timed() -> float:
         start = time.process_time()
-        request.infer(values)
+        request.infer(share_outputs=True)
         return time.process_time() - start
 
     return timed
@@ -82,9 +85,11 @@ def row(
         form, tensors = by_hand()
         runs.append(_run(convert(form, tensors), as_arrays(tensors)))
     plain, export, *hand = measured(tuple(runs), seconds)
+    # The file of quantgr takes floating-point inputs, which its own operators round.
+    in_file = stack.replace("quantgr", "quantgr:inputs=cpu")
     expected = [
         Scenario(network.graph, soc, each, device="cpu", settings=_ONE_CORE).mapped.total["throughput_per_s"]
-        for each in ("none", stack)
+        for each in ("none", in_file)
     ]
     speedup, predicted = plain / export, float(expected[1] / expected[0])
     times = f"{plain * 1e3:.3g} | {export * 1e3:.3g} | {1e3 / expected[0]:.3g} | {1e3 / expected[1]:.3g}"

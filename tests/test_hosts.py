@@ -245,6 +245,27 @@ def test_kinds_that_a_data_sheet_leaves_out_take_as_long_as_what_they_are_like()
     row = cpu_row(load_soc("core-ultra-series2"), "latency")["element_cycles"]
     assert row[ELEMENT_KINDS.index("scatter_reduce")] == row[ELEMENT_KINDS.index("scatter")]
     assert row[ELEMENT_KINDS.index("row_relayout")] == row[ELEMENT_KINDS.index("relayout")]
+    for kind, like in (("spread", "relayout"), ("wide_gather", "gather"), ("softmax_across", "softmax")):
+        assert row[ELEMENT_KINDS.index(kind)] == row[ELEMENT_KINDS.index(like)]
+    rows = cpu_row(load_soc("core-ultra-series2"), "latency")["row_cycles"]
+    assert rows[ROW_KINDS.index("reduction_across")] == rows[ROW_KINDS.index("reduction")] > 0
+    assert rows[ROW_KINDS.index("vector")] == 0
+
+
+@pytest.mark.parametrize(
+    ("axes", "rows"),
+    [
+        ((2,), {"reduction": 64 * 4}),
+        ((1,), {"reduction_across": 64 * 8, "vector": 64 * 4}),
+        ((0,), {"reduction_across": 4 * 8, "vector": 64}),
+        ((0, 1), {"reduction_across": 8, "vector": 64 * 4}),
+    ],
+)
+def test_a_reduction_across_rows_adds_vectors(axes, rows):
+    op = Operator("op", "ReduceSum", ("x",), ("y",), {"axes": axes})
+    x = Tensor("x", (64, 4, 8), DType.FP32)
+    work = op.traits.work(op, (x,), ())
+    assert execution_of(op.traits).row_counts(op, (x,), work) == rows
 
 
 def test_a_row_longer_than_a_line_is_streamed():
@@ -274,7 +295,13 @@ def test_a_row_longer_than_a_line_is_streamed():
         ("arithmetic", "Transpose", (64, 1), (1, 64), {"order": (1, 0)}),
         ("row_relayout", "Transpose", (64, 8, 16), (8, 64, 16), {"order": (1, 0, 2)}),
         ("relayout", "Transpose", (64, 8, 15), (8, 64, 15), {"order": (1, 0, 2)}),
-        ("relayout", "Broadcast", (64, 1), (64, 8), {}),
+        ("spread", "Broadcast", (64, 1), (64, 8), {}),
+        ("gather", "Gather", (64,), (9,), {}),
+        ("gather", "Gather", (64, 1), (9, 1), {}),
+        ("narrow_gather", "Gather", (64, 16), (9, 16), {}),
+        ("wide_gather", "Gather", (64, 17), (9, 4, 17), {}),
+        ("softmax", "Softmax", (64, 4, 8), (64, 4, 8), {"axes": (2,)}),
+        ("softmax_across", "Softmax", (64, 4, 8), (64, 4, 8), {"axes": (1,)}),
         ("arithmetic", "Broadcast", (1, 8), (64, 8), {}),
         ("scatter", "ScatterElementsUpdate", (64, 8), (64, 8), {"reduction": "sum"}),
         ("scatter", "ScatterElementsUpdate", (64, 8), (64, 8), {}),

@@ -234,11 +234,25 @@ def test_networks_whose_answers_depend_on_all_nodes_are_not_cut():
 
     scenario = large(Centred(pyg.GCNConv(8, 4)))
     example = deployments._example_of(scenario)
-    ((way, inputs),) = deployments._shares(scenario.baseline, *example, is_run=False)
+    ((way, inputs, _),) = deployments._shares(scenario.baseline, *example, is_run=False)
     assert inputs is None and "more than the neighbours" in way.problem
 
 
 @pytest.mark.parametrize(("layers", "hops"), [((pyg.GCNConv,), 1), ((pyg.GATConv, pyg.SAGEConv), 2)])
 def test_layers_along_edges_are_hops(layers, hops):
     scenario = large(Net(*(layer(8, 8) for layer in layers)), 30, torch.randint(0, 30, (2, 70)))
-    assert deployments.hops_of(scenario.baseline) == hops
+    assert deployments.layers_of(scenario.baseline)[0] == hops
+
+
+def test_layer_by_layer_reads_less_than_parts_with_deep_halos_and_launches_each_layer():
+    scenario = large(Net(pyg.GCNConv(8, 8), pyg.GCNConv(8, 4)))
+    hops, names = deployments.layers_of(scenario.baseline)
+    assert hops == 2 and names <= scenario.baseline.tensors.keys() and len(names) == 1
+    share = deployments.Deployment(graph="part", runs=3)
+    cached = {name: float(scenario.baseline.tensors[name].bytes) for name in names}
+    cpu = scenario.with_(device="cpu")
+    whole, layered = (deployments._costed(cpu, share, each) for each in ({}, cached))
+    assert layered.all_nodes_s > whole.all_nodes_s, "the same part, with a launch and a transfer more"
+    assert layered.memory_bytes >= whole.memory_bytes + sum(cached.values()) - 1e-6 * whole.memory_bytes
+    absent = deployments._costed(cpu, share, {"no such tensor": 1.0})
+    assert "leaves no features" in absent.problem

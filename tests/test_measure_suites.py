@@ -23,7 +23,7 @@ from npusim.workloads import load_workload
 HEAD = "schema: npusim.measurements/1\n"
 SIZES = {
     "m": 24, "k": 16, "n": 8, "rows": 24, "columns": 12,
-    "table": 10, "features": 8, "neighbours": 5, "bytes": 4096, "layers": 3, "size": 16,
+    "table": 10, "features": 8, "neighbours": 5, "bytes": 4096, "layers": 3, "size": 16, "batch": 2,
 }  # fmt: skip
 
 
@@ -42,7 +42,8 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def test_the_default_suite_has_every_operator_and_every_kind_of_network() -> None:
     items = load_suite("default").items
-    assert {item.model.operator for item in items if isinstance(item.model, Benchmark)} == set(OPERATORS)
+    known = (*items, *load_suite("gnn").items)
+    assert {item.model.operator for item in known if isinstance(item.model, Benchmark)} == set(OPERATORS)
     models = {item.model.workload.rsplit("-", 1)[0] for item in items if isinstance(item.model, Workload)}
     assert models == {"gcn", "gat", "sage-mean", "sage-max"}
     assert {item.hint for item in items} == {"latency", "throughput"}
@@ -58,12 +59,16 @@ def test_names_of_the_default_suite_differ() -> None:
 
 
 def test_every_row_of_the_default_suite_can_be_built() -> None:
-    for item in load_suite("default").items:
+    for item in (*load_suite("default").items, *load_suite("gnn").items):
         assert len(graph_of(item.model, "f32")) >= 1
 
 
 @pytest.mark.parametrize(
-    "operator", [name for name in OPERATORS if name not in ("Empty", "LogSoftmax", "Divide", "Greater")]
+    "operator",
+    sorted(
+        {item.model.operator for item in load_suite("default").items if isinstance(item.model, Benchmark)}
+        - {"Empty", "LogSoftmax", "Divide", "Greater"}
+    ),
 )
 def test_sizes_of_a_family_spread_over_orders_of_magnitude(operator: str) -> None:
     graphs = [
@@ -92,9 +97,17 @@ def test_products_of_the_gnn_layers_are_in_the_default_suite() -> None:
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_benchmark_is_its_operator_and_little_else(operator: str) -> None:
     types = [op.type for op in benchmark_graph(operator, sizes_of(operator))]
-    real = {"Copy": "Concat", "Empty": "Relu", "Aggregate": "MatMul", "Chain": "MatMul"}.get(
-        operator, operator
-    )
+    real = {
+        "Copy": "Concat",
+        "Empty": "Relu",
+        **dict.fromkeys(("Aggregate", "Chain", "Blocks", "RoundedMatMul"), "MatMul"),
+        "ScatterMax": "ScatterElementsUpdate",
+        "Spread": "Broadcast",
+        "GatherNeighbours": "Gather",
+        "ScaleNeighbours": "Multiply",
+        "SumNeighbours": "ReduceSum",
+        "SoftmaxNeighbours": "Softmax",
+    }.get(operator, operator)
     assert real in types
     assert set(types) - {real} <= {"Greater", "Convert"}
     assert all(op_type(name).known for name in types)
@@ -243,7 +256,7 @@ def test_the_schema_describes_every_key() -> None:
     text = schema_of(MeasurementSuite)
     for part in (text, *text["$defs"].values()):
         assert all(field.get("description") for field in part["properties"].values())
-    assert suite_names() == ["aggregation", "default"]
+    assert suite_names() == ["aggregation", "default", "gnn"]
 
 
 def test_ids_name_the_operator_the_sizes_and_a_format_of_bytes() -> None:

@@ -169,6 +169,15 @@ def element_network(types: tuple[str, ...]) -> Graph:
         )
         one, other = (editor.input(name, (64, 64), DType.BOOL) for name in ("one", "other"))
         editor.outputs.append(editor.eltwise("LogicalAnd", one, other, "booleans"))
+    if "Gather" in types:  # single numbers, and short rows
+        for width in (1, 16):
+            x, index = editor.input(f"g{width}", (900, width), FP16), f"gi{width}"
+            rows = editor.input(index, (30_000,), DType.INT32)
+            editor.outputs.append(
+                editor.op("Gather", (x, rows), (30_000, width), FP16, f"g/{width}", axes=(0,))
+            )
+    if "Softmax" in types:  # along columns
+        editor.outputs.append(editor.unary("Softmax", editor.input("sx", (300, 200)), "across", axes=(0,)))
     if "Transpose" in types:  # rows that stay in one piece
         x = editor.input("rows", (200, 10, 64), FP16)
         editor.outputs.append(editor.op("Transpose", (x,), (10, 200, 64), FP16, "whole", order=(1, 0, 2)))
@@ -189,7 +198,7 @@ def far() -> Graph:
 
 HOST_TYPES = (
     "Add", "Divide", "Exp", "Sigmoid", "Log", "Power", "Softmax", "ReduceSum", "Transpose", "Gather",
-    "ScatterElementsUpdate", "TakePages",
+    "ScatterElementsUpdate", "TakePages", "Broadcast",
 )  # fmt: skip
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import inf
+from pathlib import Path
 from typing import Any, TypeVar
 
 from npusim.config.overrides import as_list
 from npusim.errors import ConfigError
+from npusim.files import read_text
 
 Number = TypeVar("Number", int, float)
+_MOST_NODES = 10**9 - 1
 
 
 def as_numbers(
@@ -23,3 +27,10 @@ def as_numbers(
     if not all(0 <= number <= most for number in numbers):
         raise ConfigError(f"`{texts}`", file=option, allowed=allowed)
     return numbers
+
+
+def node_counts(numbers: str | Path | Sequence[int], option: str, example: str) -> list[int]:
+    """Return numbers of nodes from a list, a text that parts them by commas, or a text file."""
+    if isinstance(numbers, Path) or (isinstance(numbers, str) and "." in numbers):
+        numbers = ",".join(re.split(r"[,\s]+", read_text(Path(numbers).expanduser()).strip()))
+    return as_numbers(numbers, int, option, f"numbers of nodes, such as {example}", _MOST_NODES)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
+from npusim.api import node_counts
 from npusim.arch import Soc
 from npusim.arch.npu import MappingObjective
 from npusim.config.overrides import Settings, as_list
@@ -439,6 +440,7 @@ def telling(progress: Progress | None) -> Callable[[str, float], None] | None:
 
 _MOST_COMPARED = 10_000_000
 """Numbers that follow from the edges up to which answers are compared without an export."""
+_NOT_COMPARED = "answers were not compared, which takes minutes for so many edges; an export compares them"
 
 
 def advise(
@@ -450,6 +452,7 @@ def advise(
     calibration: str | Path | None = None,
     data: str | Path | None = None,
     keep_answers: float = 0.95,
+    sizes: str | Path | Sequence[int] | None = None,
     samples: int = SAMPLES,
     seed: int = 0,
     **how: Unpack[How],
@@ -477,6 +480,9 @@ def advise(
         NPUSIM_DATA
     keep_answers : float
         Least share of rows whose answer the stack to try keeps, where the network's numbers are known.
+    sizes : sequence of int, str or Path, optional
+        Numbers of nodes of requests, as often as they occur: parted by commas, or a text file. Adds the sizes
+        to compile for.
     samples : int
         Machines drawn for the 90 % intervals; 0: no intervals.
     seed : int
@@ -492,10 +498,9 @@ def advise(
     -------------
     npusim advise gat-cora
     npusim advise gcn-cora --data planetoid               # train it, and say what the stacks cost in accuracy
-    npusim advise model.py:net --soc core-ultra-series1   # net: (torch module, example inputs), or a function
     npusim advise model.py:net --export rewritten.xml     # the stack to try, with the module's own numbers
-    npusim advise model.py:net --export rewritten.xml --calibration samples.npz
     npusim advise model.onnx --values inputs.npz --export rewritten.xml
+    npusim advise model.py:net --sizes sizes.txt          # numbers of nodes of requests: sizes to compile for
     """
     from npusim.frontends.openvino_write import refuse_target
     from npusim.studies.advice import advise as advice_on
@@ -507,21 +512,16 @@ def advise(
     is_large = export is None and scenario.baseline.meta.known.elements > _MOST_COMPARED
     numbers = None
     if not is_large:
-        numbers = NumericalRewriting.of(
-            scenario,
-            values,
-            required=export is not None,
-            calibration=calibration,
-            keep_answers=keep_answers,
-        )
+        how_judged: dict[str, Any] = {"calibration": calibration, "keep_answers": keep_answers}
+        numbers = NumericalRewriting.of(scenario, values, required=export is not None, **how_judged)
     judge = None if numbers is None else numbers.judge
     file = None if export is None else Path(export)
     if file is not None:
         refuse_target(file)
-    advice = advice_on(scenario, judge=judge, samples=samples, seed=seed)
+    nodes = None if sizes is None else node_counts(sizes, "--sizes", "500,500,1200, or a file of them")
+    advice = advice_on(scenario, judge=judge, sizes=nodes, samples=samples, seed=seed)
     if is_large:
-        note = "answers were not compared, which takes minutes for so many edges; an export compares them"
-        advice = advice.model_copy(update={"notes": [*advice.notes, note]})
+        advice = advice.model_copy(update={"notes": [*advice.notes, _NOT_COMPARED]})
     if data is not None:
         advice = advice.model_copy(update=_judged(scenario, advice, Path(data)))
     if numbers is None or file is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from npusim.api import as_numbers
+from npusim.api import as_numbers, node_counts
 from npusim.api.asking import MODEL_FILES, How, Machine, Progress, changed, refuse_ignored, scenario_of
 from npusim.config import Override
 from npusim.config.overrides import as_list, as_overrides
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from npusim.system.mix import Mix
 
 _BOTH = "latency,energy"
-_MOST_NODES = 10**9 - 1
 
 
 def map(
@@ -359,7 +358,7 @@ def stream(
         _stream_updates(updates, seed, mix),
         toolchain,
         capacity=capacity,
-        kept=[] if kept is None else _counts(kept, "--kept", "2800,2900,3000"),
+        kept=[] if kept is None else node_counts(kept, "--kept", "2800,2900,3000"),
         batch=batch,
         judge=judge,
         inferences=inferences,
@@ -539,15 +538,10 @@ def _store_plan(
             if value is not None:
                 raise ConfigError(f"`{value}`", file=name, allowed="only with --roots N,N,...")
         return None
-    sizes = _counts(roots, "--roots", "64,128,256,512")
+    sizes = node_counts(roots, "--roots", "64,128,256,512")
     texts = "1" if stored is None else stored
     shares = as_numbers(texts, float, "--stored", "shares from 0 to 1, such as 0.5,1", 1.0)
     if store is not None and len(sizes) * len(shares) > 1:
         allowed = "one size of --roots and one share of --stored: a store is one run's"
         raise ConfigError(f"`{store}`", file="--store", allowed=allowed)
     return StorePlan(sizes, shares, age, renew, file=None if store is None else Path(store))
-
-
-def _counts(numbers: str | Sequence[int], option: str, example: str) -> list[int]:
-    """Return numbers of nodes from a list, or from a text that parts them by commas."""
-    return as_numbers(numbers, int, option, f"numbers of nodes, such as {example}", _MOST_NODES)

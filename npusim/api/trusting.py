@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from npusim.measuring.document import Comparison, Measurement
     from npusim.measuring.suites import Hint, Item
     from npusim.measuring.traces import TraceDiff
+    from npusim.studies.agreement import Agreement
 
 _MOST_SEEDS = 1000
 
@@ -307,7 +308,8 @@ def accuracy(
     Parameters
     ----------
     network : str, Path, sequence of str, or torch.nn.Module
-        GNNs: names from `npusim list workloads`, or workload YAMLs of kind gnn.
+        GNNs: names from `npusim list workloads`, or workload YAMLs of kind gnn; or one module, as
+        `model.py:net`, whose example inputs are a data object with `y` and `test_mask`.
     techniques : str or sequence of str
         A stack, stacks parted by commas, or a named list (accuracy: every technique). The model without
         techniques is always judged.
@@ -349,6 +351,7 @@ def accuracy(
         npusim accuracy gat-cora --techniques effop+grax1+grax2:form=rank2 --data planetoid
         npusim accuracy gcn-cora gcn-citeseer -t stagr+quantgr,grad+nodepad --seeds 0-2
         npusim accuracy sage-max-cora -t accuracy --format json
+        npusim accuracy model.py:net -t stagr,stagr+quantgr
     """
     from npusim.techniques.stack import listed
 
@@ -359,16 +362,26 @@ def accuracy(
     own_settings = of_workload(settings, ": accuracy depends on no machine")
     texts = [techniques] if isinstance(techniques, str) else techniques
     stacks = [str(stack) for text in texts for stack in listed(str(text))]
-    if is_module(network):
+    from npusim.frontends.pyg import MODULE, module_at
+
+    single = [network] if isinstance(network, str | Path) else network
+    names = [] if is_module(network) else [str(each) for each in single]
+    modules = [name for name in names if MODULE.fullmatch(name)]
+    if is_module(network) or modules:
         of_training |= {"settings": settings} if own_settings else {}
         refuse_ignored(of_training, "only for a workload that npusim trains")
         from npusim.gnn_models.judging import judge_module
 
-        return judge_module(network, data, stacks, inputs, mask)
+        if not modules:
+            return judge_module(network, data, stacks, inputs, mask)
+        if len(names) > 1 or data is not None:
+            found = f"`{names[-1]}` beside `{modules[0]}`" if len(names) > 1 else "--data"
+            raise ConfigError(found, allowed="one module, with its own data: a data object with y, test_mask")
+        named = module_at(modules[0])
+        return judge_module(named.module, named.example, stacks, named.inputs, mask)
     refuse_ignored(of_module, "only for a PyTorch module")
     from npusim.gnn_models.judging import judge
 
-    names = [str(network)] if isinstance(network, str | Path) else [str(one) for one in network]
     folder = None if data is None else Path(data)
     if batch is not None and batch < 1:
         raise ConfigError(f"`{batch}`", file="--batch", allowed="at least 1 training node a step")
@@ -434,19 +447,19 @@ def export(
     data: str | Path | None = None,
     weights: str | Path | None = None,
     tell: Callable[[str], None] = lambda line: None,
-) -> Export | Path:
-    """Save a workload's real model as OpenVINO IR: a trained GNN, or a language model in parts.
+) -> Export | Agreement | Path:
+    """Save a network's real model as OpenVINO IR: a trained GNN, your module, a language model in parts.
 
     Needs the extra `gnn`. `npusim estimate` reads the files, and a laptop's NPU runs them.
 
     Parameters
     ----------
     network : str or Path
-        Name or YAML file of a GNN or a language model.
+        Name or YAML file of a GNN or a language model, or a module as `model.py:net`, with its own weights.
     output : str or Path
         The .xml file to write, with the .bin file beside it; of a language model the folder.
     techniques : str
-        Technique stack of a GNN.
+        Technique stack of a GNN or module.
     settings : settings
         Of the workload; paths begin with `workload`.
     data : str or Path, optional
@@ -459,13 +472,15 @@ def export(
 
     Returns
     -------
-    Export or Path
-        What was trained and saved; of a language model the folder.
+    Export, Agreement or Path
+        What was trained and saved; of a module how the file's answers agree with it; of a language model
+        the folder.
 
     Command lines
     -------------
         npusim export gcn-cora --data planetoid -o gcn.xml
         npusim export gat-cora --data planetoid -t stagr+effop -o gat.xml
+        npusim export model.py:net -t stagr -o net.xml
         npusim export llama-tiny -o tiny
         npusim export llama3.2-1b --weights model_weights.pth --set workload.weights=int8 -o llama
     """
@@ -474,6 +489,11 @@ def export(
     from npusim.workloads import KINDS, load_spec
 
     name, target = str(network), Path(output).expanduser()
+    from npusim.frontends.pyg import MODULE
+
+    if MODULE.fullmatch(name):
+        refuse_ignored(changed({"data": (data, None), "weights": (weights, None)}), "none for a module")
+        return _exported(Scenario(name, techniques=techniques, settings=own_settings), target)
     spec = None if name.endswith((".xml", ".onnx")) else load_spec(name, own_settings)
     write = None if spec is None else KINDS[spec.kind].export
     if write is not None:
@@ -487,6 +507,20 @@ def export(
     from npusim.gnn_models.export import export_model
 
     return export_model(name, techniques, None if data is None else Path(data), target, own_settings)
+
+
+def _exported(scenario: Scenario, target: Path) -> Agreement:
+    """Write a module under a stack, and return how the file's answers agree with the module's."""
+    from npusim.frontends.openvino_write import refuse_target
+    from npusim.studies.agreement import NumericalRewriting
+
+    refuse_target(target)
+    stack = scenario.graph.techniques
+    numbers = NumericalRewriting.of(scenario, None, required=True)
+    assert numbers is not None, "it is required"
+    agreement = numbers.judge(stack)
+    numbers.save(stack, target)
+    return agreement
 
 
 def soc(files: Sequence[str | Path]) -> str:

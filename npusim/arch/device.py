@@ -76,10 +76,16 @@ ElementKind = Literal[
     "sort",  # a comparison while edges are sorted
     "row_relayout",  # contiguous rows of at least a cache line
     "page",  # a newly allocated page of memory, which the operating system clears
+    "narrow_gather",  # of rows of at most 16 elements
+    "wide_gather",  # of longer rows, which are copied whole
+    "softmax_across",  # along another axis than the last
+    "spread",  # an element repeated along the last axis
 ]
 
-RowKind = Literal["softmax", "reduction", "gather", "aggregate"]
-"""Kinds of work with a fixed time per row; `aggregate`: a row fetched for a non-zero in compressed rows."""
+RowKind = Literal["softmax", "reduction", "gather", "aggregate", "reduction_across", "vector"]
+"""Kinds of work with a fixed time per row; `aggregate`: a row fetched for a non-zero in compressed rows;
+`vector`: a row that a reduction across rows adds; `reduction_across`: a result of one, by default as
+`reduction` where a sheet states no `vector`."""
 
 ELEMENT_KINDS: tuple[ElementKind, ...] = get_args(ElementKind)
 ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)

@@ -201,6 +201,7 @@ ADVISE = options.Command(
         "calibration": options.option("FILE.npz", Path, show_default=False),
         **options.DATA,
         "keep_answers": options.option("SHARE", min=0.0, max=1.0),
+        "sizes": options.option("LIST|FILE", show_default=False),
         **options.SEED,
         **options.WRITTEN,
     },

@@ -436,13 +436,14 @@ def _files(incomplete: str, suffixes: Sequence[str]) -> list[str]:
 
 WORKLOAD = argument(
     "WORKLOAD",
-    help="A name from `npusim list workloads`, a workload YAML, an OpenVINO .xml or an .onnx file, or layers "
-    "of SCALE-Sim, ZigZag, Timeloop or MAESTRO.",
+    help="A name from `npusim list workloads`, a workload YAML, an OpenVINO .xml or an .onnx file, a module "
+    "(model.py:net), or layers of SCALE-Sim, ZigZag, Timeloop or MAESTRO.",
     autocompletion=complete_workload,
 )
 GNN = argument(
     "WORKLOAD",
-    help="A GNN: a name from `npusim list workloads`, or a workload YAML of kind gnn.",
+    help="A GNN: a name from `npusim list workloads`, a workload YAML of kind gnn, or a module "
+    "(model.py:net).",
     autocompletion=complete_gnn,
 )
 SETTINGS = option("--set PATH=VALUE", many=True, callback=each_path_once)

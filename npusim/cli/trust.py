@@ -292,8 +292,13 @@ TRACE = (
 
 
 def _export(values: dict[str, Any]) -> None:
+    from npusim.reporting.advice import agreement_line
+    from npusim.studies.agreement import Agreement
+
     result = npusim.export(**values | options.scenario_changes(values, ("techniques", "settings")), tell=say)
-    if not isinstance(result, Path):
+    if isinstance(result, Agreement):
+        say(f"{values['output']}: {agreement_line(result)}")
+    elif not isinstance(result, Path):
         say(
             f"{result.path}: {result.workload} with {result.techniques}, {result.operators} operators, "
             f"test accuracy {result.test_accuracy:.1%}"

@@ -8,6 +8,7 @@ SoC, then from its fallbacks; sources spell some differently. An operator withou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from npusim.arch.npu import Npu
 from npusim.cost.tables import DpuOperation
 from npusim.errors import NpusimError
 from npusim.graph import Graph
-from npusim.ops import OPERATORS, Family, Operator, OpType, Tensor, TensorKind, WorkClass
+from npusim.ops import OPERATORS, Family, Operator, OpType, Tensor, TensorKind, Work, WorkClass
 
 Tensors = tuple[Tensor, ...]
 ElementRule = Callable[[Operator, Tensors, Tensors], ElementKind]
@@ -54,9 +55,15 @@ class Execution:
         """Return whether a DMA engine runs an operator without a DSP."""
         return self.dma(op) if callable(self.dma) else self.dma
 
-    def row_kind(self, row_length: float) -> RowKind | None:
-        """Return the kind of rows that are processed one by one; gathered single elements have none."""
-        return None if self.row == "gather" and row_length <= 1 else self.row
+    def row_counts(self, op: Operator, inputs: Tensors, work: Work) -> dict[RowKind, float]:
+        """Return the rows that are processed one by one, by kind; gathered single elements are none."""
+        if self.row is None or (self.row == "gather" and work.row_length <= 1):
+            return {}
+        if self.row == "reduction" and _reduction(op, inputs, ()) == "reduction":
+            axes, shape = op.attrs["axes"], inputs[0].shape
+            vector = math.prod(shape[1 + max(axis % len(shape) for axis in axes) :])
+            return {"reduction_across": work.rows, "vector": work.elements / max(1, vector)}
+        return {self.row: work.rows}
 
 
 def execution_of(op_type: OpType) -> Execution:
@@ -109,10 +116,24 @@ def _scattering(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
 
 
 def _repetition(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
-    """Return `relayout` for a broadcast within rows, which changes the order of elements."""
+    """Return `spread` for a broadcast within rows, which changes the order of elements."""
     shape, wider = inputs[0].shape, outputs[0].shape
     within = bool(shape) and bool(wider) and shape[-1] == 1 and wider[-1] > 1 and inputs[0].elements > 1
-    return "relayout" if within else "arithmetic"
+    return "spread" if within else "arithmetic"
+
+
+def _gathering(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
+    """Return `gather` for single elements; short rows are gathered by elements, long ones are copied."""
+    shape = outputs[0].shape
+    if len(shape) < 2 or shape[-1] == 1:
+        return "gather"
+    return "narrow_gather" if shape[-1] <= _WHOLE_ROW else "wide_gather"
+
+
+def _normalisation(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
+    """Return `softmax` along the last axis, which vector units work along, else `softmax_across`."""
+    rank = len(inputs[0].shape)
+    return "softmax" if rank - 1 in op.attrs.get("axes", (rank - 1,)) else "softmax_across"
 
 
 def _repeats(op: Operator) -> bool:
@@ -173,9 +194,9 @@ _EXECUTIONS: dict[str, Execution] = {
     **_runs(_TRIGONOMETRIC, element="power"),
     **_runs("Convert ConvertLike=convert", computes=False),
     **_runs("FakeQuantize=quantize FakeConvert=quantize", computes=False, **_ON_GRID),
-    **_runs("Softmax LogSoftmax", element="softmax", row="softmax"),
+    **_runs("Softmax LogSoftmax", element=_normalisation, row="softmax"),
     **_runs(_REDUCTIONS, element=_reduction, row="reduction"),
-    **_runs(_GATHERS, element="gather", row="gather", computes=False),
+    **_runs(_GATHERS, element=_gathering, row="gather", computes=False),
     **_runs(_SCATTERS, element=_scattering, computes=False),
     **_runs("Transpose=mempermute", element=_transposition, computes=False),
     **_runs(_RELAYOUTS, element="relayout", computes=False),

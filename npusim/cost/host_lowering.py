@@ -195,9 +195,8 @@ def _add_elements(row: Any, graph: Graph, op: Operator) -> None:
     execution = execution_of(op.traits)
     kind = execution.element_kind(op, inputs, graph.outputs_of(op))
     row["host_elements"][ELEMENT_KINDS.index(kind)] += work.elements
-    rows = execution.row_kind(work.row_length)
-    if rows is not None:
-        row["host_rows"][ROW_KINDS.index(rows)] += work.rows
+    for row_kind, count in execution.row_counts(op, inputs, work).items():
+        row["host_rows"][ROW_KINDS.index(row_kind)] += count
 
 
 def _random(row: Any, graph: Graph, op: Operator, device: Cpu | Gpu) -> None:

@@ -34,7 +34,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 
 from npusim.arch import Cpu, Gpu
-from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS, ElementKind, RooflineDevice
+from npusim.arch.device import (
+    CACHE_LEVELS,
+    ELEMENT_KINDS,
+    ROW_KINDS,
+    ElementKind,
+    RooflineDevice,
+    RowKind,
+)
 from npusim.cost.kernels import compiled, compiled_or_plain
 from npusim.cost.records import Floats, Hertz, Number, Vector, Watts, columns_at, dtype_of, fill_at
 from npusim.cost.tables import HostFormat, OpRecord
@@ -69,7 +76,14 @@ _FORMATS = {
 }
 """Format of the data sheet that each is computed in: the first that the device has."""
 
-_LIKE: dict[ElementKind, ElementKind] = {"scatter_reduce": "scatter", "row_relayout": "relayout"}
+_LIKE: dict[ElementKind, ElementKind] = {
+    "scatter_reduce": "scatter",
+    "row_relayout": "relayout",
+    "spread": "relayout",
+    "narrow_gather": "gather",
+    "wide_gather": "gather",
+    "softmax_across": "softmax",
+}
 """Kinds of work with the cycles of another where a data sheet does not list them."""
 _Levels = Annotated[Vector, CACHE_LEVELS, "B"]
 _FROM_SHEET = {
@@ -158,8 +172,11 @@ def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
     plain = float(cycles.get("arithmetic", 1.0 / float(record["macs_per_cycle"][HostFormat.FP32])))
     for i, kind in enumerate(ELEMENT_KINDS):
         record["element_cycles"][i] = cycles.get(kind, cycles.get(_LIKE.get(kind, kind), plain))
+    rows: dict[RowKind, float] = {name: float(count) for name, count in device.row_cycles.items()}
+    if "vector" not in rows:  # a reduction across rows counts by its results, as one along a row does
+        rows.setdefault("reduction_across", rows.get("reduction", 0.0))
     for i, row in enumerate(ROW_KINDS):
-        record["row_cycles"][i] = device.row_cycles.get(row, 0.0)
+        record["row_cycles"][i] = rows.get(row, 0.0)
     if device.element_rate is not None:
         record["element_cycles"] /= float(device.element_rate)
         record["row_cycles"] /= float(device.element_rate)

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from npusim.errors import (
     DynamicShapeError,
     FileError,
@@ -230,20 +232,51 @@ def _fix_sizes(model: Any, examples: Mapping[str, Any]) -> list[str]:
                 first += [node] if is_first and is_open else []
         if not first:
             return notes
-        outputs = [output for node in first for output in node.outputs()]
-        sizes = [ops.result(ops.shape_of(output)) for output in outputs]
-        clone = openvino().Model(sizes, [port.get_node() for port in ports.values()], "sizes").clone()
-        for output, size in zip(outputs, run_model(clone, examples), strict=True):
-            node, shape = output.get_node(), [max(1, int(extent)) for extent in size]
+        wanted = [
+            # A slice has the size that its bounds say: what is sliced need not be computed.
+            node.input_values()[1:]
+            if node.get_type_name() == "Slice"
+            else [ops.shape_of(output).output(0) for output in node.outputs()]
+            for node in first
+        ]
+        known = {
+            node.get_friendly_name(): node.input(0).get_shape()
+            for node in model.get_ordered_ops()
+            if node.get_type_name() == "ShapeOf" and node.get_input_partial_shape(0).is_static
+        }
+        results = [ops.result(output) for outputs in wanted for output in outputs]
+        clone = openvino().Model(results, [port.get_node() for port in ports.values()], "sizes").clone()
+        for node in clone.get_ordered_ops():
+            if node.get_friendly_name() in known:  # nothing is computed for its size alone
+                shape = np.asarray(known[node.get_friendly_name()], node.get_element_type().to_dtype())
+                node.output(0).replace(ops.constant(shape).output(0))
+        values = iter(run_model(clone, examples))
+        for node, sources in zip(first, wanted, strict=True):
+            sizes: list[Any] = [next(values) for _ in sources]
+            if node.get_type_name() == "Slice":
+                sizes = [_sliced(node.input(0).get_shape(), *sizes)]
             fixed.add(node.get_name())
-            if output.get_partial_shape().is_dynamic:
+            for output, size in zip(node.outputs(), sizes, strict=True):
+                extents = [max(1, int(extent)) for extent in size]
+                if output.get_partial_shape().is_static:
+                    continue
                 node.set_output_type(
-                    output.get_index(), output.get_element_type(), openvino().PartialShape(shape)
+                    output.get_index(), output.get_element_type(), openvino().PartialShape(extents)
                 )
                 notes.append(
                     f"the result of {node.get_friendly_name()} ({node.get_type_name()}) has a size that "
-                    f"depends on values: {shape}, that of the example, is costed"
+                    f"depends on values: {extents}, that of the example, is costed"
                 )
+
+
+def _sliced(
+    shape: Sequence[int], starts: Any, stops: Any, steps: Any, axes: Sequence[int] | None = None
+) -> list[int]:
+    """Return the shape of a Slice."""
+    sizes = list(shape)
+    for axis, *bounds in zip(range(len(starts)) if axes is None else axes, starts, stops, steps, strict=True):
+        sizes[axis] = len(range(*slice(*map(int, bounds)).indices(sizes[axis])))
+    return sizes
 
 
 def fix_shapes(

@@ -6,7 +6,7 @@ import runpy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
 from npusim.frontends.splicing import with_known_values
 from npusim.frontends.subgraphs import ExampleGraph
 from npusim.frontends.translation import Origin
-from npusim.graph import Editor, Graph
+from npusim.graph import Graph
+from npusim.graph.editor import with_meta
 from npusim.ops import DType, Role
 
 _RAISED = (Exception, SystemExit, GeneratorExit)
@@ -134,11 +135,10 @@ def from_pyg(
     module, named = flattened(module, inputs)
     model, origin, examples = convert(module, named), Origin(), as_arrays(named)
     graph = graph_of_model(model, name, None, roles, precision, origin, examples)
-    if graph.meta.notes and (advice := advice_of_module(module, tuple(named.values()))):
+    shown_on = tuple((_on_fewer_nodes(named) or named).values())
+    if graph.meta.notes and (advice := advice_of_module(module, shown_on)):
         notes = (*graph.meta.notes, f"sizes that depend on values are made by {advice}")
-        editor = Editor.of(graph)
-        editor.meta = replace(graph.meta, notes=notes)
-        graph = editor.finish()
+        graph = with_meta(graph, notes=notes)
     return with_known_values(graph, origin, examples)
 
 
@@ -153,6 +153,8 @@ class FoundModule:
     name: str
     module: Any
     inputs: Mapping[str, Any]
+    example: Any
+    """The example inputs as the file has them, such as a data object with the classes of its nodes."""
 
 
 def module_at(what: str) -> FoundModule:
@@ -190,7 +192,7 @@ def module_at(what: str) -> FoundModule:
             "torch.nn.Module and its tensors, or a function that returns one"
         )
     module, inputs = value
-    return FoundModule(name, *flattened(module, inputs))
+    return FoundModule(name, *flattened(module, inputs), inputs)
 
 
 @contextmanager
@@ -305,12 +307,9 @@ def _traced_on_fewer_nodes(module: Any, inputs: Mapping[str, Any]) -> Any:
     A trace runs the module, which takes gigabytes for millions of edges. The sizes of the small graph are
     primes: a multiple of one in the model comes from the trace.
     """
-    graph = ExampleGraph.of(as_arrays(inputs))
-    if graph is None or graph.edges < _MANY_EDGES:
+    examples = _on_fewer_nodes(inputs)
+    if examples is None:
         return None
-    few = graph.inputs_on(np.arange(_FEW_NODES), np.arange(_FEW_EDGES))
-    few[graph.edge_input] = np.arange(2 * _FEW_EDGES).reshape(2, -1) % _FEW_NODES
-    examples = as_tensors(few)
     try:
         model = _traced(module, inputs, examples)
     except _RAISED:  # the example itself may still work
@@ -319,6 +318,16 @@ def _traced_on_fewer_nodes(module: Any, inputs: Mapping[str, Any]) -> Any:
     sizes = [size for constant in constants for size in _sizes_in(constant)]
     fixed = any(size > 0 and (size % _FEW_NODES == 0 or size % _FEW_EDGES == 0) for size in sizes)
     return None if fixed or _FEW_NODES + _FEW_EDGES in sizes else model
+
+
+def _on_fewer_nodes(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return example inputs on a small graph; None where the graph is not large."""
+    graph = ExampleGraph.of(as_arrays(inputs))
+    if graph is None or graph.edges < _MANY_EDGES:
+        return None
+    few = graph.inputs_on(np.arange(_FEW_NODES), np.arange(_FEW_EDGES))
+    few[graph.edge_input] = np.arange(2 * _FEW_EDGES).reshape(2, -1) % _FEW_NODES
+    return as_tensors(few)
 
 
 def _sizes_in(constant: Any) -> list[int]:

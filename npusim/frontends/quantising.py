@@ -7,6 +7,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from npusim.files import optional_module
@@ -63,7 +64,7 @@ def quantised(model: Any, samples: Sequence[Sample], names: Sequence[str] = (), 
     """
     nncf = load_nncf()
     with redirect_stdout(StringIO()):  # NNCF's progress bars, which have no place in a JSON document
-        return nncf.quantize(
+        rounded = nncf.quantize(
             model,
             nncf.Dataset(list(samples)),
             subset_size=len(samples),
@@ -71,6 +72,39 @@ def quantised(model: Any, samples: Sequence[Sample], names: Sequence[str] = (), 
             ignored_scope=nncf.IgnoredScope(names=list(names), types=list(FLOATING), validate=False),
             **options,
         )
+    return _with_left_bytes(rounded)
+
+
+def _with_left_bytes(model: Any) -> Any:
+    """Give products with a constant on their left the form that OpenVINO's CPU multiplies in 8 bits.
+
+    One scale for the constant, and a signed right operand. In NNCF's form it multiplies floats.
+    """
+    from npusim.frontends.openvino_ir import openvino
+
+    ops = openvino().opset15
+    for node in [node for node in model.get_ops() if node.get_type_name() == "MatMul"]:
+        scaled, right = (node.input_value(port).get_node() for port in (0, 1))
+        while right.get_type_name() in ("Reshape", "Gather", "Transpose"):
+            right = right.input_value(0).get_node()
+        chain = [scaled]
+        while chain[-1].get_type_name() in ("Multiply", "Convert"):
+            chain.append(chain[-1].input_value(0).get_node())
+        is_constant = [each.get_type_name() for each in chain] == ["Multiply", "Convert", "Constant"]
+        scale = chain[0].input_value(1).get_node() if is_constant else None
+        if scale is None or scale.get_type_name() != "Constant" or right.get_type_name() != "FakeQuantize":
+            continue
+        values = chain[-1].get_data().astype(np.float32) * scale.get_data()
+        step = np.float32(max(float(np.abs(values).max()), 1e-30) / 127.0)
+        numbers = ops.convert(ops.constant(np.round(values / step).astype(np.int8)), "f32")
+        node.input(0).replace_source_output(ops.multiply(numbers, ops.constant(step)).output(0))
+        low, high = (right.input_value(port).get_node() for port in (1, 2))
+        if low.get_type_name() == high.get_type_name() == "Constant" and not low.get_data().any():
+            least = ops.constant(-high.get_data() * np.float32(128.0 / 127.0)).output(0)
+            for port in (1, 3):
+                right.input(port).replace_source_output(least)
+    model.validate_nodes_and_infer_types()
+    return model
 
 
 def whole_ranges() -> Any:

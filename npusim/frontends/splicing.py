@@ -15,6 +15,7 @@ import psutil
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.openvino_nodes import EXACT, Call, Exact, UnwritableError, refusal, write_node
 from npusim.frontends.openvino_write import element_type, meant_value, refuse_annotations, run_model
+from npusim.frontends.subgraphs import ExampleGraph
 from npusim.frontends.translation import Origin
 from npusim.graph import Editor, Graph
 from npusim.graph.known import Array, KnownValues
@@ -47,7 +48,15 @@ def spliced(
     """
     refuse_annotations(after, before)
     _refuse_too_large(after)
-    return _Splice(origin, before, after, prepared).model(whole)
+    model = _Splice(origin, before, after, prepared).model(whole)
+    for node in model.get_ops():
+        sizes = node.get_output_partial_shape(0) if node.get_type_name() == "MatMul" else None
+        if sizes is not None and sizes.is_static and 0 in sizes.to_shape():
+            raise UnwritableError(
+                f"{after.name} with {after.techniques}: {node.get_friendly_name()!r} multiplies no rows for "
+                "these edges, and compiling such a product ends the process of OpenVINO's CPU device"
+            )
+    return model
 
 
 def _refuse_too_large(graph: Graph) -> None:
@@ -92,8 +101,11 @@ def with_known_values(graph: Graph, origin: Origin, inputs: Mapping[str, Array])
         for (node, port), tensor in reversed(origin.tensors.items())
         if tensor in wanted and tensor not in fed and node in nodes
     }
+    editor, example = Editor.of(graph), ExampleGraph.of(inputs)
+    if example is not None:
+        editor.structure = example.structure(graph)
     if not outputs:
-        return graph
+        return editor.finish()
     ports = {port.get_node().get_name(): port for port in clone.inputs}
     needed, waiting = dict[str, Any](), [output.get_node() for output in outputs.values()]
     while waiting:
@@ -107,7 +119,6 @@ def with_known_values(graph: Graph, origin: Origin, inputs: Mapping[str, Array])
         tensor: _unrepeated(value) if graph.tensors[tensor].kind is TensorKind.CONSTANT else value
         for tensor, value in zip(outputs, run_model(model, inputs), strict=True)
     }
-    editor = Editor.of(graph)
     editor.meta = replace(graph.meta, known=KnownValues(values))
     return editor.finish()
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from npusim.graph import Graph, GraphStructure
 from npusim.graph.known import Array
 
 Inputs: TypeAlias = Mapping[str, Array]
@@ -57,6 +58,28 @@ class ExampleGraph:
     def edges(self) -> int:
         """Number of edges."""
         return len(self.sources)
+
+    def structure(self, graph: Graph) -> GraphStructure:
+        """Return the statistics of the graph, which a network is built on."""
+        features = next(a.shape[1] for a in self.inputs.values() if a.dtype.kind == "f" and a.ndim > 1)
+        result = graph.tensors[graph.outputs[0]].shape
+        return GraphStructure(
+            name=graph.name,
+            nodes=self.nodes,
+            edges=int(np.count_nonzero(self.sources != self.targets)),
+            features=features,
+            classes=result[-1] if result else 1,
+        )
+
+    def resized(self, nodes: int, edges: int) -> dict[str, Array]:
+        """Return inputs of another size: rows are repeated, edges are random pairs of different nodes."""
+        pairs = np.random.default_rng(0).choice(
+            nodes * (nodes - 1), min(edges, nodes * (nodes - 1)), replace=False
+        )
+        sources, steps = pairs // (nodes - 1), pairs % (nodes - 1) + 1
+        rows_of = {self.nodes: np.arange(nodes) % self.nodes, self.edges: np.arange(len(pairs)) % self.edges}
+        arrays = {key: a[rows_of.get(len(a), ...)] if a.ndim else a for key, a in self.inputs.items()}
+        return arrays | {self.edge_input: np.stack([sources, (sources + steps) % nodes])}
 
     def inputs_on(self, nodes: Numbers, edges: Numbers) -> dict[str, Array]:
         """Return the inputs on some nodes and edges between them; what follows neither stays as it is."""

@@ -7,6 +7,7 @@ the result, so that calls nest like expressions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from npusim.errors import GraphError, ShapeError
@@ -251,6 +252,13 @@ class Editor:
             meta=self.meta,
             prepared={name: part for name, part in self.prepared.items() if name in self.tensors},
         )
+
+
+def with_meta(graph: Graph, **changes: Any) -> Graph:
+    """Return a graph with other fields of its `GraphMeta`."""
+    editor = Editor.of(graph)
+    editor.meta = replace(graph.meta, **changes)
+    return editor.finish()
 
 
 def unique_name(editor: Editor, wanted: str) -> str:

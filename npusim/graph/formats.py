@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from npusim.graph.editor import Editor, unique_name
+from npusim.graph.editor import Editor, unique_name, with_meta
 from npusim.graph.graph import Graph
 from npusim.ops import DType, Family, Int8Use, Operator, Role, Storage, Tensor, TensorKind
 from npusim.ops.formats import Formats
@@ -181,11 +181,7 @@ def in_formats(graph: Graph) -> Graph:
 def with_formats(graph: Graph, wanted: Formats) -> Graph:
     """Return a graph that gets formats behind its techniques; a `ConfigError` refuses impossible ones."""
     wanted.check()
-    if wanted == Formats():
-        return graph
-    editor = Editor.of(graph)
-    editor.meta = replace(editor.meta, formats=wanted)
-    return editor.finish()
+    return graph if wanted == Formats() else with_meta(graph, formats=wanted)
 
 
 def _weights(graph: Graph) -> Mapping[str, int]:

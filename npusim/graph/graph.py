@@ -95,6 +95,8 @@ class GraphMeta:
     """Nodes that it is compiled for, where that is more than the data graph has."""
     formats: Formats = field(default_factory=Formats)
     """Formats and zeros that operands of products get behind all techniques."""
+    chunks: int = 1
+    """Parts that an imported network is divided into behind all techniques."""
     npu_forms: tuple[str, ...] = ()
     """Forms in which an NPU can run it, where it has a form that none can."""
     known: KnownValues = field(default_factory=KnownValues)

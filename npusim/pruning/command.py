@@ -38,7 +38,8 @@ def prune(
     Parameters
     ----------
     network : str or Path
-        Name or file of a GNN.
+        Name or file of a GNN, or a trained module of GCNConv (model.py:net) whose example inputs are a data
+        object with y, train_mask, val_mask and test_mask.
     budget : float, sequence of float, or str with commas
         Times fewer channels, such as 4 or 2,4,8; above 1.
     scheme : {"full", "batched"}
@@ -63,6 +64,7 @@ def prune(
     Command lines
     -------------
         npusim prune sage-concat-cora --budget 4 --scheme full --data planetoid --models pruned
+        npusim prune model.py:net --budget 4 --models pruned
         npusim prune gcn-cora --budget 2,4,8 --seeds 0-2 --data planetoid -o pruned.json
         npusim prune sage-concat-cora --budget 2,4,8 --multiple 16 --soc core-ultra-series2 --data planetoid
     """

@@ -19,14 +19,14 @@ from npusim.engines.analytical import mapped_estimate
 from npusim.errors import ConfigError, FileError
 from npusim.files import refuse_unwritable, write_whole
 from npusim.frontends.openvino_write import save_model
-from npusim.frontends.pyg import convert
+from npusim.frontends.pyg import MODULE, convert
 from npusim.gnn_models.judging import training_of
 from npusim.gnn_models.models import model_instance, module_of
 from npusim.gnn_models.networks import GAT, Propagation
 from npusim.gnn_models.planetoid import GraphData, read_planetoid
 from npusim.gnn_models.training import Recipe, accuracy, cached_retraining, cached_training, one_thread
 from npusim.gnn_models.views import EdgeView
-from npusim.graph import Graph
+from npusim.graph import Graph, GraphStructure
 from npusim.pruning import channel_pruning
 from npusim.pruning.channel_pruning import Method, Network, Pruned
 from npusim.pruning.document import CurvePoint, NetworkRun, PrunedNetwork, PrunedSeed, PruningReport
@@ -72,7 +72,8 @@ def run_pruning(
     Parameters
     ----------
     workload : str
-        Name or file of a GNN: gcn, gat or a model by Eq. 1.
+        Name or file of a GNN: gcn, gat or a model by Eq. 1; or a trained module of GCNConv as `model.py:net`,
+        whose example inputs are a data object with classes and masks.
     output : Path, optional
         Folder for parameters (.pt), workloads (.yaml) and OpenVINO models (.xml) of the first seed; NAME-1x
         is the unpruned network.
@@ -86,13 +87,29 @@ def run_pruning(
     FileError
         Where the raw data is missing, or the folder cannot be written.
     """
-    spec = load_gnn(workload, overrides)
+    own: Network | None = None
+    if MODULE.fullmatch(workload):
+        if overrides or data is not None:
+            raise ConfigError("--set or --data", file="prune", allowed="neither for a module: it has its own")
+        from npusim.pruning.own_network import own_network
+
+        spec, graph_data, own = own_network(workload)
+        structure = GraphStructure(
+            graph_data.name,
+            graph_data.nodes,
+            graph_data.edge_index.shape[1],
+            graph_data.features,
+            graph_data.classes,
+        )
+    else:
+        spec = load_gnn(workload, overrides)
     if spec.model not in ("gcn", "gat", *EQUATION_1):
         allowed = f"gcn, gat, {', '.join(EQUATION_1)}: networks by Eq. 1"
         raise ConfigError(f"`{spec.model}`", file="prune", allowed=allowed)
     if spec.pruning is not None or spec.channels is not None or spec.batch is not None:
         raise ConfigError("a workload that is pruned or batched", file="prune", allowed="the whole network")
-    graph_data = read_planetoid(spec.dataset, data)
+    if own is None:
+        graph_data, structure = read_planetoid(spec.dataset, data), load_statistics(spec.dataset)
     for budget in plan.budgets:  # refused before minutes of training, not after
         keys = spec.model_dump(exclude_unset=True) | {"pruning": plan.pruning(budget).model_dump()}
         pruned = GnnSpec.model_validate(keys)
@@ -105,7 +122,7 @@ def run_pruning(
             problem = f"cannot be made ({error.strerror})"
             raise FileError(str(output), problem, "choose another one") from None
         refuse_unwritable(output / "network.pt")
-    work = _Work(workload, spec, plan, graph_data, tell or (lambda _, __: None))
+    work = _Work(workload, spec, plan, graph_data, structure, own, tell or (lambda _, __: None))
     with one_thread(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
         networks, first, curve = work.networks()
@@ -142,8 +159,18 @@ def run_pruning(
 class _Work:
     """The work of one command."""
 
-    def __init__(self, name: str, spec: GnnSpec, plan: Plan, data: GraphData, tell: Tell) -> None:
+    def __init__(
+        self,
+        name: str,
+        spec: GnnSpec,
+        plan: Plan,
+        data: GraphData,
+        structure: GraphStructure,
+        own: Network | None,
+        tell: Tell,
+    ) -> None:
         self.name, self.spec, self.plan, self.data, self.tell = name, spec, plan, data, tell
+        self.structure, self.own = structure, own
         self.baselines: list[float] = []
         self.x = torch.from_numpy(data.x)
 
@@ -155,7 +182,9 @@ class _Work:
             return accuracy(scores.numpy(), self.data.y, self.data.test)
 
     def trained(self, seed: int) -> Network:
-        """Return the trained network of a seed."""
+        """Return the trained network of a seed; a user's own is the same for all seeds."""
+        if self.own is not None:
+            return self.own
         module = module_of(self.spec, self.data)
         trained = cached_training(self.spec, self.data, replace(self.plan.recipe, seed=seed))
         module.load_state_dict(trained.parameters)
@@ -230,7 +259,7 @@ class _Work:
     def graph(self, layers: Sequence[Layer], form: str | None = None) -> Graph:
         """Return a pruned network's operator graph."""
         keys = self.keys(layers) | ({"form": form} if form else {})
-        return build_gnn(GnnSpec.model_validate(keys), load_statistics(self.spec.dataset))
+        return build_gnn(GnnSpec.model_validate(keys), self.structure)
 
     def curve(self, module: Network, seed: int) -> list[CurvePoint]:
         """Prune layer 2 alone by rising shares and refit it, by every method."""
@@ -255,16 +284,24 @@ class _Work:
         return points
 
 
+def _stem(name: str) -> str:
+    """Return the beginning of file names: a workload's, or a module's name in its file."""
+    return name.rpartition(":")[2] if MODULE.fullmatch(name) else Path(name).stem
+
+
 def _write(work: _Work, first: dict[float, Pruned], folder: Path) -> list[str]:
     """Write the first seed's networks, unpruned and by LASSO: parameters, workload file, OpenVINO model."""
     files, data = [], work.data
     for budget, pruned in first.items():
-        module, stem = pruned.module, folder / f"{Path(work.name).stem}-{budget:g}x"
+        module, stem = pruned.module, folder / f"{_stem(work.name)}-{budget:g}x"
         held = io.BytesIO()
         torch.save({"parameters": module.state_dict(), "kept": dict(pruned.kept)}, held)
         write_whole(stem.with_suffix(".pt"), held.getvalue())
-        text = yaml.safe_dump(work.keys(module.plan), sort_keys=False, default_flow_style=None)
-        write_whole(stem.with_suffix(".yaml"), text.encode())
+        endings = [".pt", ".xml"]
+        if work.own is None:
+            text = yaml.safe_dump(work.keys(module.plan), sort_keys=False, default_flow_style=None)
+            write_whole(stem.with_suffix(".yaml"), text.encode())
+            endings.insert(1, ".yaml")
         if isinstance(module, GAT):
             spec = GnnSpec.model_validate(work.keys(module.plan))
             instance = model_instance(spec, work.graph(module.plan), parse("none"), data)
@@ -276,5 +313,5 @@ def _write(work: _Work, first: dict[float, Pruned], folder: Path) -> list[str]:
         with one_thread():
             model = convert(network.eval(), inputs)
         save_model(model, stem.with_suffix(".xml"), half=work.spec.precision == "fp16")
-        files += [str(stem.with_suffix(ending)) for ending in (".pt", ".yaml", ".xml")]
+        files += [str(stem.with_suffix(ending)) for ending in endings]
     return files

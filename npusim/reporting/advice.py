@@ -34,10 +34,10 @@ def advice_page(result: Advice) -> Page:
         "Advice",
         (result.workload, result.soc, ""),
         conditions(result),
-        [_stacks(result), _techniques(result), _deployments(result)],
+        [_stacks(result), _techniques(result), _deployments(result), _buckets(result)],
         [
             Remark("Results", numerics, "cyan"),
-            Remark("Answers", [_agreement(one) for one in result.agreement], "cyan"),
+            Remark("Answers", [agreement_line(one) for one in result.agreement], "cyan"),
             Remark("Written", [f"{result.file}: {result.today.techniques}"] if result.file else [], "cyan"),
             Remark("Run", [result.benchmark] if result.benchmark else [], "cyan"),
             Remark("Not advised", _impossible(result), "yellow"),
@@ -107,6 +107,20 @@ def _deployments(result: Advice) -> Table:
     return Table(columns, possible, name="deployments", caption=_DEPLOYMENTS)
 
 
+def _buckets(result: Advice) -> Table:
+    columns = (
+        Column("", "nodes of each bucket", lambda row: ", ".join(f"{n:,}" for n in row.capacities)),
+        Column("techniques", "stack"),
+        Column("latency_s", "mean latency"),
+        Column("padding", text="{:.0%}"),
+        Column("compile_s", "compile"),
+        Column("memory_bytes", "memory"),
+    )
+    return Table(
+        columns, result.buckets, name="buckets", style=lambda row: "bold green" if row.advised else ""
+    )
+
+
 def _impossible(result: Advice) -> list[str]:
     """Return the ways that cannot be advised, by reason; a refused technique has its reason elsewhere."""
     refused = {one.technique for one in result.techniques if one.verdict == "refused"}
@@ -130,7 +144,8 @@ def _rewritings(result: Advice) -> list[str]:
     return lines
 
 
-def _agreement(one: Agreement) -> str:
+def agreement_line(one: Agreement) -> str:
+    """Return how the answers of a file agree with the original's, on one line."""
     half = "" if one.same_answers_fp16 is None else f" ({percent(one.same_answers_fp16)} in fp16)"
     errors = "; ".join(
         f"{on.inputs}: error {on.error:.2g}, 99 % {on.error_p99:.2g}, median {on.error_median:.2g}"

@@ -23,17 +23,31 @@ from npusim.graph import Phase
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.agreement import Agreement, rounding_notes
+from npusim.studies.buckets import Buckets, compare_buckets
 from npusim.studies.comparison import Variant
-from npusim.studies.deployments import Deployment, compare_deployments, memory_problem
+from npusim.studies.deployments import Deployment, compare_deployments, fixes_edges, memory_problem
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, Draws
 from npusim.studies.whatif import compared
-from npusim.techniques import NONE, Stack, Technique, get, legal, parse, rewritings, technique_names
+from npusim.techniques import (
+    NONE,
+    EdgeData,
+    Stack,
+    Technique,
+    get,
+    legal,
+    parse,
+    rewritings,
+    technique_names,
+    technique_with,
+)
 
 _ADVISED = 1.05
 """Least gain for which a change of the model is advised: less is within what a data sheet leaves open."""
 _WIDE = 2.0
 """Upper over lower end from which an interval is called wide."""
+_MASKED = technique_with(edges=EdgeData.INPUT).name
+"""Technique that takes the edges of each request as a matrix."""
 _VERDICTS = ("gains", "no gain", "instead", "refused")
 """Verdicts in the order of the table."""
 
@@ -100,6 +114,8 @@ class Advice(RunConditions, OnMachine):
     """Best of all stacks, also of those that need a compiler's help."""
     deployments: list[Deployment]
     """Ways to compute the answers of all nodes, on each device, fastest first."""
+    buckets: list[Buckets] = Field(default_factory=list)
+    """Sizes to compile for, where requests have different numbers of nodes; empty where none were named."""
     agreement: list[Agreement]
     """Answers of the stacks that were compared, fastest first, up to the one to try; may be empty."""
     file: str | None = None
@@ -120,6 +136,7 @@ def advise(
     scenario: Scenario,
     *,
     judge: Callable[[str], Agreement] | None = None,
+    sizes: Sequence[int] | None = None,
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> Advice:
@@ -132,6 +149,8 @@ def advise(
     judge : callable, optional
         Returns how the answers of a stack agree with the original's, where the network's numbers are known;
         raises an UnwritableError for a stack that no file can hold.
+    sizes : sequence of int, optional
+        Numbers of nodes of requests, for which buckets are compared.
     samples, seed : int
         Machines drawn for the 90 % intervals (0: none), and the seed of the draws.
 
@@ -157,6 +176,8 @@ def advise(
     best = min((best_today, *(variants[s] for s in every.stacks if s in variants)), key=_time)
     best = best if _gain(best, best_today) >= _ADVISED else best_today
     deployments = compare_deployments(scenario, best_today.techniques, is_run=judge is not None)
+    of_any_edges = [v.techniques for v in possible if not fixes_edges(v.techniques)]
+    buckets = [] if sizes is None else compare_buckets(scenario, [*of_any_edges, _MASKED], sizes)
     reasons = {each.techniques: each.reason for each in comparison.skipped}
     techniques = [
         _advice(scenario, name, stack, variants, draws, best, reasons) for name, stack in tried.items()
@@ -169,6 +190,7 @@ def advise(
         today=best_today,
         with_compiler=best,
         deployments=deployments,
+        buckets=buckets,
         agreement=agreement,
         notes=[
             *(f"{NONE}: {reason}" for stack, reason in reasons.items() if stack == NONE),
@@ -177,7 +199,7 @@ def advise(
             *rounding_notes(agreement),
             *_narrowing(best_today),
         ],
-        conclusion=_conclusion(plain, best_today, best, deployments),
+        conclusion=_conclusion(plain, best_today, best, deployments) + _advised_buckets(buckets),
     )
 
 
@@ -306,6 +328,16 @@ def _rewritings(scenario: Scenario) -> list[RewritingAdvice]:
                 )
             )
     return sorted(advice, key=lambda each: -each.region_share)
+
+
+def _advised_buckets(buckets: Sequence[Buckets]) -> str:
+    """Return which sizes to compile for, and what one for all would take."""
+    for each in (each for each in buckets if each.advised):
+        sizes = ", ".join(f"{nodes:,}" for nodes in each.capacities)
+        text = f" Compile {each.techniques} for {sizes} nodes: {each.latency_s * 1e3:.3g} ms on average"
+        alone = f", {buckets[0].latency_s * 1e3:.3g} ms for {buckets[0].capacities[0]:,} alone"
+        return f"{text}{alone if len(each.capacities) > 1 else ''}."
+    return ""
 
 
 def _conclusion(

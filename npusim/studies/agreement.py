@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from npusim.documents import Part
 from npusim.errors import ConfigError
@@ -32,6 +33,7 @@ exact stack must be everywhere when its file is computed in fp32."""
 FAR = 0.1
 """Share of the largest output within which 99 % of the outputs of any other stack must be."""
 _OTHERS = 2  # inputs beside the example
+_FP32_BYTES, _SHARE_OF_MEMORY = 4, 0.8
 Array = npt.NDArray[Any]
 
 
@@ -190,6 +192,8 @@ class NumericalRewriting:
 
     def _judged(self, stack: str) -> Agreement:
         graph, network = self.graph(stack), self.network
+        _refuse_too_large(graph)
+        _refuse_too_large(network.graph)
         floating = str(_floating(stack))
         inputs = [network.inputs, *network.other_inputs(graph, _OTHERS)]
         originals = [network.answers(each) for each in inputs]
@@ -282,6 +286,18 @@ def rounding_notes(agreement: Sequence[Agreement]) -> list[str]:
         "this processor has no 8-bit dot products (VNNI): OpenVINO adds pairs of products in 16 bits, which "
         "saturate; weights of the 8-bit file have 7 bits, so that they do not, and an NPU loses a bit, too"
     ]
+
+
+def _refuse_too_large(graph: Graph) -> None:
+    """Raise an `UnwritableError` where an operator's tensors, twice, do not fit into free memory."""
+    largest = max(sum(t.elements for t in (*graph.inputs_of(op), *graph.outputs_of(op))) for op in graph)
+    needed, free = 2 * _FP32_BYTES * largest, _SHARE_OF_MEMORY * psutil.virtual_memory().available
+    if needed > free:
+        raise UnwritableError(
+            f"{graph.name} with {graph.techniques} needs about {needed / 1e9:.3g} GB to be run for its "
+            f"answers, and {free / 1e9:.3g} GB are free; export the module on a part of the graph, or on a "
+            "batch of NeighborLoader: its weights are the same"
+        )
 
 
 def _floating(stack: str) -> Stack:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,11 +13,13 @@ from npusim.documents import Part
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Compilation
 from npusim.errors import InfeasibleError
-from npusim.frontends.pyg import MODULE, all_results, as_arrays, as_tensors, flattened, module_at
-from npusim.frontends.subgraphs import ExampleGraph, Inputs, sample
+from npusim.frontends.pyg import all_results, as_tensors
+from npusim.frontends.subgraphs import ExampleGraph, Inputs, Numbers, sample
 from npusim.graph import Graph
+from npusim.graph.parts import cut_at
+from npusim.mapping import map_graph
 from npusim.ops import Family, TensorKind
-from npusim.scenario import Scenario, is_module
+from npusim.scenario import Scenario
 from npusim.techniques import NONE, EdgeData, Stack, get, legal, parse, technique_names
 from npusim.techniques.neighbourhoods import matrix_from
 from npusim.techniques.tiles import TilesParameters, places_of_nodes
@@ -40,7 +43,8 @@ class Deployment(Part):
     """One way to compute the answers of all nodes on one device."""
 
     graph: str
-    """What a run reads: the whole graph, a part of it with its halo, or a sampled batch."""
+    """What a run reads: the whole graph, a part of it with its halo (layer by layer: with the features that
+    the layer before it left of all parts), or a sampled batch."""
     device: str = ""
     """Device that the network is placed on; empty where none was tried."""
     techniques: str = NONE
@@ -69,8 +73,11 @@ class Deployment(Part):
         return exists and self.is_exact and not self.problem
 
 
-# What one run reads, without device and stack, and its inputs; None where it is not possible.
-Share: TypeAlias = tuple[Deployment, Inputs | None]
+Cached: TypeAlias = Mapping[str, float]
+"""Tensors that each layer leaves for the next, with their bytes for all nodes."""
+_NOTHING: Cached = MappingProxyType({})
+# What one run reads, without device and stack; its inputs, None where it is not possible; what is cached.
+Share: TypeAlias = tuple[Deployment, Inputs | None, Cached]
 
 
 def compare_deployments(scenario: Scenario, best: str, *, is_run: bool = False) -> list[Deployment]:
@@ -87,65 +94,67 @@ def compare_deployments(scenario: Scenario, best: str, *, is_run: bool = False) 
     stacks = list(dict.fromkeys([best, *layouts, NONE]))
     deployments = list(_on_devices(scenario, Deployment(graph="whole"), stacks))
     module, graph = _example_of(scenario) or (None, None)
-    for share, inputs in () if graph is None else _shares(scenario.baseline, module, graph, is_run=is_run):
+    shares = () if graph is None else _shares(scenario.baseline, module, graph, is_run=is_run)
+    for share, inputs, cached in shares:
         if inputs is None or not all(array.size for array in inputs.values()):
             deployments.append(share.model_copy(update={"problem": share.problem or "no edge lies in it"}))
             continue
         part = scenario.with_(network=module, inputs=as_tensors(inputs))
-        possible = [stack for stack in (*stacks, "grad") if share.is_exact or not _fixes_edges(stack)]
-        slowest_first = sorted(_on_devices(part, share, possible), key=_rank, reverse=True)
+        possible = [stack for stack in (*stacks, "grad") if share.is_exact or not fixes_edges(stack)]
+        slowest_first = sorted(_on_devices(part, share, possible, cached), key=_rank, reverse=True)
         deployments.extend({each.device: each for each in slowest_first}.values())
     return sorted(deployments, key=_rank)
 
 
 def _example_of(scenario: Scenario) -> tuple[Any, ExampleGraph] | None:
     """Return the module of a scenario, and the large graph of its inputs; None for other networks."""
-    sizes = (tensor.shape[0] for tensor in scenario.baseline.tensors.values() if tensor.shape)
-    network, inputs = scenario.network, scenario.inputs
-    if max(sizes) < _LARGE_NODES:
-        return None
-    if MODULE.fullmatch(str(network)):
-        described = module_at(str(network))
-        network, inputs = described.module, described.inputs
-    if not is_module(network):
-        return None
-    module, tensors = flattened(network, inputs)
-    graph = ExampleGraph.of(as_arrays(tensors))
-    return None if graph is None or graph.nodes < _LARGE_NODES else (module, graph)
+    structure = scenario.baseline.structure
+    return None if structure is None or structure.nodes < _LARGE_NODES else scenario.example
 
 
 def _rank(deployment: Deployment) -> tuple[bool, float]:
     return bool(deployment.problem), deployment.all_nodes_s or 0.0
 
 
-def _fixes_edges(stack: str | Stack) -> bool:
+def fixes_edges(stack: str | Stack) -> bool:
+    """Return whether a stack holds for the edges of the example alone."""
     return any(entry.technique.edges in _FIXED_EDGES for entry in parse(stack))
 
 
-def _on_devices(scenario: Scenario, share: Deployment, stacks: Iterable[str]) -> Iterable[Deployment]:
-    """Yield each legal stack on each device."""
+def _on_devices(
+    scenario: Scenario, share: Deployment, stacks: Iterable[str], cached: Cached = _NOTHING
+) -> Iterable[Deployment]:
+    """Yield each legal stack on each device; see `_costed`."""
     for stack in [each for each in dict.fromkeys(stacks) if legal(scenario.baseline, each) is None]:
         rewritten = scenario.with_(techniques=stack)
         for device in (*scenario.machine.array_devices, *scenario.machine.hosts):
-            yield _costed(rewritten.with_(device=device), share)
+            yield _costed(rewritten.with_(device=device), share, cached)
 
 
-def _costed(scenario: Scenario, share: Deployment) -> Deployment:
-    """Cost one stack on one device; a part with its own constants is a model of its own."""
+def _costed(scenario: Scenario, share: Deployment, cached: Cached = _NOTHING) -> Deployment:
+    """Cost one stack on one device; a part with its own constants is a model of its own.
+
+    Layers behind `cached` tensors are compiled and launched apart, and read them from DRAM.
+    """
     stack = parse(scenario.techniques)
     figures: dict[str, Any] = {"device": scenario.device, "techniques": str(stack)}
     try:
-        estimate = mapped_estimate(scenario.mapped)
+        mapped = scenario.mapped
+        if cached:
+            if not cached.keys() <= scenario.graph.tensors.keys():
+                return share.model_copy(update=figures | {"problem": "it leaves no features between layers"})
+            mapped = map_graph(cut_at(scenario.graph, cached), scenario.machine, scenario.run)
+        estimate = mapped_estimate(mapped)
     except InfeasibleError as error:
         return share.model_copy(update=figures | {"problem": str(error)})
-    models = share.runs if _fixes_edges(stack) else 1
+    models = share.runs if fixes_edges(stack) else 1
     compilation = estimate.compilation
     if compilation is not None:
         figures["compile_s"] = compilation.compile_s * models
         figures["compile_peak_bytes"] = compilation.memory_peak_bytes
     constants = [t for t in scenario.graph.tensors.values() if t.kind is TensorKind.CONSTANT]
     of_others = (models - 1) * sum(t.stored_bytes for t in constants)
-    memory_bytes = estimate.memory.dram_peak_bytes + of_others
+    memory_bytes = estimate.memory.dram_peak_bytes + of_others + sum(cached.values())
     figures["all_nodes_s"] = share.runs / estimate.throughput_per_s
     figures["memory_bytes"] = memory_bytes
     figures["problem"] = memory_problem(scenario.machine, compilation, memory_bytes)
@@ -161,31 +170,41 @@ def memory_problem(machine: Soc, compilation: Compilation | None, running_bytes:
     return ""
 
 
-def hops_of(graph: Graph) -> int:
-    """Count the layers along edges: gathers of other nodes' rows, one after the other.
+def layers_of(graph: Graph) -> tuple[int, set[str]]:
+    """Count the layers along edges, and return the tensors that a later layer gathers of the ones before.
 
-    A gather by the targets of a scatter reads a node's own row.
+    A layer gathers other nodes' rows. A gather by the targets of a scatter reads a node's own row.
     """
     dependent = [op for op in graph if not graph.feature_independent.issuperset(op.outputs)]
     scatters = [graph.known(op.inputs[1]) for op in dependent if op.family is Family.SCATTER]
-    own, hops = [each for each in scatters if each is not None], dict[str, int]()
+    own, hops, cached = [each for each in scatters if each is not None], dict[str, int](), set[str]()
     for op in dependent:
         index = graph.known(op.inputs[1]) if op.family is Family.GATHER else None
         is_hop = index is not None and not any(np.array_equal(index, each) for each in own)
         before = max((hops.get(name, 0) for name in op.inputs), default=0)
         hops |= dict.fromkeys(op.outputs, before + is_hop)
-    return max((hops.get(name, 0) for name in graph.outputs), default=0)
+        cached |= {op.inputs[0]} if is_hop and before else set()
+    return max((hops.get(name, 0) for name in graph.outputs), default=0), cached
 
 
 def _shares(baseline: Graph, module: Any, graph: ExampleGraph, *, is_run: bool) -> Iterable[Share]:
-    """Yield parts with halos and a sampled batch of a large graph, or why there are none."""
-    hops = hops_of(baseline)
+    """Yield parts with halos, parts layer by layer, and a sampled batch, or why there are none."""
+    hops, names = layers_of(baseline)
+    cached = {name: float(baseline.tensors[name].bytes) for name in names}
     if not hops or not _is_local(module, graph, hops + 1):
         problem = "an answer depends on more than the neighbours within its layers"
-        yield Deployment(graph="parts or samples", problem=problem), None
+        yield Deployment(graph="parts or samples", problem=problem), None, _NOTHING
         return
-    yield from _parts(graph, hops)
-    yield _sampled(module, graph, hops, is_run=is_run)
+    ones = np.ones(graph.edges, np.float32)
+    matrix = matrix_from(ones, graph.targets, graph.sources, (graph.nodes, graph.nodes))
+    place = places_of_nodes(matrix, TilesParameters().size)
+    counts = list(dict.fromkeys(min(_MOST_PARTS, -(-graph.nodes // size)) for size in _PART_NODES))
+    for count in counts:
+        part_of = place * count // graph.nodes
+        yield *_part(graph, part_of, hops, f"{count} parts, halo of {hops} hops"), _NOTHING
+        if hops > 1 and count == counts[0]:
+            yield *_part(graph, part_of, 1, f"{count} parts layer by layer, cached features, halo"), cached
+    yield *_sampled(module, graph, hops, is_run=is_run), _NOTHING
 
 
 def _is_local(module: Any, graph: ExampleGraph, hops: int) -> bool:
@@ -205,25 +224,21 @@ def _is_local(module: Any, graph: ExampleGraph, hops: int) -> bool:
     return bool(difference <= _CLOSE * np.abs(whole).max())
 
 
-def _parts(graph: ExampleGraph, hops: int) -> Iterable[Share]:
-    """Yield partitions along the order that leaves fewest tiles; the largest part is costed for all."""
-    ones = np.ones(graph.edges, np.float32)
-    matrix = matrix_from(ones, graph.targets, graph.sources, (graph.nodes, graph.nodes))
-    place = places_of_nodes(matrix, TilesParameters().size)
-    for count in dict.fromkeys(min(_MOST_PARTS, -(-graph.nodes // size)) for size in _PART_NODES):
-        part_of = place * count // graph.nodes
-        sizes = graph.nodes_with_halos(part_of, hops)
-        largest, read = int(np.argmax(sizes)), sizes.max() / graph.nodes
-        halo = sizes.sum() / graph.nodes - 1.0
-        share = Deployment(graph=f"{count} parts, halo of {hops} hops {halo:.2g}x", runs=count)
-        if read > _MOST_READ:
-            problem = f"a part reads {read:.0%} of the nodes: edges lead everywhere"
-            yield share.model_copy(update={"problem": problem}), None
-        else:
-            yield share, graph.inputs_on(*graph.with_halo(part_of == largest, hops))
+def _part(graph: ExampleGraph, part_of: Numbers, hops: int, name: str) -> tuple[Deployment, Inputs | None]:
+    """Return the largest part with its halo, which stands for all parts."""
+    sizes = graph.nodes_with_halos(part_of, hops)
+    largest, read = int(np.argmax(sizes)), sizes.max() / graph.nodes
+    halo = sizes.sum() / graph.nodes - 1.0
+    share = Deployment(graph=f"{name} {halo:.2g}x", runs=len(sizes))
+    if read > _MOST_READ:
+        problem = f"a part reads {read:.0%} of the nodes: edges lead everywhere"
+        return share.model_copy(update={"problem": problem}), None
+    return share, graph.inputs_on(*graph.with_halo(part_of == largest, hops))
 
 
-def _sampled(module: Any, graph: ExampleGraph, hops: int, *, is_run: bool) -> Share:
+def _sampled(
+    module: Any, graph: ExampleGraph, hops: int, *, is_run: bool
+) -> tuple[Deployment, Inputs | None]:
     """Return a batch of random seeds with sampled neighbours."""
     fan_out = [_FAN_OUT[min(hop, len(_FAN_OUT) - 1)] for hop in range(hops)]
     seeds = np.sort(np.random.default_rng(0).permutation(graph.nodes)[:_SEEDS])

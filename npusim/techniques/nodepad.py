@@ -1,10 +1,12 @@
 """NodePad: the model is compiled for more nodes than the graph has, so that the graph can grow."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from npusim.errors import ShapeError
 from npusim.graph import Editor, Graph
 from npusim.ops import Role, Tensor, TensorKind
 from npusim.ops.operator import GRANULE
@@ -45,6 +47,26 @@ def _check(graph: Graph, parameters: NodepadParameters) -> str | None:
         if nodes in tensor.shape and tensor.role in (Role.WEIGHT, Role.BIAS):
             both = f"{graph.name} has {nodes} of both ({tensor.name})"
             return f"nodepad cannot tell nodes from channels; {both}"
+    return _fixed_size(graph, _rewrite(graph, parameters))
+
+
+def _fixed_size(graph: Graph, padded: Graph) -> str | None:
+    """Return which operator does not grow with its operands, if one does not."""
+    for op in padded:
+        before, after = (
+            (each.outputs_of(op)[0].shape, [t.shape for t in each.inputs_of(op)]) for each in (graph, padded)
+        )
+        if op.traits.shape is None or before == after:
+            continue
+        with suppress(ShapeError):
+            if op.traits.shape(dict(op.attrs), before[1]) != before[0]:
+                continue
+            try:
+                if op.traits.shape(dict(op.attrs), after[1]) == after[0]:
+                    continue
+            except ShapeError:
+                pass
+            return f"nodepad cannot pad {op.name} ({op.type}), whose sizes do not follow from the nodes"
     return None
 
 

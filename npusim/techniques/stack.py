@@ -18,6 +18,7 @@ from npusim.config.overrides import as_list
 from npusim.errors import ConfigError, IllegalTechniqueError, NpusimError, UnknownNameError, shown
 from npusim.graph import Editor, Graph
 from npusim.graph.formats import in_formats
+from npusim.graph.parts import in_parts
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.plugins import Registry
@@ -223,7 +224,7 @@ def apply(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> Graph:
     rewritten, reason = _apply_legal(graph, entries)
     if reason is not None:
         raise IllegalTechniqueError(str(entries), reason)
-    return in_formats(rewritten)
+    return in_parts(in_formats(rewritten), rewritten.meta.chunks)
 
 
 def legal(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> str | None:

@@ -1,13 +1,13 @@
 """Workload kinds, and from the name of a workload, its file or a model file to the operator graph."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial, reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel, Field, RootModel
 
 from npusim.config import validate_data
 from npusim.config.overrides import Settings, as_overrides
@@ -15,10 +15,10 @@ from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
 from npusim.files import OPEN_PIPES
 from npusim.graph import Graph
+from npusim.graph.editor import with_meta
 from npusim.graph.formats import with_formats
 from npusim.locate import resource, resource_names
 from npusim.ops import DType, Role
-from npusim.ops.formats import Formats
 from npusim.plugins import PluginError, Registry
 from npusim.workloads.cnn import CNN
 from npusim.workloads.cnn.table import BLOCKS, published_variants, variant_file, variants
@@ -82,10 +82,12 @@ class ImportSettings(WorkloadSettings):
     """Format in which wider floating-point tensors are held: NPU and GPU run an fp32 file in fp16."""
     roles: str = ""
     """What inputs mean where it is not what is done with them: `links:edges,kind:features`."""
+    chunks: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Parts that are compiled and launched one by one; a part takes less memory to compile."""
 
 
-def import_settings(settings: Settings) -> tuple[DType, Mapping[str, Role], Formats]:
-    """Return the format that an imported model is held in, roles of its inputs, formats of operands.
+def import_settings(settings: Settings) -> tuple[DType, Mapping[str, Role], Callable[[Graph], Graph]]:
+    """Return the format that an imported model is held in, roles of its inputs, and what adds the rest.
 
     Raises
     ------
@@ -99,7 +101,12 @@ def import_settings(settings: Settings) -> tuple[DType, Mapping[str, Role], Form
             allowed = "NAME:ROLE with a role of " + ", ".join(each for each in Role if each)
             raise ConfigError(f"`{pair}`", file="--set workload.roles", allowed=allowed)
         roles[name] = Role(role)
-    return DType(_precision(read, read.precision)), roles, read.formats
+
+    def finished(graph: Graph) -> Graph:
+        graph = with_formats(graph, read.formats)
+        return graph if read.chunks == 1 else with_meta(graph, chunks=read.chunks)
+
+    return DType(_precision(read, read.precision)), roles, finished
 
 
 def _precision(settings: WorkloadSettings, precision: str) -> str:
@@ -162,11 +169,11 @@ def load_spec(name: str | Path, overrides: Settings = ()) -> WorkloadSpec:
 
 def load_gnn(name: str | Path, overrides: Settings = ()) -> GnnSpec:
     """Read the specification of a workload that has to be a GNN; a `ConfigError` refuses other kinds."""
-    if str(name).endswith(_MODELS):
+    if str(name).endswith(_MODELS) or _MODULE.fullmatch(str(name)):
         raise ConfigError(
-            f"the model file `{name}`",
-            allowed="a named workload or a workload YAML of kind gnn: a model file says nothing of its data "
-            "graph; a module and its data in Python: npusim.accuracy(module, data=data)",
+            f"the {'model file' if str(name).endswith(_MODELS) else 'module'} `{name}`",
+            allowed="a named workload or a workload YAML of kind gnn (model, layers, hidden, dataset), which "
+            "npusim trains itself: a model file says nothing of its data graph",
         )
     spec = load_spec(name, overrides)
     if not isinstance(spec, GnnSpec):
@@ -209,10 +216,10 @@ def load_workload(
     if text.endswith(_MODELS) or _MODULE.fullmatch(text):
         from npusim.frontends.apart import graph_of_file, graph_of_module  # most networks need no reader
 
-        dtype, roles, formats = import_settings(settings)
+        dtype, roles, finished = import_settings(settings)
         if text.endswith(_MODELS):
-            return with_formats(graph_of_file(text, shapes, dtype, roles), formats)
-        return with_formats(graph_of_module(text, dtype, roles), formats)
+            return finished(graph_of_file(text, shapes, dtype, roles))
+        return finished(graph_of_module(text, dtype, roles))
     if shapes:
         allowed = "only for a model file (.xml, .onnx)"
         raise ConfigError(f"shapes for {', '.join(shapes)}", file="--shape", allowed=allowed)
