@@ -154,8 +154,7 @@ class UnknownNameError(NpusimError):
         self.kind, self.name, self.known = kind, name, tuple(sorted(set(known)))
         self.suggestion = nearest(name, self.known)
         text = f"unknown {kind} {shown(name)}"
-        if self.suggestion:
-            text += f"; did you mean `{self.suggestion}`?"
+        text += f"; did you mean `{self.suggestion}`?" if self.suggestion else "."
         text += f" Known: {self._shown()}" if self.known else " None are known"
         super().__init__(text + (f"; {hint}" if hint else ""))
 

@@ -147,10 +147,10 @@ def judge(answer: BinaryIO, check: str, values: dict[str, Any]) -> None:
 
 def _properties(check: Path, values: dict[str, Any]) -> Iterator[Property]:
     functions = runpy.run_path(str(check))
-    for number, (part, names) in enumerate(_parts(check).items(), 1):
+    for part, names in _parts(check).items():
         missing = [f"`{name}`" for name in names if values.get(name) is None]
         if missing:
-            yield Property(False, f"part {number} has an answer", f"set {', '.join(missing)}")
+            yield Property(False, "the next *Answer* is there", f"set {', '.join(missing)}")
             return
         try:
             entries = validate_call(functions[part])(**{name: values[name] for name in names})

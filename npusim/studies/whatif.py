@@ -346,11 +346,10 @@ def _uncertain_gains(variants: Sequence[Variant]) -> list[str]:
     for technique in [name for name in technique_names() if get(name).what_if]:
         for v in variants:
             added = _names(v.techniques) - _names(v.step_from)
-            if added == {technique} and v.step_interval is not None and v.step_uncertain_by:
+            if added == {technique} and v.step_uncertain_by and (interval := factors(v.step_interval)):
                 number, share = next(iter(v.step_uncertain_by.items()))
                 step = factor(v.step_speedup or 1.0, last_digit(v.step_interval))
-                gain = f"{step} ({factors(v.step_interval)})"
                 why = f"uncertain most by {number} ({share:.0%} of the variance)"
-                lines.append(f"{technique} on {v.step_from} gives {gain}, {why}")
+                lines.append(f"{technique} on {v.step_from} gives {step} ({interval}), {why}")
                 break
     return lines

@@ -28,7 +28,7 @@ busy_percent = None
 #
 # The model also counts filling the lanes, spreading work over four tiles, and bytes from DRAM. So the number is far
 # below yours. `bound` names what an operator waits for: `dma` for bytes from DRAM, `launch` means that the start
-# of the NPU takes longer than the work.
+# of the NPU takes longer than the work. Nothing is asked here.
 
 # %%
 cost = estimate(product(100, 64, 40)).operators[0]
@@ -38,7 +38,7 @@ print(f"{cost.grid_utilisation:.1%} busy, bound by {cost.bound}, {cost.dram_byte
 # ## 3. A product that fills the grid
 #
 # *Answer*: find M, K and N with **at most 50 million MACs** that keep **at least 59 %** of the lanes busy in the
-# whole model. 1024 x 96 x 512 has 50 million and reaches 38 %: which of its bytes are too many?
+# whole model. 1024 x 96 x 480 has 47 million and reaches 38 %: which of its bytes are too many?
 
 # %%
 rows, depth, columns = None, None, None

@@ -18,7 +18,8 @@ from npusim.course.machine import estimate, machine, product
 #
 # Activations of 4096 x 1024 times weights of 1024 x 1024, in fp16, on one tile with 1 MB of SRAM. Room is
 # needed for the block that is held, and also for the piece of the stream and of the result in work: take 60 % of
-# SRAM for the block. Weights are cut by columns, activations by rows, in multiples of 16.
+# SRAM for the block. Weights are cut by columns, activations by rows, in multiples of 16: round a block down to
+# one before you count blocks. *Held* and *streamed* are words of lesson `tiling`.
 #
 # *Answer*: which matrix is held (`"weights"` or `"activations"`), in how many blocks, and how many MB cross DRAM?
 # Compute the bytes of both choices and take the smaller.
@@ -42,7 +43,8 @@ def searched(sram_mb):
 
 
 # In the printed mapping `order` says which matrix is held, `column_blocks` counts the blocks of the weights,
-# `row_blocks` those of the activations, and `buffers` the copies of a block in SRAM.
+# `row_blocks` those of the activations, and `buffers` is 2 where a block in use and the next one are in SRAM at
+# the same time. The other fields do not matter here.
 # print(searched(1).mapping, searched(1).dram_bytes)
 
 # %% [markdown]
@@ -51,7 +53,8 @@ def searched(sram_mb):
 # *Answer*: the least SRAM of the tile, in steps of 0.25 MB, with which the search streams the other matrix only
 # **twice**. With two buffers (`buffers=2`) SRAM holds two blocks: one in use, and one that arrives meanwhile.
 # Predict from the size of half of the held matrix, in one buffer and in two, plus room for the stream and the
-# result. Then try. The search looks for the quickest tiling, not for the fewest bytes.
+# result: about 0.4 MB as in part 1, however large SRAM is. Then try. The search takes the quickest tiling; of
+# those within 0.5 % of it, the one with the fewest bytes.
 
 # %%
 least_sram_mb = None
