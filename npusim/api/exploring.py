@@ -198,7 +198,8 @@ def learn(
     """Open lessons: the MAC grid, rooflines, GNNs on NPUs, sparsity, fronts, language models and more.
 
     Pages come from this machine alone and are shown to this machine alone. Ctrl-C ends the server.
-    `labs` writes problems as Python files with cells into a folder, and `check` tells whether a student has solved one.
+    `labs` writes problems into a folder, as Python files with cells; `check` tells whether a student has
+    solved one.
 
     Parameters
     ----------
