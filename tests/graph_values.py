@@ -82,6 +82,10 @@ def _pointwise(op: Operator, v: list[np.ndarray]) -> np.ndarray:
         return np.where(x > 0, x, np.exp(np.minimum(x, 0)) - 1)
     if op.type == "Exp":
         return np.exp(x)
+    if op.type == "SoftPlus":
+        return np.log1p(np.exp(x))
+    if op.type == "Sigmoid":
+        return 1 / (1 + np.exp(-x))
     lowered = x - x.max(axis=op.attrs["axes"], keepdims=True)
     total = np.exp(lowered).sum(axis=op.attrs["axes"], keepdims=True)
     return np.exp(lowered) / total if op.type == "Softmax" else lowered - np.log(total)

@@ -34,7 +34,9 @@ def test_numbers_that_were_not_fitted_say_so(npu):
     free = {number.path.rpartition(".")[2] for number in fitted(npu).numbers}
     for name, number in MACHINES[npu].soc.npu.dpu.model:
         if name not in free:
-            assert number.source.startswith(("[FIT] held: ", "[FIT] measured cycles: ")), name
+            assert number.source.startswith(
+                ("[FIT] held: ", "[FIT] measured cycles: ", "[TIMM] vgg13", "absent")
+            ), name
 
 
 @npus

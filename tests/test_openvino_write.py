@@ -275,7 +275,7 @@ def test_shapes_that_openvino_sees_otherwise_are_refused() -> None:
 # --- each type of operator
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", [name for name in OPERATORS if name != "RoundedMatMul"])
 def test_every_benchmark_agrees_and_computes_what_it_says(operator: str) -> None:
     sizes = {
         "m": 24,
@@ -289,6 +289,7 @@ def test_every_benchmark_agrees_and_computes_what_it_says(operator: str) -> None
         "bytes": 4096,
         "layers": 3,
         "size": 16,
+        "batch": 3,
     }
     graph = benchmark_graph(operator, {name: sizes[name] for name in OPERATORS[operator].sizes})
     assert_agreement(graph, graph_of_model(model_of_graph(graph), "read", precision=None))

@@ -55,7 +55,7 @@ class GraphStructure:
     def adjacency_density(self, capacity: int | None = None) -> float:
         """Density of the adjacency matrix with self-loops, padded with empty rows to `capacity` nodes."""
         n = capacity if capacity is not None else self.nodes
-        return self.nonzeros / (n * n) if n else 0.0
+        return min(1.0, self.nonzeros / (n * n)) if n else 0.0  # edges may be double
 
     def padded_block_density(self, block: int, capacity: int | None = None) -> float | None:
         """Share of non-empty blocks of edge `block` of the padded adjacency; None if not counted."""

@@ -20,7 +20,7 @@ def test_a_token_reads_all_weights_at_the_bandwidth_of_its_device() -> None:
     for weights, device in (("fp16", "gpu"), ("int8", "cpu"), ("int4", "npu")):
         _, text = decoding._decoding.show(weights, device, 1024)
         exact_s = decoding._token(weights, 1024, device).latency_s
-        assert rf"\mathbf{{{1e3 * exact_s:.1f}\," in text
+        assert rf"\mathbf{{{1e3 * exact_s:.1f}\;" in text
         rest_ms = float(re.search(r"\+ (-?[\d.]+)\\;\\text\{ms\}", text)[1])
         assert rest_ms > 0
     assert "unpacks" in text
