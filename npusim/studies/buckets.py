@@ -14,7 +14,7 @@ import numpy as np
 
 from npusim.arch.loading import load_toolchain
 from npusim.documents import Part
-from npusim.errors import ConfigError, InfeasibleError
+from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.scenario import Scenario
 from npusim.studies.stream.following import Versions
 from npusim.studies.stream.updates import Size
@@ -72,6 +72,7 @@ def compare_buckets(scenario: Scenario, stacks: Iterable[str], sizes: Sequence[i
     degree = structure.edges / 2.0 / structure.nodes
     courses = {n: Size(n, max(1, round(degree * n))) for n in capacities.astype(int).tolist()}
     largest, possible = max(courses), list[tuple[float, str]]()
+    problem: NpusimError = ConfigError("no stack", file="--sizes", allowed="a network that takes its edges")
     for stack in (each for each in stacks if legal(scenario.baseline, each) is None):
         try:
             possible.append((versions.version(stack, courses[largest]).latency_s, stack))
