@@ -34,6 +34,8 @@ from npusim.course.catalogue import lessons
 FIRST_PICTURE_S, FRESH_PICTURE_S, UPDATE_S = 6.0, 3.0, 0.3
 STATIC_BYTES, STATIC_PICTURE_S = 2_000_000, 2.0
 MOVES = 12
+PLACE, PLACES = "(one) => one.selectedIndex ?? +one.value", "(one) => +(one.max ?? one.length - 1)"
+"""Where a slider, or a list of choices, stands, and its last place; the first is 0."""
 PATIENCE_MS = 120_000
 WATCH = """() => {
   globalThis.moves = [];
@@ -71,11 +73,12 @@ def times(started: Any, name: str) -> tuple[float, float, list[float]]:
             view.wait_for_timeout(1000)
             view.evaluate(WATCH)
             slider = view.locator(SLIDER).first
-            is_low = slider.evaluate("(one) => 2 * one.value < (one.max ?? one.length - 1)")
-            there, back = ("ArrowRight", "ArrowLeft") if is_low else ("ArrowLeft", "ArrowRight")
             slider.focus()
+            there, back, places = "ArrowRight", "ArrowLeft", slider.evaluate(PLACES)
             for move in range(1, MOVES + 1):
-                view.keyboard.press(there if move % 4 in (1, 2) else back)
+                if slider.evaluate(PLACE) == (places if there == "ArrowRight" else 0):
+                    there, back = back, there
+                view.keyboard.press(there)
                 view.wait_for_function(f"moves.length >= {move}")
             moves = [one / 1000 for one in view.evaluate("moves")]
             view.close()
