@@ -82,6 +82,7 @@ def workloads() -> list[Entry]:
 
 def techniques() -> list[Entry]:
     """Techniques, in the order in which a stack applies them."""
+    from npusim.config import field_descriptions
     from npusim.techniques import get, technique_names
 
     return [
@@ -90,7 +91,7 @@ def techniques() -> list[Entry]:
             "summary": get(name).summary,
             "needs": get(name).needs,
             "excludes": dict(get(name).excludes),
-            "settings": {key: field.description for key, field in get(name).parameters.model_fields.items()},
+            "settings": field_descriptions(get(name).parameters),
             "numerics": get(name).numerics,
         }
         for name in technique_names()

@@ -7,23 +7,17 @@ results; constants are shared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from pydantic import ConfigDict
-
 from npusim.arch import Soc
 from npusim.cost import Decisions, Group, Roots, roots
+from npusim.documents import Part
 from npusim.graph import Graph
 from npusim.ops import DType, Storage, Tensor, TensorKind
 
 _FP32_BYTES = 4.0
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(Part):
     """Bytes of DRAM that a network occupies while it runs."""
-
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     dram_peak_bytes: float
     """All DRAM at its peak, in bytes."""
@@ -66,7 +60,15 @@ def memory_use(graph: Graph, decisions: Decisions, soc: Soc, requests: int = 1) 
     peak, where = _live_peak(graph, decisions.groups, root, in_sram | outputs, wide)
     inputs, results, peak, states = (bytes_ * requests for bytes_ in (inputs, results, peak, states))
     total = constants + inputs + results + peak + states
-    return MemoryUse(total, constants, inputs, results, peak, where, states)
+    return MemoryUse(
+        dram_peak_bytes=total,
+        constants_bytes=constants,
+        inputs_bytes=inputs,
+        outputs_bytes=results,
+        results_peak_bytes=peak,
+        peak_operator=where,
+        states_bytes=states,
+    )
 
 
 def _size(tensor: Tensor, is_wide: bool) -> float:
