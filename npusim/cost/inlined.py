@@ -4,17 +4,30 @@ numba compiles each function to machine code together with all that it calls, so
 is optimised eleven times, and ten results never run. Here only what Python calls is optimised; its
 callees are lowered once and become part of it. Without this, compiling takes at least 1.6 times as long
 (docs/performance.md). npusim derives from no other classes of numba; the version of numba is bounded.
+
+In symbols, a hash stands for the type of a named tuple: the names of its fields, in every symbol, were three
+quarters of a kernel's file.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite.binding import Linkage, parse_assembly
+from numba.core import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
+
+
+def _symbol(tuple_type: Any) -> tuple[str, tuple[str]]:
+    """Return how symbols name a type of named tuples, as numba does it for records."""
+    return tuple_type.instance_class.__name__, (hashlib.sha256(tuple_type.name.encode()).hexdigest()[:16],)
+
+
+types.NamedTuple.mangling_args = types.NamedUniTuple.mangling_args = property(_symbol)
 
 
 class _InlinedCode(JITCodeLibrary):
