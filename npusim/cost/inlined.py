@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite.binding import Linkage, parse_assembly
-from numba.core import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
+from numba.core.types import containers
 
 
 def _symbol(tuple_type: Any) -> tuple[str, tuple[str]]:
@@ -27,7 +27,8 @@ def _symbol(tuple_type: Any) -> tuple[str, tuple[str]]:
     return tuple_type.instance_class.__name__, (hashlib.sha256(tuple_type.name.encode()).hexdigest()[:16],)
 
 
-types.NamedTuple.mangling_args = types.NamedUniTuple.mangling_args = property(_symbol)
+for each in (containers.NamedTuple, containers.NamedUniTuple):
+    each.mangling_args = property(_symbol)
 
 
 class _InlinedCode(JITCodeLibrary):

@@ -244,7 +244,7 @@ def refuse_too_large(graph: Graph, soc: Soc, requests: int = 1, tables: PlanTabl
         return
     if tables is None:
         use = memory_use(graph, Decisions((), Residency()), soc, requests)
-        use = replace(use, dram_peak_bytes=use.constants_bytes + use.inputs_bytes)
+        use = use.model_copy(update={"dram_peak_bytes": use.constants_bytes + use.inputs_bytes})
     else:
         residencies = map(tables.plans.residency, range(len(tables.plans.steps)))
         decisions = (Decisions(tables.groups, residency) for residency in residencies)
