@@ -18,7 +18,7 @@ from npusim.explore.points import positions_in_unit_cube
 from npusim.explore.spaces import Space
 from npusim.metrics import METRICS
 
-_SAMPLES = 1024
+_SAMPLES = 256
 _CONSTANT = 1e-20
 """Variance of a logarithm that is rounding alone."""
 
