@@ -35,6 +35,8 @@ _TASKS = {
     TaskKind.DMA_OUT: ("DMA out", COLOURS[1]),
 }
 _MOST_TASKS = 1500
+_DOT = 8
+"""Entries of a matrix on a side of a dot; blocks are multiples of it."""
 _MOST_FRAMES = 36
 _FRAME_MS = 120
 _LANES = {"outputs": "#a9c1dd", "last block": COLOURS[0], "idle lanes": COLOURS[1]}
@@ -258,18 +260,12 @@ def filled_blocks(edges: Edges, nodes: int, block: int) -> NDArray[np.float64]:
 
 def dots(edges: Edges, nodes: int, block: int) -> go.Figure:
     """Return the matrix with its non-zeros as dots, above the blocks that hold one."""
-    filled = filled_blocks(edges, nodes, block)
-    centre = (np.arange(len(filled)) + 0.5) * block
-    colours = {"colorscale": [(0, "#ffffff"), (1, "#f3c9cf")], "zmin": 0, "zmax": 1}
-    figure = go.Figure(go.Heatmap(z=filled, x=centre, y=centre, showscale=False, hoverinfo="skip", **colours))
-    figure.add_scattergl(
-        x=edges[1] + 0.5,
-        y=edges[0] + 0.5,
-        mode="markers",
-        marker={"size": 2, "color": COLOURS[0]},
-        hoverinfo="skip",
-        showlegend=False,
-    )
+    dotted, filled = (filled_blocks(edges, nodes, size) for size in (_DOT, block))
+    below = np.kron(filled, np.ones((block // _DOT, block // _DOT)))[: len(dotted), : len(dotted)]
+    place = {"x0": _DOT / 2, "y0": _DOT / 2, "dx": _DOT, "dy": _DOT, "zmin": 0, "zmax": 2}
+    colours = {"colorscale": [(0, "#ffffff"), (0.5, "#f3c9cf"), (1, COLOURS[0])], "showscale": False}
+    state = np.where(dotted > 0, 2, below).astype(np.uint8)
+    figure = go.Figure(go.Heatmap(z=state, hoverinfo="skip", **place, **colours))
     side = {"range": [0, nodes], "constrain": "domain", "showgrid": False, "title": "node"}
     return figure.update_layout(xaxis=side, yaxis={**side, "range": [nodes, 0], "scaleanchor": "x"})
 

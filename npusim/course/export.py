@@ -1,22 +1,18 @@
 """Lessons as static pages: every position computed before, so that they need no server and no network.
 
 A page holds its positions as deduplicated data. Plotting and formula libraries stand in one file beside
-the pages, compressed and written as text of seven bits a character.
+the pages, compressed.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.lesson import Picture
@@ -26,6 +22,7 @@ from npusim.course.pages import (
     lesson_document,
     libraries,
     list_document,
+    packed,
     picture_data,
     shown_at,
     thumbs,
@@ -55,8 +52,7 @@ def export_lessons(folder: Path, names: Sequence[str], tell: Callable[[str], Non
         tell(f"{folder / name}: {len(content.encode()) / 1e6:.2f} MB")
 
     folder.mkdir(parents=True, exist_ok=True)
-    packed = _seven_bits(zlib.compress(libraries().encode(), 9))
-    write("library.js", f'globalThis.npusimLibrary = "{packed}";\n')
+    write("library.js", f'globalThis.npusimLibrary = "{packed(libraries())}";\n')
     for page in lessons():
         if not names or page.name in names:
             data = with_first(page)
@@ -123,11 +119,3 @@ def _encoded(picture: Picture, stops: Iterable[Places], pool: dict[str, int]) ->
         tree = encoded(json.loads(spec), 3) if spec else None
         at[",".join(map(str, places))] = [encoded(each, 0) for each in (tree, said, text)]
     return at
-
-
-def _seven_bits(content: bytes) -> str:
-    """Return bytes as text of seven bits a character, which any encoding keeps, with a script's escapes."""
-    bits = np.unpackbits(np.frombuffer(content, np.uint8))
-    rows = np.pad(bits, (0, -len(bits) % 7)).reshape(-1, 7)
-    text = (np.packbits(rows, axis=1)[:, 0] >> 1).tobytes().decode("ascii")
-    return re.sub(r'[\\"]', r"\\\g<0>", text).replace("\n", "\\n").replace("\r", "\\r")

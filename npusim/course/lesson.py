@@ -18,6 +18,7 @@ from npusim.course.catalogue import LessonPage
 from npusim.course.machine_view import MachineSteps
 from npusim.course.words import word
 from npusim.reporting.html import FONT
+from npusim.reporting.plotly_library import KINDS_OF_LESSONS
 
 Drawing: TypeAlias = "go.Figure | MachineSteps"
 """What a picture shows."""
@@ -34,6 +35,7 @@ def drawing_spec(drawing: Drawing, height: int) -> str:
     """Return what `figure.js` or `steps.js` draws, as JSON; `height` of a figure in pixels."""
     if isinstance(drawing, MachineSteps):
         return drawing.spec
+    assert {trace.type for trace in drawing.data} <= KINDS_OF_LESSONS, KINDS_OF_LESSONS
     drawing.update_layout(
         height=height,
         font={"family": FONT, "size": 13},

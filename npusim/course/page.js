@@ -5,15 +5,13 @@ const STORE = "npusim-lessons";
 function word(name, values = {}) {
   return WORDS[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
 }
-const unpacked = async (bytes) => {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).text();
+// Text that is packed as base64.
+const unpacked = async (letters) => {
+  const bytes = Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 };
-// Data of the page, which stand in it as base64.
-const packedIn = async (id) => {
-  const letters = atob(document.getElementById(id)?.textContent ?? "");
-  return letters && JSON.parse(await unpacked(Uint8Array.from(letters, (letter) => letter.charCodeAt(0))));
-};
+// Data of the page.
+const packedIn = async (id) => JSON.parse(await unpacked(document.getElementById(id).textContent));
 const progress = (change) => {
   let solved = {};
   try {
@@ -23,17 +21,6 @@ const progress = (change) => {
   return solved;
 };
 
-// Seven bits a character, as `export.py` writes them.
-const libraryBytes = () => {
-  const text = globalThis.npusimLibrary, bytes = new Uint8Array(Math.floor((text.length * 7) / 8));
-  let held = 0, count = 0, place = 0;
-  for (let i = 0; i < text.length; i++) {
-    held = ((held << 7) | text.charCodeAt(i)) & 0xffff;
-    count += 7;
-    if (count >= 8) bytes[place++] = (held >> (count -= 8)) & 0xff;
-  }
-  return bytes;
-};
 const scriptLoaded = (src) =>
   new Promise((loaded, failed) => {
     const failure = () => failed(new Error(`${src} did not load`));
@@ -43,7 +30,7 @@ const libraryReady = async (src) => {
   await scriptLoaded(src);
   if (globalThis.npusimLibrary) {
     const script = document.createElement("script");
-    script.textContent = await unpacked(libraryBytes());
+    script.textContent = await unpacked(globalThis.npusimLibrary);
     document.head.append(script);
   }
   globalThis.npusimPlotly = Promise.resolve(globalThis.Plotly);

@@ -22,6 +22,7 @@ from markdown import markdown
 from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.words import word, words
 from npusim.errors import FileError, NpusimError
+from npusim.reporting.plotly_library import KINDS_OF_LESSONS, plotting_library
 
 _HERE = Path(__file__).parent
 Places = tuple[int, ...]
@@ -216,15 +217,17 @@ def document(
 
 
 def _packed(name: str, data: dict[str, Any]) -> str:
-    """Return data as an element of a page that `page.js` unpacks."""
-    packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
-    return f'<script type="text/plain" id="{name}">{packed}</script>'
+    """Return data as an element of a page."""
+    return f'<script type="text/plain" id="{name}">{packed(json.dumps(data))}</script>'
+
+
+def packed(content: str) -> str:
+    """Return text as base64 that `page.js` unpacks."""
+    return base64.b64encode(zlib.compress(content.encode(), 9)).decode()
 
 
 def libraries() -> str:
     """Return the plotting library and KaTeX, from marimo's own files, as one script."""
-    from npusim.reporting.html import plotting_library
-
     marimo = find_spec("marimo")
     assert marimo is not None and marimo.origin is not None
     assets = Path(marimo.origin).parent / "_static" / "assets"
@@ -234,7 +237,8 @@ def libraries() -> str:
             source, exports = (assets / names[2]).read_text("utf-8").rsplit("export{", 1)
             katex = re.search(rf"(\S+) as {names[1]}\b", exports.replace(",", " "))
             assert katex is not None
-            return f"{plotting_library()};\n(()=>{{{source};globalThis.npusimKatex={katex[1]}}})();"
+            plotly = plotting_library(KINDS_OF_LESSONS)
+            return f"{plotly};\n(()=>{{{source};globalThis.npusimKatex={katex[1]}}})();"
     raise FileError(
         str(assets), "holds no KaTeX that is known", "install the version of marimo that is pinned"
     )

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
-from importlib.util import find_spec
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from npusim.reporting.page import (
     Table,
     field_sections,
 )
+from npusim.reporting.plotly_library import plotting_library
 from npusim.reporting.terminal import LongName, as_text
 
 if TYPE_CHECKING:
@@ -60,8 +60,6 @@ _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
     "img-src data: blob:; form-action 'none'; base-uri 'none'"
 )
-# Addresses in the plotting library that a chart could be sent to, or something be loaded from.
-_FOREIGN = ("https://cloud.plotly.com/newchart", "https://plotly.com/", "https://cdn.plot.ly/un/")
 _CONFIG = {
     "displaylogo": False,
     "showSendToCloud": False,
@@ -187,7 +185,8 @@ def page(title: str, *parts: str, lead: str = "", notes: Iterable[str] = (), com
         f"<p class=note>Written by <code>{escape(command)}</code></p>" if command else "",
     ]
     content = "".join(body)
-    library = f"<script>{plotting_library()}</script>" if "Plotly.newPlot" in content else ""
+    kinds = " ".join(re.findall(r'data-kinds="([\w ]+)"', content)).split()
+    library = f"<script>{plotting_library(frozenset(kinds))}</script>" if kinds else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
@@ -232,7 +231,8 @@ def plot(figure: go.Figure, height: int, title: str = "", *, data: str = "", lea
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(automargin=True)
     drawn: str = figure.to_html(full_html=False, include_plotlyjs=False, config=_CONFIG)
-    drawn = f'<div role=figure aria-label="{escape(figure_text(figure))}">{drawn}</div>'
+    kinds = " ".join(sorted({trace.type for trace in figure.data}))
+    drawn = f'<div role=figure data-kinds="{kinds}" aria-label="{escape(figure_text(figure))}">{drawn}</div>'
     if least_width:
         drawn = f'<div class=wide><div style="min-width: {least_width}px">{drawn}</div></div>'
     heading = f"<h2>{escape(title)}</h2>" if title else ""
@@ -441,14 +441,3 @@ def bullets(lines: Iterable[str], style: str = "") -> str:
 @cache
 def _beside(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-@cache
-def plotting_library() -> str:
-    """Return the plotting library without addresses of others."""
-    plotly = find_spec("plotly")
-    assert plotly is not None and plotly.origin is not None
-    script = (Path(plotly.origin).parent / "package_data" / "plotly.min.js").read_text("utf-8")
-    for address in _FOREIGN:
-        script = script.replace(address, "")
-    return script
