@@ -17,6 +17,7 @@ from npusim.reporting.engineering import engineering
 from npusim.reporting.exploration import apart
 from npusim.reporting.html import amount_axis, bullets, page, plot, table
 from npusim.reporting.page import Page
+from npusim.reporting.plotly_library import plotting_library, trimmed
 
 PAGE = page(
     "A <title>",
@@ -43,6 +44,25 @@ def test_a_page_loads_nothing_and_sends_nothing() -> None:
 def test_no_button_of_a_plot_uploads_it() -> None:
     assert '"showSendToCloud": false' in PAGE
     assert '"displaylogo": false' in PAGE
+
+
+BUNDLE = (
+    "var W=(e,t)=>()=>{};"
+    'var bar=W((e,t)=>{t.exports={moduleType:"trace",name:"bar"};axis()});'
+    'var box=W(e=>{e.exports={moduleType:"trace",name:"box"};depth()});'
+    "var axis=W((e,t)=>{});var depth=W((e,t)=>{axis()});"
+    "var all=W((e,t)=>{core.register([bar(),box()])});all();"
+)
+
+
+def test_the_library_of_a_page_has_the_modules_that_its_figures_need() -> None:
+    assert trimmed(BUNDLE, {"box"}) == re.sub(r"var bar=.*?\}\);|bar\(\),", "", BUNDLE)
+    bars = trimmed(BUNDLE, {"bar"})
+    assert "var box" not in bars and "var depth" not in bars and "var axis" in bars
+    assert trimmed("written otherwise", {"bar"}) == "written otherwise"
+    whole, shown = plotting_library(frozenset({"scattergl"})), plotting_library(frozenset({"bar"}))
+    assert 0 < len(shown) < len(whole) / 3
+    assert plotting_library(frozenset({"scatter"})) in PAGE
 
 
 def test_a_page_says_what_it_is_and_which_command_made_it() -> None:
