@@ -20,16 +20,19 @@ function toggle(button) {
   button.setAttribute("aria-pressed", String(!off));
   Plotly.restyle(plot, { visible: off ? "legendonly" : true }, JSON.parse(button.dataset.traces));
 }
-/* Of a table wider than its page the last columns wait behind a button; a table that still scrolls takes the keyboard. */
+/* A table wider than its page takes smaller type, and then its last columns wait behind a button; a table that still
+   scrolls takes the keyboard. */
 const NARROW = 800; // pixels below which tables scroll as they are
 function fit(wide) {
   const table = wide.querySelector("table");
   if (!table || !wide.clientWidth || wide.dataset.fitted) return scrolls(wide);
   wide.dataset.fitted = "yes";
+  const isOver = () => wide.clientWidth > NARROW && wide.scrollWidth > wide.clientWidth;
+  wide.classList.toggle("tight", isOver());
   const columns = [...table.rows[0].cells].length;
   const show = (k, shown) => [...table.rows].forEach((row) => { row.cells[k].hidden = !shown; });
   let kept = columns;
-  while (wide.clientWidth > NARROW && wide.scrollWidth > wide.clientWidth && kept > 2) show(--kept, false);
+  while (isOver() && kept > 2) show(--kept, false);
   if (kept === columns) return scrolls(wide);
   const button = document.createElement("button");
   const say = (all) => {
