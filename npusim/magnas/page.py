@@ -93,7 +93,9 @@ def figures_page(figures: documents.MappingFigures) -> Page:
             lines = [f"{verdict}: {one.says}" for one in statements if one.holds == holds]
             sections.append(Lines(lines, style=style))
         sections.insert(-2, Table(columns, list(rows), name))
-    return Page(figures.title, sections=sections, document=figures)
+    held = sum(one.holds for one in figures.statements)
+    lead = f"{held} of {len(figures.statements)} statements of the paper hold in the model."
+    return Page(figures.title, sections=sections, lead=lead, document=figures)
 
 
 def search_page(search: documents.ArchitectureSearch, archive: Path | None = None) -> Page:

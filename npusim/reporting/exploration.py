@@ -125,7 +125,7 @@ def pareto_page(front: Front) -> Page:
     """Return the page of a front: the best point in each metric, the knee, all points in HTML."""
     metrics = ", ".join(METRICS[name].title for name in front.minimise)
     distinct = len(_distinct(front))
-    merged = f", {distinct:,} of them more than {front.tolerance:.3g} apart" if distinct < front.front else ""
+    merged = f", {distinct:,} of them more than {percent(front.tolerance)} apart" if distinct < front.front else ""
     comparison = (
         f"{front.front:,} points on the front of {front.points:,}{merged}; no other of {front.compared:,} "
         f"compared points dominates them in {metrics}"
@@ -196,7 +196,7 @@ def _folded_points(front: Front) -> Table:
     ]
     point, *others = _columns(front, (_POINT, *front.minimise, *front.axes))
     columns = (point, Column("stands_in", "within that of point", words=True), *others)
-    line = f"{len(merged):,} more points, each within {front.tolerance:.3g} of one above or better"
+    line = f"{len(merged):,} more points, each within {percent(front.tolerance)} of one above or better"
     return Table(columns, merged, "Merged points", "merged", only="html", folded=line)
 
 

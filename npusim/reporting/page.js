@@ -20,34 +20,25 @@ function toggle(button) {
   button.setAttribute("aria-pressed", String(!off));
   Plotly.restyle(plot, { visible: off ? "legendonly" : true }, JSON.parse(button.dataset.traces));
 }
-/* A table wider than its page takes smaller type, and then its last columns wait behind a button; a table that still
+/* A table wider than its page takes smaller type, and then its last columns stand in a table below it; one that still
    scrolls takes the keyboard. */
 const NARROW = 800; // pixels below which tables scroll as they are
 function fit(wide) {
   const table = wide.querySelector("table");
   if (!table || !wide.clientWidth || wide.dataset.fitted) return scrolls(wide);
-  wide.dataset.fitted = "yes";
   const isOver = () => wide.clientWidth > NARROW && wide.scrollWidth > wide.clientWidth;
-  wide.classList.toggle("tight", isOver());
-  const columns = [...table.rows[0].cells].length;
-  const show = (k, shown) => [...table.rows].forEach((row) => { row.cells[k].hidden = !shown; });
-  let kept = columns;
-  while (isOver() && kept > 2) show(--kept, false);
-  if (kept === columns) return scrolls(wide);
-  const button = document.createElement("button");
-  const say = (all) => {
-    button.textContent = all ? "Show fewer columns" : `Show ${columns - kept} more columns`;
-    button.setAttribute("aria-expanded", String(all));
-    scrolls(wide);
-  };
-  button.className = "columns";
-  button.onclick = () => {
-    const all = table.rows[0].cells[kept].hidden;
-    for (let k = kept; k < columns; k++) show(k, all);
-    say(all);
-  };
-  wide.after(button);
-  say(false);
+  if (isOver()) wide.classList.add("tight");
+  const rest = wide.cloneNode(true), columns = [...table.rows[0].cells].filter((one) => !one.hidden).map((one) => one.cellIndex);
+  const hide = (place, k) => [...place.querySelector("table").rows].forEach((row) => { row.cells[k].hidden = true; });
+  let kept = columns.length;
+  while (isOver() && kept > 2) hide(wide, columns[--kept]);
+  wide.dataset.fitted = "yes";
+  scrolls(wide);
+  if (kept === columns.length) return;
+  columns.slice(1, kept).forEach((k) => hide(rest, k));
+  rest.classList.add("rest");
+  wide.after(rest);
+  fit(rest);
 }
 function scrolls(wide) {
   const can = wide.clientWidth && wide.scrollWidth > wide.clientWidth;
@@ -61,6 +52,7 @@ addEventListener("load", fitAll);
 addEventListener("resize", fitAll);
 addEventListener("toggle", fitAll, true);
 addEventListener("beforeprint", () => {
+  document.querySelectorAll(".rest").forEach((one) => one.remove());
   document.querySelectorAll("td, th").forEach((one) => { one.hidden = false; });
   document.querySelectorAll("details").forEach((one) => { one.open = true; });
   document.querySelectorAll(".js-plotly-plot").forEach((one) => Plotly.Plots.resize(one));

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from npusim.metrics import METRICS, unit_of
-from npusim.reporting.charts import Figure, amount_bars, bar_figure
+from npusim.reporting.charts import Figure, add_launch, amount_bars, bar_figure
 from npusim.reporting.engineering import engineering, factor, with_bounds
 from npusim.reporting.html import COLOURS, amount_axis
 from npusim.reporting.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, records_table, times
@@ -68,7 +68,11 @@ def _lead(runs: Sequence[ComparedRun]) -> str:
 
 def _bars(result: Comparison, name: str, colours: dict[str, str]) -> Figure | None:
     values = {run.name: run.figures[name] for run in result.runs}
-    return amount_bars(METRICS[name].title, unit_of(name), values, colours)
+    figure = amount_bars(METRICS[name].title, unit_of(name), values, colours)
+    launch_s = min(run.launch_s if run.requests == 1 else 0.0 for run in result.runs)
+    if figure is not None and name == "latency_s" and launch_s and figure.layout.xaxis.type != "log":
+        add_launch(figure, 0.0, launch_s, launch_s / max(values.values()))
+    return figure
 
 
 def _operator_bars(result: Comparison, colours: dict[str, str]) -> Figure:

@@ -85,6 +85,8 @@ class ComparedRun(Part):
     """Formats of its products."""
     bound: str
     """The unit that is busy the largest share of the time."""
+    launch_s: float = 0.0
+    """Time of the runtime before a device starts, in s; a part of the latency of one request."""
     figures: dict[str, float]
     """Metrics by name, in SI units, as the estimate has them."""
     intervals: dict[str, Interval] = Field(default_factory=dict)
