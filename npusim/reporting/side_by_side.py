@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from npusim.metrics import METRICS, unit_of
-from npusim.reporting.charts import Figure, add_launch, amount_bars, bar_figure
+from npusim.reporting.charts import Figure, amount_bars, bar_figure
 from npusim.reporting.engineering import engineering, factor, with_bounds
-from npusim.reporting.html import COLOURS, amount_axis
+from npusim.reporting.html import COLOURS, GREY, amount_axis
 from npusim.reporting.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, records_table, times
 from npusim.reporting.terminal import LongName, conditions, counted
 from npusim.studies.side_by_side import ComparedOperator, ComparedRun, Comparison
@@ -69,9 +69,10 @@ def _lead(runs: Sequence[ComparedRun]) -> str:
 def _bars(result: Comparison, name: str, colours: dict[str, str]) -> Figure | None:
     values = {run.name: run.figures[name] for run in result.runs}
     figure = amount_bars(METRICS[name].title, unit_of(name), values, colours)
-    launch_s = min(run.launch_s if run.requests == 1 else 0.0 for run in result.runs)
-    if figure is not None and name == "latency_s" and launch_s and figure.layout.xaxis.type != "log":
-        add_launch(figure, 0.0, launch_s, launch_s / max(values.values()))
+    if figure is not None and name == "latency_s" and figure.layout.xaxis.type != "log":
+        launches_s = [run.launch_s if run.requests == 1 else 0.0 for run in result.runs]
+        place = {"y": list(values), "orientation": "h", "textposition": "inside", "marker": {"color": GREY}}
+        figure.add_bar(x=launches_s, text="launch", **place).update_layout(barmode="overlay")
     return figure
 
 
