@@ -166,6 +166,11 @@ def test_a_static_lesson_is_taken_from_a_server_and_from_a_file(
         take(page, name)
         page.goto(url.replace(f"{name}.html", "index.html"))
         page.get_by_text("✓ solved").first.wait_for()
+        page.goto(url)
+        page.get_by_role("button", name="Begin again").click()
+        page.get_by_text("0 exercises solved").wait_for()
+        page.locator(".sliders :is(input, select):disabled").first.wait_for()
+        assert page.locator("[name=guess]:checked").count() == 0
         page.close()
 
 

@@ -338,7 +338,7 @@ class FiguresFit(ABC):
             yield "nothing is fitted"
             return
         without = f"as {self.left_out} are left out | figures affected"
-        yield f"| number | value | one sigma | prior, its width, pull | {without} | tied to |"
+        yield f"| number | value | one sigma | prior, its width, pull | {without} | correlated with |"
         yield "| --- | --- | --- | --- | --- | --- | --- |"
         affected = (np.abs(self.slopes(best.values)) * np.log(2.0) > _AFFECTS).sum(axis=0)
         for i, number in enumerate(self.free):

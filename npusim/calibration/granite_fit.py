@@ -165,7 +165,7 @@ class GraniteFit(FiguresFit):
         priors = {name: parameter.prior.value for name, parameter in self.plan.parameters.items()}
         for i, (name, parameter) in enumerate(self.plan.parameters.items()):
             partners = ", ".join(other.partition(" ")[0] for other in tied(best, i))
-            note = f"; tied to {partners}, sums are better determined" if partners else ""
+            note = f"; correlated with {partners}, their sum is known better" if partners else ""
             for number in parameter.numbers:
                 value, sigma = number.value(values[name], values), sigmas[name]
                 if number.beyond:  # the sum of two parameters, each with an error of its own

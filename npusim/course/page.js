@@ -180,7 +180,7 @@ const lessonOf = (data) => `${data.introduction}<fieldset><legend>${data.questio
   <div class="reply" role="status">${data.invitation}</div>
   ${data.pictures.map((_, i) => `<section class="figure" data-picture="${i}"><p role="status">${word("drawing")}</p></section>`).join("")}
   ${data.closing}<label class="exercise">${data.exercise.words}<input inputmode="decimal" placeholder="${word("number")}"></label>
-  <div class="checked" role="status"></div>`;
+  <div class="checked" role="status"></div><p><button class="again">${word("again")}</button></p>`;
 
 const tellProgress = (name) => {
   const done = progress(), count = Object.values(done).filter((each) => each.solved).length;
@@ -246,6 +246,10 @@ const tellProgress = (name) => {
     verdict.innerHTML = verdictOf(typeof outcome === "number" ? data.exercise.hints[outcome][1] : data.exercise[outcome]);
     drawFormulas(verdict);
     if (outcome === "is_right") keep({ solved: true });
+  };
+  document.querySelector(".again").onclick = () => {
+    progress(() => ({ [data.name]: undefined })); // JSON leaves it out
+    location.reload();
   };
   await complete;
   document.body.dataset.ready = "yes";
