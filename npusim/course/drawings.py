@@ -35,7 +35,7 @@ _TASKS = {
     TaskKind.DMA_OUT: ("DMA out", COLOURS[1]),
 }
 _MOST_TASKS = 1500
-_DOT = 8
+DOT = 8
 """Entries of a matrix on a side of a dot; blocks are multiples of it."""
 _MOST_FRAMES = 36
 _FRAME_MS = 120
@@ -260,9 +260,9 @@ def filled_blocks(edges: Edges, nodes: int, block: int) -> NDArray[np.float64]:
 
 def dots(edges: Edges, nodes: int, block: int) -> go.Figure:
     """Return the matrix with its non-zeros as dots, above the blocks that hold one."""
-    dotted, filled = (filled_blocks(edges, nodes, size) for size in (_DOT, block))
-    below = np.kron(filled, np.ones((block // _DOT, block // _DOT)))[: len(dotted), : len(dotted)]
-    place = {"x0": _DOT / 2, "y0": _DOT / 2, "dx": _DOT, "dy": _DOT, "zmin": 0, "zmax": 2}
+    dotted, filled = (filled_blocks(edges, nodes, size) for size in (DOT, block))
+    below = np.kron(filled, np.ones((block // DOT, block // DOT)))[: len(dotted), : len(dotted)]
+    place = {"x0": DOT / 2, "y0": DOT / 2, "dx": DOT, "dy": DOT, "zmin": 0, "zmax": 2}
     colours = {"colorscale": [(0, "#ffffff"), (0.5, "#f3c9cf"), (1, COLOURS[0])], "showscale": False}
     state = np.where(dotted > 0, 2, below).astype(np.uint8)
     figure = go.Figure(go.Heatmap(z=state, hoverinfo="skip", **place, **colours))

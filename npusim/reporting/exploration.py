@@ -125,7 +125,7 @@ def pareto_page(front: Front) -> Page:
     """Return the page of a front: the best point in each metric, the knee, all points in HTML."""
     metrics = ", ".join(METRICS[name].title for name in front.minimise)
     distinct = len(_distinct(front))
-    merged = f", {distinct:,} of them more than {percent(front.tolerance)} apart" if distinct < front.front else ""
+    merged = f", {distinct:,} of them over {percent(front.tolerance)} apart" if distinct < front.front else ""
     comparison = (
         f"{front.front:,} points on the front of {front.points:,}{merged}; no other of {front.compared:,} "
         f"compared points dominates them in {metrics}"

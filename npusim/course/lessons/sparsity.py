@@ -4,7 +4,7 @@ Cora's matrix is 99.8 % zeros. Why is a product with it not 500 times quicker?
 
 Two things can use a zero. *Storage*: zero-value compression (ZVC) keeps one bit for each entry and then only the others, so that fewer bytes
 cross DRAM. *The grid*: a lane looks at the bitmap and skips multiplications by zero. But a lane looks at a step of the bitmap even if
-all of it is zero, and lanes wait for the fullest among them. The picture shows {matrix}; pink blocks hold at least one non-zero.
+all of it is zero, and lanes wait for the fullest among them. The picture shows {matrix}; a blue dot is {dot} x {dot} entries with a non-zero, and pink blocks hold at least one.
 
 Question
 --------
@@ -27,7 +27,7 @@ The bitmap stays: compare one bit with what an entry took. An int8 entry has 8 b
 - 16: that is fp16, whose entries have 16 bits.
 """
 
-from npusim.course.drawings import cora_edges, curves, dots, filled_blocks, random_edges
+from npusim.course.drawings import DOT, cora_edges, curves, dots, filled_blocks, random_edges
 from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import estimate, machine
 from npusim.reporting.engineering import engineering
@@ -111,6 +111,6 @@ LESSON = Lesson(
     __doc__,
     _blocks,
     _compressed,
-    numbers={"matrix": SIMILAR if CORA is None else "Cora's own matrix"},
+    numbers={"matrix": SIMILAR if CORA is None else "Cora's own matrix", "dot": DOT},
     closing=_whole_network,
 )
