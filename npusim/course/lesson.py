@@ -46,21 +46,21 @@ def drawing_spec(drawing: Drawing, height: int) -> str:
     )
     drawing.update_xaxes(automargin=True, ticklabelstandoff=4)
     drawing.update_yaxes(automargin=True, ticklabelstandoff=4)
-    return json.dumps({**_short(json.loads(drawing.to_json())), "config": _CONFIG})
+    short = json.loads(drawing.to_json(), parse_float=_single, object_hook=_single_array)
+    return json.dumps({**short, "config": _CONFIG})
 
 
-def _short(value: Any) -> Any:
-    """Return JSON values with numbers of single precision: a screen shows no more."""
-    if isinstance(value, float):
-        return float(f"{value:.7g}")
-    if isinstance(value, list):
-        return [_short(each) for each in value]
-    if not isinstance(value, dict):
+def _single(number: str) -> float:
+    """Return a number of single precision: a screen shows no more."""
+    return float(f"{float(number):.7g}")
+
+
+def _single_array(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an array of double precision, as plotly writes it, in single precision."""
+    if value.get("dtype") != "f8":
         return value
-    if value.get("dtype") == "f8":  # an array, as plotly writes it
-        array = np.frombuffer(base64.b64decode(value["bdata"])).astype(np.float32)
-        return {**value, "dtype": "f4", "bdata": base64.b64encode(array.tobytes()).decode()}
-    return {key: _short(each) for key, each in value.items()}
+    array = np.frombuffer(base64.b64decode(value["bdata"])).astype(np.float32)
+    return {**value, "dtype": "f4", "bdata": base64.b64encode(array.tobytes()).decode()}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from npusim.course.catalogue import lessons
+from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.pages import (
     lesson_data,
     lesson_document,
@@ -131,24 +131,22 @@ def _lesson_routes() -> Mount:
     pages = {page.name: page for page in lessons()}
     missing = PlainTextResponse("No such page.\n", status_code=404)
 
-    def document(request: Request) -> Response:
-        page = pages.get(request.path_params["name"])
-        if page is None:
-            return missing
+    def of_page(answer: Callable[[LessonPage, Request], Response]) -> Callable[[Request], Response]:
+        def found(request: Request) -> Response:
+            page = pages.get(request.path_params["name"])
+            return missing if page is None else answer(page, request)
+
+        return found
+
+    def document(page: LessonPage, _: Request) -> Response:
         live = {**stored_data(page), "isLive": True}
         return HTMLResponse(lesson_document(page, _address, live, "/library.js"))
 
-    def data(request: Request) -> Response:
-        page = pages.get(request.path_params["name"])
-        if page is None:
-            return missing
+    def data(page: LessonPage, _: Request) -> Response:
         with _ONE_AT_A_TIME[page.name]:
             return JSONResponse(lesson_data(page))
 
-    def position(request: Request) -> Response:
-        page = pages.get(request.path_params["name"])
-        if page is None:
-            return missing
+    def position(page: LessonPage, request: Request) -> Response:
         with _ONE_AT_A_TIME[page.name]:
             pictures = import_module(page.module).LESSON.pictures
             picture = dict(enumerate(pictures)).get(request.path_params["number"])
@@ -160,9 +158,9 @@ def _lesson_routes() -> Mount:
     return Mount(
         "/lessons/{name}",
         routes=[
-            Route("/", document),
-            Route("/data", data),
-            Route("/at/{number:int}/{places}", position),
+            Route("/", of_page(document)),
+            Route("/data", of_page(data)),
+            Route("/at/{number:int}/{places}", of_page(position)),
         ],
     )
 

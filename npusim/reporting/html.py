@@ -52,7 +52,6 @@ _SYMBOLS = dict(zip(_MARKERS, "●◆■▲✖✚★", strict=True))
 _MOST_HATCHED = 400  # bars of a figure from which hatching would be too fine to see and slow to draw
 _FEW_DECADES = 0.5  # powers of ten below which a logarithmic axis would have too few ticks
 _LONGEST_NAME = 18  # characters in a line of a name beside a plot
-_MANY_COLUMNS = 14  # columns from which a table is printed in smaller type
 _MARGIN = {"l": 10, "r": 10, "t": 30, "b": 40}
 FONT = "system-ui, sans-serif"
 # What a browser may do with the page: run what stands in it, and load nothing from anywhere.
@@ -399,9 +398,8 @@ def table(
     body = "".join(
         f"<tr>{''.join(_cell('td', cell, i in words) for i, cell in enumerate(row))}</tr>" for row in lines
     )
-    wide = "wide many" if len(heads) > _MANY_COLUMNS else "wide"
     content = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    whole = f'<div class="{wide}"><table>{content}</table></div>'
+    whole = f"<div class=wide><table>{content}</table></div>"
     if not name:
         return whole
     button = f'<button class=csv data-name="{escape(name)}" onclick="saveCsv(this)">Save as CSV</button>'
