@@ -234,15 +234,16 @@ def _conclusion_of(variants: Sequence[Variant], devices: Sequence[Untouched]) ->
     """Return a sentence: the best stack, the best that runs today, against the baseline and a host."""
     base, best = variants[0], max(variants, key=_rate)
     today = max((v for v in variants if not _is_what_if(v)), key=_rate, default=best)
-    parts = [f"Best: {best.techniques}" + (f", {_gain(best)} {base.techniques}" if best is not base else "")]
+    against = f", {_gain(best)} as fast as {base.techniques}" if best is not base else ""
+    parts = [f"Best: {best.techniques}{against}"]
     if today is not best:
         gain = f" ({_gain(today)})" if today is not base else ""
-        parts.append(f"of what runs today {today.techniques}{gain}")
+        parts.append(f"best that runs today: {today.techniques}{gain}")
     host = max((d for d in devices if d.device != "npu"), key=_rate, default=None)
     if host is not None and len(devices) > 1:
         ratio = _rate(today) / _rate(host)
-        parts.append(f"which is {ratio:.2g}x the untouched network on the {host.device.upper()}")
-    return f"{', '.join(parts)}."
+        parts[-1] += f", {ratio:.2g}x as fast as the untouched network on the {host.device.upper()}"
+    return f"{'; '.join(parts)}."
 
 
 def _rate(row: Variant | Untouched) -> float:
