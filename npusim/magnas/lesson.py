@@ -102,7 +102,7 @@ def _fronts(tries: int, most: int) -> Shown:
 
         Of these {len(exact)}, so many are found after {tries:,} tries: exactly, or another that is no more than so much slower and takes no more than so much more energy:
 
-        | search | exactly | within 1 % | within {NEAR:.0%} | quickest |
+        | search | exactly | within 1 % | within {100 * NEAR:g} % | quickest |
         | --- | ---: | ---: | ---: | ---: |
         {rows}
 

@@ -50,7 +50,7 @@ def _growth(ratio: float) -> str:
         return "hardly longer: nearly all bytes are the matrix, and it stays"
     if ratio < 1.8:
         return "between the two limits: the grid takes over from DRAM"
-    return "twice as long or more: the grid is full, or DRAM has more to bring"
+    return "in step with the work: the grid is full, or DRAM has more to bring"
 
 
 @picture(
