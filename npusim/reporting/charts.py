@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from npusim.reporting.engineering import engineering
-from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
+from npusim.reporting.html import COLOURS, amount_axis, names_axis
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure as Figure
@@ -16,8 +16,6 @@ else:  # plotly is imported with the first figure
 
 Span = tuple[float, float, str, str]
 """Begin (s), length (s), track, and what the bar says when touched."""
-# Ratio of the longest to the shortest bar from which a linear axis would flatten the short ones.
-_FLATTENS = 10.0
 _ROOM = 0.12  # part of an axis in which the name of a span can stand across
 _MOST_MARKS = 1000  # marks from which the graphics card draws them
 
@@ -74,23 +72,13 @@ def bar_figure(
 
 
 def amount_bars(
-    axis: str,
-    unit: str,
-    values: Mapping[str, float | None],
-    colours: Mapping[str, str] | None = None,
-    linear: bool = False,
+    axis: str, unit: str, values: Mapping[str, float | None], colours: Mapping[str, str] | None = None
 ) -> Figure | None:
-    """Return a bar for each name with its amount; None where no name has one.
-
-    The axis is logarithmic where it would flatten short bars, unless `linear`.
-    """
+    """Return a bar for each name with its amount; None where no name has one."""
     known = {name: value for name, value in values.items() if value is not None}
     if not known:
         return None
-    positive = [value for value in known.values() if value > 0.0]
-    far_apart = not linear and len(positive) == len(known) and max(positive) > _FLATTENS * min(positive)
-    scale = log_axis(axis, unit, min(positive) / 2, max(positive)) if far_apart else amount_axis(axis, unit)
-    figure = bar_figure({"": known}, scale, unit, height=130 + 30 * len(known))
+    figure = bar_figure({"": known}, amount_axis(axis, unit), unit, height=130 + 30 * len(known))
     figure.update_layout(margin={"r": 70})
     return figure.update_traces(
         marker={"color": [(colours or {}).get(name, COLOURS[0]) for name in known]},

@@ -386,9 +386,7 @@ def _units(estimate: Estimate) -> Plot:
         Column("", "", lambda unit: share_bar(unit["utilisation"]), "terminal"),
     )
     table = Table(columns, units, name="units", terminal=busy)
-    return Plot(
-        "Busy time of the units", lambda: amount_bars("busy", "s", used, UNIT_COLOURS, linear=True), table
-    )
+    return Plot("Busy time of the units", lambda: amount_bars("busy", "s", used, UNIT_COLOURS), table)
 
 
 def _operators(estimate: Estimate) -> list[Section]:
@@ -478,7 +476,7 @@ def _energy(estimate: Estimate) -> Plot:
     parts = {_ENERGIES.get(name, name): energy_j for name, energy_j in energies if energy_j > 0.0}
     return Plot(
         f"Energy by part: {engineering(estimate.energy_j, 'J')} an inference",
-        lambda: amount_bars("energy", "J", parts, linear=True),
+        lambda: amount_bars("energy", "J", parts),
         shares_table("energy by part", parts, "J", estimate.energy_j, "energy"),
     )
 

@@ -100,7 +100,7 @@ def forms_section(mapped: Mapped) -> list[Plot]:
             f"{largest.storage.value}"
         )
     title = "The graph in memory: its forms by bytes"
-    return [Plot(title, lambda: amount_bars("bytes", "B", sizes, linear=True), note=here)]
+    return [Plot(title, lambda: amount_bars("bytes", "B", sizes), note=here)]
 
 
 def block_diagram(estimate: Estimate, mapped: Mapped) -> str:

@@ -69,7 +69,7 @@ def _lead(runs: Sequence[ComparedRun]) -> str:
 def _bars(result: Comparison, name: str, colours: dict[str, str]) -> Figure | None:
     values = {run.name: run.figures[name] for run in result.runs}
     figure = amount_bars(METRICS[name].title, unit_of(name), values, colours)
-    if figure is not None and name == "latency_s" and figure.layout.xaxis.type != "log":
+    if figure is not None and name == "latency_s":
         launches_s = [run.launch_s if run.requests == 1 else 0.0 for run in result.runs]
         place = {"y": list(values), "orientation": "h", "textposition": "inside", "marker": {"color": GREY}}
         figure.add_bar(x=launches_s, text="launch", **place).update_layout(barmode="overlay")
