@@ -11,7 +11,7 @@ pytest.importorskip("torch_geometric")
 openvino = pytest.importorskip("openvino")
 
 from torch import nn  # noqa: E402
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, TAGConv  # noqa: E402
+from torch_geometric.nn import GATConv, GCNConv, GINConv, PNAConv, SAGEConv, TAGConv  # noqa: E402
 
 from npusim.errors import NpusimError  # noqa: E402
 from npusim.frontends.openvino_write import run_saved  # noqa: E402
@@ -180,6 +180,20 @@ def test_messages_that_are_divided_stay_so(stack):
     (want,) = network.answers(network.inputs)
     (ours,) = network.outputs(graph, network.rewritten(graph))
     assert np.abs(ours - want).max() <= 1e-5 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("stack", ["none", "padded", "stagr"])
+def test_a_standard_deviation_over_neighbours_survives_weights_in_fp16(stack):
+    torch.manual_seed(0)
+    ends = torch.randint(0, NODES, (2, 5 * NODES))
+    degrees = torch.bincount(torch.bincount(ends[1], minlength=NODES))
+    module = PNAConv(WIDTH, WIDTH, ["mean", "std"], ["identity", "amplification"], degrees).eval()
+    network = valued_module(module, {"x": 1 + 0.01 * torch.rand(NODES, WIDTH), "edge_index": ends}, "pna")
+    graph = apply(network.graph, stack)
+    model = network.rewritten(graph)
+    _, _, (ours,) = run_saved(model, [network.fed(graph, model)])
+    (want,) = network.answers(network.inputs)
+    assert np.abs(ours[0] - want).max() <= 1e-3 * np.abs(want).max()
 
 
 class Selected(nn.Module):
