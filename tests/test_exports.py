@@ -14,8 +14,9 @@ from torch import nn  # noqa: E402
 from torch_geometric.nn import GATConv, GCNConv, GINConv, PNAConv, SAGEConv, TAGConv  # noqa: E402
 
 from npusim.errors import NpusimError  # noqa: E402
-from npusim.frontends.openvino_write import run_saved  # noqa: E402
+from npusim.frontends.openvino_write import results_of, run_saved  # noqa: E402
 from npusim.frontends.valued import valued_module  # noqa: E402
+from npusim.studies.agreement import NumericalRewriting  # noqa: E402
 from npusim.techniques import apply, legal  # noqa: E402
 
 NODES, WIDTH = 24, 8
@@ -182,18 +183,22 @@ def test_messages_that_are_divided_stay_so(stack):
     assert np.abs(ours - want).max() <= 1e-5 * np.abs(want).max()
 
 
-@pytest.mark.parametrize("stack", ["none", "padded", "stagr"])
-def test_a_standard_deviation_over_neighbours_survives_weights_in_fp16(stack):
+@pytest.mark.parametrize(("stack", "weights"), [("none", "fp16"), ("padded", "fp32")])
+def test_weights_are_in_fp32_where_fp16_moves_a_standard_deviation(stack, weights, tmp_path):
     torch.manual_seed(0)
     ends = torch.randint(0, NODES, (2, 5 * NODES))
     degrees = torch.bincount(torch.bincount(ends[1], minlength=NODES))
     module = PNAConv(WIDTH, WIDTH, ["mean", "std"], ["identity", "amplification"], degrees).eval()
-    network = valued_module(module, {"x": 1 + 0.01 * torch.rand(NODES, WIDTH), "edge_index": ends}, "pna")
-    graph = apply(network.graph, stack)
-    model = network.rewritten(graph)
-    _, _, (ours,) = run_saved(model, [network.fed(graph, model)])
-    (want,) = network.answers(network.inputs)
-    assert np.abs(ours[0] - want).max() <= 1e-3 * np.abs(want).max()
+    inputs = {"x": 1 + 0.01 * torch.rand(NODES, WIDTH), "edge_index": ends}
+    network = valued_module(module, inputs, "pna")
+    numbers = NumericalRewriting(network)
+    judged, file = numbers.judge(stack), tmp_path / "pna.xml"
+    assert judged.error_fp32 <= 1e-3 and judged.weights == weights
+    numbers.save(stack, file)
+    compiled = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    (want,), graph = network.answers(network.inputs), numbers.graph(stack)
+    (ours,) = results_of(compiled, network.fed(graph, numbers.model(stack)))
+    assert np.abs(ours - want).max() <= judged.error_fp32 * np.abs(want).max()
 
 
 class Selected(nn.Module):

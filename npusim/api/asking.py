@@ -531,10 +531,11 @@ def advise(
     last = advice.agreement[-1]
     if not last.kept:
         raise NpusimError(
-            f"{advice.workload}: no stack answers as the original does, not even `{last.stack}` as a "
-            f"file with weights in fp16: {last.same_answers:.0%} of the answers are the same (--keep-answers "
-            f"{keep_answers:.0%}), and outputs differ by up to {last.error:.2g} of the largest as OpenVINO "
-            f"computes by default ({last.precision}), by {last.error_fp32:.2g} in fp32; nothing was exported"
+            f"{advice.workload}: no stack answers as the original does, not even `{last.stack}` as a file "
+            f"with weights in {last.weights}: {last.same_answers:.0%} of the answers are the same "
+            f"(--keep-answers {keep_answers:.0%}), and outputs differ by up to {last.error:.2g} of the "
+            f"largest as OpenVINO computes by default ({last.precision}), by {last.error_fp32:.2g} in fp32; "
+            "nothing was exported"
         )
     numbers.save(advice.today.techniques, file)
     line = numbers.benchmark_line(advice.today.techniques, file)

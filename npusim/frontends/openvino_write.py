@@ -248,9 +248,9 @@ def refuse_target(file: Path) -> None:
 
 
 def run_saved(
-    model: Any, inputs: Sequence[Mapping[str, npt.NDArray[Any]]]
+    model: Any, inputs: Sequence[Mapping[str, npt.NDArray[Any]]], *, half: bool = True
 ) -> tuple[str, list[list[npt.NDArray[Any]]], list[list[npt.NDArray[Any]]]]:
-    """Save a model with weights in fp16, and run the file on each of some inputs on OpenVINO's CPU device.
+    """Save a model (see `save_model`), and run the file on each of some inputs on OpenVINO's CPU device.
 
     Returns
     -------
@@ -260,7 +260,7 @@ def run_saved(
     """
     with tempfile.TemporaryDirectory(prefix="npusim-") as folder:
         file = Path(folder) / "model.xml"
-        save_model(model, file, half=True)
+        save_model(model, file, half=half)
         core = openvino().Core()
         format_ = core.get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name()
         by_default, in_fp32 = (
@@ -281,36 +281,12 @@ def save_model(model: Any, file: Path, *, half: bool) -> None:
     try:
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.stem}-") as folder:
             fresh = Path(folder) / file.name
-            openvino().save_model(_in_halves(model) if half else model, fresh, compress_to_fp16=half)
+            openvino().save_model(model, fresh, compress_to_fp16=half)
             os.replace(fresh.with_suffix(".bin"), file.with_suffix(".bin"))
             os.replace(fresh, file)
     except (OSError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise FileError(str(file), f"cannot be written ({reason})", "give it another place") from None
-
-
-_ELEMENTWISE = ("Add", "Subtract", "Multiply", "Divide")
-
-
-def _in_halves(model: Any) -> Any:
-    """Return a copy whose elementwise constants are sums of two that fp16 holds, which OpenVINO adds once.
-
-    A variance is a difference of means: weights such as 1/3 in fp16 move PNA's answers by 1.3e-3. Models with
-    FakeQuantize stay as they are: devices look for constant scales there.
-    """
-    copy, ops = model.clone(), openvino().opset15
-    nodes = copy.get_ops()
-    if any(node.get_type_name() == "FakeQuantize" for node in nodes):
-        return copy
-    for node in nodes:
-        if node.get_type_name() == "Constant" and node.get_element_type().to_string() == "f32":
-            values, readers = node.get_data(), node.output(0).get_target_inputs()
-            with np.errstate(over="ignore"):
-                high = values.astype(np.float16).astype(np.float32)
-            is_exact = (high == values).all() or not np.isfinite(high).all()
-            if not is_exact and all(r.get_node().get_type_name() in _ELEMENTWISE for r in readers):
-                node.output(0).replace(ops.add(ops.constant(high), ops.constant(values - high)).output(0))
-    return copy
 
 
 _LEVELS = 256

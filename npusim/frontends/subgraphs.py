@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -59,6 +60,14 @@ class ExampleGraph:
         """Number of edges."""
         return len(self.sources)
 
+    @cached_property
+    def _by_source(self) -> tuple[Array, Array, Array]:
+        """Targets of the edges in the order of their sources, nodes that have edges, their first edge."""
+        degrees = np.bincount(self.sources, minlength=self.nodes)
+        senders = np.flatnonzero(degrees)
+        order = np.argsort(self.sources, kind="stable")
+        return self.targets[order], senders, (np.cumsum(degrees) - degrees)[senders]
+
     def structure(self, graph: Graph) -> GraphStructure:
         """Return the statistics of the graph, which a network is built on."""
         features = next(a.shape[1] for a in self.inputs.values() if a.dtype.kind == "f" and a.ndim > 1)
@@ -102,10 +111,7 @@ class ExampleGraph:
         The parts that need a node are bits of a word; a hop combines the words of an edge's targets at its
         source.
         """
-        order, sizes = np.argsort(self.sources, kind="stable"), list[int]()
-        targets, degrees = self.targets[order], np.bincount(self.sources, minlength=self.nodes)
-        senders = np.flatnonzero(degrees)
-        starts = (np.cumsum(degrees) - degrees)[senders]
+        (targets, senders, starts), sizes = self._by_source, list[int]()
         parts = int(part_of.max()) + 1
         for first in range(0, parts, _WORD):
             bits = np.left_shift(np.uint64(1), (part_of % _WORD).astype(np.uint64))

@@ -55,10 +55,10 @@ class ValuedNetwork:
         return run_model(model, self.fed(graph, model, inputs))
 
     def outputs_of_file(
-        self, graph: Graph, model: Any, inputs: Sequence[Inputs]
+        self, graph: Graph, model: Any, inputs: Sequence[Inputs], *, half: bool
     ) -> tuple[str, list[list[Array]], list[list[Array]]]:
         """Run a rewritten graph's file on inputs; see `run_saved`."""
-        return run_saved(model, [self.fed(graph, model, each) for each in inputs])
+        return run_saved(model, [self.fed(graph, model, each) for each in inputs], half=half)
 
     def fed(self, graph: Graph, model: Any, inputs: Inputs | None = None) -> dict[str, Array]:
         """Return a value of each input of a rewritten graph's model."""

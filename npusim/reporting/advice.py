@@ -152,6 +152,7 @@ def agreement_line(one: Agreement) -> str:
         for on in one.on
     )
     rounded = "" if one.rounded_products is None else f"; {one.rounded_products} products in 8 bits"
+    rounded += "; weights in fp32" if one.weights == "fp32" else ""
     return (
         f"{one.stack}: {percent(one.same_answers)} of the rows answer the same{half}{rounded}; errors as a "
         f"share of the largest output, computed in {one.precision} as by default: {errors}; in fp32: "

@@ -159,7 +159,8 @@ def advise(
     >>> advise(Scenario("gcn-cora"), samples=0).today.techniques
     'stagr+quantgr'
     """
-    today, every = fitting_stacks(scenario, usable=_runs_today), fitting_stacks(scenario)
+    times: dict[str, float] = {}
+    today, every = (fitting_stacks(scenario, each, times) for each in (_runs_today, lambda _: True))
     grown = [every.stacks[-1], today.stacks[-1], every.stacks[0], NONE]
     tried = {name: _stack_with(scenario, name, grown) for name in technique_names()}
     stacks = [NONE, *today.stacks, *every.stacks]

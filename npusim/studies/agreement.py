@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ KEEP_ANSWERS = 0.95
 CLOSE = 0.01
 """Share of the largest output within which two answers of a single number are the same, and within which an
 exact stack must be everywhere when its file is computed in fp32."""
+FINE = 1e-3
+"""Share of the largest output that weights in fp16 may cost an exact stack; beyond it they are in fp32."""
 FAR = 0.1
 """Share of the largest output within which 99 % of the outputs of any other stack must be."""
 _OTHERS = 2  # inputs beside the example
@@ -55,18 +57,20 @@ class AnswersOn(Part):
 class Agreement(Part):
     """Agreement of the rewritten model's file with the original.
 
-    The file has weights in fp16 and runs on OpenVINO's CPU device, under its default settings unless said;
-    the original runs in fp32, a module in PyTorch.
+    The file runs on OpenVINO's CPU device, under its default settings unless said; the original runs in fp32,
+    a module in PyTorch.
     """
 
     stack: str
     """Technique stack of the rewritten model."""
     precision: str
     """Format that OpenVINO computes in by default on this processor."""
+    weights: Literal["fp16", "fp32"] = "fp16"
+    """Format of weights in the file: fp32 where fp16 costs an exact stack more than 0.1 %."""
     error: float
     """Largest error on any of the inputs, as a share of the largest output."""
     error_fp32: float
-    """The same where the file is computed in fp32: what its weights in fp16, and approximations, cost."""
+    """The same where the file is computed in fp32: what its weights' format, and approximations, cost."""
     same_answers: float
     """Least share of the same answers on any of the inputs."""
     same_answers_fp16: float | None
@@ -88,6 +92,8 @@ class NumericalRewriting:
     calibration: Sequence[Inputs] = ()
     """Inputs that the ranges of 8-bit numbers follow from; empty: the example, and others of its shapes."""
     _models: dict[str, Any] = field(default_factory=dict)
+    _in_fp32: set[str] = field(default_factory=set)
+    """Stacks whose files have weights in fp32."""
 
     @classmethod
     def of(
@@ -197,9 +203,10 @@ class NumericalRewriting:
         floating = str(_floating(stack))
         inputs = [network.inputs, *network.other_inputs(graph, _OTHERS)]
         originals = [network.answers(each) for each in inputs]
+        half, is_exact = stack not in self._in_fp32, all(e.technique.exact for e in parse(stack))
         try:
             model = self.model(stack)
-            format_, answers, in_fp32 = network.outputs_of_file(graph, model, inputs)
+            format_, answers, in_fp32 = network.outputs_of_file(graph, model, inputs, half=half)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             raise UnwritableError(f"{graph.name} with {stack} cannot be run by OpenVINO: {reason}") from error
@@ -221,11 +228,14 @@ class NumericalRewriting:
             for i, each in enumerate(errors)
         ]
         same, error_fp32 = min(one.same_answers for one in on), float(max(each.max() for each in errors_fp32))
-        is_exact = all(entry.technique.exact for entry in parse(stack))
+        if half and is_exact and error_fp32 > FINE:
+            self._in_fp32.add(stack)
+            return self._judged(stack)
         is_close = error_fp32 <= CLOSE if is_exact else max(one.error_p99 for one in on) <= FAR
         return Agreement(
             stack=stack,
             precision=format_,
+            weights="fp16" if half else "fp32",
             error=max(one.error for one in on),
             error_fp32=error_fp32,
             same_answers=same,
@@ -236,8 +246,8 @@ class NumericalRewriting:
         )
 
     def save(self, stack: str, file: Path) -> None:
-        """Write the network under a stack as OpenVINO IR, weights in fp16."""
-        save_model(self.model(stack), file, half=True)
+        """Write the network under a stack as OpenVINO IR, with weights as it was judged with."""
+        save_model(self.model(stack), file, half=stack not in self._in_fp32)
 
     def benchmark_line(self, stack: str, file: Path) -> str:
         """Return the command that times a file with OpenVINO's own tool, and what its inputs need."""

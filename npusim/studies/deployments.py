@@ -22,7 +22,7 @@ from npusim.ops import Family, TensorKind
 from npusim.scenario import Scenario
 from npusim.techniques import NONE, EdgeData, Stack, get, legal, parse, technique_names
 from npusim.techniques.neighbourhoods import matrix_from
-from npusim.techniques.tiles import TilesParameters, places_of_nodes
+from npusim.techniques.tiles import TilesParameters, places_of_nodes, tiling_of
 
 _FIXED_EDGES = (EdgeData.CONSTANT, EdgeData.LAID_OUT)
 _LARGE_NODES = 20_000
@@ -195,9 +195,13 @@ def _shares(baseline: Graph, module: Any, graph: ExampleGraph, *, is_run: bool) 
         problem = "an answer depends on more than the neighbours within its layers"
         yield Deployment(graph="parts or samples", problem=problem), None, _NOTHING
         return
-    ones = np.ones(graph.edges, np.float32)
-    matrix = matrix_from(ones, graph.targets, graph.sources, (graph.nodes, graph.nodes))
-    place = places_of_nodes(matrix, TilesParameters().size)
+    size, ones = TilesParameters().size, np.ones(graph.edges, np.float32)
+    tiling = tiling_of(baseline, size)
+    place = (
+        places_of_nodes(matrix_from(ones, graph.targets, graph.sources, (graph.nodes, graph.nodes)), size)
+        if tiling is None
+        else tiling[0].place
+    )
     counts = list(dict.fromkeys(min(_MOST_PARTS, -(-graph.nodes // size)) for size in _PART_NODES))
     for count in counts:
         part_of = place * count // graph.nodes

@@ -1,7 +1,7 @@
 """The technique stacks that fit a network: all that are legal, stacked greedily by what they gain."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
@@ -32,7 +32,9 @@ def interval_s(scenario: Scenario, stack: Stack | str) -> float:
 
 
 def fitting_stacks(
-    scenario: Scenario, usable: Callable[[Technique], bool] = lambda technique: True
+    scenario: Scenario,
+    usable: Callable[[Technique], bool] = lambda technique: True,
+    times: dict[str, float] | None = None,
 ) -> FittingStacks:
     """Find the stacks that fit a network.
 
@@ -47,13 +49,16 @@ def fitting_stacks(
         Its own techniques are ignored.
     usable : callable, optional
         Which techniques to choose from; all by default.
+    times : dict of str to float, optional
+        Times of stacks on the same scenario, which the search reads and adds to.
 
     Examples
     --------
     >>> fitting_stacks(Scenario("resnet-50")).stacks
     ('none', 'quantgr')
     """
-    return _Search(scenario, [get(name) for name in technique_names() if usable(get(name))]).result()
+    techniques = [get(name) for name in technique_names() if usable(get(name))]
+    return _Search(scenario.load(), techniques, {} if times is None else times).result()
 
 
 @dataclass
@@ -62,7 +67,7 @@ class _Search:
 
     scenario: Scenario
     techniques: list[Technique]
-    times: dict[str, float] = field(default_factory=dict)
+    times: dict[str, float]
 
     def result(self) -> FittingStacks:
         """Return the baseline, the techniques that gain on it alone, and the stacks up to the best one."""
