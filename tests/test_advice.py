@@ -358,6 +358,23 @@ def test_agreement_is_that_of_the_file_under_default_settings(file, tmp_path):
         assert (agreement.same_answers_fp16 is None) == (stack == "stagr")
 
 
+class AllPairs(torch.nn.Module):
+    def forward(self, x, links):
+        x = torch.zeros_like(x).index_add(0, links[1], x[links[0]])
+        return x @ x.t() @ x
+
+
+def test_a_network_that_exceeds_the_memory_is_refused_before_it_is_run():
+    torch.manual_seed(0)
+    inputs = {"x": torch.rand(1_000_000, 4), "links": torch.randint(0, 1_000_000, (2, 100_000))}
+    numbers = NumericalRewriting(valued_module(AllPairs(), inputs, "pairs"))
+    with pytest.raises(
+        UnwritableError, match=r"pairs with \w+ needs about 8e\+03 GB .* GB are free; export"
+    ) as e:
+        numbers.judge("none")
+    assert "NeighborLoader" in str(e.value)
+
+
 def test_a_calibration_set_has_samples_along_a_first_axis(file, tmp_path, capsys):
     samples = tmp_path / "samples.npz"
     np.savez(samples, x=np.random.default_rng(0).random((3, 300, 24), np.float32))

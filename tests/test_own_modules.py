@@ -16,7 +16,7 @@ from npusim.studies.buckets import _best_choices
 from npusim.workloads import load_workload
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("torch_geometric")
+torch_geometric = pytest.importorskip("torch_geometric")
 openvino = pytest.importorskip("openvino")
 
 from npusim.frontends.openvino_write import run_model  # noqa: E402
@@ -99,6 +99,23 @@ def test_nodepad_on_a_module_is_the_module_on_more_nodes(file):
     padded = apply(scenario.baseline, "grad+nodepad:capacity=320")
     larger = scenario.on_structure(resized(scenario.baseline.structure, Size(320, 400)))
     assert padded.macs == apply(larger, "grad").macs
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.cell = torch_geometric.nn.GraphConv(6, 6), torch.nn.GRU(6, 6)
+
+    def forward(self, x, links):
+        return self.cell(self.layer(x, links).unsqueeze(0), x.unsqueeze(0))[0].squeeze(0)
+
+
+def test_recurrent_cells_over_the_nodes_are_padded():
+    links = torch.randint(0, 30, (2, 70))
+    scenario = Scenario(Recurrent(), inputs={"x": torch.rand(30, 6), "links": links})
+    padded = apply(scenario.baseline, "grad+nodepad:capacity=40")
+    assert padded.tensors["x"].shape == (40, 6) and padded.macs > apply(scenario.baseline, "grad").macs
+    assert all(30 not in t.shape for t in padded.tensors.values() if t.dtype.is_float)
 
 
 @pytest.mark.parametrize("command", [["stream"], ["advise", "--sizes", "10,20"]])

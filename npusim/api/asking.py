@@ -438,8 +438,6 @@ def telling(progress: Progress | None) -> Callable[[str, float], None] | None:
     return lambda step, share: progress(share, 1.0, step)
 
 
-_MOST_COMPARED = 10_000_000
-"""Numbers that follow from the edges up to which answers are compared without an export."""
 _NOT_COMPARED = "answers were not compared, which takes minutes for so many edges; an export compares them"
 
 
@@ -504,12 +502,12 @@ def advise(
     """
     from npusim.frontends.openvino_write import refuse_target
     from npusim.studies.advice import advise as advice_on
-    from npusim.studies.agreement import NumericalRewriting
+    from npusim.studies.agreement import MOST_COMPARED, NumericalRewriting
 
     scenario = without_techniques(network, soc, how, "no techniques: this call finds those that pay")
     if data is not None:
         _refuse_unjudgeable(scenario, data, "--data")
-    is_large = export is None and scenario.baseline.meta.known.elements > _MOST_COMPARED
+    is_large = export is None and scenario.baseline.meta.known.elements > MOST_COMPARED
     numbers = None
     if not is_large:
         how_judged: dict[str, Any] = {"calibration": calibration, "keep_answers": keep_answers}

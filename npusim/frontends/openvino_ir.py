@@ -33,6 +33,7 @@ from npusim.ops import DType, Role
 
 _NO_REPORTS = "TF_BUILD"  # set where programs are built and tested; OpenVINO's telemetry is silent there
 _READERS = {".xml": "ir", ".onnx": "onnx"}
+_MOST_NAMED = 3  # operators in a note on sizes
 SUFFIXES = tuple(_READERS)
 """Endings of the files that `import_model` reads."""
 _NO_RULE = re.compile(r"No conversion rule found for operations: (.*)")
@@ -214,14 +215,14 @@ def _fix_sizes(model: Any, examples: Mapping[str, Any]) -> list[str]:
     Returns
     -------
     list of str
-        A note for each operator whose result has such a size.
+        A note that names the operators whose results have such a size, the first ones; none without.
     """
     from npusim.frontends.openvino_write import run_model
 
     ports = {input_name(port): port for port in model.inputs}
     if ports.keys() - examples.keys():
         return []
-    notes, fixed, ops = list[str](), set[str](), openvino().opset15
+    open_sizes, fixed, ops = list[str](), set[str](), openvino().opset15
     while True:
         first = []
         for node in model.get_ordered_ops():
@@ -231,7 +232,9 @@ def _fix_sizes(model: Any, examples: Mapping[str, Any]) -> list[str]:
                 is_open = any(output.get_partial_shape().is_dynamic for output in node.outputs())
                 first += [node] if is_first and is_open else []
         if not first:
-            return notes
+            more = f" and {len(open_sizes) - _MOST_NAMED} more" if len(open_sizes) > _MOST_NAMED else ""
+            named = ", ".join(open_sizes[:_MOST_NAMED]) + more
+            return [f"sizes that depend on values are those of the example: {named}"] if named else []
         wanted = [
             # A slice has the size that its bounds say: what is sliced need not be computed.
             node.input_values()[1:]
@@ -263,10 +266,7 @@ def _fix_sizes(model: Any, examples: Mapping[str, Any]) -> list[str]:
                 node.set_output_type(
                     output.get_index(), output.get_element_type(), openvino().PartialShape(extents)
                 )
-                notes.append(
-                    f"the result of {node.get_friendly_name()} ({node.get_type_name()}) has a size that "
-                    f"depends on values: {extents}, that of the example, is costed"
-                )
+                open_sizes.append(f"{node.get_friendly_name()} ({node.get_type_name()}) {extents}")
 
 
 def _sliced(

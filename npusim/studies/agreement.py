@@ -35,6 +35,9 @@ FINE = 1e-3
 FAR = 0.1
 """Share of the largest output within which 99 % of the outputs of any other stack must be."""
 _OTHERS = 2  # inputs beside the example
+MOST_COMPARED = 10_000_000
+"""Numbers that follow from the edges up to which answers are compared without an export, and on others than
+the example inputs."""
 _FP32_BYTES, _SHARE_OF_MEMORY = 4, 0.8
 Array = npt.NDArray[Any]
 
@@ -164,9 +167,14 @@ class NumericalRewriting:
     def _samples(self, graph: Graph) -> list[dict[str, Array]]:
         """Return what calibrates 8-bit numbers, by the inputs of a graph's model."""
         network = self.network
-        samples = self.calibration or [network.inputs, *network.other_inputs(graph, _OTHERS, seed=1)]
+        samples = self.calibration or self._inputs(graph, seed=1)
         model = self.model(graph.techniques)
         return [network.fed(graph, model, sample) for sample in samples]
+
+    def _inputs(self, graph: Graph, seed: int = 0) -> list[Inputs]:
+        """Return the example inputs, and others where a run does not take minutes."""
+        is_large = self.network.graph.meta.known.elements > MOST_COMPARED
+        return [self.network.inputs, *self.network.other_inputs(graph, 0 if is_large else _OTHERS, seed)]
 
     def judge(self, stack: str) -> Agreement:
         """Compare the file of the network under a stack with the original, as a user would run it.
@@ -185,7 +193,7 @@ class NumericalRewriting:
         if drop < 0.0:
             return agreement
         graph, floating = self.graph(stack), str(_floating(stack))
-        samples = [self.network.inputs, *self.network.other_inputs(graph, _OTHERS)]
+        samples = self._inputs(graph)
         fed = [self.network.fed(graph, self.model(floating), each) for each in samples]
         originals = {id(one): self.network.answers(each) for one, each in zip(fed, samples, strict=True)}
 
@@ -201,7 +209,7 @@ class NumericalRewriting:
         _refuse_too_large(graph)
         _refuse_too_large(network.graph)
         floating = str(_floating(stack))
-        inputs = [network.inputs, *network.other_inputs(graph, _OTHERS)]
+        inputs = self._inputs(graph)
         originals = [network.answers(each) for each in inputs]
         half, is_exact = stack not in self._in_fp32, all(e.technique.exact for e in parse(stack))
         try:

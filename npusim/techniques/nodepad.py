@@ -77,7 +77,7 @@ def _lists(graph: Graph, nodes: int) -> set[tuple[str, int]]:
         if op.type == "Concat":
             axis = op.attrs.get("axes", (0,))[0]
             if graph.tensors[op.outputs[0]].shape[axis] != nodes:
-                lists |= {(t, axis) for t in op.inputs if graph.tensors[t].shape[axis] == nodes}
+                lists |= {(t, axis) for t in op.inputs if graph.tensors[t].shape[axis:][:1] == (nodes,)}
     lists |= {(t.name, 1) for t in graph.with_role(Role.EDGES) if t.shape == (2, nodes)}
     lists |= {(t.name, len(t.shape) - 1) for t in graph.with_role(Role.FEATURES)}
     return lists
