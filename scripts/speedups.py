@@ -33,7 +33,7 @@ from npusim.frontends.valued import valued_module
 from npusim.scenario import Scenario
 from npusim.studies.advice import advise
 from npusim.studies.agreement import NumericalRewriting
-from npusim.techniques import get
+from npusim.techniques import Stack, parse
 
 _LEAST_TURNS, _MOST_TURNS = 3, 40
 _ONE_CORE = ["cpu.cores=1"]
@@ -73,7 +73,7 @@ def row(
     numbers = NumericalRewriting(network)
     stack = advise(Scenario(network.graph), judge=numbers.judge, samples=0).today.techniques
     if fp32:
-        stack = "+".join(part for part in stack.split("+") if get(part.split(":")[0]).precision is None)
+        stack = str(Stack(tuple(entry for entry in parse(stack) if entry.technique.precision is None)))
     if stack == "none":
         print(f"| {name} | none | | | | | | | | |", flush=True)
         return None

@@ -14,6 +14,7 @@ import psutil
 from npusim.documents import Part
 from npusim.errors import ConfigError
 from npusim.frontends import quantising
+from npusim.frontends.apart import graph_of_file
 from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
 from npusim.frontends.openvino_ir import input_name, openvino
 from npusim.frontends.openvino_nodes import UnwritableError
@@ -278,6 +279,7 @@ def answers_beside(file: Path, original: Scenario, device: str) -> tuple[float, 
     NpusimError
         Where the original has no example inputs, or none for an input of the file.
     """
+    graph_of_file(file, None, None)  # where the reader refuses it or dies, it does so there
     numbers = NumericalRewriting.of(original, None, required=True)
     assert numbers is not None, "it is required"
     network, core = numbers.network, openvino().Core()
