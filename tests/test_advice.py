@@ -358,6 +358,30 @@ def test_agreement_is_that_of_the_file_under_default_settings(file, tmp_path):
         assert (agreement.same_answers_fp16 is None) == (stack == "stagr")
 
 
+def test_measure_compares_the_answers_of_a_file_with_its_original(file, tmp_path, capsys):
+    numbers, right, wrong = (
+        NumericalRewriting(load_valued(f"{file}:gin")),
+        tmp_path / "a.xml",
+        tmp_path / "b.xml",
+    )
+    expected = numbers.judge("stagr").on[0]
+    numbers.save("stagr", right)
+    (model := numbers.model("stagr").clone()).get_results()[0].input(0).replace_source_output(
+        openvino.opset15.negative(model.get_results()[0].input_value(0)).output(0)
+    )
+    openvino.save_model(model, wrong)
+    errors = {}
+    for each in (right, wrong):
+        words = ["measure", str(each), "--compare", f"{file}:gin", "--device", "CPU", "--hint", "latency"]
+        assert run([*words, "--seconds", "0.05", "--format", "json"]) == 0
+        errors[each] = json.loads(capsys.readouterr().out)["comparison"]
+    assert errors[right]["same_answers"] == expected.same_answers
+    assert errors[right]["error"] == pytest.approx(expected.error)
+    assert errors[wrong]["same_answers"] < 0.5 and errors[wrong]["error"] > 1.0
+    assert run(["measure", "absent.xml", "--compare", f"{file}:gin", "--device", "CPU"]) == 2
+    assert "absent.xml: does not exist" in " ".join(capsys.readouterr().err.split())
+
+
 class AllPairs(torch.nn.Module):
     def forward(self, x, links):
         x = torch.zeros_like(x).index_add(0, links[1], x[links[0]])
