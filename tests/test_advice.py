@@ -323,7 +323,7 @@ def test_constants_that_do_not_fit_are_refused_before_they_are_computed(file, mo
     free = type("Memory", (), {"available": 1e5})()
     monkeypatch.setattr("npusim.frontends.splicing.psutil.virtual_memory", lambda: free)
     with pytest.raises(
-        UnwritableError, match=r"such as 'norm' of \[300, 300\], need about .*sample neighbours"
+        UnwritableError, match=r"such as 'norm' of \[300, 300\], to be computed, and .*sample neighbours"
     ):
         network.rewritten(apply(network.graph, "stagr"))
 
@@ -393,7 +393,7 @@ def test_a_network_that_exceeds_the_memory_is_refused_before_it_is_run():
     inputs = {"x": torch.rand(1_000_000, 4), "links": torch.randint(0, 1_000_000, (2, 100_000))}
     numbers = NumericalRewriting(valued_module(AllPairs(), inputs, "pairs"))
     with pytest.raises(
-        UnwritableError, match=r"pairs with \w+ needs about 8e\+03 GB .* GB are free; export"
+        UnwritableError, match=r"pairs with \w+ needs about 8e\+03 GB .* GB are free; use"
     ) as e:
         numbers.judge("none")
     assert "NeighborLoader" in str(e.value)

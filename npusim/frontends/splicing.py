@@ -61,14 +61,19 @@ def spliced(
 
 def _refuse_too_large(graph: Graph) -> None:
     constants = [t for name in graph.prepared if (t := graph.tensors[name]).kind is TensorKind.CONSTANT]
-    needed = _COPIES * _FP32_BYTES * sum(t.elements for t in constants)
-    free = _SHARE_OF_MEMORY * psutil.virtual_memory().available
+    for largest in sorted(constants, key=lambda t: -t.elements)[:1]:
+        what = f"its constants, such as {largest.name!r} of {list(largest.shape)}, to be computed"
+        refuse_memory(graph, what, _COPIES * sum(t.elements for t in constants), "sample neighbours")
+
+
+def refuse_memory(graph: Graph, what: str, numbers: float, instead: str) -> None:
+    """Raise an `UnwritableError` where so many numbers in fp32 do not fit into free memory."""
+    needed, free = _FP32_BYTES * numbers, _SHARE_OF_MEMORY * psutil.virtual_memory().available
     if needed > free:
-        largest = max(constants, key=lambda t: t.elements)
         raise UnwritableError(
-            f"{graph.name} with {graph.techniques}: its constants, such as {largest.name!r} of "
-            f"{list(largest.shape)}, need about {needed / 1e9:.3g} GB to be computed, and "
-            f"{free / 1e9:.3g} GB are free; sample neighbours or cut the graph into parts"
+            f"{graph.name} with {graph.techniques} needs about {needed / 1e9:.3g} GB for {what}, and "
+            f"{free / 1e9:.3g} GB are free; {instead}, or export the module on a part of the graph or on a "
+            "batch of NeighborLoader: its weights are the same"
         )
 
 

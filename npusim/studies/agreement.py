@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from npusim.documents import Part
 from npusim.errors import ConfigError
@@ -20,6 +19,7 @@ from npusim.frontends.openvino_ir import input_name, openvino
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.frontends.openvino_write import results_of, save_model
 from npusim.frontends.pyg import MODULE
+from npusim.frontends.splicing import refuse_memory
 from npusim.frontends.valued import Inputs, ValuedNetwork, load_valued, read_samples, valued_module
 from npusim.graph import Graph
 from npusim.scenario import Scenario, is_module, name_of, split_settings
@@ -39,7 +39,6 @@ _OTHERS = 2  # inputs beside the example
 MOST_COMPARED = 10_000_000
 """Numbers that follow from the edges up to which answers are compared without an export, and on others than
 the example inputs."""
-_FP32_BYTES, _SHARE_OF_MEMORY = 4, 0.8
 Array = npt.NDArray[Any]
 
 
@@ -311,13 +310,7 @@ def rounding_notes(agreement: Sequence[Agreement]) -> list[str]:
 def _refuse_too_large(graph: Graph) -> None:
     """Raise an `UnwritableError` where an operator's tensors, twice, do not fit into free memory."""
     largest = max(sum(t.elements for t in (*graph.inputs_of(op), *graph.outputs_of(op))) for op in graph)
-    needed, free = 2 * _FP32_BYTES * largest, _SHARE_OF_MEMORY * psutil.virtual_memory().available
-    if needed > free:
-        raise UnwritableError(
-            f"{graph.name} with {graph.techniques} needs about {needed / 1e9:.3g} GB to be run for its "
-            f"answers, and {free / 1e9:.3g} GB are free; export the module on a part of the graph, or on a "
-            "batch of NeighborLoader: its weights are the same"
-        )
+    refuse_memory(graph, "a run for its answers", 2 * largest, "use a machine with more")
 
 
 def _floating(stack: str) -> Stack:

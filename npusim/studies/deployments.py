@@ -195,13 +195,11 @@ def _shares(baseline: Graph, module: Any, graph: ExampleGraph, *, is_run: bool) 
         problem = "an answer depends on more than the neighbours within its layers"
         yield Deployment(graph="parts or samples", problem=problem), None, _NOTHING
         return
-    size, ones = TilesParameters().size, np.ones(graph.edges, np.float32)
+    ends, shape = (graph.targets, graph.sources), (graph.nodes, graph.nodes)
+    size = TilesParameters().size
     tiling = tiling_of(baseline, size)
-    place = (
-        places_of_nodes(matrix_from(ones, graph.targets, graph.sources, (graph.nodes, graph.nodes)), size)
-        if tiling is None
-        else tiling[0].place
-    )
+    ones = np.ones(graph.edges, np.float32)
+    place = tiling[0].place if tiling else places_of_nodes(matrix_from(ones, *ends, shape), size)
     counts = list(dict.fromkeys(min(_MOST_PARTS, -(-graph.nodes // size)) for size in _PART_NODES))
     for count in counts:
         part_of = place * count // graph.nodes
