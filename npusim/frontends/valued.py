@@ -14,7 +14,7 @@ from npusim.files import read_arrays
 from npusim.frontends.apart import graph_of_file
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
 from npusim.frontends.openvino_nodes import UnwritableError
-from npusim.frontends.openvino_write import run_model, run_saved
+from npusim.frontends.openvino_write import run_model
 from npusim.frontends.pyg import MODULE, all_results, as_arrays, convert, flattened, module_at
 from npusim.frontends.splicing import spliced, with_known_values
 from npusim.frontends.translation import Origin
@@ -53,12 +53,6 @@ class ValuedNetwork:
     def outputs(self, graph: Graph, model: Any, inputs: Inputs | None = None) -> list[Array]:
         """Run a rewritten graph's model in fp32 on OpenVINO's CPU device; default: on the example inputs."""
         return run_model(model, self.fed(graph, model, inputs))
-
-    def outputs_of_file(
-        self, graph: Graph, model: Any, inputs: Sequence[Inputs], *, half: bool
-    ) -> tuple[str, list[list[Array]], list[list[Array]]]:
-        """Run a rewritten graph's file on inputs; see `run_saved`."""
-        return run_saved(model, [self.fed(graph, model, each) for each in inputs], half=half)
 
     def fed(self, graph: Graph, model: Any, inputs: Inputs | None = None) -> dict[str, Array]:
         """Return a value of each input of a rewritten graph's model."""

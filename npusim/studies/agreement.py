@@ -17,7 +17,7 @@ from npusim.frontends.apart import graph_of_file
 from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
 from npusim.frontends.openvino_ir import input_name, openvino
 from npusim.frontends.openvino_nodes import UnwritableError
-from npusim.frontends.openvino_write import results_of, save_model
+from npusim.frontends.openvino_write import results_of, run_saved, save_model
 from npusim.frontends.pyg import MODULE
 from npusim.frontends.splicing import refuse_memory
 from npusim.frontends.valued import Inputs, ValuedNetwork, load_valued, read_samples, valued_module
@@ -214,7 +214,8 @@ class NumericalRewriting:
         half, is_exact = stack not in self._in_fp32, all(e.technique.exact for e in parse(stack))
         try:
             model = self.model(stack)
-            format_, answers, in_fp32 = network.outputs_of_file(graph, model, inputs, half=half)
+            fed = [network.fed(graph, model, each) for each in inputs]
+            format_, answers, in_fp32 = run_saved(model, fed, half=half)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             raise UnwritableError(f"{graph.name} with {stack} cannot be run by OpenVINO: {reason}") from error
