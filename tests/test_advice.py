@@ -18,6 +18,7 @@ from npusim.frontends.openvino_nodes import UnwritableError  # noqa: E402
 from npusim.frontends.pyg import all_results, module_at  # noqa: E402
 from npusim.frontends.valued import load_valued, valued_module  # noqa: E402
 from npusim.scenario import Scenario  # noqa: E402
+from npusim.studies import agreement  # noqa: E402
 from npusim.studies.agreement import NumericalRewriting  # noqa: E402
 
 MODULES = """
@@ -268,6 +269,13 @@ def test_a_single_number_is_the_same_within_a_hundredth_of_the_largest(file):
     assert numbers.judge("stagr").same_answers == 1.0
     rounded = numbers.judge("stagr+quantgr")
     assert rounded.kept == (rounded.same_answers >= 0.95)
+
+
+def test_a_list_of_numbers_is_compared_number_by_number():
+    ours, original = np.array([1.0, 0.5, 0.2]), np.array([1.0, 0.52, 0.2])
+    assert agreement._same(ours, original) == agreement._same(ours[:, None], original[:, None])
+    assert agreement._same(ours, original) == pytest.approx(2 / 3)
+    assert agreement._same(ours[None], original[None]) == 1.0  # a row of three classes
 
 
 def test_advice_on_a_module_tries_what_keeps_its_answers(file, tmp_path, capsys):

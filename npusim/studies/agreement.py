@@ -54,7 +54,7 @@ class AnswersOn(Part):
     error_median: float
     """Median error of the outputs."""
     same_answers: float
-    """Share of rows whose largest output is in the same column; of a single column: is within 1 %."""
+    """Share of rows whose largest output is in the same column; of one column or a list: is within 1 %."""
 
 
 class Agreement(Part):
@@ -334,6 +334,6 @@ def _errors(answers: Sequence[Array], original: Sequence[Array]) -> Array:
 
 def _same(answers: Array, original: Array) -> float:
     """Return the share of rows with the same answer; see `AnswersOn.same_answers`."""
-    if original.ndim > 0 and original.shape[-1] > 1:
+    if original.ndim > 1 and original.shape[-1] > 1:
         return float(np.mean(answers.argmax(-1) == original.argmax(-1)))
     return float(np.mean(np.abs(answers - original) <= CLOSE * np.abs(original).max()))
