@@ -204,7 +204,7 @@ def learn(
     Parameters
     ----------
     lesson : str, optional
-        Name or number of a lesson to open, `explorer`, `labs` or `check`; none: the list.
+        Name or number of a lesson to open, `explorer`, `labs` or `check`; none: the page of all lessons.
     lab : str or Path, optional
         After `check` the student's file, such as lab03.py; after `labs` the folder to write.
     port : int
@@ -276,7 +276,11 @@ def _lab(action: str, lab: str | Path | None, tell: Callable[[str], None]) -> bo
     from npusim.course.labs import check_lab, write_labs
 
     if lab is None:
-        raise ConfigError("nothing", file="LAB", allowed=f"a {'folder' if action == 'labs' else 'file'}")
+        wanted = {
+            "labs": "a folder: `npusim learn labs mylabs`",
+            "check": "a file: `npusim learn check lab01.py`",
+        }
+        raise ConfigError("nothing", file="LAB", allowed=wanted[action])
     path = Path(lab).expanduser()
     if action == "labs":
         first, *_ = write_labs(path)
@@ -284,7 +288,7 @@ def _lab(action: str, lab: str | Path | None, tell: Callable[[str], None]) -> bo
         return True
     properties = check_lab(path)
     for each in properties:
-        tell(f"yes      {each.claim}" if each.holds else f"not yet  {each.claim}\n         {each.hint}")
+        tell(f"yes      {each.claim}" if each.holds else f"no       {each.claim}\n         {each.hint}")
     is_solved = all(each.holds for each in properties)
     if is_solved:
         tell("solved")

@@ -57,7 +57,7 @@ def check_lab(path: Path, seconds: float = SECONDS) -> list[Property]:
         There is no such file or lab, or the file fails or exceeds its time (`seconds`) or memory.
     """
     if not path.is_file():
-        raise FileError(str(path), "no such file", "`npusim learn labs` writes the labs into a folder")
+        raise FileError(str(path), "no such file", "`npusim learn labs FOLDER` writes the labs")
     check = _check_of(path)
     _compile()
     limits: dict[str, Any] = {"seconds": seconds, "most_bytes": MOST_BYTES, "what": str(path)}
@@ -148,9 +148,9 @@ def judge(answer: BinaryIO, check: str, values: dict[str, Any]) -> None:
 def _properties(check: Path, values: dict[str, Any]) -> Iterator[Property]:
     functions = runpy.run_path(str(check))
     for part, names in _parts(check).items():
-        missing = [f"`{name}`" for name in names if values.get(name) is None]
+        missing = ", ".join(f"`{name}`" for name in names if values.get(name) is None)
         if missing:
-            yield Property(False, "the next *Answer* is there", f"set {', '.join(missing)}")
+            yield Property(False, f"an answer for {missing}", f"set {missing}; keep the names")
             return
         try:
             entries = validate_call(functions[part])(**{name: values[name] for name in names})

@@ -17,8 +17,8 @@ from npusim.course.machine import estimate, product
 # %% [markdown]
 # ## 1. By hand
 #
-# *Answer*: what share of the lanes' work is useful for M = 100, K = 64, N = 40, in percent? Count one grid.
-# Round each size up to a whole number of steps, and divide the real product by the rounded one.
+# *Answer*: what share of the lanes' work is useful for M = 100, K = 64, N = 40, in percent? Count the steps
+# of a single grid. Round each size up to a whole number of steps, and divide the real product by the rounded one.
 
 # %%
 busy_percent = None

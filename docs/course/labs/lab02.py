@@ -36,7 +36,7 @@ copied_bytes = None
 # time per million MACs of a first layer: 224 x 224 pixels, 32 output channels, kernel 3 x 3, stride 2.
 #
 # *Answer*: the **least** number of input channels at which a million MACs take at most **a third** of the time
-# that they take with 3 channels.
+# that they take with 3 channels. Predict first: which bytes stay the same when channels grow?
 
 
 # %%

@@ -31,9 +31,10 @@ def check_product(
     yield macs <= MOST_MACS, f"{macs / 1e6:.3g} million MACs are at most 50 million", "make a size smaller"
     cost = estimate(product(rows, depth, columns)).operators[0]
     busy = cost.grid_utilisation or 0.0
-    yield (
-        busy >= LEAST_BUSY,
-        f"{busy:.1%} of the lanes are busy, at least {LEAST_BUSY:.0%}",
+    hint = (
         f"it waits for {cost.bound} and moves {cost.dram_bytes / 1e6:.2f} MB: M K + K N + M N numbers. "
-        "For a fixed M K N, which shape has the least of them? And use the 50 million",
+        "For a fixed M K N, which shape has the least of them? And go close to the 50 million"
     )
+    if cost.bound == "launch":
+        hint = "the work is shorter than the start of the NPU: go close to the 50 million MACs"
+    yield busy >= LEAST_BUSY, f"{busy:.1%} of the lanes are busy, at least {LEAST_BUSY:.0%}", hint

@@ -24,7 +24,7 @@ def check_sizes(
     hint = "K counts the numbers of one sum, over the kernel and all input channels; N counts output channels"
     yield k * n == weights, f"K N = {k * n:,} weights, as the layer has", hint
     yield m * k * n == layer.macs, f"M K N = {m * k * n:,} MACs, as the layer has", "M and N are interchanged"
-    hint = "the left matrix has M rows of K numbers"
+    hint = "the left matrix has M rows of K numbers, a byte each (int8)"
     if copied_bytes == layer.memory.inputs_bytes:
         hint = "that is the image; im2col repeats a pixel for each kernel position that reads it"
     yield copied_bytes == m * k, f"the copied matrix has {copied_bytes:,.0f} B", hint

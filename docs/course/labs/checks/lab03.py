@@ -25,6 +25,8 @@ def check_tiling(
     hint = f"by your own blocks {own_mb:.1f} MB would cross: held once, streamed {blocks} times, result once"
     if isclose(dram_mb, own_mb * 1e6, rel_tol=0.01):
         hint = "the answer is asked in MB"
+    elif isclose(dram_mb, own_mb * 1e6 / 2**20, rel_tol=0.01):
+        hint = "that is in MiB; 1 MB is 10^6 B"
     yield isclose(dram_mb, own_mb, rel_tol=0.01), f"{dram_mb:.1f} MB follow from your blocks", hint
     found = _searched(1).mapping
     order = found.order if found else None
@@ -48,7 +50,9 @@ def check_sram(
     multiple = isclose(least_sram_mb / STEP_MB, round(least_sram_mb / STEP_MB))
     yield multiple, f"{least_sram_mb:g} MB is a multiple of {STEP_MB} MB", "the step is 0.25 MB"
     passes = _passes(least_sram_mb)
-    hint = "print `buffers`: with 2, two blocks must fit beside the stream and the result"
+    hint = (
+        "print `searched(...).mapping.buffers`: with 2, two blocks must fit beside the stream and the result"
+    )
     yield passes <= 2, f"with {least_sram_mb:g} MB the other matrix streams {passes} times", hint
     hint = "one step less does it too"
     yield _passes(least_sram_mb - STEP_MB) > 2, f"{least_sram_mb:g} MB is the least", hint
