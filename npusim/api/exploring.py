@@ -276,11 +276,8 @@ def _lab(action: str, lab: str | Path | None, tell: Callable[[str], None]) -> bo
     from npusim.course.labs import check_lab, write_labs
 
     if lab is None:
-        wanted = {
-            "labs": "a folder: `npusim learn labs mylabs`",
-            "check": "a file: `npusim learn check lab01.py`",
-        }
-        raise ConfigError("nothing", file="LAB", allowed=wanted[action])
+        allowed = "a folder, such as mylabs" if action == "labs" else "a file, such as lab01.py"
+        raise ConfigError("nothing", file="LAB", allowed=allowed)
     path = Path(lab).expanduser()
     if action == "labs":
         first, *_ = write_labs(path)
