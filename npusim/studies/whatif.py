@@ -238,7 +238,7 @@ def _conclusion_of(variants: Sequence[Variant], devices: Sequence[Untouched]) ->
     parts = [f"Best: {best.techniques}{against}"]
     if today is not best:
         gain = f" ({_gain(today)})" if today is not base else ""
-        parts.append(f"best that runs today: {today.techniques}{gain}")
+        parts.append(f"best today: {today.techniques}{gain}")
     host = max((d for d in devices if d.device != "npu"), key=_rate, default=None)
     if host is not None and len(devices) > 1:
         ratio = _rate(today) / _rate(host)
