@@ -16,7 +16,7 @@ from strategies import convolutions, graphs, machines, runs, tight_convolutions,
 
 import npusim
 from npusim.cost.evaluation import evaluate
-from npusim.cost.kernels import VARIABLE, Kernel, compiled, compiled_or_plain, plain_kernels, repeated_calls
+from npusim.cost.kernels import VARIABLE, Kernel, compiled, compiled_or_plain, plain_kernels
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.errors import InfeasibleError
 from npusim.mapping import map_graph
@@ -98,16 +98,6 @@ def test_calls_run_plain_up_to_a_limit_per_kernel(monkeypatch):
     assert first._runs_plain((6_000.0,))
     assert not first._runs_plain((6_000.0,))
     assert second._runs_plain((9_999.0,))
-
-
-def test_the_first_of_many_alike_calls_decides_for_all(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "auto")
-    few, many = kernel(lambda ms: ms), kernel(lambda ms: ms)
-    with repeated_calls(9):
-        assert few._runs_plain((1_000.0,))
-        with repeated_calls(11):
-            assert not many._runs_plain((1_000.0,))
-        assert few._runs_plain((1_000.0,))
 
 
 def test_code_on_disk_is_loaded_sooner(monkeypatch):

@@ -48,7 +48,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 class _State(threading.local):
     is_plain = False
-    calls = 1
 
 
 _state = _State()
@@ -66,16 +65,6 @@ def plain_kernels() -> Iterator[None]:
             yield
     finally:
         _state.is_plain = was_plain
-
-
-@contextmanager
-def repeated_calls(calls: int) -> Iterator[None]:
-    """Context in which each kernel's first call is one of so many alike: long work is compiled at once."""
-    before, _state.calls = _state.calls, calls
-    try:
-        yield
-    finally:
-        _state.calls = before
 
 
 @cache
@@ -218,13 +207,12 @@ class Kernel:
         if wanted != "auto":
             return wanted == "plain"
         if self._duration_ms is not None:
-            plain_ms = self._duration_ms(*arguments)
+            self._plain_ms += self._duration_ms(*arguments)
         elif any(map(_holds_array, arguments)):
             return False
         else:
-            plain_ms = _EQUATION_MS
-        self._plain_ms += plain_ms
-        return max(self._plain_ms, plain_ms * _state.calls) <= self._limit_ms
+            self._plain_ms += _EQUATION_MS
+        return self._plain_ms <= self._limit_ms
 
     @property
     def _limit_ms(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from npusim.arch import Calibration, Soc
 from npusim.arch.soc import OTHER_OPERATORS
 from npusim.config import SET_BY_YOU, valid_paths
-from npusim.cost import TOTAL_DTYPE, repeated_calls
+from npusim.cost import TOTAL_DTYPE
 from npusim.engines.document_head import RestsOn
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
@@ -161,17 +161,16 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     totals = np.zeros((len(mapped), samples), TOTAL_DTYPE)
     sigma = np.array([number.sigma for number in numbers[known:timed]])
     of_machine = [*range(known), *range(timed, len(numbers))]
-    with repeated_calls(samples * len(mapped)):
-        for s in range(samples):
-            machine = sampled(soc, [numbers[j] for j in of_machine], normals[s, of_machine])
-            factors = np.exp(shares @ (sigma * normals[s, known:timed]))
-            archs: dict[tuple[int, int], Any] = {}
-            for i, graph in enumerate(mapped):
-                key = (graph.run.tiles, graph.run.requests)
-                if key not in archs:
-                    archs[key] = graph.run.row(machine)
-                totals[i, s] = evaluated(graph, machine, archs[key])
-                _stretch(totals[i, s], factors[i])
+    for s in range(samples):
+        machine = sampled(soc, [numbers[j] for j in of_machine], normals[s, of_machine])
+        factors = np.exp(shares @ (sigma * normals[s, known:timed]))
+        archs: dict[tuple[int, int], Any] = {}
+        for i, graph in enumerate(mapped):
+            key = (graph.run.tiles, graph.run.requests)
+            if key not in archs:
+                archs[key] = graph.run.row(machine)
+            totals[i, s] = evaluated(graph, machine, archs[key])
+            _stretch(totals[i, s], factors[i])
     return Draws(totals, numbers, normals, timed)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from npusim.cost import repeated_calls
 from npusim.documents import Part
 from npusim.engines.analytical import estimate, mapped_estimate
 from npusim.engines.document_head import RestsOn, head_of
@@ -85,9 +84,8 @@ def compared(
 ) -> tuple[WhatIf, Draws | None]:
     """Return a comparison of stacks without sensitivities, and the draws: one row per variant or device."""
     scenario.load()
-    with repeated_calls(1 + samples):
-        mapped, skipped = _mapped(scenario, stacks)
-        hosts = {} if alone else _on_devices(scenario)
+    mapped, skipped = _mapped(scenario, stacks)
+    hosts = {} if alone else _on_devices(scenario)
     graphs = [*mapped, *hosts.values()]
     estimates = [mapped_estimate(graph) for graph in graphs]
     base, of_stacks = estimates[0], estimates[: len(mapped)]
