@@ -22,7 +22,7 @@ PIN_FILES := pyproject.toml constraints.txt
 $(shell test -x $(VENV_PYTHON) || rm -f $(VENV)/.created $(VENV)/.core-installed $(VENV)/.dev-installed)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench site fit slow calm clean check-python
+.PHONY: help demo test lint format kernels bench site fit slow calm clean check-python
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -42,6 +42,9 @@ lint: $(VENV)/.dev-installed  ## ruff, mypy and the floors of the design
 format: $(VENV)/.dev-installed  ## let ruff lay out the code
 	$(VENV_PYTHON) -m ruff check --fix .
 	$(VENV_PYTHON) -m ruff format .
+
+kernels: $(VENV)/.dev-installed  ## compile the kernels that npusim brings, after a change of one
+	$(VENV_PYTHON) scripts/ship_kernels.py
 
 bench: $(VENV)/.dev-installed  ## measure speed and memory before and after, write docs/performance.md; ROWS="sram pareto" for some
 	$(VENV_PYTHON) -m benchmarks.harness $(ROWS) $(if $(BASE),--base $(BASE))

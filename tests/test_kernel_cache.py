@@ -144,3 +144,33 @@ def flipped(data: bytes) -> bytes:
     """One byte in the middle is another."""
     middle = len(data) // 2
     return data[:middle] + bytes([data[middle] ^ 0xFF]) + data[middle + 1 :]
+
+
+FROM_ARCHIVE = """
+import os
+os.environ["NUMBA_DEBUG_CACHE"] = "1"
+from npusim.cost import kernels
+if kernels._processor() != kernels._LEVEL:
+    raise SystemExit(77)
+import sys
+sys.argv = ["npusim", *sys.argv[1:]]
+from npusim.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="archives are for Python 3.11")
+@pytest.mark.parametrize("command", ["estimate resnet-50", "sweep gcn-cora --keep pareto --quiet -o {out}"])
+def test_a_new_installation_compiles_nothing(command, tmp_path):
+    """If this fails, a kernel changed after the archives were made: run `make kernels`."""
+    words = command.format(out=tmp_path / "out").split()
+    settings = os.environ | {"NPUSIM_CACHE": str(tmp_path / "cache"), "NPUSIM_KERNELS": "auto"}
+    done = subprocess.run(
+        [sys.executable, "-c", FROM_ARCHIVE, *words], env=settings, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 77:
+        pytest.skip("archives are for x86-64-v3")
+    assert done.returncode == 0, done.stderr
+    assert "data loaded from" in done.stdout
+    assert "data saved to" not in done.stdout
+    assert "compiling" not in done.stderr

@@ -17,6 +17,7 @@ from npusim.cost.dsp import dsp_kernel_cycles as dsp_kernel_cycles
 from npusim.cost.evaluation import SHARED_SEARCH as SHARED_SEARCH
 from npusim.cost.evaluation import evaluate_plans as evaluate_plans
 from npusim.cost.evaluation import evaluate_points as evaluate_points
+from npusim.cost.evaluation import operator_costs as operator_costs
 from npusim.cost.execution import Execution as Execution
 from npusim.cost.execution import execution_of as execution_of
 from npusim.cost.execution import fill_dsp as fill_dsp
@@ -59,7 +60,6 @@ from npusim.cost.lowering import transfers as transfers
 from npusim.cost.nests import Nest as Nest
 from npusim.cost.nests import least_sram_bytes as least_sram_bytes
 from npusim.cost.nests import nest_of as nest_of
-from npusim.cost.nests import nested_costs as nested_costs
 from npusim.cost.nests import with_nests as with_nests
 from npusim.cost.notice import COMPILING_S as COMPILING_S
 from npusim.cost.notice import tell_once as tell_once
@@ -105,4 +105,3 @@ from npusim.cost.tables import empty_ops as empty_ops
 from npusim.cost.tiling import TRIANGLE_ONCE as TRIANGLE_ONCE
 from npusim.cost.tiling import halo_factor as halo_factor
 from npusim.cost.tiling import live_tile_bytes as live_tile_bytes
-from npusim.cost.totals import operator_costs as operator_costs

@@ -36,7 +36,7 @@ from npusim.cost.kernels import (
     thread_count,
 )
 from npusim.cost.levels import SERVED_DTYPE, add_candidate_demands, serve_rows
-from npusim.cost.nests import Nest, nested_costs, search_nested_rows, with_nests
+from npusim.cost.nests import Nest, search_nested_rows, searched_rows, with_nests
 from npusim.cost.objective import Energies, choose_mapping, weighs_energy
 from npusim.cost.plan_costs import (
     STALLS_S,
@@ -48,7 +48,7 @@ from npusim.cost.plan_costs import (
     mark_stale,
     on_array,
 )
-from npusim.cost.plans import PlanTable, plan_table
+from npusim.cost.plans import PlanTable, operators_of, plan_table, rows_under
 from npusim.cost.prefetch import TRANSFER_DTYPE, fill_chains, schedule
 from npusim.cost.rates import (
     DSP,
@@ -63,9 +63,9 @@ from npusim.cost.rates import (
 from npusim.cost.records import Floats, Ints
 from npusim.cost.resources import COUNT, add_operator_demand
 from npusim.cost.search import GroupSearch, plain_ms, search_rows
-from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, DpuOperation, Unit
+from npusim.cost.tables import DEVICE_USE_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, DpuOperation, Unit
 from npusim.cost.terms import CANDIDATE, fill_terms
-from npusim.cost.totals import fill_columns, fill_device_uses, operator_costs, write_point_totals
+from npusim.cost.totals import cost_candidates, fill_columns, fill_device_uses, write_point_totals
 
 if TYPE_CHECKING:
     from numba import prange  # the decorator of the kernel provides it
@@ -451,14 +451,34 @@ def _evaluate_all(
         _evaluate_share(design, points, table, search, incumbents, results, thread, threads)
 
 
+class PlanCosts(NamedTuple):
+    """Costs of a network on one architecture under the best of its residency plans."""
+
+    uses: Any
+    """Busy times of array devices, then hosts, array of DEVICE_USE_DTYPE."""
+    transfers: Any
+    """Prefetched transfers, array of TRANSFER_DTYPE."""
+    table: PlanTable
+    """The plans that were compared."""
+    search: GroupSearch
+    """Candidates of each row of `table`."""
+
+    def operators(self, archs: Archs, plan: int) -> Any:
+        """Return the costs of each operator under a plan at the point of `archs`, array of RESULT_DTYPE."""
+        ops = operators_of(self.table, plan)
+        results = np.zeros(len(ops), RESULT_DTYPE)
+        np.add.at(results["ahead_s"], self.transfers["operator"], self.transfers["seconds"])
+        cost_candidates(archs, ops, rows_under(self.table, plan), self.search, results)
+        return results
+
+
 def evaluate_plans(
     row: ArchRow, table: PlanTable, totals: Any, plans: Ints, nests: Sequence[Nest | None] | None = None
-) -> tuple[Any, Any]:
+) -> PlanCosts:
     """Cost a network on one architecture under the best of its residency plans.
 
     `nests` restricts the tilings of each operator. Write the network's `totals`, array of TOTAL_DTYPE, shape
-    (1,), and its `plans`, -1 where it fits under none. Return the busy times of array devices, then hosts,
-    array of DEVICE_USE_DTYPE, and the prefetched transfers, array of TRANSFER_DTYPE.
+    (1,), and its `plans`, -1 where it fits under none.
     """
     uses = np.zeros(len(row.arrays) + len(row.hosts), DEVICE_USE_DTYPE)
     design = _design(row, points_in_groups(np.empty(0, np.int64), np.empty((1, 0)), np.arange(2)))
@@ -469,8 +489,16 @@ def evaluate_plans(
         candidates, row_starts = search_nested_rows(row.archs, table.rows, of_rows)
         first_ops = table.rows[table.changes[: table.fused_chains.shape[1], 1]]
         search = _served_search(row.archs, table.rows, candidates, row_starts, first_ops)
-    _evaluate_group(design, 0, 1, table, search, nests is not None, no_incumbents(), 0, results)
-    return uses, transfers[: int(np.argmax(transfers["operator"] < 0))]
+    search = _evaluate_group(design, 0, 1, table, search, nests is not None, no_incumbents(), 0, results)
+    return PlanCosts(uses, transfers[: int(np.argmax(transfers["operator"] < 0))], table, search)
+
+
+def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
+    """Cost each operator of a network under one plan; arguments as `cost_candidates`."""
+    row_starts = np.empty(len(ops) + 1, np.int64)
+    candidates = searched_rows(archs, ops, row_starts)
+    search = _served_search(archs, ops, candidates, row_starts, ops)
+    cost_candidates(archs, ops, np.arange(len(ops)), search, results)
 
 
 def _design(row: ArchRow, points: PointGroups) -> Design:
@@ -517,16 +545,12 @@ def evaluate(
     ----------
     ops : array of OP_DTYPE, shape (operators,)
     results : array of RESULT_DTYPE, shape (operators,)
-        Written; zero before.
+        Written.
     nests : sequence of Nest or None, optional
         Loop nest that restricts the tilings of each operator.
     """
     totals = np.zeros(1, TOTAL_DTYPE)
-    _, transfers = evaluate_plans(row, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64), nests)
-    np.add.at(results["ahead_s"], transfers["operator"], transfers["seconds"])
-    if nests is None:
-        operator_costs(row.archs, ops, results)
-    else:
-        nested_costs(row.archs, ops, nests, results)
+    costs = evaluate_plans(row, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64), nests)
+    results[:] = costs.operators(row.archs, 0)
     for name in TOTAL_DTYPE.names or ():
         total[name] = totals[name][0]

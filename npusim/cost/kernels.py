@@ -9,6 +9,9 @@ numba keeps compiled code by the source file of a function, and does not notice 
 each kernel is compiled from a copy of its source in a folder of the user's cache. The folder's name is a
 fingerprint of all sources of `npusim.cost`, of numba's version and of the processor. Installations of the
 same sources share it, and none can load outdated code. Nobody else can write to it (`npusim.locate`).
+
+Processors with the instructions of `x86-64-v3` share one compiled form. The package ships it in `SHIPPED`, an
+archive per fingerprint (`scripts/ship_kernels.py`), so that a new installation need not compile.
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ from functools import cache, cached_property, partial, update_wrapper
 from glob import escape
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar, cast
+from zipfile import ZipFile
 
 import numpy as np
 
@@ -34,6 +39,10 @@ from npusim.errors import FileError
 from npusim.files import write_whole
 from npusim.locate import cache_dir
 
+SHIPPED = Path(__file__).parents[1] / "shipped_kernels"
+_LEVEL = "x86-64-v3"
+_LEVEL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"}
+"""The level of processors and what Linux calls the instructions that it adds."""
 VARIABLE = "NPUSIM_KERNELS"
 """Environment variable: `compiled` compiles at the first call, `plain` never compiles."""
 _COMPILING_MS, _STARTING_MS, _LOADING_MS = 10_000.0, 250.0, 40.0
@@ -81,12 +90,25 @@ def fingerprint(folder: Path | None = None) -> str:
         for source in sorted(root.rglob("*.py")):
             name = source.relative_to(root).as_posix()
             digest.update(name.encode() + b"\0" + source.read_bytes() + b"\0")
-    processor = platform.processor()
-    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
-        processor = next((line for line in file if line.startswith("model name")), "")
-    parts = (version("numba"), platform.python_version(), platform.machine(), processor)
+    system = (platform.system(), platform.machine(), _processor())
+    parts = (version("numba"), sys.implementation.cache_tag or platform.python_version(), *system)
     digest.update("|".join(parts).encode())
     return digest.hexdigest()[:16]
+
+
+@cache
+def _processor() -> str:
+    """Return the processor that kernels are compiled for: a common level where this one has it."""
+    if "NUMBA_CPU_NAME" in os.environ:
+        return os.environ["NUMBA_CPU_NAME"] + os.environ.get("NUMBA_CPU_FEATURES", "")
+    lines: dict[str, str] = {}
+    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            lines.setdefault(name.strip(), value.strip())
+    if set(lines.get("flags", "").split()) >= _LEVEL_FLAGS:
+        return _LEVEL
+    return lines.get("model name", platform.processor())
 
 
 @cache
@@ -94,15 +116,26 @@ def _shared_source(source: str) -> Path | None:
     """Return the copy of a source file that numba compiles from; None where the cache is not writable."""
     home, path = Path(__file__).parent, Path(source)
     root = home if path.is_relative_to(home) else path.parent
-    folder = cache_dir("kernels", fingerprint(None if root == home else root))
-    copy = folder / root.name / path.relative_to(root)
+    name = fingerprint(None if root == home else root)
     try:
+        _unpack(SHIPPED / f"{name}.zip", cache_dir("kernels") / name)
+        copy = cache_dir("kernels", name) / root.name / path.relative_to(root)
         if not copy.is_file():
             copy.parent.mkdir(parents=True, exist_ok=True)
             write_whole(copy, path.read_bytes())
     except (OSError, FileError):  # a full disk: compiled in each process
         return None
     return copy
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack an archive into a new folder, whole or not at all; nothing where either is there already."""
+    if folder.exists() or not archive.is_file():
+        return
+    with TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as parts, ZipFile(archive) as file:
+        file.extractall(parts)
+        with suppress(OSError):  # another process was faster
+            Path(parts).rename(folder)
 
 
 def _checksum(path: Path) -> bytes:
@@ -167,8 +200,8 @@ class Kernel:
             code, self.py_func.__globals__, self.py_func.__name__, self.py_func.__defaults__
         )
         update_wrapper(function, self.py_func)
-        # numba fixes the folder of a function's code here; other users of numba keep theirs.
-        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(self._source.parent)
+        # numba fixes the folder of a function's code here, beside its source; others keep theirs.
+        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, ""
         try:
             return numba.njit(cache=True, pipeline_class=Standalone, **self._options)(function)
         finally:
@@ -286,6 +319,9 @@ def _numba() -> Any:
     """Return numba, which sees the dispatcher in a kernel; its import takes a fifth of a short command."""
     import numba
     from numba.extending import typeof_impl
+
+    if _processor() == _LEVEL:
+        numba.config.CPU_NAME, numba.config.CPU_FEATURES = _LEVEL, ""
 
     @typeof_impl.register(Kernel)
     def _(kernel: Kernel, context: Any) -> Any:

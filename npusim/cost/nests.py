@@ -25,7 +25,7 @@ from npusim.cost.records import Floats, Ints
 from npusim.cost.search import fetch_once, plain_ms, search_rows
 from npusim.cost.tables import DpuOperation, Order, Split
 from npusim.cost.tiling import Block, Cut, Layout, Tiling
-from npusim.cost.totals import cost_candidates, rates_at_point
+from npusim.cost.totals import rates_at_point
 
 Nest = Mapping[str, float]
 """What is fixed of a loop nest, by its place in a file (`npusim.mapping.nests`): `dram.blocks.rows` is
@@ -215,8 +215,9 @@ def agreeing_candidates(archs: Archs, op: Any, nest: Nest, rate_bounds: Floats) 
 
 
 @compiled_or_plain(lambda archs, rows, *_: plain_ms(rows, archs.arrays))
-def _searched(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) -> Any:
-    return search_rows(archs, rows, rate_bounds, row_starts)
+def searched_rows(archs: Archs, rows: Any, row_starts: Ints) -> Any:
+    """Return the candidates of each row of an operator table at one point; arguments as `search_rows`."""
+    return search_rows(archs, rows, rates_at_point(archs)[1], row_starts)
 
 
 def search_nested_rows(archs: Archs, rows: Any, nests: Sequence[Nest | None]) -> tuple[Any, Ints]:
@@ -228,21 +229,13 @@ def search_nested_rows(archs: Archs, rows: Any, nests: Sequence[Nest | None]) ->
     starts = np.zeros(np.count_nonzero(is_open) + 1, np.int64)
     with plain_kernels():
         rate_bounds = rates_at_point(archs)[1]
-    searched = _searched(archs, rows[is_open], rate_bounds, starts)
+    searched = searched_rows(archs, rows[is_open], starts)
     place, parts = np.cumsum(is_open) - 1, []
     with plain_kernels():
         for r, nest in enumerate(nests):
             own = None if nest is None else agreeing_candidates(archs, rows[r], nest, rate_bounds)
             parts.append(searched[starts[place[r]] : starts[place[r] + 1]] if own is None else own)
     return np.concatenate(parts), np.cumsum([0, *map(len, parts)])
-
-
-def nested_costs(archs: Archs, ops: Any, nests: Sequence[Nest | None], results: Any) -> None:
-    """Cost each operator of a network as `operator_costs`, with tilings that agree with its nest."""
-    candidates, row_starts = search_nested_rows(archs, ops, nests)
-    with plain_kernels():
-        rates = rates_at_point(archs)[0]
-    cost_candidates(archs, ops, rates, candidates, row_starts, results)
 
 
 def least_sram_bytes(archs: Archs, op: Any, nest: Nest) -> float:

@@ -195,12 +195,17 @@ def make_table(
     return PlanTable(rows, changes, change_start, family, fused_chains, *leaves, array_of, waits)
 
 
-def operators_of(table: PlanTable, plan: int) -> Any:
-    """Return the operators under one plan, array of OP_DTYPE, shape (operators,)."""
+def rows_under(table: PlanTable, plan: int) -> Ints:
+    """Return the row of each operator under one plan, shape (operators,)."""
     row_of = np.empty(table.fused_chains.shape[1], np.int64)
     changes = table.changes[: table.change_start[plan + 1]]
     row_of[changes[:, 0]] = changes[:, 1]  # the last change of an operator holds
-    ops = table.rows[row_of]
+    return row_of
+
+
+def operators_of(table: PlanTable, plan: int) -> Any:
+    """Return the operators under one plan, array of OP_DTYPE, shape (operators,)."""
+    ops = table.rows[rows_under(table, plan)]
     ops["fused_chain"] = table.fused_chains[table.family[plan]]
     return ops
 

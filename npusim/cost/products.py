@@ -128,25 +128,50 @@ def search_product(task: Task) -> int:
         for level in range(levels):
             for split in range(3):
                 for mode in range(modes_of(arch)):
-                    layout = layout_of(task, Cut(split, mode, level, strips, 1.0, 1.0, False), np.inf)
-                    if layout.piece.rows > 0.0:
-                        stop = _search_layout(task, layout, stop)
+                    cut = Cut(split, mode, level, strips, 1.0, 1.0, False)
+                    if _is_promising(task, cut):
+                        stop = _search_layout(task, layout_of(task, cut, np.inf), stop)
         strips = more_strips(arch, op, strips)
     strips = 1.0
     while strips > 0.0:
         for row_level in range(1 if is_matmul or is_array else ROW_LEVELS):
             for split in range(3):
                 for mode in range(modes_of(arch)):
-                    level = row_level * CHANNEL_LEVELS
-                    whole = layout_of(task, Cut(split, mode, level, strips, 1.0, 1.0, False), np.inf)
-                    whole_bytes = needed_bytes(whole.block, room_of(whole.block, 1.0, 1.0), 1.0)
-                    is_cut = whole.piece.rows > 0.0 and whole_bytes > task.upper.tile_sram_bytes
-                    for axis in range(2 if is_cut and arch.fewest_buffers <= 1.0 else 0):
+                    cut = Cut(split, mode, row_level * CHANNEL_LEVELS, strips, 1.0, 1.0, False)
+                    if _fits_whole(task, cut):
+                        continue
+                    whole = layout_of(task, cut, np.inf)
+                    for axis in range(2 if arch.fewest_buffers <= 1.0 else 0):
                         stop = _search_parts(task, whole, axis > 0, False, stop)
-                    if is_cut and not is_array:
+                    if not is_array:
                         stop = _search_parts(task, whole, False, True, stop)
         strips = more_strips(arch, op, strips)
     return stop
+
+
+@compiled
+def _is_promising(task: Task, cut: Cut) -> bool:
+    """Whether the grid alone takes less than what other candidates of a whole share take in all."""
+    arch, op, slowest_s = task.arch, task.op, 0.0
+    _, rows, channels = tile_share(arch, op, cut.split)
+    piece = piece_of(arch, op, rows, channels, cut.mode, cut.piece_level, cut.strips)
+    if piece.rows == 0.0 or has_array(arch):
+        return bool(piece.rows > 0.0)
+    for k in range(task.ranges):
+        slowest_s = max(slowest_s, _limit_s(task, k, piece.is_fine))
+    cycles = op.batch * tile_cycles(arch, op, rows, channels, cut.mode, piece)
+    return bool(cycles * task.lower.rates.cycle_s <= slowest_s)
+
+
+@compiled
+def _fits_whole(task: Task, cut: Cut) -> bool:
+    """Whether the least SRAM holds a whole share in one block, or a coarser level has the same pieces."""
+    _, rows, channels = tile_share(task.arch, task.op, cut.split)
+    piece = piece_of(task.arch, task.op, rows, channels, cut.mode, cut.piece_level, cut.strips)
+    block = block_of(task.arch, task.op, rows, channels, piece)
+    return bool(
+        piece.rows == 0.0 or needed_bytes(block, room_of(block, 1.0, 1.0), 1.0) <= task.upper.tile_sram_bytes
+    )
 
 
 @compiled
@@ -336,13 +361,18 @@ def _add_exact(task: Task, new: CandidateRecord, stop: int) -> int:
 
 
 @compiled
+def _limit_s(task: Task, k: int, is_fine: bool) -> float:
+    """Return the latency in a range of SRAM sizes from which on a candidate is too slow."""
+    limit_s = task.limits[_LIMIT, k] * (1.0 + TOLERANCE)
+    return float(min(limit_s, task.limits[_COARSE_LIMIT, k]) if is_fine else limit_s)
+
+
+@compiled
 def _is_slower(task: Task, new: CandidateRecord) -> bool:
     """Whether a candidate is too slow at each point; with small pieces, as slow as one with larger ones."""
     limits, least_s = task.limits, lower_bound_s(new, task.lower, np.inf)
     for k in range(task.ranges):
-        limit_s = limits[_LIMIT, k] * (1.0 + TOLERANCE)
-        if new.fine > 0.0:
-            limit_s = min(limit_s, limits[_COARSE_LIMIT, k])
+        limit_s = _limit_s(task, k, new.fine > 0.0)
         first, last = limits[_EDGE, k], limits[_EDGE, k + 1]
         is_possible = least_s <= limit_s and new.needed_bytes <= last and new.most_bytes > first
         if is_possible and (new.streamed_bytes <= 0.0 or lower_bound_s(new, task.lower, last) <= limit_s):

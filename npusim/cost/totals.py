@@ -17,11 +17,9 @@ from npusim.cost.dsp import dsp_time_s
 from npusim.cost.hosts import HostRecord, cost_host, host_energy_j
 from npusim.cost.kernels import compiled, compiled_making_arrays, compiled_or_plain
 from npusim.cost.levels import (
-    SERVED_DTYPE,
     add_candidate_demands,
     fill_through,
     first_wait_s,
-    serve_rows,
     sets_pace,
 )
 from npusim.cost.objective import IDLE_W, Energies, choose_mapping, weighs_energy
@@ -60,7 +58,7 @@ from npusim.cost.resources import (
     fill_unit_energies,
     moved_bytes,
 )
-from npusim.cost.search import plain_ms, search_rows
+from npusim.cost.search import GroupSearch
 from npusim.cost.tables import Bound, DpuOperation, OpRecord, ResultRecord, Unit
 from npusim.cost.terms import FUSED_SUMS, TERMS, add_fused, fill_terms, fused_chain_s
 from npusim.cost.tiling import tile_share
@@ -71,33 +69,23 @@ _LAUNCH_BOUND, _LEVEL_BOUND = int(Bound.LAUNCH), int(Bound.LEVEL)
 _ELTWISE = int(DpuOperation.ELTWISE)
 
 
-@compiled_or_plain(lambda archs, ops, *_: plain_ms(ops, archs.arrays))
-def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
-    """Cost each operator of a network under one plan at one design point.
+@compiled_or_plain(lambda archs, ops, *_: 0.2 * len(ops))
+def cost_candidates(archs: Archs, ops: Any, row_of: Ints, search: GroupSearch, results: Any) -> None:
+    """Cost each operator of a network at one design point by the best of its candidates.
 
     Parameters
     ----------
     ops : array of OP_DTYPE, shape (operators,)
+    row_of : array of int64, shape (operators,)
+        Row of the search that has an operator's candidates.
     results : array of RESULT_DTYPE, shape (operators,)
         Written; zero before, except `ahead_s`. The latency of an operator that does not fit into SRAM is
         infinite.
     """
-    every_rate, rate_bounds = rates_at_point(archs)
-    row_starts = np.empty(ops.shape[0] + 1, np.int64)
-    candidates = search_rows(archs, ops, rate_bounds, row_starts)
-    cost_candidates(archs, ops, every_rate, candidates, row_starts, results)
-
-
-@compiled_or_plain(lambda archs, ops, *_: 0.2 * len(ops))
-def cost_candidates(
-    archs: Archs, ops: Any, every_rate: Floats, candidates: Any, row_starts: Ints, results: Any
-) -> None:
-    """Cost each operator by the best of its candidates; arguments as `operator_costs` and `search_rows`."""
-    choices = np.empty((CHOICES, BLOCK))
+    choices, candidates, row_starts = np.empty((CHOICES, BLOCK)), search.candidates, search.row_starts
     point: Any = np.int64(0)  # a literal would make a second specialisation
     points: Any = np.int64(1)
-    all_served = np.zeros(ops.shape[0], SERVED_DTYPE)
-    serve_rows(archs.arrays[0], ops, candidates, row_starts, all_served)
+    every_rate, _ = rates_at_point(archs)
     latencies, states, demand = np.empty(candidates.shape[0]), np.zeros(1, np.int64), np.empty((1, COUNT))
     unit_j, machine = np.empty((1, 1, UNIT_ENERGIES)), np.zeros((1, 4))
     machine[0, IDLE_W] = archs.shared[0, 0].idle_w
@@ -115,13 +103,13 @@ def cost_candidates(
         if op.unit == _HOST:
             _host_cost(archs.hosts[0, op.device], op, result)
             continue
-        if row_starts[o] == row_starts[o + 1]:
+        start, stop = row_starts[row_of[o]], row_starts[row_of[o] + 1]
+        if start == stop:
             result.latency_s = np.inf
             continue
         arch, rates = archs.arrays[0, op.device], every_rate[op.device]
         dsp_s = dsp_time_s(arch, op) if op.unit == _DSP else 0.0
-        rates[DSP, 0], served = dsp_s, all_served[o]
-        start, stop = row_starts[o], row_starts[o + 1]
+        rates[DSP, 0], served = dsp_s, search.served[row_of[o]]
         fill_unit_energies(arch, unit_j, 0, point)
         energies, is_served = Energies(unit_j[0], machine, states), served.is_any > 0.0
         choose_mapping(

@@ -18,7 +18,6 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.arch.array import GRID_FORMATS
 from npusim.cost import (
-    RESULT_DTYPE,
     TOTAL_DTYPE,
     ArchRow,
     Decisions,
@@ -34,8 +33,6 @@ from npusim.cost import (
     least_sram_bytes,
     live_tile_bytes,
     lower_plans,
-    nested_costs,
-    operator_costs,
     operators_of,
     under_plan,
 )
@@ -177,16 +174,11 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
         if run.own.file.stays is not None:
             tables = tables.under(run.own.plan(tables.plans))
         nests = run.own.nests(tables.groups, operators_of(tables.table, 0), soc)
-    uses, transfers = evaluate_plans(arch, tables.table, total, plan, nests)
+    costs = evaluate_plans(arch, tables.table, total, plan, nests)
     chosen = max(int(plan[0]), 0)
     decisions = Decisions(tables.groups, tables.plans.residency(chosen))
     lowered = Lowered(operators_of(tables.table, chosen), tables.groups, tables.warnings)
-    results = np.zeros(len(lowered.groups), RESULT_DTYPE)
-    np.add.at(results["ahead_s"], transfers["operator"], transfers["seconds"])
-    if nests is None:
-        operator_costs(arch.archs, lowered.ops, results)
-    else:
-        nested_costs(arch.archs, lowered.ops, nests, results)
+    results = costs.operators(arch.archs, chosen)
     if plan[0] < 0:
         place = int(np.argmax(~np.isfinite(results["latency_s"])))
         stuck = lowered.groups[place]
@@ -201,7 +193,18 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     memory = memory_use(graph, decisions, soc, run.requests)
     _check_capacity(graph, soc, run.requests, memory)
     return Mapped(
-        graph, soc, run, decisions, lowered, arch, results, total[0], uses, transfers, memory, nests
+        graph,
+        soc,
+        run,
+        decisions,
+        lowered,
+        arch,
+        results,
+        total[0],
+        costs.uses,
+        costs.transfers,
+        memory,
+        nests,
     )
 
 
