@@ -140,9 +140,12 @@ def _products(op: OpRecord) -> float:
 
 @compiled
 def repeats_of_weights(op: OpRecord, new: CandidateRecord) -> Repeats:
-    """Return the repeated reads of weights: once for each block of rows, unless weights are stationary."""
+    """Return the repeated reads of weights: once for each block of rows, unless weights are stationary.
+
+    A segment, whose weights stay, reads them once.
+    """
     rows = new.strips * new.row_blocks
-    if new.order == _WEIGHTS_HELD or rows <= 1.0:
+    if new.order == _WEIGHTS_HELD or rows <= 1.0 or op.b_resident:
         return Repeats(0.0, 0.0, 0.0)
     blocks = 2.0 if new.order == _OUTPUTS_HELD else 1.0  # of rows, which activations of both pass
     beside = (blocks * op.a_dram_bytes + op.c_dram_bytes + op.extra_dram_bytes) / rows
@@ -226,6 +229,15 @@ def fill_again(arch: Any, op: OpRecord, new: CandidateRecord, numbers: Floats, f
                 again = share_a * a.moved + share_b * b.moved + share_borders * borders.moved
         numbers[first + LEVEL_READ_BYTES + k] = max(0.0, again - inside)
         inside = max(inside, again)
+
+
+@compiled
+def serve_all_repeats(op: OpRecord, new: CandidateRecord) -> None:
+    """Let the first memory level serve all repeated reads of a candidate: `fill_again` serves no more."""
+    a_bytes = op.a_triangle_bytes if op.triangle else op.a_dram_bytes
+    first_bytes = a_bytes + op.b_dram_bytes + op.extra_dram_bytes
+    new.level0_read_bytes = max(0.0, new.read_bytes - first_bytes)
+    new.level1_read_bytes = new.level2_read_bytes = 0.0
 
 
 @compiled

@@ -20,7 +20,7 @@ from npusim.cost.arrays.mapper import (
 from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, add_candidate, is_dominated, precedes
 from npusim.cost.fills import set_fills, set_prologue_epilogue
 from npusim.cost.kernels import compiled
-from npusim.cost.levels import fill_again, has_levels
+from npusim.cost.levels import fill_again, has_levels, serve_all_repeats
 from npusim.cost.needs import fill_least, fill_needs, raise_least_read
 from npusim.cost.rates import (
     LOWER,
@@ -384,10 +384,12 @@ def _is_slower(task: Task, new: CandidateRecord) -> bool:
 def _is_dominated(task: Task, stop: int) -> bool:
     """Whether a candidate dominates all that have at least the needs behind the last one.
 
-    An exact search asks `_is_beaten`. What memory levels serve of these needs is not known yet.
+    An exact search asks `_is_beaten`. Memory levels serve of these needs at most all repeated reads.
     """
-    if task.is_exact or has_levels(task.arch):
+    if task.is_exact:
         return False
+    if has_levels(task.arch):
+        serve_all_repeats(task.op, task.candidates[stop])
     first, last = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
     is_by_latency = task.arch.objective == 0.0
     return is_dominated(task.candidates, task.start, stop, first, last, is_by_latency)
