@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from npusim.cost.kernels import compiled, compiled_making_arrays
-from npusim.cost.records import Bytes, Number, dtype_of
+from npusim.cost.records import Bytes, Floats, Number, dtype_of
 from npusim.cost.resources import BODY, RESOURCES
 from npusim.cost.tables import OpRecord
 
@@ -182,56 +182,82 @@ def dominates(
     return not precedes(b, a)
 
 
+KEYS = 5
+"""Needs of a candidate that part most pairs, kept side by side in a table of their own."""
+
+
+@compiled
+def _copy_key(keys: Floats, to: int, source: int) -> None:
+    for k in range(KEYS):
+        keys[to, k] = keys[source, k]
+
+
+@compiled
+def _write_key(candidates: Any, i: int, keys: Floats) -> None:
+    new = candidates[i]
+    keys[i, 0], keys[i, 1], keys[i, 2] = new.prologue_bytes, new.epilogue_bytes, new.grid_cycles
+    keys[i, 3], keys[i, 4] = new.read_bytes, new.needed_bytes
+
+
 @compiled
 def is_dominated(
-    candidates: Any, start: int, new: int, least: float, greatest: float, is_by_latency: bool
+    candidates: Any, keys: Floats, start: int, new: int, least: float, greatest: float, is_by_latency: bool
 ) -> bool:
     """Whether one of `candidates[start:new]` dominates candidate `new`.
 
     That one is moved ahead, so that the next search finds it earlier; `candidates[new + 1]` is scratch.
     """
-    cycles, read = candidates[new].grid_cycles, candidates[new].read_bytes
-    needed = max(candidates[new].needed_bytes, least)
+    _write_key(candidates, new, keys)
+    prologue, epilogue, cycles, read = keys[new, 0], keys[new, 1], keys[new, 2], keys[new, 3]
+    needed = max(keys[new, 4], least)
     for i in range(start, new):
         # Rarely all at once, which a processor predicts.
         is_possible = (
-            (candidates[i].needed_bytes <= needed)
-            & (candidates[i].grid_cycles <= cycles)
-            & (candidates[i].read_bytes <= read)
+            (keys[i, 0] <= prologue)
+            & (keys[i, 1] <= epilogue)
+            & (keys[i, 2] <= cycles)
+            & (keys[i, 3] <= read)
+            & (keys[i, 4] <= needed)
         )
         if is_possible and dominates(candidates[i], candidates[new], least, greatest, is_by_latency):
             ahead = start + (i - start) // 2
-            candidates[new + 1] = candidates[ahead]
-            candidates[ahead] = candidates[i]
-            candidates[i] = candidates[new + 1]
+            for to, source in ((new + 1, ahead), (ahead, i), (i, new + 1)):
+                candidates[to] = candidates[source]
+                _copy_key(keys, to, source)
             return True
     return False
 
 
 @compiled
 def add_candidate(
-    candidates: Any, start: int, new: int, least: float, greatest: float, is_by_latency: bool
+    candidates: Any, keys: Floats, start: int, new: int, least: float, greatest: float, is_by_latency: bool
 ) -> int:
     """Add candidate `new` to `candidates[start:new]` unless dominated; drop those that it dominates.
 
-    `least` and `greatest` bound the SRAM of a tile (bytes). Return where the candidates end. Of two with
-    equal needs, the one that precedes stays.
+    `least` and `greatest` bound the SRAM of a tile (bytes); `keys`, of shape (places, KEYS), holds needs of
+    the candidates before. Return where the candidates end. Of two with equal needs, the one that precedes
+    stays.
     """
-    if is_dominated(candidates, start, new, least, greatest, is_by_latency):
+    if is_dominated(candidates, keys, start, new, least, greatest, is_by_latency):
         return new
-    kept, cycles, read = start, candidates[new].grid_cycles, candidates[new].read_bytes
-    needed = candidates[new].needed_bytes
+    kept, prologue, epilogue, cycles, read = start, keys[new, 0], keys[new, 1], keys[new, 2], keys[new, 3]
+    needed = keys[new, 4]
     for i in range(start, new):
         is_possible = (
-            (needed <= max(candidates[i].needed_bytes, least))
-            & (cycles <= candidates[i].grid_cycles)
-            & (read <= candidates[i].read_bytes)
+            (prologue <= keys[i, 0])
+            & (epilogue <= keys[i, 1])
+            & (cycles <= keys[i, 2])
+            & (read <= keys[i, 3])
+            & (needed <= max(keys[i, 4], least))
         )
         if not (is_possible and dominates(candidates[new], candidates[i], least, greatest, is_by_latency)):
             if kept != i:
                 candidates[kept] = candidates[i]
+                _copy_key(keys, kept, i)
             kept += 1
-    candidates[kept] = candidates[new]
+    if kept != new:
+        candidates[kept] = candidates[new]
+        _copy_key(keys, kept, new)
     return kept + 1
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from npusim.cost import products, tiling
 from npusim.cost.architecture import Archs
 from npusim.cost.arrays.mapper import has_array, modes_of, no_known_tiles
-from npusim.cost.candidates import CANDIDATE_DTYPE, sort_candidates
+from npusim.cost.candidates import CANDIDATE_DTYPE, KEYS, sort_candidates
 from npusim.cost.kernels import compiled_or_plain, plain_kernels
 from npusim.cost.plans import PlanTable
 from npusim.cost.products import Task
@@ -197,9 +197,9 @@ def agreeing_candidates(archs: Archs, op: Any, nest: Nest, rate_bounds: Floats) 
     candidates, limits = np.zeros(_PLACES, CANDIDATE_DTYPE), np.empty((3, products.SRAM_RANGES + 1))
     lower, upper = point_rates(bounds, LOWER), point_rates(bounds, UPPER)
     ranges = products.start_limits(upper.tile_sram_bytes, lower.tile_sram_bytes, limits)
-    known, seconds = no_known_tiles(archs.arrays[0]), np.empty(_PLACES)
+    known, keys = no_known_tiles(archs.arrays[0]), np.empty((_PLACES, KEYS))
     is_exact = products.is_of_one_point(arch, bounds)
-    task = Task(arch, op, lower, upper, candidates, 0, is_exact, seconds, known, ranges, limits)
+    task = Task(arch, op, lower, upper, candidates, 0, is_exact, keys, known, ranges, limits)
     stop = 0
     for layout, block in _layouts(task, nest) if nest.get("triangle", 0.0) == 0.0 else ():
         stop = _try_layout(task, nest, layout, block, stop)

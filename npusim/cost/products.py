@@ -87,8 +87,8 @@ class Task(NamedTuple):
     start: int
     is_exact: bool
     """Whether all points have the same rates: the search compares latencies and keeps the best alone."""
-    seconds: Floats
-    """Latency of each candidate of an exact search, shape (places,)."""
+    keys: Floats
+    """Latency of each candidate of an exact search (first column), else see `add_candidate`."""
     known: KnownTiles
     """Costs of shares on arrays so far."""
     ranges: int
@@ -341,7 +341,7 @@ def _is_beaten(task: Task, new: CandidateRecord, stop: int) -> bool:
         return False
     new_s = lower_bound_s(new, task.lower, task.lower.tile_sram_bytes)
     for c in range(task.start, stop):
-        if task.seconds[c] <= new_s and not precedes(new, task.candidates[c]):
+        if task.keys[c, 0] <= new_s and not precedes(new, task.candidates[c]):
             return True
     return False
 
@@ -349,14 +349,14 @@ def _is_beaten(task: Task, new: CandidateRecord, stop: int) -> bool:
 @compiled
 def _add_exact(task: Task, new: CandidateRecord, stop: int) -> int:
     """Add a candidate to those of an exact search; drop those that it beats, or that are too slow."""
-    candidates, seconds, limit_s = task.candidates, task.seconds, task.limits[_LIMIT, 0] * (1.0 + TOLERANCE)
+    candidates, keys, limit_s = task.candidates, task.keys, task.limits[_LIMIT, 0] * (1.0 + TOLERANCE)
     new_s, kept = lower_bound_s(new, task.lower, task.lower.tile_sram_bytes), task.start
     for c in range(task.start, stop):
-        if seconds[c] <= limit_s and (seconds[c] < new_s or precedes(candidates[c], new)):
+        if keys[c, 0] <= limit_s and (keys[c, 0] < new_s or precedes(candidates[c], new)):
             if kept != c:
-                candidates[kept], seconds[kept] = candidates[c], seconds[c]
+                candidates[kept], keys[kept, 0] = candidates[c], keys[c, 0]
             kept += 1
-    candidates[kept], seconds[kept] = new, new_s
+    candidates[kept], keys[kept, 0] = new, new_s
     return kept + 1
 
 
@@ -392,7 +392,7 @@ def _is_dominated(task: Task, stop: int) -> bool:
         serve_all_repeats(task.op, task.candidates[stop])
     first, last = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
     is_by_latency = task.arch.objective == 0.0
-    return is_dominated(task.candidates, task.start, stop, first, last, is_by_latency)
+    return is_dominated(task.candidates, task.keys, task.start, stop, first, last, is_by_latency)
 
 
 @compiled
@@ -600,5 +600,5 @@ def _with_new(task: Task, new: CandidateRecord, stop: int) -> int:
     if not task.is_exact:
         least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
         is_by_latency = task.arch.objective == 0.0
-        return add_candidate(task.candidates, task.start, stop, least, greatest, is_by_latency)
+        return add_candidate(task.candidates, task.keys, task.start, stop, least, greatest, is_by_latency)
     return stop if _is_beaten(task, new, stop) else _add_exact(task, new, stop)

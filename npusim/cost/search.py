@@ -31,7 +31,7 @@ from npusim.cost.arrays.mapper import (
     modes_of,
     no_known_tiles,
 )
-from npusim.cost.candidates import CANDIDATE_DTYPE, CANDIDATE_SIZE, add_candidate, sort_candidates
+from npusim.cost.candidates import CANDIDATE_DTYPE, CANDIDATE_SIZE, KEYS, add_candidate, sort_candidates
 from npusim.cost.grid import (
     depthwise_cycles,
     eltwise_cycles,
@@ -217,7 +217,7 @@ def fetch_once(task: Task, stop: int, split: int, mode: int, used: float, channe
         fill_again(arch, op, new, task.candidates.view(np.float64), stop * CANDIDATE_SIZE)
     least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
     is_by_latency = arch.objective == 0.0
-    return add_candidate(task.candidates, task.start, stop, least, greatest, is_by_latency)
+    return add_candidate(task.candidates, task.keys, task.start, stop, least, greatest, is_by_latency)
 
 
 @compiled
@@ -248,7 +248,7 @@ def search_operator(
     rate_bounds: Floats,
     candidates: Any,
     start: int,
-    seconds: Floats,
+    keys: Floats,
     known: KnownTiles,
     limits: Floats,
 ) -> int:
@@ -256,7 +256,7 @@ def search_operator(
     lower, upper = point_rates(rate_bounds, LOWER), point_rates(rate_bounds, UPPER)
     is_exact = is_of_one_point(arch, rate_bounds)
     ranges = start_limits(upper.tile_sram_bytes, lower.tile_sram_bytes, limits)
-    task = Task(arch, op, lower, upper, candidates, start, is_exact, seconds, known, ranges, limits)
+    task = Task(arch, op, lower, upper, candidates, start, is_exact, keys, known, ranges, limits)
     if op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION):
         return search_triangle(task) if op.triangle else search_product(task)
     return search_stream(task) if start + 1 < candidates.shape[0] else -1
@@ -285,7 +285,7 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) 
         if is_of_one_point(archs.arrays[0, d], rate_bounds[d]):
             places = _MOST_OF_ONE_POINT * (rows.shape[0] + 1)
     candidates, limits = np.zeros(places, CANDIDATE_DTYPE), np.empty((3, SRAM_RANGES + 1))
-    seconds = np.empty(places)
+    keys = np.empty((places, KEYS))
     index: Any = np.int64(0)  # a literal would make a second specialisation
     for r in range(rows.shape[0]):
         op = rows[r]
@@ -293,13 +293,13 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) 
         if op.unit == _VIEW or op.unit == _HOST:
             continue
         arch, own_rates = archs.arrays[0, op.device], rate_bounds[op.device]
-        stop = search_operator(arch, op, own_rates, candidates, index, seconds, known, limits)
+        stop = search_operator(arch, op, own_rates, candidates, index, keys, known, limits)
         while stop < 0:  # the table was too short
             longer = np.zeros(2 * candidates.shape[0], CANDIDATE_DTYPE)
             for i in range(index):
                 longer[i] = candidates[i]
-            candidates, seconds = longer, np.empty(longer.shape[0])
-            stop = search_operator(arch, op, own_rates, candidates, index, seconds, known, limits)
+            candidates, keys = longer, np.empty((longer.shape[0], KEYS))
+            stop = search_operator(arch, op, own_rates, candidates, index, keys, known, limits)
         sort_candidates(candidates, index, stop)
         index = stop
     row_starts[rows.shape[0]] = index

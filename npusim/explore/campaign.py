@@ -277,11 +277,13 @@ class Campaign:
         together = np.concatenate(keys, axis=1)
         begins = np.ones(count + 1, np.bool_)
         begins[1:-1] = np.any(together[1:] != together[:-1], axis=1)
-        least = min(BLOCK, SHARED_SEARCH)  # a group has few enough points for all cores to have work
-        begins[: -1 : int(np.clip(count // (4 * thread_count()), least, SHARED_SEARCH))] = True
         lengths = np.diff(np.flatnonzero(begins))
-        begins[:-1] |= np.repeat(lengths < _TOGETHER, lengths)
-        return np.flatnonzero(begins)
+        # Each piece of a group searches again, so there are only as many as give all cores work.
+        most = int(np.clip(count // thread_count(), min(BLOCK, SHARED_SEARCH), SHARED_SEARCH))
+        pieces = np.where(lengths < _TOGETHER, lengths, -(-lengths // most))
+        ends = np.cumsum(lengths)
+        parts = [np.arange(n) * length // n for n, length in zip(pieces, lengths, strict=True)]
+        return np.append(np.repeat(ends - lengths, pieces) + np.concatenate(parts), count)
 
     def _scattered(self, coordinates: Any, totals: Any) -> None:
         """Evaluate any points: network by network, sorted by what the search looks at."""
