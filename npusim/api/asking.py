@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from npusim.api import node_counts
 from npusim.arch import Soc
 from npusim.arch.npu import MappingObjective
-from npusim.config.overrides import Settings, as_list
+from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
-from npusim.errors import ConfigError, NpusimError, UnknownNameError
+from npusim.errors import ConfigError, NpusimError, UnknownNameError, as_list
 from npusim.graph import GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import MappingFile, OwnMapping, SwapOperands

@@ -104,16 +104,6 @@ def parse_override(text: str) -> Override:
     return Override(parts, compose(value, origin).data, origin)
 
 
-def as_list(texts: str | Sequence[Any] | None) -> list[str]:
-    """Return the texts of a list, or of one text that parts them by commas; none for None."""
-    if texts is None:
-        return []
-    parts = [str(text).strip() for text in (texts.split(",") if isinstance(texts, str) else texts)]
-    if isinstance(texts, str) and "" in parts:
-        raise ConfigError(shown(texts), allowed="a list parted by commas, with nothing left out")
-    return parts
-
-
 def as_overrides(settings: Settings) -> list[Override]:
     """Return settings in any of their forms as a list of overrides."""
     if isinstance(settings, str):

@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 from pydantic import ValidationError
 
 from npusim.config import Section, load_model
-from npusim.config.overrides import as_list
-from npusim.errors import ConfigError, IllegalTechniqueError, NpusimError, UnknownNameError, shown
+from npusim.errors import ConfigError, IllegalTechniqueError, NpusimError, UnknownNameError, as_list, shown
 from npusim.graph import Editor, Graph
 from npusim.graph.formats import in_formats
 from npusim.graph.parts import in_parts
