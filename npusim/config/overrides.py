@@ -52,7 +52,9 @@ Settings = Iterable[str | Override] | Mapping[str, Any]
 class Section(BaseModel):
     """A frozen model that refuses unknown keys; the text under a field is its description."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, defer_build=True
+    )
 
     informative: ClassVar[str] = ""
     """Why no estimate reads any number of the section; empty where estimates do."""
