@@ -274,6 +274,28 @@ def test_estimate_needs_no_optional_library() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_estimate_imports_only_what_it_needs() -> None:
+    """A count, not a time: what another kind of network, technique or question needs stays out."""
+    code = (
+        "import sys\n"
+        "from npusim.cli.program import run\n"
+        "assert run(['estimate', 'gcn-cora']) == 0\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    environment = os.environ | {"NPUSIM_KERNELS": "plain"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    loaded = set(done.stderr.split())
+    others = {
+        "networkx", "numba", "numpy.ma", "pint", "scipy",
+        "npusim.engines.event", "npusim.graph.difference", "npusim.mapping.nests",
+        "npusim.studies.perturbation", "npusim.techniques.masking", "npusim.workloads.cnn",
+        "npusim.workloads.transformer",
+    }  # fmt: skip
+    assert not loaded & others
+    assert sum(name.startswith("npusim.") for name in loaded) <= 135
+
+
 def completed(*words: str) -> list[str]:
     words = ("npusim", *words)
     environment = {
