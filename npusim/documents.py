@@ -41,7 +41,9 @@ class Part(BaseModel):
     JSON has neither NaN nor infinity, so no field takes one: a figure that may be missing is optional.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 class Document(Part):

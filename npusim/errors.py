@@ -79,6 +79,16 @@ def shown(value: object) -> str:
     return f"`{text}`" if len(text) <= _SHOWN_CHARACTERS else cut
 
 
+def as_list(texts: str | Sequence[Any] | None) -> list[str]:
+    """Return the texts of a list, or of one text that parts them by commas; none for None."""
+    if texts is None:
+        return []
+    parts = [str(text).strip() for text in (texts.split(",") if isinstance(texts, str) else texts)]
+    if isinstance(texts, str) and "" in parts:
+        raise ConfigError(shown(texts), allowed="a list parted by commas, with nothing left out")
+    return parts
+
+
 class NpusimError(Exception):
     """An error that a user can cause and correct."""
 

@@ -1,10 +1,8 @@
 """Reads files up to a stated size; writes a file whole or not at all."""
 
-import hashlib
 import os
 import stat
 import tempfile
-import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -56,6 +54,8 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a regular file of any size, read piece by piece; errors as `read_bounded`."""
     if not path.is_file() and path.exists() and not path.is_dir():
         raise FileError(str(path), "is no regular file", "name a file on a disk")
+    import hashlib  # not what every command needs
+
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -68,6 +68,8 @@ def read_arrays(path: Path, remedy: str) -> dict[str, Any]:
     FileError
         Where it is no such file, holds objects, or unpacks to more than `MOST_UNPACKED_BYTES`.
     """
+    import zipfile
+
     import numpy as np
 
     try:

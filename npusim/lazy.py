@@ -3,7 +3,7 @@
 They are listed once, in the package's `__init__.pyi`, which type checkers read too.
 """
 
-import ast
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -15,10 +15,9 @@ __all__ = ["lazy_names"]
 def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package, by its name."""
     stub = Path(str(sys.modules[package].__file__)).with_suffix(".pyi")
-    home_of: dict[str, str] = {}
-    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("npusim"):
-            home_of |= {alias.name: str(node.module) for alias in node.names if alias.asname == alias.name}
+    text = stub.read_text(encoding="utf-8")
+    imports = re.findall(r"^from (npusim\S*) import (\w+) as \2$", text, re.MULTILINE)
+    home_of: dict[str, str] = {name: module for module, name in imports}
 
     def get(name: str) -> object:
         """Import a public name on first use and keep it."""

@@ -8,7 +8,6 @@ Every other module asks here and never builds such a path itself.
 import os
 import stat
 import tempfile
-import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -39,6 +38,8 @@ def _data_root_of(package: Path) -> Path:
     shipped = package / "_data"
     if shipped.is_dir():
         return shipped
+    import tomllib  # a wheel never needs it
+
     try:
         project = tomllib.loads((package.parent / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
+SAMPLES = 128
+"""Machines that are drawn for the interval of a metric."""
 _UNITS = dict(_per_s="/s", _per_j="OPS/W", _js="J·s", _s="s", _j="J", _w="W", _bytes="B", _mm2="mm²")
 
 

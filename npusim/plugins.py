@@ -21,6 +21,7 @@ from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from threading import Timer
 from typing import Any, Generic, TypeVar
 
@@ -75,7 +76,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __init__(self, group: str, noun: str, member: type[T]) -> None:
         self.group, self.noun, self.member = group, noun, member
-        self._members: dict[str, T] = {}
+        self._members: dict[str, Any] = {}
         self._added: set[metadata.EntryPoint] = set()
         self._packages: dict[str, str] = {}
         self._broken: dict[str, PluginError] = {}
@@ -96,6 +97,10 @@ class Registry(Mapping[str, T], Generic[T]):
             raise NpusimError(f"{self.noun} {name!r}: there is one of that name already")
         self._members[name] = member
         return member
+
+    def announce(self, *places: str) -> None:
+        """Add members of npusim's own, each as `module:NAME`, which are imported on first use."""
+        self._members |= {place.rpartition(":")[2].lower(): place for place in places}
 
     def remove(self, name: str) -> None:
         """Take a member out."""
@@ -134,8 +139,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return a member by its name, or a default."""
-        own = self._members.get(name)
-        return own if own is not None else super().get(name, default)
+        return self._own(name) if name in self._members else super().get(name, default)
 
     def __getitem__(self, name: str) -> T:
         if name not in self._members:
@@ -144,7 +148,14 @@ class Registry(Mapping[str, T], Generic[T]):
             raise self._broken[name]
         if name not in self._members:
             self._load()
-        return self._members[name]
+        return self._own(name)
+
+    def _own(self, name: str) -> T:
+        """Return a member that is there, imported if it is only announced."""
+        if isinstance(self._members[name], str):
+            self._members[name] = resolve_name(self._members[name])
+        member: T = self._members[name]
+        return member
 
     def __iter__(self) -> Iterator[str]:
         self._load()

@@ -17,13 +17,14 @@ from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownName
 from npusim.graph import Graph, GraphStructure
 from npusim.graph.editor import with_meta
 from npusim.locate import DEFAULT_SOC
-from npusim.mapping import Mapped, MappingFile, OwnMapping, Run, SwapOperands, map_graph, own_mapping
+from npusim.mapping import Mapped, Run, SwapOperands, map_graph
 from npusim.plugins import announced, named
 from npusim.techniques import Stack, apply
 from npusim.workloads import build_gnn, import_settings, load_gnn, load_workload
 
 if TYPE_CHECKING:
     from npusim.frontends.subgraphs import ExampleGraph
+    from npusim.mapping import MappingFile, OwnMapping
 
 Network = Graph | str | Path | Callable[..., Any]
 """A graph, a workload or model file, a PyTorch module, or a factory of graphs (see `Scenario`)."""
@@ -162,6 +163,8 @@ class Scenario:
         how = (self.hint, self.requests, self.tiles, self.device, self.swap_operands)
         own, mapping = None, self.mapping
         if mapping is not None:
+            from npusim.mapping import own_mapping  # few have one
+
             search = (
                 announced("npusim.mappings").get(str(mapping)) if isinstance(mapping, str | Path) else None
             )

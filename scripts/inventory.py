@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
 from typer.main import get_command
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,12 +23,10 @@ CATALOGUES = ("socs", "workloads", "techniques", "ops", "suites", "spaces")
 
 def commands() -> Iterator[str]:
     """Yield each command with its options and arguments."""
-    from npusim.cli.program import program
+    from npusim.cli.program import command_app, command_names
 
-    group: Any = get_command(program())
-    context = typer.Context(group)
-    for name in group.list_commands(context):
-        yield from _of_command(name, group.get_command(context, name))
+    for name in command_names():
+        yield from _of_command(name, get_command(command_app(name)))
 
 
 def _of_command(name: str, command: Any) -> Iterator[str]:

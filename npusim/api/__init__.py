@@ -8,8 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from npusim.config.overrides import as_list
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, as_list
 from npusim.files import read_text
 
 Number = TypeVar("Number", int, float)

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from npusim.api import node_counts
 from npusim.arch import Soc
 from npusim.arch.npu import MappingObjective
-from npusim.config.overrides import Settings, as_list
+from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
-from npusim.errors import ConfigError, NpusimError, UnknownNameError
-from npusim.graph import GraphDifference, graph_difference
+from npusim.errors import ConfigError, NpusimError, UnknownNameError, as_list
 from npusim.locate import DEFAULT_SOC
-from npusim.mapping import MappingFile, OwnMapping, SwapOperands
+from npusim.mapping import SwapOperands
+from npusim.metrics import SAMPLES
 from npusim.plugins import announced, named
 from npusim.scenario import Network, Scenario, split_settings
-from npusim.studies.sustained import with_sustained
-from npusim.studies.uncertainty import SAMPLES, with_interval
 from npusim.techniques import Stack, apply, completed
 from npusim.workloads import load_gnn
 
 if TYPE_CHECKING:
+    from npusim.graph import GraphDifference
+    from npusim.mapping import MappingFile, OwnMapping
     from npusim.studies.advice import Advice
     from npusim.studies.comparison import WhatIf
     from npusim.studies.side_by_side import Comparison
@@ -212,10 +212,15 @@ def estimate(
             result = own.model_copy(update={"engine": engine})
         else:
             result = mapped_estimate(scenario.mapped)
-        result = with_sustained(result, scenario.machine) if sustained else result
-        if engine == "analytical":
-            with_one = scenario.machine.calibration is not None if interval is None else interval
-            result = with_interval(result, scenario.mapped) if with_one else result
+        if sustained:
+            from npusim.studies.sustained import with_sustained
+
+            result = with_sustained(result, scenario.machine)
+        is_fitted = engine == "analytical" and scenario.machine.calibration is not None
+        if is_fitted if interval is None else interval:
+            from npusim.studies.uncertainty import with_interval
+
+            result = with_interval(result, scenario.mapped)
     if split is None:
         return result
     from npusim.studies.split import divided
@@ -595,4 +600,6 @@ def show(
     fields = {"techniques": (techniques, None), "settings": (settings, ()), "shapes": (shapes, None)}
     how = changed(fields | {"inputs": (inputs, None)})
     scenario = scenario_of(network, None, how)
+    from npusim.graph import graph_difference
+
     return graph_difference(scenario.graph, apply(scenario.baseline, after))

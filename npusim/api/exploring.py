@@ -5,7 +5,6 @@ The docstrings are the help of the command line too: what stands under a paramet
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -167,6 +166,8 @@ def result_of(run: Document | Result | str | Path) -> Result:
     path = Path(run).expanduser()
     if str(run) and path.is_dir():
         return Result(pareto(path), "", f"directory {run}")
+    import hashlib
+
     digest = hashlib.sha256(read_bounded(path)).hexdigest()
     return Result(_read(path), "", f"{run}, SHA-256 {digest}")
 

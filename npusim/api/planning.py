@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from npusim.api import as_numbers, node_counts
 from npusim.api.asking import MODEL_FILES, How, Machine, Progress, changed, refuse_ignored, scenario_of
 from npusim.config import Override
-from npusim.config.overrides import as_list, as_overrides
-from npusim.errors import ConfigError
+from npusim.config.overrides import as_overrides
+from npusim.errors import ConfigError, as_list
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import Granularity
 from npusim.scenario import Network, Scenario

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npusim.api.asking import Progress, changed, refuse_ignored
-from npusim.config.overrides import as_list
-from npusim.errors import ConfigError, shown
+from npusim.errors import ConfigError, as_list, shown
 from npusim.locate import DATA_VARIABLE
 
 if TYPE_CHECKING:

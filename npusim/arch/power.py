@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from npusim import units
-from npusim.arch.silicon import parts
+from npusim.arch.silicon import mac_costs
 from npusim.config import Section
 from npusim.ops.formats import FormatName
 
@@ -183,11 +183,11 @@ class Technology(Section):
     """Area per building block."""
 
     @property
-    def mac_energy(self) -> dict[str, float]:
+    def mac_energy(self) -> Mapping[str, float]:
         """Energy of a multiply-accumulate by format (J), also of formats that are not stated."""
-        return parts().mac_costs(self.energy.mac, "energy")
+        return mac_costs(tuple(self.energy.mac.items()), "energy")
 
     @property
-    def mac_area(self) -> dict[str, float]:
+    def mac_area(self) -> Mapping[str, float]:
         """Area for a multiply-accumulate per cycle by format (m2), also of formats that are not stated."""
-        return parts().mac_costs(self.area.mac, "area")
+        return mac_costs(tuple(self.area.mac.items()), "area")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from math import exp, log
 from typing import Annotated, Literal, TypeVar
 
@@ -171,17 +171,6 @@ class Parts(Section):
     interfaces: list[Interface]
     """DRAM interfaces; the last one fits every title."""
 
-    def mac_costs(self, stated: Mapping[str, float], quantity: Literal["area", "energy"]) -> dict[str, float]:
-        """Return costs of a multiply-accumulate by format: as stated, others by their ratios to these."""
-        bit_m2 = self.register_area if quantity == "area" else 0.0
-        costs = {form: getattr(mac, quantity) + mac.register_bits * bit_m2 for form, mac in self.macs.items()}
-        known = {form: log(costs[form]) for form in stated if form in costs}
-        for form, cost in costs.items() if known else ():
-            kind = FORMATS[form].kind  # one of the same kind where there is any
-            nearest = min(known, key=lambda n: (FORMATS[n].kind != kind, abs(known[n] - log(cost))))
-            costs[form] = stated[nearest] * cost / exp(known[nearest])
-        return costs | dict(stated) if known else dict(stated)
-
     def stage_speed(self, stages: float) -> float:
         """Return the clock of a multiply-accumulate in several stages over that of one, at equal voltage."""
         return 1.0 / ((1.0 - self.stage_delay) / stages + self.stage_delay)
@@ -204,6 +193,22 @@ def sram_laws() -> SramLaws:
 def parts() -> Parts:
     """Return the parts besides memories."""
     return load_model(resource("configs", "technology", "parts.yaml"), Parts)
+
+
+@lru_cache(maxsize=64)
+def mac_costs(
+    stated: tuple[tuple[str, float], ...], quantity: Literal["area", "energy"]
+) -> Mapping[str, float]:
+    """Return costs of a multiply-accumulate by format: as stated, others by their ratios to these."""
+    bit_m2 = parts().register_area if quantity == "area" else 0.0
+    given, macs = dict(stated), parts().macs
+    costs = {form: getattr(mac, quantity) + mac.register_bits * bit_m2 for form, mac in macs.items()}
+    known = {form: log(costs[form]) for form in given if form in costs}
+    for form, cost in costs.items() if known else ():
+        kind = FORMATS[form].kind  # one of the same kind where there is any
+        nearest = min(known, key=lambda n: (FORMATS[n].kind != kind, abs(known[n] - log(cost))))
+        costs[form] = given[nearest] * cost / exp(known[nearest])
+    return costs | given if known else given
 
 
 @cache

@@ -43,9 +43,8 @@ from npusim.calibration.device_rows import (
 )
 from npusim.calibration.least_squares import Floats
 from npusim.config import validate_data
-from npusim.config.overrides import as_list
 from npusim.config.reading import compose
-from npusim.errors import NpusimError
+from npusim.errors import NpusimError, as_list
 from npusim.files import write_whole
 from npusim.measuring.document import UNSTEADY_SPREAD, Measurement, merge, read_measurement
 from npusim.measuring.models import chip_text, match_device

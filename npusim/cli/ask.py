@@ -25,7 +25,6 @@ def _estimate(values: dict[str, Any]) -> None:
     """Estimate, and show what the event engine's time line says."""
     destination = Destination(values["output"], values["form"])
     from npusim.engines.graph_files import WRITERS
-    from npusim.mapping import FORMATS
 
     form = values["mapping_format"]
     saved = file_target(values["save_mapping"], "--save-mapping", (".yaml", ".yml"))
@@ -50,6 +49,8 @@ def _estimate(values: dict[str, Any]) -> None:
         every_tile=every_tile,
     )
     if saved is not None:
+        from npusim.mapping import FORMATS
+
         write_whole(saved, FORMATS[form or "npusim"](scenario.mapped).encode())
     if drawn is not None:
         write_whole(drawn, WRITERS[drawn.suffix](scenario.graph, result))
@@ -63,11 +64,7 @@ def _estimate(values: dict[str, Any]) -> None:
         write_whole(trace, chrome_trace(result.timeline).encode())
 
     def page() -> Page:
-        from dataclasses import replace
-
-        from npusim.mapping import loop_lines, product_nests
         from npusim.reporting.estimate import estimate_page
-        from npusim.reporting.page import Lines
 
         sensitivities: Sequence[Elasticity] = ()
         if advice:
@@ -78,6 +75,11 @@ def _estimate(values: dict[str, Any]) -> None:
         page = estimate_page(result, details, lambda: scenario.mapped, sensitivities)
         if not values["loops"]:
             return page
+        from dataclasses import replace
+
+        from npusim.mapping import loop_lines, product_nests
+        from npusim.reporting.page import Lines
+
         lines = [line for nest in product_nests(scenario.mapped) for line in loop_lines(nest)]
         return replace(page, sections=[*page.sections, Lines(lines, "Loop nests")])
 

@@ -265,7 +265,7 @@ def documented(call: str) -> Documentation:
     The source text is read, not imported: what a call needs takes long to import, and the help does not wait.
     """
     module, _, name = call.partition(":")
-    definition = _definitions(module)[name]
+    definition = _definition(module, name)
     text = ast.get_docstring(definition) or ""
     about, *titled = _SECTION.split(text)
     sections = dict(zip(titled[::2], titled[1::2], strict=True))
@@ -278,13 +278,21 @@ def documented(call: str) -> Documentation:
     return Documentation(about.strip(), parameters, command_lines)
 
 
+def _definition(module: str, name: str) -> Any:
+    """Return the syntax tree of a function, down to its docstring, or of a class; nothing else is parsed."""
+    wanted = rf'^def {name}\b.*?""".*?"""|^class {name}\b.*?(?=^[^\s)]|\Z)'
+    found = re.search(wanted, _source(module), re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise ConfigError(f"`{module}:{name}`", allowed="a function or class with source text")
+    return ast.parse(found[0]).body[0]
+
+
 @cache
-def _definitions(module: str) -> dict[str, Any]:
+def _source(module: str) -> str:
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         raise ConfigError(f"`{module}`", allowed="a module with source text")
-    nodes = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
-    return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return Path(spec.origin).read_text(encoding="utf-8")
 
 
 def _defaults(definition: Any) -> Iterator[tuple[str, Any]]:

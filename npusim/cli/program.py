@@ -31,7 +31,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from npusim import __version__
-from npusim.cli.options import Command, group
+from npusim.cli.options import Command, documented, group
 from npusim.cli.output import (
     COMMAND_LINE,
     forget_odd_width,
@@ -77,22 +77,31 @@ def command_names() -> list[str]:
     return [name for _, names in panels.values() for name in names.split()]
 
 
-def command_app(name: str) -> typer.Typer:
-    """Return the typer application of a command; an `UnknownNameError` names the nearest command."""
+def command_app(name: str, *, is_listed: bool = False) -> typer.Typer:
+    """Return the typer application of a command; an `UnknownNameError` names the nearest command.
+
+    One that `is_listed` has its help, but no options: declaring those of all commands takes long.
+    """
     added = announced("npusim.commands")
     if name in _MODULE_OF:
-        return _application(name, resolve_name(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}"))
+        declared = resolve_name(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}")
+        return _application(name, declared, is_listed)
     if name not in added:
         raise UnknownNameError("command", name, command_names())
     declared = load(added[name], "command")
     with named(added[name], "command"):
-        return _application(name, declared)
+        return _application(name, declared, is_listed)
 
 
-def _application(name: str, declared: Any) -> typer.Typer:
-    if isinstance(declared, Command):
-        return declared.app(name)
-    return declared if isinstance(declared, typer.Typer) else group(*declared)
+def _application(name: str, declared: Any, is_listed: bool) -> typer.Typer:
+    if isinstance(declared, typer.Typer):
+        return declared
+    if is_listed:
+        about = documented(declared.call).about if isinstance(declared, Command) else declared[0]
+        app = typer.Typer(add_completion=False)
+        app.command(help=about)(lambda: None)
+        return app
+    return declared.app(name) if isinstance(declared, Command) else group(*declared)
 
 
 class LazyGroup(TyperGroup):
@@ -113,7 +122,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]
         """Return a command; refuse an unknown name with the nearest that there is."""
         try:
-            command: Any = get_command(command_app(cmd_name))
+            command: Any = get_command(command_app(cmd_name, is_listed=cmd_name != self.wanted))
         except PluginError as error:
             if self.wanted == cmd_name:
                 raise

@@ -52,7 +52,9 @@ Settings = Iterable[str | Override] | Mapping[str, Any]
 class Section(BaseModel):
     """A frozen model that refuses unknown keys; the text under a field is its description."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, defer_build=True
+    )
 
     informative: ClassVar[str] = ""
     """Why no estimate reads any number of the section; empty where estimates do."""
@@ -102,16 +104,6 @@ def parse_override(text: str) -> Override:
     if not equals or not all(parts) or not value.strip() or len(parts) > _DEEPEST:
         raise ConfigError(shown(text), file=origin, allowed="PATH=VALUE, such as npu.sram.per_tile=2MiB")
     return Override(parts, compose(value, origin).data, origin)
-
-
-def as_list(texts: str | Sequence[Any] | None) -> list[str]:
-    """Return the texts of a list, or of one text that parts them by commas; none for None."""
-    if texts is None:
-        return []
-    parts = [str(text).strip() for text in (texts.split(",") if isinstance(texts, str) else texts)]
-    if isinstance(texts, str) and "" in parts:
-        raise ConfigError(shown(texts), allowed="a list parted by commas, with nothing left out")
-    return parts
 
 
 def as_overrides(settings: Settings) -> list[Override]:

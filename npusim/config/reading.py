@@ -26,7 +26,22 @@ _HARMLESS_DEPTH, _HARMLESS_LENGTH = 1000, 1 << 20
 """Openings and characters of a text that need no check before the parser, which recurses."""
 _INDENTS = re.compile(r"^[ ?-]*", re.MULTILINE)
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """A loader that leaves it to `plain_scalar` what a word means; only `<<` has a tag of its own."""
+
+    def descend_resolver(self, *place: Any) -> None:
+        """Follow no path: no tag depends on one."""
+
+    ascend_resolver = descend_resolver
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """Return the tag of a node that names none."""
+        if kind is yaml.ScalarNode:
+            return f"tag:yaml.org,2002:{'merge' if value == '<<' and implicit[0] else 'str'}"
+        return "tag:yaml.org,2002:map" if kind is yaml.MappingNode else "tag:yaml.org,2002:seq"
+
+
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f]")
 """Characters that control a terminal; tabs and line breaks are text."""
 _MOST_DIGITS = 30
@@ -135,7 +150,7 @@ def compose(text: str, name: str, *, lenient: bool = False) -> ParsedFile:
     """
     try:
         _refuse_excess(text, name)
-        node = yaml.compose(text, Loader=_LOADER)
+        node = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise _broken(error, name) from None
     if node is None:
@@ -152,7 +167,7 @@ def _refuse_excess(text: str, name: str) -> None:
     if indents + openings < _HARMLESS_DEPTH and len(text) < _HARMLESS_LENGTH:
         return
     depth = values = 0
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         values += isinstance(event, yaml.NodeEvent)
         if depth > _DEEPEST or values > _MOST_VALUES:

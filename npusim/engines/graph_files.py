@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from npusim.engines.estimate import Estimate
 from npusim.files import optional_module
-from npusim.graph import Graph, to_dot
+from npusim.graph import Graph
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -92,6 +92,8 @@ def _onnx(graph: Graph, estimate: Estimate) -> bytes:
 
 
 def _dot(graph: Graph, estimate: Estimate) -> bytes:
+    from npusim.graph import to_dot
+
     return to_dot(graph, facts=_costs(estimate)).encode()
 
 

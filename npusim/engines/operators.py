@@ -167,8 +167,10 @@ def _mapping(mapped: Mapped, index: int) -> Mapping:
 
 def _segment(mapped: Mapped, chain: int) -> str:
     """Return the first operator of a chain of fused operators; empty for no chain."""
+    if not chain:
+        return ""
     first = int(np.argmax(mapped.lowered.ops["fused_chain"] == chain))
-    return mapped.decisions.groups[first].main if chain else ""
+    return mapped.decisions.groups[first].main
 
 
 def peak_power_w(mapped: Mapped) -> float:

@@ -15,8 +15,8 @@ from npusim.explore.pareto import front
 from npusim.explore.spaces import Space, parse_keep
 from npusim.explore.store import POINT
 from npusim.mapping import map_graph
-from npusim.metrics import METRICS, objectives
-from npusim.studies.uncertainty import SAMPLES, draw
+from npusim.metrics import METRICS, SAMPLES, objectives
+from npusim.studies.uncertainty import draw
 
 ON_FRONT = "on_front"
 """Column: share of the drawn machines on which a point is on the front of the kept points."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from npusim.api import as_numbers
 from npusim.cli.options import WRITTEN, Command, argument, option
-from npusim.config.overrides import as_list
-from npusim.errors import ConfigError, UnknownNameError
+from npusim.errors import ConfigError, UnknownNameError, as_list
 from npusim.locate import DEFAULT_SOC
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from npusim.cli.ask import DEVICES, EXPONENTS, LIMITS, MAPPING
 from npusim.cli.options import FORM, QUIET, WRITTEN, Command, argument, complete_soc, option
-from npusim.config.overrides import as_list
-from npusim.errors import ConfigError, UnknownNameError
+from npusim.errors import ConfigError, UnknownNameError, as_list
 from npusim.locate import DEFAULT_SOC
 
 if TYPE_CHECKING:

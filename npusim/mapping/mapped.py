@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -40,9 +40,11 @@ from npusim.errors import InfeasibleError, shown
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
 from npusim.mapping.memory import MemoryUse, memory_use
-from npusim.mapping.nests import OwnMapping
 from npusim.mapping.placing import DeviceChoice, unpacked
 from npusim.mapping.residency import plans
+
+if TYPE_CHECKING:
+    from npusim.mapping.nests import OwnMapping
 
 SwapOperands = bool | Literal["search"]
 """Whether the operands of products change places; `search` tries both roles for each product."""

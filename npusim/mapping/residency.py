@@ -159,7 +159,7 @@ def _resident(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roots) ->
 def _by_size(uses: dict[str, _Use], most: int = _MOST_SIZES) -> list[frozenset[str]]:
     """Return sets of tensors to keep: those up to some size, for at most `most` sizes."""
     sizes = sorted({use.bytes for use in uses.values()})
-    places = np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), most)).round().astype(int))
+    places = sorted({*map(round, np.linspace(0, len(sizes) - 1, min(len(sizes), most)).tolist())})
     return [frozenset(name for name, use in uses.items() if use.bytes <= sizes[place]) for place in places]
 
 

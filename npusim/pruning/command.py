@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from npusim.api import as_numbers
 from npusim.cli.options import DATA, GNN, WRITTEN, Command, option
-from npusim.config.overrides import as_list
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, as_list
 
 if TYPE_CHECKING:
     from npusim.api.asking import Progress

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -39,7 +39,9 @@ from npusim.reporting.page import (
 )
 from npusim.reporting.sustained import divided_sections, sustained_sections
 from npusim.reporting.terminal import LongName, conditions, counted, share_bar, shares_table
-from npusim.studies.elasticity import Elasticity
+
+if TYPE_CHECKING:
+    from npusim.studies.elasticity import Elasticity
 
 _MOST_OPERATORS = 15
 """Operators that get a line; the JSON document and HTML hold all."""

@@ -13,7 +13,7 @@ from npusim.catalogues import Entry, Listing
 from npusim.reporting.engineering import engineering
 from npusim.reporting.page import FOLD, Amount, Column, Table
 from npusim.reporting.terminal import drawn_table, grid
-from npusim.workloads.cnn.table import variants
+from npusim.workloads.variants import variants
 
 _UNIT_WORDS = {"npu.dpu": "DPU", "npu.dsp": "DSP", "cpu": "CPU", "gpu": "GPU"}
 _NAME = {"style": "bold cyan"}

@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from npusim.catalogues import Listing
 from npusim.documents import Document
 from npusim.errors import FileError
 from npusim.plugins import Registry
@@ -43,7 +42,7 @@ def own_page(document: Document) -> Page | None:
 
 def supplements_of(document: Document) -> list[RenderableType]:
     """Return what other packages show below the page of a document; a list of names imports no package."""
-    if isinstance(document, Listing):
+    if kind_name(document) == "list":
         return []
     shown = [one.render(document) for one in PAGES.values() if isinstance(document, one.document)]
     return [one for one in shown if one is not None]

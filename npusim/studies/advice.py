@@ -20,6 +20,7 @@ from npusim.engines.document_head import Interval, Notes, OnMachine, RunConditio
 from npusim.errors import InfeasibleError
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.graph import Phase
+from npusim.metrics import SAMPLES
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.agreement import Agreement, rounding_notes
@@ -27,7 +28,7 @@ from npusim.studies.buckets import Buckets, compare_buckets
 from npusim.studies.comparison import Variant
 from npusim.studies.deployments import Deployment, compare_deployments, fixes_edges, memory_problem
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
-from npusim.studies.uncertainty import SAMPLES, Draws
+from npusim.studies.uncertainty import Draws
 from npusim.studies.whatif import compared
 from npusim.techniques import (
     NONE,

@@ -7,12 +7,12 @@ from math import exp, inf, log
 
 from npusim.config import parse_override, valid_paths
 from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
+from npusim.metrics import SAMPLES
 from npusim.ops import DType
 from npusim.rounding import factor, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.comparison import Crossover, Skipped, Variant, WhatIf
 from npusim.studies.fitting_stacks import interval_s
-from npusim.studies.uncertainty import SAMPLES
 from npusim.studies.whatif import whatif
 from npusim.techniques import parse, technique_with
 from npusim.units import split_number, unit_factor

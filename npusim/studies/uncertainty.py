@@ -14,7 +14,7 @@ from npusim.cost import TOTAL_DTYPE
 from npusim.engines.document_head import RestsOn
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
-from npusim.metrics import METRICS
+from npusim.metrics import METRICS, SAMPLES
 from npusim.studies.perturbation import (
     Uncertain,
     deviates,
@@ -30,8 +30,6 @@ from npusim.studies.perturbation import (
 )
 from npusim.studies.sustained import sustained_intervals
 
-SAMPLES = 128
-"""Machines that are drawn."""
 _TELLING = 0.05
 """Least share of a variance that names its parameter."""
 _SAME = 1e-9

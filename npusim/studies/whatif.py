@@ -13,14 +13,14 @@ from npusim.engines.document_head import RestsOn, head_of
 from npusim.engines.estimate import Estimate
 from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
 from npusim.mapping import Mapped
-from npusim.metrics import METRICS
+from npusim.metrics import METRICS, SAMPLES
 from npusim.ops import Annotation, Role, Storage, stored_bytes
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.comparison import Skipped, Untouched, Variant, WhatIf
 from npusim.studies.elasticity import Elasticity, elasticities
 from npusim.studies.schedulers import PerfectScheduler, perfect_scheduler
-from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of, rests_on
+from npusim.studies.uncertainty import Draws, draw, method_of, rests_on
 from npusim.techniques import BASE, NONE, apply, get, parse, technique_names, technique_with
 
 _LEAST_SAVING = 0.005

@@ -14,32 +14,26 @@ from weakref import WeakKeyDictionary
 from pydantic import ValidationError
 
 from npusim.config import Section, load_model
-from npusim.config.overrides import as_list
-from npusim.errors import ConfigError, IllegalTechniqueError, NpusimError, UnknownNameError, shown
+from npusim.errors import ConfigError, IllegalTechniqueError, NpusimError, UnknownNameError, as_list, shown
 from npusim.graph import Editor, Graph
 from npusim.graph.formats import in_formats
 from npusim.graph.parts import in_parts
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.plugins import Registry
-from npusim.techniques.blocks import BLOCKS
-from npusim.techniques.masking import EFFOP, GRAX1, GRAX2, GRAX3
-from npusim.techniques.neighbourhoods import PADDED
-from npusim.techniques.nodepad import NODEPAD
-from npusim.techniques.precompute import GRAD, PREG, STAGR
-from npusim.techniques.quantgr import QUANTGR
-from npusim.techniques.storage import CACHEG, GRAPHSPLIT, GRASP, SYMG
 from npusim.techniques.technique import Parameters, Technique
-from npusim.techniques.tiles import CSR, TILES
 
 TECHNIQUES = Registry("npusim.techniques", "technique", Technique)
 """Every technique by name, also those of other packages."""
 
-# SymG comes after GraSp: with both, the norm matrix is a triangle and all else is compressed.
-_PREPARING = (GRAPHSPLIT, PREG, BLOCKS, TILES, CSR, PADDED, STAGR, GRAD, NODEPAD)
-_REWRITING = (EFFOP, GRAX1, GRAX2, GRAX3, QUANTGR, GRASP, SYMG, CACHEG)
-for _technique in _PREPARING + _REWRITING:
-    TECHNIQUES.register(_technique)
+_OWN = (
+    "storage:GRAPHSPLIT", "precompute:PREG", "blocks:BLOCKS", "tiles:TILES", "tiles:CSR",
+    "neighbourhoods:PADDED", "precompute:STAGR", "precompute:GRAD", "nodepad:NODEPAD", "masking:EFFOP",
+    # SymG comes after GraSp: with both, the norm matrix is a triangle and all else is compressed.
+    "masking:GRAX1", "masking:GRAX2", "masking:GRAX3", "quantgr:QUANTGR", "storage:GRASP", "storage:SYMG",
+    "storage:CACHEG",
+)  # fmt: skip
+TECHNIQUES.announce(*(f"npusim.techniques.{place}" for place in _OWN))
 
 
 def technique_names() -> tuple[str, ...]:

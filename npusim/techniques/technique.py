@@ -18,7 +18,7 @@ NPU_MEMORY_ONLY = "made for the memory of an NPU; none is used here, so nothing 
 class Parameters(BaseModel):
     """Settings of a technique; the text under a field is its description."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class NoParameters(Parameters):

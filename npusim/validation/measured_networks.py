@@ -20,14 +20,15 @@ from npusim.config import Section, load_model
 from npusim.config.tables import Choice, Number, Text, read_table
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.locate import resource
+from npusim.metrics import SAMPLES
 from npusim.plugins import announced, load
 from npusim.scenario import Scenario
-from npusim.studies.uncertainty import SAMPLES, draw
+from npusim.studies.uncertainty import draw
 from npusim.validation.figures import Evidence, Floats, Row, evidence_of
 from npusim.validation.suite import Suite, figures_path
 from npusim.validation.unit_models import Machine
 from npusim.workloads import load_workload, workload_published_as
-from npusim.workloads.cnn.table import variants
+from npusim.workloads.variants import variants
 
 Interval = tuple[float, float]
 TokenTime = Callable[[str, str, str, str, int, tuple[str, ...], str], tuple[float, Interval] | None]

@@ -20,20 +20,17 @@ from npusim.graph.formats import with_formats
 from npusim.locate import resource, resource_names
 from npusim.ops import DType, Role
 from npusim.plugins import PluginError, Registry
-from npusim.workloads.cnn import CNN
-from npusim.workloads.cnn.table import BLOCKS, published_variants, variant_file, variants
-from npusim.workloads.gnn import GNN
 from npusim.workloads.gnn.spec import GnnSpec
 from npusim.workloads.spec import WorkloadKind, WorkloadSettings, WorkloadSpec
-from npusim.workloads.transformer import TRANSFORMER
+from npusim.workloads.variants import published_variants, variant_file, variants
 
-DEFAULT_KIND = GNN.name
+DEFAULT_KIND = "gnn"
 """Kind of a file that names none."""
 
 KINDS = Registry("npusim.workloads", "workload kind", WorkloadKind)
 
-for _kind in (GNN, CNN, TRANSFORMER, BLOCKS):
-    KINDS.register(_kind)
+KINDS.announce("npusim.workloads.gnn:GNN", "npusim.workloads.cnn:CNN")
+KINDS.announce("npusim.workloads.transformer:TRANSFORMER", "npusim.workloads.cnn.table:BLOCKS")
 
 
 def kind_of(data: Any, file: str, line: int | None = None) -> WorkloadKind:
@@ -161,7 +158,7 @@ def _plain(name: str) -> str:
 
 def load_spec(name: str | Path, overrides: Settings = ()) -> WorkloadSpec:
     """Read the specification of a workload by its name or the path of its YAML file."""
-    is_variant = str(name) in variants() and str(name) not in _own_names()
+    is_variant = str(name) not in _own_names() and str(name) in variants()
     document = variant_file(str(name)) if is_variant else read_yaml(workload_path(str(name)))
     kind = kind_of(document.data, document.name, document.line(("kind",)))
     return validate_data(document, kind.spec, overrides)

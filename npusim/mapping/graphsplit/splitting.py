@@ -19,7 +19,7 @@ comes with its largest distance from the optimum. Moves of single groups then im
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,10 @@ from npusim.graph import Editor, Graph
 from npusim.mapping.graphsplit.device_costs import homes, placement_problem
 from npusim.mapping.graphsplit.problem import Link, Load, ObjectiveWeights, Problem
 from npusim.mapping.mapped import Mapped, Run, map_placed
-from npusim.mapping.nests import OwnMapping
 from npusim.mapping.placing import unpacked, wished
+
+if TYPE_CHECKING:
+    from npusim.mapping.nests import OwnMapping
 
 MOST_STATES = 4096
 """States that are kept at a group: twelve open branches on one device."""

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from npusim.config import validate_data
-from npusim.config.reading import ParsedFile, read_yaml
-from npusim.errors import ConfigError
+from npusim.config.reading import ParsedFile
 from npusim.graph import Graph
-from npusim.locate import resource, resource_names
 from npusim.units import refuse
 from npusim.workloads.cnn import ImageSpec, blocks
 from npusim.workloads.cnn.blocks import Activation, Positive, Row, rounded_channels
 from npusim.workloads.network import Network
 from npusim.workloads.spec import WorkloadKind
-
-FAMILIES = "families"
-"""Folder in `workloads/` of the tables; each has `variants`."""
+from npusim.workloads.variants import variant_file
 
 
 class BlocksSpec(ImageSpec):
@@ -73,37 +68,6 @@ class BlocksSpec(ImageSpec):
         if is_detector != (self.model == "detector"):
             refuse(f"`{self.rows[-1].block}` as last row", "`detect` for a detector alone", at="rows")
         return self
-
-
-def variants() -> dict[str, Path]:
-    """Return the file of each variant of the shipped families."""
-    return {name: path for name, (path, _) in _variants().items()}
-
-
-def published_variants() -> dict[str, str]:
-    """Return the variants by the further names that their publishers use."""
-    every = _variants().items()
-    return {alias: name for name, (_, changes) in every for alias in changes.get("published_as", ())}
-
-
-def variant_file(name: str) -> ParsedFile:
-    """Return a family's file with the changes of one variant."""
-    path, changes = _variants()[name]
-    family = read_yaml(path)
-    kept = {key: value for key, value in family.data.items() if key != "variants"}
-    return ParsedFile(family.name, kept | changes, family.lines)
-
-
-@cache
-def _variants() -> dict[str, tuple[Path, dict[str, Any]]]:
-    every: dict[str, tuple[Path, dict[str, Any]]] = {}
-    for family in resource_names(f"workloads/{FAMILIES}", ".yaml"):
-        path = resource("workloads", FAMILIES, f"{family}.yaml")
-        for name, changes in read_yaml(path).data["variants"].items():
-            if name in every:
-                raise ConfigError(f"`{name}` a second time", file=str(path), key="variants")
-            every[name] = path, changes or {}
-    return every
 
 
 def shipped_table(name: str, **settings: Any) -> BlocksSpec:
