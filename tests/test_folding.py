@@ -1,17 +1,19 @@
 """Equal steps of a tiling folded: the same figures as when every tile is simulated."""
 
 import json
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, reject, settings
+from hypothesis import assume, event, given, reject, settings
 from hypothesis import strategies as st
 
 from npusim import DType, Editor, estimate
 from npusim.arch import load_soc
 from npusim.cli.program import run
 from npusim.engines.event import run_events
+from npusim.engines.event.emission import _Emission
 from npusim.engines.event.jobs import Steps
 from npusim.engines.event.steady_state import is_periodic
 from npusim.errors import ConfigError, InfeasibleError
@@ -27,13 +29,13 @@ def folded_and_acted_out(network, machine, **run):
     return run_events(mapped), run_events(mapped, every_tile=True)
 
 
-def check_same(one, other):
+def check_same(one, other, bound=BOUND):
     line, estimate, acted = one.timeline, one, other
     assert len(line) + line.folded == len(other.timeline)
-    assert estimate.sram_peak_bytes == pytest.approx(acted.sram_peak_bytes, rel=BOUND)
+    assert estimate.sram_peak_bytes == pytest.approx(acted.sram_peak_bytes, rel=bound)
     for name in ("latency_s", "throughput_per_s", "energy_j", "grid_utilisation"):
-        assert getattr(estimate, name) == pytest.approx(getattr(acted, name), rel=BOUND)
-    within = BOUND * acted.latency_s
+        assert getattr(estimate, name) == pytest.approx(getattr(acted, name), rel=bound)
+    within = bound * acted.latency_s
     for name, use in acted.units.items():
         assert estimate.units[name].busy_s == pytest.approx(use.busy_s, abs=within)
     for mine, theirs in zip(estimate.operators, acted.operators, strict=True):
@@ -115,6 +117,63 @@ def test_gnns_with_several_requests_in_flight(network, stack, soc, requests):
     assert one.timeline.left_out > requests > other.timeline.left_out == 0
     check_same(one, other)
     assert one.folded_tasks == one.timeline.left_out * one.timeline.per_inference
+
+
+@contextmanager
+def steps_of_equal_size():
+    """A folded run has them; a full one has steps of whole bytes, which may order two transfers otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Emission, "_parts", lambda self, total, shares: [total * share for share in shares])
+        patch.setattr(_Emission, "_divided", lambda self, total, parts: [total / parts] * parts)
+        yield
+
+
+slow_machines = st.tuples(
+    st.sampled_from(["npu.sram.per_tile=64KiB", "npu.sram.per_tile=96KiB"]),
+    st.sampled_from(["npu.dma.engines=1", "npu.dma.engines=2", "npu.dma.engines=3"]),
+    st.sampled_from(["dram.bandwidth=5GB/s", "dram.bandwidth=20GB/s"]),
+)
+
+
+@given(networks(8_000, 16_000), slow_machines, st.integers(2, 9), st.sampled_from([None, 1, 6]))
+@settings(max_examples=6)
+def test_steps_of_several_requests_are_folded(network, machine, requests, tiles):
+    """One context of all tiles, two, or six; loops that overlap others are acted out."""
+    run = {"hint": "throughput", "requests": requests, "tiles": tiles}
+    try:
+        with steps_of_equal_size():
+            one, other = folded_and_acted_out(network, machine, **run)
+    except InfeasibleError:
+        reject()
+    event(f"folded: {one.timeline.per_inference < other.timeline.per_inference}")
+    check_same(one, other, 1e-6)
+
+
+@pytest.mark.parametrize("stack", ["stagr", "stagr+symg"])
+@pytest.mark.parametrize("requests", [2, 8])
+def test_steps_of_gcn_with_several_requests_are_folded(stack, requests):
+    machine, run = ["workload.dataset=pubmed"], {"hint": "throughput", "requests": requests}
+    mapped = Scenario("gcn-cora", techniques=stack, settings=machine, **run).mapped
+    with steps_of_equal_size():
+        one, other = run_events(mapped), run_events(mapped, every_tile=True)
+    assert one.timeline.per_inference < 0.6 * other.timeline.per_inference
+    check_same(one, other, 1e-6)
+
+
+@pytest.mark.parametrize(("requests", "tiles"), [(1, None), (6, 6), (6, None)])
+def test_what_is_acted_out_does_not_grow_with_the_rows(requests, tiles):
+    """More turns are left out, and as many are written: of one inference, and of contexts at DRAM's pace."""
+    acted, slow = [], [*SMALL, "dram.bandwidth=5GB/s"]
+    for rows in (48 * 1024, 8 * 48 * 1024):
+        editor = Editor("rows")
+        value = editor.input("x", (rows, 256), DType.FP16)
+        for i in range(2):
+            value = editor.matmul(value, editor.constant(f"w{i}", (256, 256), DType.FP16), f"product{i}")
+        editor.outputs.append(value)
+        run = {"hint": "throughput", "requests": requests, "tiles": tiles} if requests > 1 else {}
+        acted.append(run_events(Scenario(editor.finish(), settings=slow, **run).mapped).timeline)
+    assert len(acted[1]) < 1.5 * len(acted[0])
+    assert acted[1].folded > 7 * acted[0].folded > 0
 
 
 def test_what_is_acted_out_does_not_grow_with_the_requests():

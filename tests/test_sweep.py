@@ -26,7 +26,7 @@ from npusim.explore.pareto import front
 from npusim.explore.query import query
 from npusim.explore.sensitivity import exact_indices, influences
 from npusim.explore.spaces import load_space
-from npusim.explore.sweep import Interrupted, sweep
+from npusim.explore.sweep import Interrupted, chunk_points, sweep
 from npusim.metrics import METRICS, column_of, objectives
 
 
@@ -95,6 +95,13 @@ def test_constraints_leave_points_out(tmp_path):
 def test_points_without_room_for_the_network_are_left_out(tmp_path):
     axes = {"npu.sram.per_tile": {"values": ["64 B", "1 MiB"]}}
     assert sweep(changed(QUICK, axes=axes, keep="all"), tmp_path).kept == 1
+
+
+@pytest.mark.parametrize(
+    ("points", "chunks"), [(7_200, 1), (1 << 17, 2), (1_166_400, 16), (13_996_800, 27), (10**8, 191)]
+)
+def test_a_sweep_has_enough_chunks_for_several_workers(points, chunks):
+    assert -(-points // chunk_points(load_space(QUICK), points)) == chunks
 
 
 @pytest.mark.parametrize("chunk", [299, 7200, 10**6])

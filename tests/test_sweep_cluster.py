@@ -1,10 +1,13 @@
 """The same sweep on a Dask cluster: a real scheduler and workers over TCP, one of them killed half-way."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ from npusim.errors import NpusimError
 from npusim.explore.sweep import sweep
 
 pytest.importorskip("distributed")
+
+from distributed import Client
 
 from npusim.explore.cluster import scored_on_cluster
 
@@ -31,36 +36,23 @@ def dask(*words: str) -> "subprocess.Popen[Any]":
     )
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Any:
-    file = tmp_path / "scheduler.json"
-    scheduler = dask(
-        "dask_scheduler",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "0",
-        "--no-dashboard",
-        "--scheduler-file",
-        str(file),
-    )
-    started = [scheduler]
+@contextmanager
+def cluster_of(count: int, folder: Path) -> Iterator[tuple[str, list[Any]]]:
+    """Context with the address of a scheduler and its workers, a thread each."""
+    file = folder / "scheduler.json"
+    common = ["--host", "127.0.0.1", "--no-dashboard"]
+    started = [dask("dask_scheduler", *common, "--port", "0", "--scheduler-file", str(file))]
     try:
         while not file.exists():
-            assert scheduler.poll() is None
+            assert started[0].poll() is None
             time.sleep(0.05)
-        import json
-
         address = json.loads(file.read_text())["address"]
-        workers = [
-            dask(
-                "dask_worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard",
-                "--local-directory", str(tmp_path / f"worker{i}"),
-            )
-            for i in range(2)
-        ]  # fmt: skip
-        started += workers
-        yield address, workers
+        for i in range(count):
+            where = ["--local-directory", str(folder / f"worker{i}")]
+            started.append(dask("dask_worker", address, *common, "--nthreads", "1", "--no-nanny", *where))
+        with Client(address) as client:
+            client.wait_for_workers(count, timeout=900)
+        yield address, started[1:]
     finally:
         for process in reversed(started):
             process.kill()
@@ -74,14 +66,7 @@ def files(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(cluster, tmp_path):
-    address, workers = cluster
-    from distributed import Client
-
-    with Client(address) as client:
-        client.wait_for_workers(2, timeout=900)
-    with scored_on_cluster(lambda texts: [float(len(text)) for text in texts], address) as score:
-        assert score(["a", "bbb", "cc"] * 9) == [1.0, 3.0, 2.0] * 9
+def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(tmp_path):
     killed: list[int] = []
 
     def kill_one(done: int, total: int) -> None:
@@ -90,8 +75,21 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(cluster, tmp_path):
             workers[0].send_signal(signal.SIGKILL)
 
     sweep(SPACE, tmp_path / "local", chunk=300)
-    sweep(SPACE, tmp_path / "cluster", chunk=300, scheduler=address, progress=kill_one)
-    assert killed and workers[0].wait(timeout=300) == -signal.SIGKILL
+    with cluster_of(2, tmp_path) as (address, workers):
+        with scored_on_cluster(lambda texts: [float(len(text)) for text in texts], address) as score:
+            assert score(["a", "bbb", "cc"] * 9) == [1.0, 3.0, 2.0] * 9
+        sweep(SPACE, tmp_path / "cluster", chunk=300, scheduler=address, progress=kill_one)
+        assert killed and workers[0].wait(timeout=300) == -signal.SIGKILL
+    assert files(tmp_path / "cluster") == files(tmp_path / "local")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 4])
+def test_any_number_of_workers_gives_the_same_front_to_the_bit(count, tmp_path):
+    space = changed(QUICK, keep="pareto")
+    sweep(space, tmp_path / "local", chunk=700)
+    with cluster_of(count, tmp_path) as (address, _):
+        sweep(space, tmp_path / "cluster", chunk=700, scheduler=address)
     assert files(tmp_path / "cluster") == files(tmp_path / "local")
 
 

@@ -158,7 +158,8 @@ class Timeline(EventLog):
     @property
     def folded(self) -> float:
         """Tasks that were not simulated because others stand for them."""
-        return float((self.repeats - 1.0).sum() + self.left_out * self.per_inference)
+        per_inference = round(float(self.repeats.sum()) / self.inferences)
+        return float(per_inference * (self.inferences + self.left_out) - len(self))
 
     @cached_property
     def working(self) -> Any:

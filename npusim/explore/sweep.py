@@ -40,7 +40,9 @@ from npusim.explore.store import (
 from npusim.files import parquet_bytes
 
 CHUNK = {"all": 1 << 18, "pareto": 1 << 19, "top": 1 << 19}
-"""Points of a chunk by what is kept: enough for all cores to have work, few enough for memory."""
+"""Most points of a chunk by what is kept: enough for all cores to have work, few enough for memory."""
+_CHUNKS, _SMALLEST_CHUNK = 16, 1 << 16
+"""Chunks of a sweep, at least, so that several workers end together; fewer where they had fewer points."""
 _MOST_POINTS, _MOST_CHUNKS = 10**10, 10**6
 """Points of a sweep, days of work, and its files."""
 _MOST_INTERVALS = 1000
@@ -251,13 +253,18 @@ def _local(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tup
         yield index, chunk_bytes(campaign, start, stop, scratch)
 
 
+def chunk_points(space: Space, total: int) -> int:
+    """Return how many points of a space make a chunk where nothing else is asked for."""
+    return min(CHUNK[parse_keep(space.keep)[0]], max(_SMALLEST_CHUNK, -(-total // _CHUNKS)))
+
+
 @contextmanager
 def _opened(
     directory: Path, space: Space, resume: bool, chunk: int | None
 ) -> Iterator[tuple[Store, Manifest]]:
     """Context with the results directory, new or to be resumed, locked for this sweep."""
     campaign = campaign_of(space)
-    size = chunk or CHUNK[parse_keep(space.keep)[0]]
+    size = chunk or chunk_points(space, campaign.total)
     manifest = manifest_of(space, campaign.axes, campaign.total, size)
     if manifest.points > _MOST_POINTS:
         allowed = f"at most {_MOST_POINTS:.0e}; search more"

@@ -18,10 +18,9 @@ from npusim.engines.analytical import (
 from npusim.engines.estimate import CriticalTime, Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import transfer_rates
-from npusim.engines.event.program import Program
-from npusim.engines.event.steady_state import Measured, simulate_folded, simulate_requests, single
+from npusim.engines.event.steady_state import Measured, Run, simulate_folded, simulate_requests
 from npusim.engines.operators import grid_utilisation
-from npusim.engines.timeline import EventLog, TaskKind, Timeline, critical_path
+from npusim.engines.timeline import TaskKind, Timeline, critical_path
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 
@@ -70,24 +69,21 @@ def run_events(mapped: Mapped, every_tile: bool = False) -> Estimate:
     R to the end of the last measured one. Busy times and energy are means over the measured inferences.
     """
     requests, rates = mapped.run.requests, transfer_rates(mapped.arch)
-    if requests == 1 and not every_tile:
-        program, log, repeats = simulate_folded(partial(build_program, mapped), rates)
-        measured = single(log)
+    if every_tile:
+        run = simulate_requests(build_program(mapped), rates, requests, mapped.contexts, fold=False)
     else:
-        program = build_program(mapped)
-        repeats = np.ones(len(program))
-        log, measured = simulate_requests(program, rates, requests, mapped.contexts, not every_tile)
-    line = build_timeline(mapped, program, log, repeats)
-    line.left_out = measured.left_out
-    estimate = _estimate(mapped, line, measured)
+        run = simulate_folded(partial(build_program, mapped), rates, requests, mapped.contexts)
+    line = build_timeline(mapped, run)
+    estimate = _estimate(mapped, line, run.measured)
     vars(estimate)["timeline"] = line
     return estimate
 
 
-def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any) -> Timeline:
-    """Return the time line of a log; each task of the program stands for `repeats` equal ones."""
+def build_timeline(mapped: Mapped, run: Run) -> Timeline:
+    """Return the time line of a run."""
+    program, log, repeats, measured = run
     graph, tasks, inferences = mapped.graph, program.tasks, len(log.ended)
-    energy_j = _energy_of_tasks(mapped, tasks, repeats)
+    energy_j = np.array([_energy_of_tasks(mapped, tasks, of_one) for of_one in repeats])
     sizes = tasks["bytes"] * np.where(tasks["kind"] == TaskKind.RESERVE, 1.0, repeats)
     per_task: dict[str, Any] = {
         "bytes": sizes,
@@ -96,7 +92,8 @@ def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any
         "energy_j": energy_j,
     }
     per_task |= {"kind": tasks["kind"].astype("i1"), "operator": tasks["operator"].astype("i4")}
-    per_task = {name: np.tile(values, inferences) for name, values in per_task.items()}
+    shape = (inferences, len(program))
+    per_task = {name: np.broadcast_to(values, shape).flatten() for name, values in per_task.items()}
     return Timeline(
         **vars(log),
         **per_task,
@@ -116,6 +113,7 @@ def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any
             size * float(mapped.arch[name]["contexts"])
             for name, size in zip(mapped.arch.arrays, program.sram_bytes, strict=True)
         ),
+        left_out=measured.left_out,
     )
 
 

@@ -76,6 +76,15 @@ class Program:
     def __len__(self) -> int:
         return len(self.tasks)
 
+    @property
+    def unfolded(self) -> int:
+        """Tasks with all turns of the loops."""
+        each = np.ones(len(self), np.int64)
+        for _, loop in self.loops:
+            middle = len(loop.starts) // 2
+            each[loop.starts[middle - 1] : loop.starts[middle]] *= 2 + loop.turns - len(loop.starts)
+        return int(each.sum())
+
 
 def refuse_many(tasks: int, inferences: int) -> None:
     """Raise an InfeasibleError where there are more tasks than the simulation can hold."""

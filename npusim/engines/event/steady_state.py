@@ -4,7 +4,8 @@ A tiling has loops of thousands of equal turns. After some of them the machine r
 whatever happens between the ends of two turns (t0 and t1) happens again, shifted by t1 - t0. The turns left
 out would do the same, so the run with all turns is the run with some of them, with the time from t0 to t1
 stretched (*folding*). The log shows whether that holds; where it does not, more turns are simulated, in the
-end all.
+end all. Nothing else may begin, end or run meanwhile: a loop that goes on while another inference works is
+simulated in full.
 
 With R requests in flight, R inferences fill the machine, at least 3 R more are measured, and R keep it full
 meanwhile: inferences that wait for each other end in bursts, and few bursts would be a poor mean. Once the
@@ -20,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.engines.event.machine import Machine, TransferRates, simulate
-from npusim.engines.event.program import PERIODS, Loop, Program, refuse_many
+from npusim.engines.event.machine import Machine, TransferRates
+from npusim.engines.event.program import MOST_TASKS, PERIODS, Loop, Program, refuse_many
 from npusim.engines.timeline import EventLog, TaskKind
 
 # Turns of a loop that are simulated at first (and up to as many again), and the factor by which they grow
@@ -42,76 +43,135 @@ _ON_DMA = (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.TRANSFER)
 
 
 class Window(NamedTuple):
-    """A period of a loop, tasks `first` to before `last`, which stands for `repeats` such periods."""
+    """A period of a loop, tasks `first` to before `last` of an inference, which stands for `repeats` such."""
 
     begin_s: float
     length_s: float
     repeats: int
+    inference: int
     first: int
     last: int
 
 
-def simulate_folded(
-    build: Callable[[Callable[[int], int]], Program], rates: TransferRates
-) -> tuple[Program, EventLog, Any]:
-    """Simulate one inference whose equal steps are folded; `build` maps turns by operator to a program.
-
-    Returns
-    -------
-    tuple
-        The program as simulated, its log in the time of the whole program, and how many tasks each of its
-        tasks stands for, float64.
+class Run(NamedTuple):
+    """A simulated run: program, log in the time of the whole program, how many tasks each task stands for
+    (float64, shape (inferences or 1, tasks)), and what is measured.
     """
-    turns: dict[int, int] = {}
+
+    program: Program
+    log: EventLog
+    repeats: Any
+    measured: Measured
+
+
+def simulate_folded(
+    build: Callable[[Callable[[int], int]], Program], rates: TransferRates, requests: int, contexts: int
+) -> Run:
+    """Simulate a run without the turns and inferences that repeat others.
+
+    Parameters
+    ----------
+    build : callable
+        Maps turns by operator to a program.
+    requests, contexts : int
+        See `simulate_requests`.
+    """
+    turns, tried = dict[int, int](), 0
     while True:
         program = build(lambda operator: turns.get(operator, _TURNS))
-        refuse_many(len(program), 1)
-        log = simulate(program, rates)
-        repeats, without_period = fold(program, log)
-        if not without_period:
-            return program, log, repeats
-        turns.update((operator, _GROWTH * turns.get(operator, _TURNS)) for operator in without_period)
+        tried += len(program)
+        fits = program.unfolded * (_INFERENCES * contexts + requests) <= MOST_TASKS
+        if requests > 1 and tried > program.unfolded and fits:  # trying on would take longer than all turns
+            program = build(lambda operator: 0)
+        try:
+            return simulate_requests(program, rates, requests, contexts, fold=True)
+        except _NoPeriodError as error:
+            turns.update((operator, _GROWTH * turns.get(operator, _TURNS)) for operator in error.operators)
 
 
-def fold(program: Program, log: EventLog) -> tuple[Any, set[int]]:
-    """Stretch the log of one inference to the time of all turns.
+class _NoPeriodError(Exception):
+    """Loops of some operators have no period: the log is of no use."""
 
-    Returns
-    -------
-    tuple
-        How many tasks each task stands for, float64, and the operators with a loop without a period: if there
-        are any, the log is of no use.
+    def __init__(self, operators: set[int]) -> None:
+        super().__init__(operators)
+        self.operators = operators
+
+
+def folded(program: Program, log: EventLog) -> Any:
+    """Stretch a log to the time of all turns; return how many tasks each task stands for.
+
+    Loops that have not ended are left as they are.
+
+    Raises
+    ------
+    _NoPeriodError
+        Where a loop that has ended has no period.
     """
-    repeats, without_period = np.ones(len(program)), set[int]()
-    for level in range(1 + max((loop.level for _, loop in program.loops), default=-1)):
-        columns = (log.ready, log.start, log.end)
-        quiet_s = np.maximum.accumulate(log.end)
-        others_s = np.minimum.accumulate(log.ready[::-1])[::-1]
-        windows = []
+    if not program.loops:
+        return np.ones((1, len(program)))
+    repeats, without_period = np.ones((len(log.begun), len(program))), set[int]()
+    for level in range(1 + max(loop.level for _, loop in program.loops)):
+        columns = [getattr(log, name).reshape(repeats.shape) for name in ("ready", "start", "end")]
+        events, windows = _Events(columns), []
         for operator, loop in program.loops:
             if loop.level != level or operator in without_period:
                 continue
-            before, after = loop.starts[1] - 1, loop.starts[-2]
-            window = _window(loop, columns, float(quiet_s[before]), float(others_s[after]))
-            if window:
+            for inference in np.flatnonzero((columns[2][:, loop.starts[0] : loop.starts[-1]] >= 0.0).all(1)):
+                window = _window(loop, int(inference), columns, events)
+                if window is None:
+                    without_period.add(operator)
+                    break
+                repeats[inference, window.first : window.last] *= window.repeats
                 windows.append(window)
-                repeats[window.first : window.last] *= window.repeats
-            else:
-                without_period.add(operator)
         _stretch(log, windows)
-    return repeats, without_period
+    if without_period:
+        raise _NoPeriodError(without_period)
+    return repeats
 
 
-def _window(loop: Loop, columns: tuple[Any, ...], quiet_s: float, others_s: float) -> Window | None:
-    """Return the period of a loop, between the ends of earlier tasks and the first later one, or None."""
+class _Events:
+    """Begins and ends of all tasks of a run in order of time, to find when nothing but a loop goes on."""
+
+    def __init__(self, columns: list[Any]) -> None:
+        self._shape = columns[0].shape
+        times = np.concatenate([column.ravel() for column in columns])
+        order = np.argsort(times, kind="stable")[np.count_nonzero(times < 0.0) :]
+        self._times, self._rows = times[order], order % columns[0].size
+        self._start, self._end = columns[1], np.where(columns[2] < 0.0, _NEVER_S, columns[2])
+        is_long = (self._start >= 0.0) & (self._end > self._start)
+        self._starts, self._ends = np.sort(self._start[is_long]), np.sort(self._end[is_long])
+
+    def quiet(self, inference: int, first: int, last: int) -> tuple[float, float]:
+        """Return the longest time in which nothing but tasks `first` to before `last` begins, ends or runs.
+
+        It is empty (begin after end) where another task runs meanwhile.
+        """
+        start, end = (column[inference, first:last] for column in (self._start, self._end))
+        begin_s, end_s = float(start.min()), float(end.max())
+        place = slice(*np.searchsorted(self._times, (begin_s, end_s), "right"))
+        rows = self._rows[place] - inference * self._shape[1]
+        times = self._times[place][(rows < first) | (rows >= last)]
+        times = np.concatenate(([begin_s], times, [end_s]))
+        longest = int(np.argmax(np.diff(times)))
+        quiet_s = float(times[longest])
+        others_s = float(times[longest + 1]) if longest < len(times) - 2 else _NEVER_S
+        running = np.searchsorted(self._starts, quiet_s, "right") - np.searchsorted(
+            self._ends, quiet_s, "right"
+        )
+        own = np.count_nonzero((start <= quiet_s) & (end > quiet_s) & (end > start))
+        return (quiet_s, others_s) if running == own else (_NEVER_S, 0.0)
+
+
+def _window(loop: Loop, inference: int, columns: list[Any], events: _Events) -> Window | None:
+    """Return the period of a loop in one inference, while nothing else goes on; None without one."""
     sizes = np.diff(loop.starts)[1:-1]
     if len(set(sizes.tolist())) != 1:
         return None
-    turns = np.concatenate(
-        [times[loop.starts[1] : loop.starts[-2]].reshape(len(sizes), -1) for times in columns], axis=1
-    )
+    rows = slice(loop.starts[1], loop.starts[-2])
+    turns = np.concatenate([times[inference, rows].reshape(len(sizes), -1) for times in columns], axis=1)
     ends = np.maximum.accumulate(turns[:, -sizes[0] :].max(axis=1))
     left_out = loop.turns - len(sizes) - 2
+    quiet_s, others_s = events.quiet(inference, rows.start, rows.stop)
     # The latest turn without influence of anything behind the loop.
     latest = int(np.searchsorted(ends, others_s * (1.0 - 1e-12) - _TURN_TOLERANCE * (ends[1] - ends[0]))) - 1
     for period in PERIODS:
@@ -120,7 +180,7 @@ def _window(loop: Loop, columns: tuple[Any, ...], quiet_s: float, others_s: floa
         begin_s, length_s = float(ends[latest - period]), float(ends[latest] - ends[latest - period])
         if begin_s - length_s >= quiet_s and is_periodic(turns, period, begin_s, length_s):
             first, last = loop.starts[latest - period + 2], loop.starts[latest + 2]
-            return Window(begin_s, length_s, 1 + left_out // period, first, last)
+            return Window(begin_s, length_s, 1 + left_out // period, inference, first, last)
     return None
 
 
@@ -189,7 +249,7 @@ class Measured(NamedTuple):
         return (self.end_s - self.begin_s) / len(self.numbers)
 
 
-def single(log: EventLog) -> Measured:
+def _single(log: EventLog) -> Measured:
     """Return the one inference of a log."""
     ended_s = float(log.ended[0])
     return Measured(np.zeros(1, np.int64), 0, 0.0, ended_s, ended_s)
@@ -197,7 +257,7 @@ def single(log: EventLog) -> Measured:
 
 def simulate_requests(
     program: Program, rates: TransferRates, requests: int, contexts: int, fold: bool
-) -> tuple[EventLog, Measured]:
+) -> Run:
     """Run a program with some requests in flight.
 
     Parameters
@@ -208,33 +268,36 @@ def simulate_requests(
         Inferences that work at once. A multiple of it is measured, or inferences that end together would be
         counted in part.
     fold : bool
-        Whether to leave out inferences that repeat others.
+        Whether to leave out turns, and inferences, that repeat others.
     """
-    if requests == 1:
-        refuse_many(len(program), 1)
-        log = simulate(program, rates)
-        return log, single(log)
     measured = _BURSTS * ceil(requests / contexts) * contexts
-    inferences = 2 * requests + measured
+    inferences = 2 * requests + measured if requests > 1 else 1
     simulated = _INFERENCES * contexts
 
     def machine_for(count: int) -> Machine:
         refuse_many(len(program), count)
         return Machine(program, rates, count, requests)
 
-    machine = machine_for(min(inferences, _ROOM * simulated + requests) if fold else inferences)
+    first = simulated + requests
+    room = max(first, min(_ROOM * simulated + requests, MOST_TASKS // len(program))) if fold else inferences
+    machine = machine_for(min(inferences, room))
     while fold and simulated + requests < inferences:
         if simulated + requests > machine.inferences:
             machine = machine_for(inferences)
         log = machine.run(simulated)
+        repeats = folded(program, log)
         steady = _steady(program, log, requests, measured)
         if steady:
-            return log.first(len(_ended_in_a_row(log)), len(program)), steady
+            ended = len(_ended_in_a_row(log))
+            return Run(program, log.first(ended, len(program)), repeats[:ended], steady)
         simulated *= 2
     if machine.inferences < inferences:
         machine = machine_for(inferences)
     log = machine.run()
-    return log, _measured(log.ended, log.begun, requests, measured)
+    repeats = folded(program, log)
+    if requests == 1:
+        return Run(program, log, repeats, _single(log))
+    return Run(program, log, repeats, _measured(log.ended, log.begun, requests, measured))
 
 
 def _ended_in_a_row(log: EventLog) -> Any:
