@@ -166,7 +166,11 @@ def test_a_new_installation_compiles_nothing(command, tmp_path):
     words = command.format(out=tmp_path / "out").split()
     settings = os.environ | {"NPUSIM_CACHE": str(tmp_path / "cache"), "NPUSIM_KERNELS": "auto"}
     done = subprocess.run(
-        [sys.executable, "-c", FROM_ARCHIVE, *words], env=settings, capture_output=True, text=True, check=False
+        [sys.executable, "-c", FROM_ARCHIVE, *words],
+        env=settings,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode == 77:
         pytest.skip("archives are for x86-64-v3")

@@ -56,7 +56,6 @@ from npusim.cost.lowering import Transfers as Transfers
 from npusim.cost.lowering import dispatches as dispatches
 from npusim.cost.lowering import lower as lower
 from npusim.cost.lowering import lower_plans as lower_plans
-from npusim.cost.lowering import transfers as transfers
 from npusim.cost.nests import Nest as Nest
 from npusim.cost.nests import least_sram_bytes as least_sram_bytes
 from npusim.cost.nests import nest_of as nest_of

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from npusim.arch import Npu, Soc
 from npusim.cost.bands import BandBytes, band_bytes
@@ -366,7 +366,7 @@ class Liveness:
             column[i] += size
 
     def _npu(self, device: str) -> Npu:
-        return self.soc.array_devices[device]
+        return cast(Npu, self.soc.devices[device])
 
     def _weights(self, index: int) -> dict[str, float]:
         """Return the bytes of a product's weights by stored tensor, except tensors kept in SRAM anyway."""

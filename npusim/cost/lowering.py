@@ -6,9 +6,9 @@ Each column follows from shapes, storage and decisions, and from switches and DS
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -55,6 +55,8 @@ class Lowered:
     """Array of OP_DTYPE, shape (groups,)."""
     groups: tuple[Group, ...]
     warnings: tuple[str, ...]
+    transfers: Callable[[], list[Transfers]]
+    """What each group reads and writes in one pass over its operands, wherever they lie."""
 
 
 _Operand = Mapping[str, float]
@@ -339,7 +341,7 @@ class _Lowering:
         row["mac_energy"] *= together(energy for _, energy in saved)
 
     def _npu(self, group: Group) -> Npu:
-        return self.soc.array_devices[group.device]
+        return cast(Npu, self.soc.devices[group.device])
 
     def _operand(self, tensor: Tensor, group: Group, is_weight: bool) -> _Operand:
         size = tensor.bytes * packing(tensor, is_weight, self._npu(group))
@@ -364,7 +366,11 @@ class _Lowering:
         )
         return 0.0
 
-    def transfers(self, index: int) -> Transfers:
+    def transfers(self) -> list[Transfers]:
+        """Return what each group reads and writes in one pass over its operands, wherever they lie."""
+        return [self._transfers(i) for i in range(len(self.groups))]
+
+    def _transfers(self, index: int) -> Transfers:
         """Return what a group reads and writes; of a host, no input or constant that its caches may hold."""
         group = self.groups[index]
         if group.unit is Unit.VIEW:
@@ -434,19 +440,13 @@ def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
     columns = [lowering.resident(i, live, in_sram) for i in range(len(table))]
     _fill_resident(table, columns)
     table["fused_chain"] = _chain_numbers(live)
-    return Lowered(table, decisions.groups, tuple(lowering.warnings))
-
-
-def transfers(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> list[Transfers]:
-    """Return what each group reads and writes in one pass over its operands, wherever they lie."""
-    lowering = _Lowering(graph, groups, soc)
-    return [lowering.transfers(i) for i in range(len(groups))]
+    return Lowered(table, decisions.groups, tuple(lowering.warnings), lowering.transfers)
 
 
 def lower_plans(
     graph: Graph, groups: tuple[Group, ...], soc: Soc, plans: Plans
-) -> tuple[PlanTable, tuple[str, ...]]:
-    """Lower a graph under each residency plan; return the table and warnings."""
+) -> tuple[PlanTable, tuple[str, ...], Callable[[], list[Transfers]]]:
+    """Lower a graph under each residency plan; return the table, and what `Lowered` has besides."""
     lowering = _Lowering(graph, groups, soc)
     distinct, whole_shape_of = distinct_rows(lowering.table)
     shape_of = whole_shape_of
@@ -480,7 +480,7 @@ def lower_plans(
         fused_chains=np.array(chains, np.int64),
         waits=np.array(waits, bool),
     )
-    return table, tuple(lowering.warnings)
+    return table, tuple(lowering.warnings), lowering.transfers
 
 
 def _each_plan(

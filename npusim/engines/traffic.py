@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npusim.cost import Transfer, Unit, roots, transfers
+from npusim.cost import Transfer, Unit, roots
 from npusim.engines.estimate import DramByKind
 from npusim.mapping import Mapped
 from npusim.ops import TensorKind
@@ -17,8 +17,8 @@ from npusim.ops import TensorKind
 
 def dram_by_kind(mapped: Mapped) -> list[DramByKind]:
     """Return the DRAM bytes of each group by kind, over all its repeats."""
-    groups, ledger = mapped.decisions.groups, _Ledger(mapped)
-    rows = zip(transfers(mapped.graph, groups, mapped.soc), mapped.lowered.ops, mapped.results, strict=True)
+    ledger, lowered = _Ledger(mapped), mapped.lowered
+    rows = zip(lowered.transfers(), lowered.ops, mapped.results, strict=True)
     return [_kinds(ledger, read, written, op, result) for (read, written), op, result in rows]
 
 

@@ -8,7 +8,7 @@ that differ in clocks, sizes and rates.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +28,7 @@ from npusim.cost import (
     Plans,
     PlanTable,
     Residency,
+    Transfers,
     arch_row,
     evaluate_plans,
     least_sram_bytes,
@@ -179,7 +180,7 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     costs = evaluate_plans(arch, tables.table, total, plan, nests)
     chosen = max(int(plan[0]), 0)
     decisions = Decisions(tables.groups, tables.plans.residency(chosen))
-    lowered = Lowered(operators_of(tables.table, chosen), tables.groups, tables.warnings)
+    lowered = Lowered(operators_of(tables.table, chosen), tables.groups, tables.warnings, tables.transfers)
     results = costs.operators(arch.archs, chosen)
     if plan[0] < 0:
         place = int(np.argmax(~np.isfinite(results["latency_s"])))
@@ -281,6 +282,8 @@ class PlanTables:
     plans: Plans
     table: PlanTable
     warnings: tuple[str, ...]
+    transfers: Callable[[], list[Transfers]]
+    """See `npusim.cost.Lowered`."""
 
     def under(self, plan: int) -> PlanTables:
         """Return the tables under one plan alone."""
