@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from strategies import convolutions, graphs, machines, runs, tight_convolutions, tight_products
 
 import npusim
-from npusim.cost.evaluation import evaluate
+from npusim.cost.evaluation import _evaluate_group, _served_search, evaluate, operator_costs
 from npusim.cost.kernels import VARIABLE, Kernel, compiled, compiled_or_plain, plain_kernels
+from npusim.cost.nests import searched_rows
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
+from npusim.cost.totals import cost_candidates
 from npusim.errors import InfeasibleError
-from npusim.mapping import map_graph
+from npusim.mapping import Run, map_graph
 
 
 def mapped(graph: Any, soc: Any, run: Any) -> bytes | None:
@@ -40,6 +42,24 @@ def test_networks_cost_the_same_to_the_bit(data, graph, machine):
     as_compiled = mapped(graph, machine.soc, run)
     with plain_kernels():
         assert mapped(graph, machine.soc, run) == as_compiled
+
+
+@pytest.mark.parametrize("plain", ["_evaluate_group", "cost_candidates", "searched_rows", "_served_search"])
+def test_plain_and_compiled_kernels_read_each_other(plain, monkeypatch):
+    graph, soc = npusim.Scenario("gcn-cora").graph, npusim.load_soc("core-ultra-series2")
+    expected = costs(graph, soc)
+    for kernel in (_evaluate_group, cost_candidates, searched_rows, _served_search):
+        monkeypatch.setattr(kernel, "_is_compiled", False)
+    monkeypatch.setattr(Kernel, "_runs_plain", lambda kernel, _: kernel.__name__ == plain)
+    assert costs(graph, soc) == expected
+
+
+def costs(graph: Any, soc: Any) -> bytes:
+    """Return the costs of a network's operators under the best plan, and of each alone."""
+    found = map_graph(graph, soc, Run())
+    results = np.zeros(len(found.lowered.ops), RESULT_DTYPE)
+    operator_costs(found.arch.archs, found.lowered.ops, results)
+    return bytes(found.results.tobytes() + results.tobytes())
 
 
 @hypothesis_settings(max_examples=12)

@@ -35,6 +35,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from npusim.cost.notice import listeners
+from npusim.cost.records import with_attributes
 from npusim.errors import FileError
 from npusim.files import write_whole
 from npusim.locate import cache_dir
@@ -232,7 +233,7 @@ class Kernel:
             with suppress(OSError):
                 for path in self._files():
                     path.with_suffix(path.suffix + ".sum").write_bytes(_checksum(path))
-        return result
+        return with_attributes(result)
 
     def _runs_plain(self, arguments: tuple[Any, ...]) -> bool:
         """Whether a call runs as plain Python; its predicted time is then added up."""

@@ -103,6 +103,15 @@ def rows_of(columns: list[tuple[str, Any]]) -> Any:
     return np.dtype((_row_type(tuple(name for name, _ in columns)), columns))
 
 
+def with_attributes(result: Any) -> Any:
+    """Return what compiled code returned, its rows with attributes for plain Python."""
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return type(result)(*map(with_attributes, result))
+    if isinstance(result, np.ndarray) and result.dtype.names:
+        return result.view(np.dtype((_row_type(result.dtype.names), result.dtype)))
+    return result
+
+
 class _Number(NamedTuple):
     """A number of the data sheet."""
 
