@@ -1,4 +1,4 @@
-"""Measures each row of docs/performance.md before and after, by turns in one run, and writes the page.
+"""Measures each row of docs/performance.md before and after, by turns in one run, and writes the pages.
 
 `make bench` measures all rows, `make bench ROWS="sram pareto"` some of them; the others keep the figures of
 benchmarks/results.json. The state before is a revision (`BASE`), checked out into a temporary folder. A row
@@ -41,7 +41,7 @@ from benchmarks.one import load_row
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-RESULTS, PAGE = HERE / "results.json", ROOT / "docs" / "performance.md"
+RESULTS, DOCS = HERE / "results.json", ROOT / "docs"
 KEPT = ROOT / ".benchmarks"
 """Trees of revisions, their compiled kernels and bytecode; `make clean` removes them."""
 BASE = "88574a6"
@@ -258,13 +258,13 @@ def revision() -> str:
 
 
 def main() -> None:
-    """Measure the rows that are asked for and write the page."""
+    """Measure the rows that are asked for and write the pages."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__.splitlines()[0])
     names = [*rows(), "growth"]
     told = f"rows to measure, of {', '.join(names)} and peers; default: all but peers"
     parser.add_argument("names", nargs="*", help=told)
     parser.add_argument("--base", default=BASE, help="revision to compare with")
-    parser.add_argument("--page", action="store_true", help="write the page of what was measured before")
+    parser.add_argument("--page", action="store_true", help="write the pages of what was measured before")
     asked = parser.parse_args()
     wrong = [name for name in asked.names if name not in (*names, "peers")]
     if wrong:
@@ -272,7 +272,8 @@ def main() -> None:
     results = json.loads(_text(str(RESULTS)) or "{}")
     if not asked.page:
         _measure_all(asked.names or names, asked.base, results)
-    PAGE.write_text(page.written({name: load_row(path) for name, path in rows().items()}, results), "utf-8")
+    for name, text in page.pages({name: load_row(path) for name, path in rows().items()}, results).items():
+        (DOCS / name).write_text(text, encoding="utf-8")
 
 
 def _measure_all(names: list[str], base: str, results: dict[str, Any]) -> None:
@@ -287,7 +288,7 @@ def _measure_all(names: list[str], base: str, results: dict[str, Any]) -> None:
         profile: Figures = {}
         if name == "growth":
             found: Any = growth.measure(states["after"].environment)
-            growth.write_pictures(found, PAGE.parent)
+            growth.write_pictures(found, DOCS)
         elif name == "peers":
             found = peers.measure()
         else:

@@ -23,6 +23,7 @@ COMMANDS = (
     "sweep gcn-cora --keep pareto -o {out}/grid",
     "search gcn-cora --budget 1000 -o {out}/search",
     "map gcn-cora",
+    "map resnet-50 --minimise latency,energy",
     "estimate gat-cora --engine event",
 )
 """Command lines of npusim; `{out}` is a folder."""
