@@ -16,11 +16,12 @@ Written by `make bench`; `make bench ROWS="sram pareto"` measures single rows, `
 `benchmarks/rows`. *Before* is revision `{base}`, stopped after 15 s where the row says nothing else. Before
 and now are measured by turns in one run, each in a process of its own, kernels and bytecode compiled before;
 shown is wall time, the median of the turns (one turn where a case takes four seconds). *Faster* is the ratio
-of processor times, which depend less than wall time on what else the machine does. [machinery.md](machinery.md)
-says where the time goes, what each part of the machinery gives, and how the search compares with others.
-Measured on {machine}. Scaling over 16 cores was measured elsewhere alone, at `{base}`: the shipped space took
-8.3 to 11.5 s on one core, 3.3 to 3.7 s on sixteen (wanted: 1.2 s), 10^8 points 46.6 s on two and 17.9 s on
-sixteen (wanted: 8 s). Nothing with more than two cores was at hand since.
+of processor times, which depend less than wall time on what else the machine does.
+[machinery.md](machinery.md) says where the time goes, what each part of the machinery gives, and how the
+search compares with others. Measured on {machine}.
+Scaling over 16 cores was measured elsewhere alone, at `{base}`: the shipped space took 8.3 to 11.5 s on one
+core, 3.3 to 3.7 s on sixteen (wanted: 1.2 s), 10^8 points 46.6 s on two and 17.9 s on sixteen (wanted: 8 s).
+Nothing with more than two cores was at hand since.
 """
 _MACHINERY = """# What the machinery gives
 
@@ -67,9 +68,7 @@ def _table(rows: dict[str, ModuleType], results: dict[str, Any]) -> str:
     return "\n".join([*lines, "", *_scalings(rows, results), ""])
 
 
-def _line(
-    row: ModuleType, case: str, before: dict[str, Any], after: dict[str, Any], is_first: bool
-) -> str:
+def _line(row: ModuleType, case: str, before: dict[str, Any], after: dict[str, Any], is_first: bool) -> str:
     """Return a line of the table; only the first of a row says what it is."""
     unit = getattr(row, "UNIT", "")
     what = row.WHAT + (f": {case}" if case else "") if is_first else f"… {case}"

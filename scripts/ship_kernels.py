@@ -11,9 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zipfile import ZIP_LZMA, ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
-from npusim.cost.kernels import SHIPPED, VARIABLE
+from npusim.cost.kernels import _LEVEL, SHIPPED, VARIABLE, _processor
 from npusim.locate import CACHE_VARIABLE
 
 COMMANDS = (
@@ -31,21 +31,22 @@ COMMANDS = (
 
 def main() -> None:
     """Run each command with compiled kernels and an empty cache, then pack the cache."""
+    if _processor() != _LEVEL:
+        sys.exit(f"needs a processor of level {_LEVEL}, and no NUMBA_CPU_NAME")
     with TemporaryDirectory() as cache, TemporaryDirectory() as out:
-        settings = {**os.environ, CACHE_VARIABLE: cache, VARIABLE: "compiled"}
+        settings = {name: text for name, text in os.environ.items() if not name.startswith("NUMBA_")}
+        settings |= {CACHE_VARIABLE: cache, VARIABLE: "compiled"}
         for command in COMMANDS:
             print(f"npusim {command}", flush=True)
-            words = command.format(out=out).split()
-            subprocess.run(
-                [sys.executable, "-m", "npusim", *words], env=settings, check=True, stdout=subprocess.DEVNULL
-            )
+            words = [sys.executable, "-m", "npusim", *command.format(out=out).split()]
+            subprocess.run(words, env=settings, check=True, stdout=subprocess.DEVNULL)
         for archive in SHIPPED.glob("*.zip"):
             archive.unlink()
         SHIPPED.mkdir(exist_ok=True)
         for folder in Path(cache, "kernels").iterdir():
-            with ZipFile(SHIPPED / f"{folder.name}.zip", "w", ZIP_LZMA) as archive:
+            with ZipFile(SHIPPED / f"{folder.name}.zip", "w", ZIP_DEFLATED) as packed:
                 for path in sorted(folder.rglob("*")):
-                    archive.write(path, path.relative_to(folder))
+                    packed.write(path, path.relative_to(folder))
 
 
 if __name__ == "__main__":

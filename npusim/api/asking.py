@@ -19,6 +19,7 @@ from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.errors import ConfigError, NpusimError, UnknownNameError, as_list
+from npusim.graph import GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import SwapOperands
 from npusim.metrics import SAMPLES
@@ -28,7 +29,6 @@ from npusim.techniques import Stack, apply, completed
 from npusim.workloads import load_gnn
 
 if TYPE_CHECKING:
-    from npusim.graph import GraphDifference
     from npusim.mapping import MappingFile, OwnMapping
     from npusim.studies.advice import Advice
     from npusim.studies.comparison import WhatIf
@@ -176,8 +176,6 @@ def estimate(
     >>> e = npusim.estimate(graph, npusim.load_soc("core-ultra-series2"))
     >>> e.operators[0].unit
     'npu.dpu'
-    >>> e == npusim.estimate("gcn-cora", techniques="stagr")
-    True
     >>> npusim.estimate("gcn-cora", techniques="stagr", engine="event").engine
     'event'
 
@@ -187,7 +185,6 @@ def estimate(
         npusim estimate gat-cora --techniques stagr+effop+quantgr --hint throughput
         npusim estimate gcn-cora --set npu.tiles=4 --set workload.hidden=128
         npusim estimate gcn-cora --techniques stagr --engine event --trace run.json --advice
-        npusim estimate my_model.xml --soc core-ultra-series1 --format json
         npusim estimate my_model.onnx --shape 'input=[1,3,224,224]' -o result.json
         npusim estimate gcn-cora --techniques stagr --details
         npusim estimate bert-base --split 2 -o page.html
@@ -216,8 +213,8 @@ def estimate(
             from npusim.studies.sustained import with_sustained
 
             result = with_sustained(result, scenario.machine)
-        is_fitted = engine == "analytical" and scenario.machine.calibration is not None
-        if is_fitted if interval is None else interval:
+        is_asked = scenario.machine.calibration is not None if interval is None else interval
+        if engine == "analytical" and is_asked:
             from npusim.studies.uncertainty import with_interval
 
             result = with_interval(result, scenario.mapped)
@@ -600,6 +597,4 @@ def show(
     fields = {"techniques": (techniques, None), "settings": (settings, ()), "shapes": (shapes, None)}
     how = changed(fields | {"inputs": (inputs, None)})
     scenario = scenario_of(network, None, how)
-    from npusim.graph import graph_difference
-
     return graph_difference(scenario.graph, apply(scenario.baseline, after))

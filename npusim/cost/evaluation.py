@@ -464,7 +464,7 @@ class PlanCosts(NamedTuple):
     """Candidates of each row of `table`."""
 
     def operators(self, archs: Archs, plan: int) -> Any:
-        """Return the costs of each operator under a plan at the point of `archs`, array of RESULT_DTYPE."""
+        """Return the costs of each operator under the best plan, array of RESULT_DTYPE."""
         ops = operators_of(self.table, plan)
         results = np.zeros(len(ops), RESULT_DTYPE)
         np.add.at(results["ahead_s"], self.transfers["operator"], self.transfers["seconds"])
@@ -494,7 +494,7 @@ def evaluate_plans(
 
 
 def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
-    """Cost each operator of a network under one plan; arguments as `cost_candidates`."""
+    """Search and cost each operator of a network by itself; `ops` and `results` as of `cost_candidates`."""
     row_starts = np.empty(len(ops) + 1, np.int64)
     candidates = searched_rows(archs, ops, row_starts)
     search = _served_search(archs, ops, candidates, row_starts, ops)

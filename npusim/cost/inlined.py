@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite.binding import Linkage, parse_assembly
+from numba.core import config
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-from numba.core.registry import CPUDispatcher
+from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.types import containers
 
 
@@ -29,6 +30,21 @@ def _symbol(tuple_type: Any) -> tuple[str, tuple[str]]:
 
 for each in (containers.NamedTuple, containers.NamedUniTuple):
     each.mangling_args = property(_symbol)
+
+
+def generate_for(level: str) -> None:
+    """Have numba generate code for a level of processors in this process, unless it generates code already.
+
+    numba reads its configuration when it makes the code generator, and again for the key of cached code.
+    """
+    before = config.CPU_NAME, config.CPU_FEATURES
+    config.CPU_NAME, config.CPU_FEATURES = level, ""
+    try:
+        generator = cpu_target.target_context.codegen()
+    finally:
+        config.CPU_NAME, config.CPU_FEATURES = before
+    if not generator.magic_tuple()[2]:  # no single features: made here
+        generator._get_host_cpu_name = lambda: level
 
 
 class _InlinedCode(JITCodeLibrary):

@@ -99,15 +99,21 @@ def fingerprint(folder: Path | None = None) -> str:
 
 @cache
 def _processor() -> str:
-    """Return the processor that kernels are compiled for: a common level where this one has it."""
-    if "NUMBA_CPU_NAME" in os.environ:
-        return os.environ["NUMBA_CPU_NAME"] + os.environ.get("NUMBA_CPU_FEATURES", "")
+    """Return the processor that kernels are compiled for: a common level where this one has it.
+
+    Where the user names one, or other code in this process has numba generate code already, that stays.
+    """
+    chosen = [os.environ[name] for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES") if name in os.environ]
+    if chosen:
+        return " ".join(chosen)
     lines: dict[str, str] = {}
     with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
         for line in file:
             name, _, value = line.partition(":")
             lines.setdefault(name.strip(), value.strip())
-    if set(lines.get("flags", "").split()) >= _LEVEL_FLAGS:
+    registry = sys.modules.get("numba.core.registry")
+    is_free = registry is None or "_toplevel_target_context" not in vars(registry.cpu_target)
+    if is_free and set(lines.get("flags", "").split()) >= _LEVEL_FLAGS:
         return _LEVEL
     return lines.get("model name", platform.processor())
 
@@ -130,13 +136,14 @@ def _shared_source(source: str) -> Path | None:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack an archive into a new folder, whole or not at all; nothing where either is there already."""
+    """Unpack an archive, if there is a good one, into a new folder, whole or not at all."""
     if folder.exists() or not archive.is_file():
         return
-    with TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as parts, ZipFile(archive) as file:
-        file.extractall(parts)
-        with suppress(OSError):  # another process was faster
-            Path(parts).rename(folder)
+    # A damaged archive and a missing codec raise errors of many kinds; kernels are compiled then.
+    with suppress(Exception), TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as parts:
+        with ZipFile(archive) as file:
+            file.extractall(parts)
+        Path(parts).rename(folder)  # fails where another process was faster
 
 
 def _checksum(path: Path) -> bytes:
@@ -322,7 +329,9 @@ def _numba() -> Any:
     from numba.extending import typeof_impl
 
     if _processor() == _LEVEL:
-        numba.config.CPU_NAME, numba.config.CPU_FEATURES = _LEVEL, ""
+        from npusim.cost.inlined import generate_for
+
+        generate_for(_LEVEL)
 
     @typeof_impl.register(Kernel)
     def _(kernel: Kernel, context: Any) -> Any:

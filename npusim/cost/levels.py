@@ -232,8 +232,8 @@ def fill_again(arch: Any, op: OpRecord, new: CandidateRecord, numbers: Floats, f
 
 
 @compiled
-def serve_all_repeats(op: OpRecord, new: CandidateRecord) -> None:
-    """Let the first memory level serve all repeated reads of a candidate: `fill_again` serves no more."""
+def assume_all_repeats_served(op: OpRecord, new: CandidateRecord) -> None:
+    """Write into a bound of candidates that the first level serves all repeated reads, the most possible."""
     a_bytes = op.a_triangle_bytes if op.triangle else op.a_dram_bytes
     first_bytes = a_bytes + op.b_dram_bytes + op.extra_dram_bytes
     new.level0_read_bytes = max(0.0, new.read_bytes - first_bytes)

@@ -20,7 +20,7 @@ from npusim.cost.arrays.mapper import (
 from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, add_candidate, is_dominated, precedes
 from npusim.cost.fills import set_fills, set_prologue_epilogue
 from npusim.cost.kernels import compiled
-from npusim.cost.levels import fill_again, has_levels, serve_all_repeats
+from npusim.cost.levels import assume_all_repeats_served, fill_again, has_levels
 from npusim.cost.needs import fill_least, fill_needs, raise_least_read
 from npusim.cost.rates import (
     LOWER,
@@ -138,7 +138,7 @@ def search_product(task: Task) -> int:
             for split in range(3):
                 for mode in range(modes_of(arch)):
                     cut = Cut(split, mode, row_level * CHANNEL_LEVELS, strips, 1.0, 1.0, False)
-                    if _fits_whole(task, cut):
+                    if _needs_no_parts(task, cut):
                         continue
                     whole = layout_of(task, cut, np.inf)
                     for axis in range(2 if arch.fewest_buffers <= 1.0 else 0):
@@ -151,7 +151,7 @@ def search_product(task: Task) -> int:
 
 @compiled
 def _is_promising(task: Task, cut: Cut) -> bool:
-    """Whether the grid alone takes less than what other candidates of a whole share take in all."""
+    """Whether the grid alone takes no longer than candidates in all; not if a coarser level has the piece."""
     arch, op, slowest_s = task.arch, task.op, 0.0
     _, rows, channels = tile_share(arch, op, cut.split)
     piece = piece_of(arch, op, rows, channels, cut.mode, cut.piece_level, cut.strips)
@@ -164,8 +164,8 @@ def _is_promising(task: Task, cut: Cut) -> bool:
 
 
 @compiled
-def _fits_whole(task: Task, cut: Cut) -> bool:
-    """Whether the least SRAM holds a whole share in one block, or a coarser level has the same pieces."""
+def _needs_no_parts(task: Task, cut: Cut) -> bool:
+    """Whether the least SRAM (`upper`) holds a whole share as a block, or a coarser level has its pieces."""
     _, rows, channels = tile_share(task.arch, task.op, cut.split)
     piece = piece_of(task.arch, task.op, rows, channels, cut.mode, cut.piece_level, cut.strips)
     block = block_of(task.arch, task.op, rows, channels, piece)
@@ -389,7 +389,7 @@ def _is_dominated(task: Task, stop: int) -> bool:
     if task.is_exact:
         return False
     if has_levels(task.arch):
-        serve_all_repeats(task.op, task.candidates[stop])
+        assume_all_repeats_served(task.op, task.candidates[stop])
     first, last = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
     is_by_latency = task.arch.objective == 0.0
     return is_dominated(task.candidates, task.keys, task.start, stop, first, last, is_by_latency)
@@ -469,32 +469,29 @@ def _spill_cycles(task: Task, layout: Layout, block: Block, chunks: float) -> fl
 @compiled
 def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_bytes: float, stop: int) -> int:
     """Try all column blocks, each with all row blocks that are the fewest at some size of SRAM."""
-    arch, op, candidates, columns = task.arch, task.op, task.candidates, 1.0
-    start_cycles, parts = block_start_cycles(arch), layout.cut.row_parts * layout.cut.column_parts
+    arch, op, candidates, cut, columns = task.arch, task.op, task.candidates, layout.cut, 1.0
+    start_cycles, parts = block_start_cycles(arch), cut.row_parts * cut.column_parts
     bound_cycles = layout.cycles if block.piece_rows == layout.piece.rows else layout.least_cycles
     spill = _spill_cycles(task, layout, block, chunks)
     if is_hopeless(task, layout, block, chunks, row_bytes, stop):
         return stop
     fewest_short = np.ceil(block.rows / np.floor(_MOST_STENCILS * layout.piece.rows / block.piece_rows))
-    first = (
-        _OUTPUTS_HELD
-        if chunks > 1.0
-        else (_ACTIVATIONS_HELD if layout.cut.row_parts > 1.0 else _WEIGHTS_HELD)
-    )
-    last = first if chunks > 1.0 or layout.cut.column_parts > 1.0 else _ACTIVATIONS_HELD
+    held = _ACTIVATIONS_HELD if cut.row_parts > 1.0 else _WEIGHTS_HELD
+    first = _OUTPUTS_HELD if chunks > 1.0 else held
+    last = first if chunks > 1.0 or cut.column_parts > 1.0 else _ACTIVATIONS_HELD
     while columns > 0.0:
         if task.is_exact and stop > task.start:
             fewest = candidates[stop]  # starts of so many blocks at least
             starts = parts * (block.strips * columns * chunks - 1.0) * start_cycles
             cycles = bound_cycles + spill + starts
-            fill_least(op, fewest, layout, layout.cut, cycles, row_bytes)
+            fill_least(op, fewest, layout, cut, cycles, row_bytes)
             set_prologue_epilogue(arch, op, fewest, layout, chunks)
             if _is_beaten(task, fewest, stop):
                 break
         room = room_of(block, columns, chunks)
         row_blocks, before = fewest_row_blocks(block, room, task.lower.tile_sram_bytes), np.inf
         is_left = True
-        while is_left and row_blocks > 0.0 and (layout.cut.row_parts == 1.0 or row_blocks == 1.0):
+        while is_left and row_blocks > 0.0 and (cut.row_parts == 1.0 or row_blocks == 1.0):
             needed = needed_bytes(block, room, row_blocks)
             if needed < before:
                 if stop + 2 >= candidates.shape[0]:
@@ -502,10 +499,7 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
                 before = needed
                 is_useful = _is_useful(layout, block, row_blocks, columns, chunks, needed)
                 for order in range(first, last + 1 if is_useful else first):
-                    all_rows, all_columns = (
-                        layout.cut.row_parts * row_blocks,
-                        layout.cut.column_parts * columns,
-                    )
+                    all_rows, all_columns = cut.row_parts * row_blocks, cut.column_parts * columns
                     tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
                     stop, is_slow = add_tiling(task, layout, block, tiling, needed, row_bytes, stop)
                     if is_slow and task.is_exact and chunks > 1.0:
@@ -518,7 +512,7 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
             row_blocks = next_count(row_blocks, block.rows)
             if not is_whole and row_blocks > 0.0:  # longer ones are of no use, see `_is_useful`
                 row_blocks = max(row_blocks, fewest_short)
-        columns = 0.0 if layout.cut.column_parts > 1.0 else next_count(columns, block.columns)
+        columns = 0.0 if cut.column_parts > 1.0 else next_count(columns, block.columns)
     return stop
 
 

@@ -104,7 +104,7 @@ def rows_of(columns: list[tuple[str, Any]]) -> Any:
 
 
 def with_attributes(result: Any) -> Any:
-    """Return what compiled code returned, its rows with attributes for plain Python."""
+    """Return what compiled code returned; arrays of records, alone or in a named tuple, have attributes."""
     if isinstance(result, tuple) and hasattr(result, "_fields"):
         return type(result)(*map(with_attributes, result))
     if isinstance(result, np.ndarray) and result.dtype.names:

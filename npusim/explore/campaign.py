@@ -266,6 +266,8 @@ class Campaign:
     def _groups(self, values: Any) -> Any:
         """Return where groups of points begin that share a search; the number of points last.
 
+        Neighbours are compared. Long groups are cut where there are fewer of them than cores.
+
         Where rates vary, only similar sizes of SRAM share one: few candidates can be ruled out for all rates
         and a wide range of sizes, and comparing what is left takes longer than several searches.
         """
