@@ -39,8 +39,9 @@ def pages(rows: dict[str, ModuleType], results: dict[str, Any]) -> dict[str, str
     results : mapping of name to figures
         What was measured of them, and of growth and peers.
     """
-    first = next(iter(results.values()), {"base": "none", "machine": "nothing"})
-    parts = [_HEAD.format(base=first["base"], machine=first["machine"]), _table(rows, results)]
+    base = next((one["base"] for one in results.values()), "none")
+    machines = sorted({one["machine"] for one in results.values()})
+    parts = [_HEAD.format(base=base, machine=", some rows on ".join(machines)), _table(rows, results)]
     if "growth" in results:
         parts.append(growth.section(results["growth"]["figures"]))
     if "peers" in results:

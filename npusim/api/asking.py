@@ -19,7 +19,6 @@ from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.errors import ConfigError, NpusimError, UnknownNameError, as_list
-from npusim.graph import GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import SwapOperands
 from npusim.metrics import SAMPLES
@@ -29,6 +28,7 @@ from npusim.techniques import Stack, apply, completed
 from npusim.workloads import load_gnn
 
 if TYPE_CHECKING:
+    from npusim.graph import GraphDifference
     from npusim.mapping import MappingFile, OwnMapping
     from npusim.studies.advice import Advice
     from npusim.studies.comparison import WhatIf
@@ -176,8 +176,6 @@ def estimate(
     >>> e = npusim.estimate(graph, npusim.load_soc("core-ultra-series2"))
     >>> e.operators[0].unit
     'npu.dpu'
-    >>> npusim.estimate("gcn-cora", techniques="stagr", engine="event").engine
-    'event'
 
     Command lines
     -------------
@@ -186,7 +184,6 @@ def estimate(
         npusim estimate gcn-cora --set npu.tiles=4 --set workload.hidden=128
         npusim estimate gcn-cora --techniques stagr --engine event --trace run.json --advice
         npusim estimate my_model.onnx --shape 'input=[1,3,224,224]' -o result.json
-        npusim estimate gcn-cora --techniques stagr --details
         npusim estimate bert-base --split 2 -o page.html
         npusim estimate gcn-cora --save-mapping nests.yaml
         npusim estimate gcn-cora --mapping nests.yaml --engine event
@@ -595,6 +592,7 @@ def show(
         npusim show gcn-cora --after stagr+symg -o graphs.html
     """
     fields = {"techniques": (techniques, None), "settings": (settings, ()), "shapes": (shapes, None)}
-    how = changed(fields | {"inputs": (inputs, None)})
-    scenario = scenario_of(network, None, how)
+    scenario = scenario_of(network, None, changed(fields | {"inputs": (inputs, None)}))
+    from npusim.graph import graph_difference
+
     return graph_difference(scenario.graph, apply(scenario.baseline, after))
