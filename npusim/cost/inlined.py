@@ -33,7 +33,7 @@ for each in (containers.NamedTuple, containers.NamedUniTuple):
 
 
 def generate_for(level: str) -> None:
-    """Have numba generate code for a level of processors in this process, unless it generates code already.
+    """Have numba generate code for a level of processors, unless it generates code already.
 
     numba reads its configuration when it makes the code generator, and again for the key of cached code.
     """

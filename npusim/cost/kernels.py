@@ -124,9 +124,9 @@ def _shared_source(source: str) -> Path | None:
     home, path = Path(__file__).parent, Path(source)
     root = home if path.is_relative_to(home) else path.parent
     name = fingerprint(None if root == home else root)
+    _unpack(SHIPPED / f"{name}.zip", cache_dir("kernels") / name)
+    copy = cache_dir("kernels", name) / root.name / path.relative_to(root)
     try:
-        _unpack(SHIPPED / f"{name}.zip", cache_dir("kernels") / name)
-        copy = cache_dir("kernels", name) / root.name / path.relative_to(root)
         if not copy.is_file():
             copy.parent.mkdir(parents=True, exist_ok=True)
             write_whole(copy, path.read_bytes())

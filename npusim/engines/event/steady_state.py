@@ -54,8 +54,10 @@ class Window(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A simulated run: program, log in the time of the whole program, how many tasks each task stands for
-    (float64, shape (inferences or 1, tasks)), and what is measured.
+    """A simulated run.
+
+    Program, log in the time of the whole program, how many tasks each task stands for (float64, shape
+    (inferences or 1, tasks)), and what is measured.
     """
 
     program: Program
