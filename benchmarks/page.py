@@ -19,8 +19,8 @@ shown is wall time, the median of the turns (one turn where a case takes four se
 of processor times, which depend less than wall time on what else the machine does.
 [machinery.md](machinery.md) says where the time goes, what each part of the machinery gives, and how the
 search compares with others. Measured on {machine}.
-Scaling over 16 cores was measured elsewhere alone, at `{base}`: the shipped space took 8.3 to 11.5 s on one
-core, 3.3 to 3.7 s on sixteen (wanted: 1.2 s), 10^8 points 46.6 s on two and 17.9 s on sixteen (wanted: 8 s).
+`npusim sweep gcn-cora --keep pareto --cores N` on 16 cores of another machine, at `{base}`: 8.3 to 11.5 s on
+one core, 3.3 to 3.7 s on sixteen (wanted: 1.2 s); 10^8 points 46.6 s on two, 17.9 s on sixteen (wanted: 8 s).
 Nothing with more than two cores was at hand since.
 """
 _MACHINERY = """# What the machinery gives
