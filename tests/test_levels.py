@@ -16,15 +16,18 @@ from npusim.cost.candidates import CANDIDATE_DTYPE
 from npusim.cost.levels import (
     LEVELS,
     SERVED_DTYPE,
+    assume_all_repeats_served,
+    fill_again,
     fill_served,
     repeats_of_activations,
     repeats_of_weights,
     share_held,
 )
 from npusim.cost.liveness import Use, bytes_between
+from npusim.cost.needs import fill_needs
 from npusim.cost.resources import LEVEL_READ_BYTES, READ_BYTES
-from npusim.cost.tables import Order, empty_ops
-from npusim.cost.tiling import halo_factor
+from npusim.cost.tables import DpuOperation, Order, Unit, empty_ops
+from npusim.cost.tiling import Tiling, halo_factor
 from npusim.engines.analytical import estimate as run
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Editor
@@ -113,6 +116,31 @@ def test_levels_serve_no_more_than_is_moved_and_each_byte_once(data):
 
 
 COUNTS = st.integers(1, 4)
+
+
+@given(st.data(), st.sampled_from(list(Order)), COUNTS, COUNTS, st.booleans())
+@settings(max_examples=60)
+def test_levels_serve_no_more_repeated_reads_than_there_are(data, order, rows, columns, is_segment):
+    """Weights of a segment stay in SRAM and are read once; the bound of a search is never exceeded."""
+    arch, op = np.zeros(1, ARCH_DTYPE)[0], empty_ops(1)[0]
+    arch["contexts"], op["batch"] = 1.0, 1.0
+    op["unit"], op["dpu_operation"], op["b_resident"] = Unit.DPU, DpuOperation.MATMUL, is_segment
+    for k in range(LEVELS):
+        arch["level_bytes"][k] = data.draw(SIZES)
+        arch["level_operands"][k] = float(data.draw(st.integers(1, 7)))
+        arch["level_is_cache"][k] = float(data.draw(st.booleans()))
+    for name in ("a", "b", "extra", "c"):
+        op[f"{name}_dram_bytes"] = data.draw(SIZES)
+    candidates = np.zeros(2, CANDIDATE_DTYPE)
+    for new in candidates:
+        new["order"], new["strips"], new["row_blocks"], new["column_blocks"] = order, 1.0, rows, columns
+        fill_needs(op, new, Tiling(int(order), 1.0, rows, columns, 1.0), 0.0, 0.0)
+    fill_again(arch, op, candidates[0], candidates.view(np.float64), 0)
+    assume_all_repeats_served(op, candidates[1])
+    by_levels, at_most = (sum(new[f"level{k}_read_bytes"] for k in range(LEVELS)) for new in candidates)
+    assert by_levels <= at_most * ROUNDING + 1e-9
+    first_bytes = sum(op[f"{name}_dram_bytes"] for name in ("a", "b", "extra"))
+    assert candidates[0]["read_bytes"] - by_levels >= first_bytes / ROUNDING - 1e-9
 
 
 @given(st.sampled_from(list(Order)), COUNTS, COUNTS, st.integers(2, 3))
