@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from npusim.explore.campaign import campaign_of
-from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.explore.search import Evolution
 from npusim.explore.spaces import load_space
 from npusim.metrics import admitted, objectives
+from npusim.studies.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 
 EVALUATIONS = (1_000, 10_000)
 _BLOCK = 20_000

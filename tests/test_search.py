@@ -6,11 +6,11 @@ from spaces import MIXED, QUICK, changed
 
 from npusim.errors import NpusimError
 from npusim.explore.campaign import campaign_of
-from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.explore.query import query
 from npusim.explore.spaces import load_space
 from npusim.explore.sweep import Interrupted
 from npusim.metrics import admitted, objectives
+from npusim.studies.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 
 pytest.importorskip("pymoo")
 

@@ -16,7 +16,7 @@ from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
 from npusim.magnas.graph import build_vig
 from npusim.magnas.space import Architecture, ArchitectureSpace
 from npusim.magnas.spec import VisionGnnSpec
-from npusim.mapping import ChainProblem, chain_front
+from npusim.mapping import ChainProblem, chain_front, planar_front
 from npusim.scenario import Scenario
 from npusim.studies.chain import ChainOnDevices, chain_of, letters_of, parts_of
 from npusim.studies.map_front import Limits, at_points, combinations_of, devices_of
@@ -109,10 +109,7 @@ class BlockTable:
         if not fronts:
             raise refused[0]
         every = _joined(fronts)
-        order = np.lexsort((every.energy_j, every.latency_s))
-        energy_j = every.energy_j[order]
-        least_before = np.concatenate(([np.inf], np.minimum.accumulate(energy_j)[:-1]))
-        return every.at(order[energy_j < least_before])
+        return every.at(planar_front(np.stack([every.latency_s, every.energy_j], 1)))
 
     def on_single_units(self, spec: VisionGnnSpec) -> Mappings:
         """Return the mappings of all blocks to one unit, for each unit and setting that can run them."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from npusim.errors import InfeasibleError
-from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.magnas.block_costs import Costed, MappedSpace
 from npusim.magnas.documents import (
     ArchitectureSearch,
@@ -20,6 +19,7 @@ from npusim.magnas.documents import (
     UnitGain,
 )
 from npusim.magnas.space import LETTERS, parse_architecture
+from npusim.studies.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 
 _ERROR, _LATENCY, _ENERGY = range(3)
 
