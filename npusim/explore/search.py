@@ -43,7 +43,7 @@ from npusim.explore.sweep import Interrupted
 from npusim.files import parquet_bytes
 from npusim.metrics import admitted, objectives
 from npusim.studies.evolution import ranked
-from npusim.studies.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
+from npusim.studies.pareto import front, hypervolume_shares
 
 _FILE = "search.npz"
 _EVERY = 20
@@ -409,15 +409,13 @@ def _compare(evolution: tuple[Any, Any], chance: tuple[Any, Any]) -> list[Search
     all_values = np.vstack([values[good] for values, good in (evolution, chance)]).T
     if not all_values.shape[1]:
         return []
-    corner, reference = corner_of(all_values[:, front(all_values)]), corner_of_unit(len(all_values))
-    total = hypervolume(scaled(all_values, corner), reference)
-
-    def share(values: Any, good: Any, end: int) -> float:
-        return hypervolume(scaled(values[:end][good[:end]].T, corner), reference) / total
-
     count = len(evolution[0])
-    ends = np.unique(np.geomspace(max(1, count // 100), count, _STEPS).astype(int))
+    ends = np.unique(np.geomspace(max(1, count // 100), count, _STEPS).astype(int)).tolist()
+    shares = [
+        hypervolume_shares((values[:end][good[:end]].T for end in ends), all_values)
+        for values, good in (evolution, chance)
+    ]
     return [
-        SearchStep(evaluations=end, evolution=share(*evolution, end), chance=share(*chance, end))
-        for end in map(int, ends)
+        SearchStep(evaluations=end, evolution=own, chance=by_chance)
+        for end, own, by_chance in zip(ends, *shares, strict=True)
     ]

@@ -313,11 +313,9 @@ class _Run:
         architectures = {name: [space.architecture(one) for one in each] for name, each in genes.items()}
         self._take_scores({str(one) for each in architectures.values() for one in each})
         costed = {name: [self._costed(name, one) for one in each] for name, each in architectures.items()}
-        for name, each in costed.items():
-            if name != "chance":
-                self._evolutions[name].tell(genes[name], [one.objectives for one in each])
-            self.findings.add(name, each)
-        self.findings.close_generation()
+        for name in ("nested", "single_unit"):
+            self._evolutions[name].tell(genes[name], [one.objectives for one in costed[name]])
+        self.findings.add(costed)
         if not self._done[index]:
             self.store.write_chunk(index, parquet_bytes(_table(costed)))
         return any(genes.values())

@@ -346,9 +346,9 @@ class _Study:
         """Return a placement with its figures as a row of the document."""
         latency_s, energy_j = (float(x) for x in problem.evaluate(placement[None])[0])
         units = [problem.units[u] for u in placement]
-        counts = Counter(units)
+        counts, letters = Counter(units), [self.letters[unit] for unit in problem.units]
         return PlacedChain(
-            mapping=written(self.problem.blocks, self.letters, units),
+            mapping=written(self.problem.blocks, letters, placement[None])[0],
             latency_s=latency_s,
             energy_j=energy_j,
             power_w=energy_j / latency_s,
