@@ -125,9 +125,10 @@ def scaled(objectives: Any, corner: tuple[Any, Any]) -> Any:
 
 
 def hypervolume_shares(parts: Iterable[Any], whole: Any) -> list[float]:
-    """Return the hypervolumes of some sets of points over that of all, in units of the range of their front.
+    """Return the hypervolumes of some sets of points over that of all.
 
-    The reference point is a tenth of the range beyond the front's worst in each objective.
+    Objectives are scaled to the range of the front of all. The reference point is a tenth of it beyond the
+    front's worst in each.
 
     Parameters
     ----------
