@@ -22,7 +22,6 @@ from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.explore.axes import axes_without_cost, resolve_axes
 from npusim.explore.campaign import base_soc
-from npusim.explore.pareto import WORST, corner_of, finite_front, front, scaled, stand_ins
 from npusim.explore.query import files_of, folder_of, query
 from npusim.explore.robustness import ON_FRONT
 from npusim.explore.spaces import Space, parse_keep, wrong_sense
@@ -30,6 +29,7 @@ from npusim.explore.sql import TABLE
 from npusim.explore.store import POINT, Manifest, Store, read_manifest
 from npusim.metrics import METRICS, column_of, objectives
 from npusim.scenario import name_of
+from npusim.studies.pareto import WORST, corner_of, finite_front, front, scaled, stand_ins
 
 if TYPE_CHECKING:
     from npusim.explore.sweep import SweepResult
