@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from npusim.catalogues import Entry, Listing
-from npusim.reporting.engineering import engineering
-from npusim.reporting.page import FOLD, Amount, Column, Table
+from npusim.reporting.engineering import Amount, engineering
+from npusim.reporting.page import FOLD, Column, Table
 from npusim.reporting.terminal import drawn_table, grid
 from npusim.workloads.variants import variants
 
