@@ -21,6 +21,7 @@ from npusim.reporting.page import (
     Table,
     cells_table,
     document_page,
+    fields,
     grouped,
 )
 
@@ -135,12 +136,9 @@ def _errors(report: CalibrationReport) -> list[Section]:
     """Return the errors of each family of operators, and what the equations leave out of each operator."""
     columns = (
         Column("", "errors, median", lambda f: f.family + ("" if f.fitted else " (not fitted)")),
-        Column("rows", "rows"),
-        Column("before_median", "before", text=percent_text),
-        Column("after_median", "after", text=percent_text),
-        Column("held_out_median", "unseen", text=percent_text),
-        Column("held_out_p90", "p90", text=percent_text),
-        Column("noise_median", "noise", text=percent_text),
+        Column("rows"),
+        *fields("before_median: before, after_median: after", text=percent_text),
+        *fields("held_out_median: unseen, held_out_p90: p90, noise_median: noise", text=percent_text),
         Column("", "in 90 %", lambda f: "" if f.inside is None else f"{f.inside} of {f.rows}", words=False),
     )
     meaning = (

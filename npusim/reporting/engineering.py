@@ -1,4 +1,4 @@
-"""Numbers as engineers write them, and cells of tables: three digits, a prefix of a thousand, the unit."""
+"""Numbers and cells as engineers write them: three digits, a prefix of a thousand, the unit."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from npusim.engines.estimate import Mapping as OperatorMapping
 from npusim.graph import Phase
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS, unit_of
-from npusim.reporting.charts import Figure, amount_bars, bar_figure
+from npusim.reporting.charts import Figure, amount_bars, bar_figure, stacked_bars
 from npusim.reporting.engineering import (
     Amount,
     Cell,
@@ -214,11 +214,9 @@ def _latency(estimate: Estimate) -> Plot | None:
     causes = latency_by_cause(estimate)
     if not causes:
         return None
-    title = f"Where the latency goes: {engineering(estimate.latency_s, 's')}"
-    bars = {cause: {"latency": seconds} for cause, seconds in causes.items()}
     return Plot(
-        title,
-        lambda: bar_figure(bars, amount_axis("", "s"), "s", mode="stack", colours=CAUSE_COLOURS),
+        f"Where the latency goes: {engineering(estimate.latency_s, 's')}",
+        lambda: stacked_bars({"latency": causes}, "s", CAUSE_COLOURS),
         shares_table("latency", causes, "s", estimate.latency_s, "latency"),
     )
 
@@ -280,14 +278,17 @@ def _regions(estimate: Estimate) -> list[Section]:
         parts = {f"{part}_s": s for part, s in seconds.items()}
         return {"name": name, **parts, "total_s": total_s, "share": total_s / times.whole_s, **more}
 
-    phases = [row(phase.value, sums) for phase, sums in times.by_phase.items()]
-    launch = [row(LAUNCH, {"": times.launch_s})] if times.launch_s > 0.0 else []
-    blocks = [
-        row(name, {phase.value: s for phase, s in sums.items()}, mostly=max(sums, key=sums.__getitem__).value)
-        for name, sums in times.by_block.items()
-    ]
-    ranked = sorted(blocks, key=lambda block: -block["total_s"])
-    others = ranked[_MOST_BLOCKS:]
+    by_phase = {phase.value: sums for phase, sums in times.by_phase.items()}
+    by_block = {name: {p.value: s for p, s in sums.items()} for name, sums in times.by_block.items()}
+    causes = {
+        phase: summed(pair for op in estimate.operators if op.phase == phase for pair in _causes(op).items())
+        for phase in by_phase
+    }
+    launch = []
+    if times.launch_s > 0.0:
+        launch, causes[LAUNCH] = [row(LAUNCH, {"": times.launch_s})], {LAUNCH: times.launch_s}
+    blocks = [row(name, sums, mostly=max(sums, key=sums.__getitem__)) for name, sums in by_block.items()]
+    others = sorted(blocks, key=lambda block: -block["total_s"])[_MOST_BLOCKS:]
     shown = [block for block in blocks if block not in others]
     rest = row(f"{len(others)} more blocks", {"": sum(block["total_s"] for block in others)})
     left = f", the {len(shown)} longest of {len(blocks)}" if others else ""
@@ -295,35 +296,22 @@ def _regions(estimate: Estimate) -> list[Section]:
     count = sum(count for count, _ in times.control.values())
     whole = [row("all of them", {"": times.control_s}, count=count)] if len(control) > 1 else []
     what = "the latency" if single else "the time between two inferences of a context"
-    pairs = [(op.phase.value, cause, s) for op in estimate.operators for cause, s in _causes(op).items()]
-    causes = dict.fromkeys(cause for _, cause, _ in pairs)
-    of_causes = [
-        {
-            "name": phase,
-            **{f"{cause}_s": s for cause, s in summed((c, s) for p, c, s in pairs if p == phase).items()},
-        }
-        for phase in (each["name"] for each in phases)
-    ]
-    if launch:
-        causes[LAUNCH] = None
-        of_causes.append({"name": LAUNCH, f"{LAUNCH}_s": times.launch_s})
-    names = [phase.value for phase in times.by_phase]
     units = [Column(f"{unit}_s", unit) for unit in times.units]
-    of_phases = [Column(f"{name}_s", name, only="html") for name in names]
-    by_phase = _shares("time by phase", "phases", units, phases + launch)
-    by_block = _shares("time by block", "blocks", of_phases, blocks, shown + [rest] * bool(others))
-    by_type = _shares("control flow", "control", [Column("count", "operators")], control + whole)
+    of_phases = [Column(f"{name}_s", name, only="html") for name in by_phase]
+    phases = _shares("time by phase", "phases", units, [row(*each) for each in by_phase.items()] + launch)
+    by_type = _shares("control flow", "control", fields("count: operators"), control + whole)
     share = percent(times.control_s / times.whole_s)
+    bars = {block["name"]: by_block[block["name"]] for block in shown}
     return [
         Plot(
             f"Where {what} goes: phases of the network",
-            lambda: _stacked(of_causes, [*causes], CAUSE_COLOURS),
-            by_phase,
+            lambda: stacked_bars(causes, "s", CAUSE_COLOURS),
+            phases,
         ),
         Plot(
             f"Blocks of the network by phase{left}",
-            lambda: _stacked(shown, names, _PHASE_COLOURS),
-            by_block,
+            lambda: stacked_bars(bars, "s", _PHASE_COLOURS),
+            _shares("time by block", "blocks", of_phases, blocks, shown + [rest] * bool(others)),
         ),
         replace(by_type, title=f"Control flow: {share} of the time"),
     ]
@@ -341,12 +329,6 @@ def _shares(
         Column("mostly", "mostly", only="terminal"),
     )
     return Table(columns, rows, "", name, terminal=terminal, detail=True)
-
-
-def _stacked(rows: Sequence[Any], parts: Sequence[str], colours: Mapping[str, str]) -> Figure:
-    """Return a bar for each row, stacked of its parts."""
-    series = {name: {row["name"]: row.get(f"{name}_s", 0.0) for row in rows} for name in parts}
-    return bar_figure(series, amount_axis("", "s"), "s", mode="stack", colours=colours)
 
 
 def _units(estimate: Estimate) -> Plot:

@@ -213,10 +213,6 @@ def _titled(name: str) -> str:
     return METRICS[name].title if name in METRICS else name
 
 
-def _unit(front: Front, name: str) -> str:
-    return front.units.get(name, unit_of(name) if name in METRICS else "")
-
-
 def _shown(front: Front, row: Mapping[str, Any], name: str) -> str:
     """Return a value of a point, to the digits of its interval where it has one."""
     low, high = (row.get(column.format(name)) for column in BOUND_COLUMNS)
@@ -226,7 +222,8 @@ def _shown(front: Front, row: Mapping[str, Any], name: str) -> str:
 
 def _cell(front: Front, row: Mapping[str, Any], name: str) -> Cell:
     value, shown = row[name], _shown(front, row, name)
-    return shown if isinstance(value, str) else Amount(value, _unit(front, name), shown)
+    unit = front.units.get(name, unit_of(name) if name in METRICS else "")
+    return shown if isinstance(value, str) else Amount(value, unit, shown)
 
 
 def _described(front: Front, row: Mapping[str, Any], separator: str = ", ") -> str:

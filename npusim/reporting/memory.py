@@ -13,7 +13,7 @@ from rich.text import Text
 from npusim.engines import Estimate, OperatorCost
 from npusim.engines.estimate import DramByKind
 from npusim.mapping import AHEAD, OTHERS, OWN, RESIDENT, Mapped, SramContents, sram_contents
-from npusim.reporting.charts import Figure, add_marks, bar_figure, blank_figure
+from npusim.reporting.charts import Figure, add_marks, blank_figure, stacked_bars
 from npusim.reporting.engineering import Amount, engineering
 from npusim.reporting.html import COLOURS, amount_axis
 from npusim.reporting.page import Column, Lines, Plot, Section, Table, cells_table
@@ -73,9 +73,7 @@ def traffic_sections(estimate: Estimate) -> list[Section]:
 
 def kind_bars(rows: Mapping[str, DramByKind]) -> Figure:
     """Return a bar for each name, stacked of the bytes of each kind."""
-    parts = {name: by_kind(dram) for name, dram in rows.items()}
-    series = {title: {name: sizes[title] for name, sizes in parts.items()} for title in KINDS.values()}
-    return bar_figure(series, amount_axis("", "B"), "B", mode="stack", colours=KIND_COLOURS)
+    return stacked_bars({name: by_kind(dram) for name, dram in rows.items()}, "B", KIND_COLOURS)
 
 
 def memory_sections(mapped: Mapped) -> list[Section]:

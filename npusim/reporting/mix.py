@@ -19,6 +19,13 @@ _SHOWN = 400
 """Spans of the time line in HTML."""
 
 
+_RESOURCES = (
+    Column("name"),
+    Column("utilisation", text="{:.1%}"),
+    *fields("contexts, preemption"),
+)
+
+
 def mix_page(result: MixResult) -> Page:
     """Return the page of a simulated mix."""
     spans = min(_SHOWN, len(result.spans))
@@ -36,9 +43,7 @@ def mix_page(result: MixResult) -> Page:
         [
             _times(result),
             _loads(result),
-            Table(
-                fields("name, utilisation, contexts, preemption"), result.resources, "Resources", "resources"
-            ),
+            Table(_RESOURCES, result.resources, "Resources", "resources"),
             Plot("Response times", lambda: _time_bars(result)),
             Plot(f"Time line: the first {spans} times of service", lambda: _time_line(result)),
         ],
@@ -142,8 +147,9 @@ def _loads(result: MixResult) -> Table:
         Column("slowdown", "slowed by others", text=factor),
         Column("mean_waiting", "waiting", text="{:.3g}"),
         Column("energy_j"),
+        *fields("answers", "html"),
     )
-    return Table(columns, result.streams, "Streams", "streams", whole=True)
+    return Table(columns, result.streams, "Streams", "streams")
 
 
 def _time_bars(result: MixResult) -> Figure:

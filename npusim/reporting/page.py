@@ -85,7 +85,7 @@ class Column:
 
 
 def fields(line: str, only: Only = "", **options: Any) -> tuple[Column, ...]:
-    """Return the columns of a line of keys, each with its heading behind a colon where it has one of its own.
+    """Return the columns of a line of keys; a column's own heading stands behind a colon.
 
     Unit and format of each column are those of its key; `options` are settings of the columns.
 
@@ -149,7 +149,8 @@ class Table:
         shown = {column.key for column in self.columns if column.only != "terminal"}
         pairs = [pair for record in self.rows for pair in flattened(record).items()]
         keys = dict.fromkeys(key for key, value in pairs if "interval" in key or not isinstance(value, list))
-        return [Column(key, worded(key)) for key in keys if key not in shown]
+        parts = {key[:i] for key in keys for i, letter in enumerate(key) if letter == "."}
+        return [Column(key, worded(key)) for key in keys if key not in shown | parts]
 
 
 @dataclass(frozen=True)

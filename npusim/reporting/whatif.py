@@ -120,7 +120,9 @@ def _variants(result: WhatIf) -> Table:
         *fields("energy_j, dram_bytes"),
         *([Column("speedup_latency", "speed-up\nlatency")] if both else []),
         Column("speedup_throughput", "\nrate" if both else None),
+        *fields("speedup_interval, step_speedup, step_interval", "html"),
         Column("bound", show=lambda v: v.bound.removeprefix("npu.")),
+        *(Column(f"dram.{kind}", title, only="html") for kind, title in KINDS.items()),
         Column("accuracy"),
     )
     return Table(
@@ -132,7 +134,6 @@ def _variants(result: WhatIf) -> Table:
         style=lambda row: "bold green" if row is best else "dim" if getattr(row, "dominated_by", "") else "",
         only="html" if over else "",
         gap=1,
-        whole=True,
     )
 
 
