@@ -239,6 +239,8 @@ def span(interval: Sequence[float] | None, unit: str = "s") -> Cell:
     low, high = interval
     if unit == "x":
         return Amount([low, high], unit, factors((low, high)))
+    if not unit:
+        return Amount([low, high], unit, f"{low:.3g} to {high:.3g}")
     first, last = (engineering(bound, unit, last_digit((low, high))) for bound in (low, high))
     number, first_unit = first.split()
     shown = f"{number}-{last}" if last.endswith(f" {first_unit}") else f"{first}-{last}"
