@@ -28,7 +28,7 @@ from npusim.magnas.images import Images, Part, read_images
 from npusim.magnas.space import Architecture, ArchitectureSpace, parse_architecture
 from npusim.magnas.spec import VisionGnnSpec
 from npusim.magnas.vig import Scorer, Supernet, VisionGnn, accuracy, calibrated, one_thread
-from npusim.reporting.page import flattened
+from npusim.reporting.engineering import flattened
 
 CHECKPOINT = "supernet.pt"
 _FORMAT = "npusim.supernet/1"
