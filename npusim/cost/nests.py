@@ -162,11 +162,12 @@ def _try_layout(task: Task, nest: Nest, layout: Layout, block: Block, stop: int)
                 if needed > sram_bytes:
                     continue
                 for order in _orders(nest, layout, row_blocks, columns, chunks):
-                    if stop + 2 >= _PLACES:  # the best so far are kept
-                        return stop
                     counted = (row_parts * row_blocks, column_parts * columns, chunks)
                     cut = Tiling(order, block.strips, *counted)
-                    stop, _ = products.add_tiling(task, layout, block, cut, needed, row_bytes, stop)
+                    end, _ = products.add_tiling(task, layout, block, cut, needed, row_bytes, stop)
+                    if end < 0:  # the table is full: what it has is kept
+                        return stop
+                    stop = end
     return stop
 
 

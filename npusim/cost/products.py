@@ -17,7 +17,14 @@ from npusim.cost.arrays.mapper import (
     known_tile,
     modes_of,
 )
-from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, add_candidate, is_dominated, precedes
+from npusim.cost.candidates import (
+    CANDIDATE_SIZE,
+    CandidateRecord,
+    add_candidate,
+    end_or_full,
+    is_dominated,
+    precedes,
+)
 from npusim.cost.fills import set_fills, set_prologue_epilogue
 from npusim.cost.kernels import compiled
 from npusim.cost.levels import assume_all_repeats_served, fill_again, has_levels
@@ -119,7 +126,7 @@ def search_product(task: Task) -> int:
     """Find each split, mode, order and tiling of a product that can be the fastest.
 
     Candidates with a lower bound of latency above the upper bound of another are left out. Return where the
-    candidates end: `task.start` where no tiling fits into SRAM, -1 where the table is too short.
+    candidates end: `task.start` where no tiling fits into SRAM, -1 where the table is full.
     """
     arch, op, stop, strips = task.arch, task.op, task.start, 1.0
     is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
@@ -202,7 +209,7 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool
         _, rows, channels = tile_share(task.arch, task.op, whole.cut.split)
         least, _ = least_cycles(task.arch, task.op, rows, channels, whole.cut.mode)
     parts = next_count(1.0, groups)
-    while parts > 0.0 and 0 <= stop < task.candidates.shape[0]:
+    while parts > 0.0 and stop >= 0:
         cut, most_bytes = cut_along(whole.cut, parts, along_rows, is_streamed), np.inf
         fill_least(task.op, task.candidates[stop], whole, cut, least, 0.0)
         if _is_slower(task, task.candidates[stop]) or _is_beaten(task, task.candidates[stop], stop):
@@ -357,7 +364,7 @@ def _add_exact(task: Task, new: CandidateRecord, stop: int) -> int:
                 candidates[kept], keys[kept, 0] = candidates[c], keys[c, 0]
             kept += 1
     candidates[kept], keys[kept, 0] = new, new_s
-    return kept + 1
+    return end_or_full(candidates, kept + 1)
 
 
 @compiled
@@ -401,7 +408,7 @@ def _search_layout(task: Task, layout: Layout, stop: int) -> int:
 
     More chunks shorten nothing but the start, so the search ends where even the shortest start is too long.
     """
-    if stop < 0 or stop + 1 >= task.candidates.shape[0]:
+    if stop < 0:
         return -1
     arch, op, block, chunks = task.arch, task.op, layout.block, 1.0
     if layout.cut.is_streamed:
@@ -494,14 +501,14 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
         while is_left and row_blocks > 0.0 and (cut.row_parts == 1.0 or row_blocks == 1.0):
             needed = needed_bytes(block, room, row_blocks)
             if needed < before:
-                if stop + 2 >= candidates.shape[0]:
-                    return -1
                 before = needed
                 is_useful = _is_useful(layout, block, row_blocks, columns, chunks, needed)
                 for order in range(first, last + 1 if is_useful else first):
                     all_rows, all_columns = cut.row_parts * row_blocks, cut.column_parts * columns
                     tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
                     stop, is_slow = add_tiling(task, layout, block, tiling, needed, row_bytes, stop)
+                    if stop < 0:
+                        return -1
                     if is_slow and task.is_exact and chunks > 1.0:
                         is_left = False  # more blocks of rows fetch and start no less
             # Of blocks in lanes another number may fill stencils better.
@@ -522,7 +529,7 @@ def add_tiling(
 ) -> tuple[int, bool]:
     """Add the candidate of a tiling of `needed` bytes unless it is too slow.
 
-    Return where candidates end, and whether even its lower bound is too slow.
+    Return where candidates end, -1 where the table is full, and whether even its lower bound is too slow.
     """
     arch, op, new, chunks = task.arch, task.op, task.candidates[stop], tiling.chunks
     is_whole = block.piece_rows == layout.piece.rows
@@ -579,7 +586,7 @@ def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) 
 
 @compiled
 def _with_new(task: Task, new: CandidateRecord, stop: int) -> int:
-    """Add a new candidate, which lies behind the last, and lower the limits; return where they end."""
+    """Add a new candidate, which lies behind the last, and lower the limits; return as `add_candidate`."""
     limits = task.limits
     if has_levels(task.arch):
         numbers = task.candidates.view(np.float64)

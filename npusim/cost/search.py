@@ -31,7 +31,14 @@ from npusim.cost.arrays.mapper import (
     modes_of,
     no_known_tiles,
 )
-from npusim.cost.candidates import CANDIDATE_DTYPE, CANDIDATE_SIZE, KEYS, add_candidate, sort_candidates
+from npusim.cost.candidates import (
+    CANDIDATE_DTYPE,
+    CANDIDATE_SIZE,
+    KEYS,
+    add_candidate,
+    end_or_full,
+    sort_candidates,
+)
 from npusim.cost.grid import (
     depthwise_cycles,
     eltwise_cycles,
@@ -127,7 +134,7 @@ def search_stream(task: Task) -> int:
     """Add the one candidate that streams elements through the MAC grid, the DSPs, or DMA alone.
 
     Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic,
-    or a band, and overlap with nothing. The rates add the time of DSPs. Return where the candidates end.
+    or a band, and overlap with nothing. The rates add the time of DSPs. Return as `search_product`.
     """
     arch, op, on_grid = task.arch, task.op, task.op.unit == _DPU
     read = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes
@@ -154,7 +161,7 @@ def search_stream(task: Task) -> int:
     new.row_pieces, new.strips = arch.stream_pieces, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = arch.stream_pieces, 1.0, 1.0
     new.piece_level = 0.0
-    return task.start + 1
+    return end_or_full(task.candidates, task.start + 1)
 
 
 @compiled
@@ -180,7 +187,7 @@ def search_triangle(task: Task) -> int:
 def fetch_once(task: Task, stop: int, split: int, mode: int, used: float, channels: float) -> int:
     """Try to fetch a triangle once in one split, mode and number of tiles; return as `search_product`."""
     arch, op = task.arch, task.op
-    if stop < 0 or stop + 1 >= task.candidates.shape[0]:
+    if stop < 0:
         return -1
     across, down, _ = mode_shape(arch, mode)
     pixels = min(op.out_w, across * arch.dpu_pixel_lanes_w * down * arch.dpu_pixel_lanes_h)
@@ -259,7 +266,7 @@ def search_operator(
     task = Task(arch, op, lower, upper, candidates, start, is_exact, keys, known, ranges, limits)
     if op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION):
         return search_triangle(task) if op.triangle else search_product(task)
-    return search_stream(task) if start + 1 < candidates.shape[0] else -1
+    return search_stream(task)
 
 
 @compiled_making_arrays
