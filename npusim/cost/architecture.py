@@ -381,7 +381,13 @@ def _derive_array(arch: ArchRecord, shared: SharedRecord) -> None:
     arch.dram_bytes_per_s = shared.dram_bytes_per_s
     _energy(arch, shared)
     _area(arch, shared)
-    arch.peak_ops_per_s = 2.0 * fastest * _mpes(arch) * arch.npu_tiles * arch.dpu_clock_hz
+    arch.peak_ops_per_s = 2.0 * macs_per_s(arch, fastest, arch.npu_tiles)
+
+
+@compiled
+def macs_per_s(arch: ArchRecord, macs_per_mpe: float, tiles: float) -> float:
+    """Return the most multiply-accumulates per second of tiles whose MPEs or PEs do so many in a cycle."""
+    return float(macs_per_mpe * _mpes(arch) * tiles * arch.dpu_clock_hz)
 
 
 @compiled
