@@ -99,7 +99,10 @@ def tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int, pie
     zeros = (op.a_density, op.b_density, op.a_block_density, 1.0)
     items = (op.a_item, op.b_item, op.c_item)
     if op.dpu_operation == DpuOperation.MATMUL:
-        return naive_dpu.matmul_mode_cycles(arch, rows, op.in_c, channels, items, mode, 1.0, zeros)
+        cycles = naive_dpu.matmul_mode_cycles(arch, rows, op.in_c, channels, items, mode, 1.0, zeros)
+        if op.triangle:  # blocks above the diagonal are read from those below, against their rows
+            cycles = 0.5 * cycles + 0.5 * cycles / arch.symg_transposed_rate
+        return cycles
     tall = rows if piece.whole_rows else piece.rows
     deep = channels if piece.whole_channels else piece.channels
     image, kernel = (piece.width, tall, deep, op.in_c), (op.kernel_w, op.kernel_h)

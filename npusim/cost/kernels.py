@@ -45,8 +45,8 @@ _LEVEL = "x86-64-v3"
 _LEVEL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"}
 """The level of processors and what Linux calls the instructions that it adds."""
 VARIABLE = "NPUSIM_KERNELS"
-"""Environment variable: `compiled` compiles at the first call, `plain` never compiles. `checked` compiles code
-that raises an IndexError where an index is out of bounds, and runs on one core."""
+"""Environment variable: `compiled` compiles at the first call, `plain` never compiles. `checked` compiles
+code that raises an IndexError where an index is out of bounds, and runs on one core."""
 _COMPILING_MS, _STARTING_MS, _LOADING_MS = 10_000.0, 250.0, 40.0
 """Plain Python time of a kernel before it is compiled; loaded, starting numba; loaded, numba running."""
 _EQUATION_MS, _RECORDS = 0.1, 8

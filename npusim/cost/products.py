@@ -68,6 +68,7 @@ from npusim.cost.tiling import (
     sum_rate,
     tile_cycles,
     tile_share,
+    transposing_factor,
 )
 
 _MATMUL = int(DpuOperation.MATMUL)
@@ -297,7 +298,7 @@ def parts_cost(task: Task, cut: Cut, block_rows: float, is_least: bool) -> tuple
             some_rows, some_channels = (some, part_channels) if by_rows else (part_rows, some)
             if is_array:
                 some_cycles, some_bytes = known_tile(arch, op, some_rows / passes, some_channels, task.known)
-                cycles += many * passes * some_cycles
+                cycles += many * passes * some_cycles * transposing_factor(arch, op)
                 array_bytes += many * passes * some_bytes
             elif is_least:
                 cycles += many * least_cycles(arch, op, some_rows, some_channels, cut.mode)[1]

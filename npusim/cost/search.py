@@ -7,13 +7,13 @@ rates decide, and the search ends early. Operators without a reduction over chan
 elements stream in, are processed, and results stream out.
 
 SymG: a product whose left operand is symmetric and stored as its lower triangle. Block (i, j) serves output
-rows i as it stands and output rows j transposed. The better of two ways is chosen. *Once*: each block is
-fetched once and both uses follow each other, so the partial sums of all output rows stay in SRAM with all of
-the right operand; the second use reads the block transposed, at `symg_transposed_rate` of the normal pace.
-*Twice*: each off-diagonal block is fetched for each use, which moves the bytes of dense storage; only memory
-is saved. Once never moves more than any candidate that fetches a dense matrix. Cutting the columns into
-passes whose partial sums fit would be a third way, but two passes over a triangle move more than one over the
-dense matrix.
+rows i as it stands and output rows j transposed. A transposed block is read at `symg_transposed_rate` of the
+normal pace, so half of the work is slower. The better of two ways is chosen. *Once*: each block is fetched
+once and both uses follow each other, so the partial sums of all output rows stay in SRAM with all of the
+right operand. *Twice*: each off-diagonal block is fetched for each use, which moves the bytes of dense
+storage; only memory is saved. No way has the DMA engines transpose blocks as they fetch them. Once never
+moves more than any candidate that fetches a dense matrix. Cutting the columns into passes whose partial sums
+fit would be a third way, but two passes over a triangle move more than one over the dense matrix.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ from npusim.cost.tiling import (
     live_tile_bytes,
     sum_rate,
     tile_share,
+    transposing_factor,
 )
 
 _VIEW, _DPU, _DSP, _HOST = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.HOST))
@@ -240,12 +241,10 @@ def _triangle_cycles(
         cycles = array_tile(arch, op, rows, channels)[0]
     else:
         cycles = matmul_mode_cycles(arch, tile_workload(op, rows, 1.0, channels, False), mode)
-    # Half of the products read their block as it stands, half transposed.
-    turned = 0.5 + 0.5 / arch.symg_transposed_rate
     # Each block adds to the sums of its columns' rows: read and written once per block.
     update = 0.5 * row_blocks * op.out_w * share * channels * 2.0 * arch.dpu_sum_bytes / sum_rate(arch)
     starts = (np.ceil(row_blocks * row_blocks * share) - 1.0) * block_start_cycles(arch)
-    return float(op.batch * (cycles * turned + update + starts))
+    return float(op.batch * (cycles * transposing_factor(arch, op) + update + starts))
 
 
 @compiled

@@ -294,12 +294,19 @@ def _strip_width(op: OpRecord, piece: TilePart) -> float:
 
 
 @compiled
+def transposing_factor(arch: ArchRecord, op: OpRecord) -> float:
+    """Return the cycles of a product over those of straight reads; half of a triangle's are transposed."""
+    return float(0.5 + 0.5 / arch.symg_transposed_rate) if op.triangle else 1.0
+
+
+@compiled
 def tile_cycles(
     arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int, piece: TilePart
 ) -> float:
     """Return the cycles of the MAC grid for the share of a tile of one product or image of a batch."""
     if op.dpu_operation == _MATMUL:
-        return matmul_mode_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
+        work = tile_workload(op, rows, 1.0, channels, True)
+        return matmul_mode_cycles(arch, work, mode) * transposing_factor(arch, op)
     work = tile_workload(op, piece.width, piece.grid_rows, piece.grid_channels, True)
     cycles = conv_cycles(arch, work, mode)
     if not piece.is_fine:
@@ -321,8 +328,9 @@ def least_cycles(
     row_stencils = rows / (across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h)
     stencil, row = full_stencil_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
     start = startup_cycles(arch, 1.0)
-    in_row = channels / (groups * arch.dpu_channel_lanes)
-    return float(start + row_stencils * in_row * stencil), float(start + row_stencils * row)
+    in_row, factor = channels / (groups * arch.dpu_channel_lanes), transposing_factor(arch, op)
+    least = start + row_stencils * in_row * stencil
+    return float(least * factor), float((start + row_stencils * row) * factor)
 
 
 @compiled
