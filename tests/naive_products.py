@@ -2,7 +2,7 @@
 cleverness.
 
 All tables are NumPy arrays over (row blocks, column blocks, chunks), counted 1, 2, 3 ... up to single
-stencils.
+register tiles.
 """
 
 import copy
@@ -315,7 +315,7 @@ def _line_tilings(
     arch: Any, op: Any, rows: float, channels: float, piece: Any, line: Any, spread: dict[str, Any],
     free: float, kept: float, parts: _Parts | None = None,
 ) -> list[Choice]:  # fmt: skip
-    """Every tiling whose blocks of outputs have whole groups of pixel lanes, not whole stencils."""
+    """Every tiling whose blocks of outputs have whole groups of pixel lanes, not whole register tiles."""
     columns = parts.size if parts else channels
     s, found = sized(arch, op, rows, columns, line), []
     s.spilled *= channels / (s.columns * piece.channels) if parts else 1.0
@@ -381,7 +381,7 @@ def _costed(
         table |= {"sram_peak_bytes": spread["tiles"] * needed[fits] + kept}
         keep = table.pop("possible")
         table = {name: np.broadcast_to(column, keep.shape)[keep] for name, column in table.items()}
-        area = {"stencil_pixels": piece.area, "stencil_channels": piece.wide, "fine": piece.fine}
+        area = {"register_tile_pixels": piece.area, "register_tile_channels": piece.wide, "fine": piece.fine}
         area |= {"buffers": 1 if pauses > 1 else 2}
         found += _rows(table, **spread, **area, order=order, strips=s.strips, row_pieces=row_parts * s.rows)
     return found

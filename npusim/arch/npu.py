@@ -316,7 +316,7 @@ class ArrayUnit(Dpu):
     grid: Grid = Grid.model_validate(_all(4, "vpe", "mpe") | _all("4 B", "accumulator"))
     """Groups of work that is shared or fused by rows; bytes of a partial sum."""
     modes: dict[str, DpuMode] = Field(default_factory=lambda: {"array": _ONE_MODE})
-    """An array has no stencils."""
+    """An array has no register tiles."""
     eltwise_ops: list[OpName] = Field(default_factory=list)
     """Elementwise operators of the array: none."""
     fused_ops: list[FusedOpName] = Field(default_factory=list)

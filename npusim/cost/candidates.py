@@ -59,7 +59,7 @@ class CandidateRecord(NeedsRecord):
     sram_peak_bytes: Bytes
     """Largest working set of all tiles with live tensors."""
     fine: Number
-    """1 where pieces are smaller than a stencil: chosen only where strictly faster."""
+    """1 where pieces are smaller than a register tile: chosen only where strictly faster."""
     split: Number
     """See `npusim.cost.tables.Split`."""
     order: Number

@@ -91,11 +91,11 @@ def _layouts(task: Task, nest: Nest) -> Iterator[tuple[Layout, Block]]:
                         continue
                     if nest.get("dram.buffers", 2.0) == 2.0:
                         yield whole, whole.block
-                        if tiling.has_stencils(arch, op):
+                        if tiling.has_register_tiles(arch, op):
                             yield whole, tiling.lane_block_of(arch, op, whole)
                     for layout in _parts(task, nest, whole) if level % tiling.CHANNEL_LEVELS == 0 else ():
                         yield layout, layout.block
-                        if layout.cut.is_streamed and tiling.has_stencils(arch, op):
+                        if layout.cut.is_streamed and tiling.has_register_tiles(arch, op):
                             yield layout, tiling.lane_block_of(arch, op, layout)
         strips = 0.0 if "dram.blocks.width" in nest else tiling.more_strips(arch, op, strips)
 

@@ -51,7 +51,7 @@ from npusim.cost.tiling import (
     contiguous_bytes,
     fed_by_layout,
     fewest_row_blocks,
-    has_stencils,
+    has_register_tiles,
     lane_block_of,
     least_cycles,
     more_strips,
@@ -74,8 +74,8 @@ from npusim.cost.tiling import (
 _MATMUL = int(DpuOperation.MATMUL)
 _WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
 _OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
-_MOST_STENCILS = 4.0
-"""Length in stencils above which blocks are whole stencils."""
+_MOST_REGISTER_TILES = 4.0
+"""Length in register tiles above which blocks are whole register tiles."""
 _SHORTENED = 3.0
 """Times by which a part that holds an operand may be shorter than one that fits."""
 
@@ -103,7 +103,7 @@ class Task(NamedTuple):
     """Ranges of SRAM sizes with limits of their own."""
     limits: Floats
     """SRAM of a tile at which each range begins (bytes); least upper bound of the latency of candidates that
-    fit in all of it (s), and of those with pieces of stencils, shape (3, ranges + 1)."""
+    fit in all of it (s), and of those with pieces of register tiles, shape (3, ranges + 1)."""
 
 
 SRAM_RANGES = 12
@@ -206,7 +206,7 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool
     size of SRAM; of parts that stream both all that are worth it.
     """
     groups, least = groups_along(task, whole.cut.split, along_rows), whole.cycles
-    if has_stencils(task.arch, task.op):
+    if has_register_tiles(task.arch, task.op):
         _, rows, channels = tile_share(task.arch, task.op, whole.cut.split)
         least, _ = least_cycles(task.arch, task.op, rows, channels, whole.cut.mode)
     parts = next_count(1.0, groups)
@@ -233,7 +233,7 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool
 
 @compiled
 def is_worth_streaming(task: Task, whole: Layout, cut: Cut) -> bool:
-    """Whether parts that stream both operands have from half the channels of a stencil to less than one."""
+    """Whether parts that stream both operands have half to less than all channels of a register tile."""
     _, channels = part_sizes(task.arch, task.op, cut)
     return bool(cut.column_parts > 1.0 and whole.piece.channels / 2.0 <= channels < whole.piece.channels)
 
@@ -325,7 +325,7 @@ def layout_of(task: Task, cut: Cut, most_bytes: float) -> Layout:
         most_bytes,
         piece,
         cycles,
-        parts_cost(task, cut, 0.0, True)[0] if piece.rows > 0.0 and has_stencils(arch, op) else cycles,
+        parts_cost(task, cut, 0.0, True)[0] if piece.rows > 0.0 and has_register_tiles(arch, op) else cycles,
         block_of(arch, op, part_rows, part_channels, piece),
         op.a_dram_bytes * rows / (op.out_w if op.dpu_operation == _MATMUL else op.out_h),
         op.b_dram_bytes * channels / op.out_c,
@@ -414,7 +414,7 @@ def _search_layout(task: Task, layout: Layout, stop: int) -> int:
     arch, op, block, chunks = task.arch, task.op, layout.block, 1.0
     if layout.cut.is_streamed:
         chunks = next_count(1.0, block.chunks)
-    has_lanes = has_stencils(arch, op) and layout.cut.row_parts == 1.0
+    has_lanes = has_register_tiles(arch, op) and layout.cut.row_parts == 1.0
     has_lanes = has_lanes and (layout.cut.is_streamed or layout.cut.column_parts == 1.0)
     while chunks > 0.0:
         row_bytes = contiguous_bytes(op, layout.piece, chunks)
@@ -483,7 +483,7 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
     spill = _spill_cycles(task, layout, block, chunks)
     if is_hopeless(task, layout, block, chunks, row_bytes, stop):
         return stop
-    fewest_short = np.ceil(block.rows / np.floor(_MOST_STENCILS * layout.piece.rows / block.piece_rows))
+    fewest_short = np.ceil(block.rows / np.floor(_MOST_REGISTER_TILES * layout.piece.rows / block.piece_rows))
     held = _ACTIVATIONS_HELD if cut.row_parts > 1.0 else _WEIGHTS_HELD
     first = _OUTPUTS_HELD if chunks > 1.0 else held
     last = first if chunks > 1.0 or cut.column_parts > 1.0 else _ACTIVATIONS_HELD
@@ -512,7 +512,7 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
                         return -1
                     if is_slow and task.is_exact and chunks > 1.0:
                         is_left = False  # more blocks of rows fetch and start no less
-            # Of blocks in lanes another number may fill stencils better.
+            # Of blocks in lanes another number may fill register tiles better.
             is_whole = block.piece_rows == layout.piece.rows
             is_short = np.ceil(block.rows / row_blocks) * block.piece_rows <= layout.piece.rows
             if before <= task.upper.tile_sram_bytes and (is_whole or is_short):
@@ -562,11 +562,11 @@ def add_tiling(
 def _is_useful(
     layout: Layout, block: Block, row_blocks: float, columns: float, chunks: float, needed: float
 ) -> bool:
-    """Whether blocks are whole stencils, or fewer than whole stencils would be in as much SRAM (`needed`)."""
-    size, stencil = np.ceil(block.rows / row_blocks) * block.piece_rows, layout.piece.rows
-    if block.piece_rows == stencil:
+    """Whether blocks are whole register tiles, or fewer than those would be in as much SRAM (`needed`)."""
+    size, register_tile = np.ceil(block.rows / row_blocks) * block.piece_rows, layout.piece.rows
+    if block.piece_rows == register_tile:
         return True
-    if not stencil < size <= _MOST_STENCILS * stencil:
+    if not register_tile < size <= _MOST_REGISTER_TILES * register_tile:
         return False
     fewest = fewest_row_blocks(layout.block, room_of(layout.block, columns, chunks), needed)
     return fewest == 0.0 or fewest > row_blocks
@@ -574,7 +574,7 @@ def _is_useful(
 
 @compiled
 def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) -> float:
-    """Return the cycles of the grid for blocks whose rows may end within a stencil, without their starts."""
+    """Return the cycles of the grid for blocks whose rows may end in a register tile, without starts."""
     arch, op = task.arch, task.op
     _, rows, _ = tile_share(arch, op, layout.cut.split)
     block_rows = np.ceil(block.rows / row_blocks) * block.piece_rows
