@@ -10,13 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
-from npusim.cost.arrays.mapper import (
-    KnownTiles,
-    block_start_cycles,
-    has_array,
-    known_tile,
-    modes_of,
-)
+from npusim.cost.arrays.mapper import KnownTiles, block_start_cycles, has_array, known_tile, modes_of
 from npusim.cost.candidates import (
     CANDIDATE_SIZE,
     CandidateRecord,

@@ -50,11 +50,7 @@ from npusim.cost.grid import (
 from npusim.cost.kernels import compiled, compiled_making_arrays
 from npusim.cost.levels import fill_again, has_levels
 from npusim.cost.products import SRAM_RANGES, Task, is_of_one_point, search_product, start_limits
-from npusim.cost.rates import (
-    LOWER,
-    UPPER,
-    point_rates,
-)
+from npusim.cost.rates import LOWER, UPPER, point_rates
 from npusim.cost.records import Floats, Ints
 from npusim.cost.resources import fed_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
