@@ -1,7 +1,4 @@
-"""Tilings of products and convolutions: every split, mode, order and tiling that can be the fastest.
-
-`npusim.cost.tiling` says which are tried and why they suffice.
-"""
+"""Search over splits, modes, orders and tilings of products and convolutions (see `npusim.cost.tiling`)."""
 
 from __future__ import annotations
 
