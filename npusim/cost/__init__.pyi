@@ -1,6 +1,7 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
 from npusim.cost.architecture import MAC_FORMATS as MAC_FORMATS
+from npusim.cost.architecture import macs_per_s as macs_per_s
 from npusim.cost.arrays.allocation import FROM_BELOW as FROM_BELOW
 from npusim.cost.arrays.allocation import TO_BELOW as TO_BELOW
 from npusim.cost.arrays.mapper import ArrayMapping as ArrayMapping
