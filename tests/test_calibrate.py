@@ -12,6 +12,7 @@ from npusim.calibration.dsp_fit import DSP, LOOPS, Calls, FittedKernel, cycles_o
 from npusim.calibration.fits import (
     FOLDS,
     FiguresFit,
+    FitPlan,
     cross_validate,
     fit_named,
     folds_of,
@@ -78,7 +79,7 @@ class LinearFit(FiguresFit):
     """A fit whose times come from `linear_times`."""
 
     def __init__(self, free, measured, times):
-        super().__init__("x", free, ["a", "b", "c"], measured)
+        super().__init__(FitPlan(cases={"x": free}), "x", ["a", "b", "c"], measured)
         self.times = linear_times(free, times, 1.5)
 
     def predicted(self, values):

@@ -23,8 +23,8 @@ def left_out(progress: Callable[[int, int], None] | None = None) -> Judged:
     A figure counts once for each way to leave it out: with the networks of its class, with its machine, and
     with all machines of its NPU generation, whose numbers are then those of the other generation.
     """
-    npus = [NETWORKS.fit(*case) for case in NETWORKS.cases]
-    fits, rows = [*npus, *(HOSTS.fit(*case) for case in HOSTS.cases)], list[Row]()
+    npus = NETWORKS.parts()
+    fits, rows = [*npus, *HOSTS.parts()], list[Row]()
     for done, fit in enumerate(fits, start=1):
         rows += _without_classes(fit)
         if progress is not None:
@@ -49,12 +49,12 @@ def _by_another(fit: FiguresFit, other: FiguresFit) -> list[Row]:
     """Return the figures of one generation as predicted with the numbers that are fitted to another."""
     own, numbers = {number.name: number.start for number in fit.free}, other.solve().values
     values = {name: numbers.get(name, start) for name, start in own.items()}
-    return _rows(fit, fit.predicted(values), "generation", [fit.title] * len(fit.labels))
+    return _rows(fit, fit.predicted(values), "generation", [fit.case] * len(fit.labels))
 
 
 def _rows(fit: FiguresFit, predicted: np.ndarray, way: str, words: list[str]) -> list[Row]:
     numbers = zip(fit.labels, words, fit.measured, predicted, strict=True)
     return [
-        Row(f"{way}: {label}", value, number, {"device": fit.title.split()[0], "way": way, "left_out": word})
+        Row(f"{way}: {label}", value, number, {"device": fit.case, "way": way, "left_out": word})
         for label, word, value, number in numbers
     ]

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from npusim.arch import DspGeneration, DspKernel
-from npusim.calibration.fits import Fitted, TrainingRows, UnitFit, cross_validate
+from npusim.calibration.fits import Fitted, TrainingRows, UnitFit, cross_validate, load_plan
 from npusim.calibration.least_squares import Floats
-from npusim.config import Section, load_model
+from npusim.config import Section
 from npusim.locate import resource
 from npusim.units import Quantity
 from npusim.validation.figures import Figures
@@ -74,7 +74,7 @@ class Tie:
     weight: float = 0.01
 
 
-class Definitions(Section):
+class DspPlan(Section):
     """Loops by name (schema `npusim.dsp-fit/1`)."""
 
     schema_name: Literal["npusim.dsp-fit/1"] = Field(alias="schema")
@@ -82,7 +82,7 @@ class Definitions(Section):
     loops: dict[str, KernelLoops]
 
 
-LOOPS = load_model(resource("validate", "definitions", "dsp_fit.yaml"), Definitions).loops
+LOOPS = load_plan("dsp", DspPlan).loops
 
 
 def design(loops: KernelLoops, calls: Calls) -> Floats:
