@@ -13,7 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -318,13 +318,8 @@ class FiguresFit(ABC):
     def _solve(self, errors: ByNumbers, start: Mapping[str, float]) -> Solution:
         free = [replace(number, start=start.get(number.name, number.start)) for number in self.free]
 
-        def slopes(values: Mapping[str, float]) -> Floats:
-            here = errors(values)
-            moved = ({**values, one.name: values[one.name] * np.exp(_STEP)} for one in free)
-            return np.stack([(errors(there) - here) / _STEP for there in moved], -1)
-
         plan = self.plan
-        own = slopes if plan.slopes_by_logs else None
+        own = partial(self._by_logs, errors) if plan.slopes_by_logs else None
         return solve(free, errors, plan.softness, own, plan.step, plan.tolerance)
 
     def leave_one_out(self, best: Solution) -> tuple[Floats, list[Solution]]:
@@ -336,14 +331,15 @@ class FiguresFit(ABC):
             predicted[own] = self.predicted(fits[-1].values)[own]
         return predicted, fits
 
+    def _by_logs(self, function: ByNumbers, values: Mapping[str, float]) -> Floats:
+        """Return the slopes of a function by the logarithms of the numbers, shape (figures, numbers)."""
+        here = function(values)
+        moved = ({**values, one.name: values[one.name] * np.exp(_STEP)} for one in self.free)
+        return np.stack([(function(there) - here) / _STEP for there in moved], -1)
+
     def slopes(self, values: Mapping[str, float]) -> Floats:
         """Return d log(prediction) / d log(number), shape (figures, numbers)."""
-        here = np.log(np.maximum(self.predicted(values), 1e-12))
-        columns = []
-        for number in self.free:
-            there = self.predicted({**values, number.name: values[number.name] * np.exp(_STEP)})
-            columns.append((np.log(np.maximum(there, 1e-12)) - here) / _STEP)
-        return np.array(columns).reshape(len(self.free), -1).T
+        return self._by_logs(lambda numbers: np.log(np.maximum(self.predicted(numbers), 1e-12)), values)
 
     def sheet_numbers(self, best: Solution) -> dict[str, list[FittedNumber]]:
         """Return the numbers to be written, by SoC."""

@@ -18,9 +18,9 @@ from npusim.calibration.fits import FiguresFit, FiguresFits, FitPlan, load_plan,
 from npusim.calibration.least_squares import Floats, FreeNumber, Solution
 from npusim.config import Section
 from npusim.errors import ConfigError
-from npusim.validation.figures import Key, KeyedFigure, key_of, read_figures
+from npusim.validation.figures import Key, key_of, shipped_figures
 from npusim.validation.granite import GraniteRunner, load_definitions, predict
-from npusim.validation.suite import figures_path, load_suite
+from npusim.validation.suite import load_suite
 
 Positive = Annotated[float, Field(gt=0.0)]
 _SOURCE = "[GRANNITE] fitted, docs/granite.md; beforehand"
@@ -99,20 +99,13 @@ class Plan(FitPlan):
         raise ConfigError(found, key="tolerances", allowed="one for every figure")
 
 
-def published_figures() -> list[tuple[KeyedFigure, Key]]:
-    """Return the shipped figures of GraNNite with their columns."""
-    suite = load_suite("granite")
-    path = figures_path(suite)
-    return read_figures(suite, path)[0]
-
-
 class GraniteFit(FiguresFit):
     """Maximum a posteriori: squared deviations from figures and priors in standard deviations."""
 
     plan: Plan
 
     def __init__(self, case: str) -> None:
-        plan, figures = load_plan("granite", Plan), published_figures()
+        plan, figures = load_plan("granite", Plan), shipped_figures("granite")
         self.keys = [key for _, key in figures]
         self.runner = GraniteRunner(load_definitions())
         self._memory: dict[tuple[float, ...], Floats] = {}
@@ -178,7 +171,7 @@ class GraniteFit(FiguresFit):
 
 def alternatives(runner: GraniteRunner) -> Iterator[str]:
     """Yield the lines of the table of other readings, each beside the one that holds."""
-    published = {figure.id: f"{figure.value:g}" for figure, _ in published_figures()}
+    published = {figure.id: f"{figure.value:g}" for figure, _ in shipped_figures("granite")}
     yield "| other reading | figure | published | as defined | read so |"
     yield "| --- | --- | --- | --- | --- |"
     for other in runner.definitions.alternatives:

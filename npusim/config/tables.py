@@ -42,6 +42,19 @@ class Text(Column):
     """Any text, also an empty one."""
 
 
+class Word(Column):
+    """Any text but an empty one."""
+
+    @property
+    def allowed(self) -> str:
+        """Text that says what it may hold."""
+        return "a text"
+
+    def value(self, text: str) -> str | None:
+        """Return the text; None if it is empty."""
+        return text or None
+
+
 @dataclass(frozen=True)
 class Choice(Column):
     """One of a few words."""
@@ -84,6 +97,19 @@ class Number(Column):
         low = number > self.least if self.above else number >= self.least
         fits = low and number <= min(self.most, most_of(self.name))
         return number if fits and (not self.whole or number.is_integer()) else None
+
+
+class MaybeNumber(Number):
+    """A number, or nothing: NaN."""
+
+    @property
+    def allowed(self) -> str:
+        """Values that the column takes."""
+        return f"{super().allowed}, or nothing"
+
+    def value(self, text: str) -> float | None:
+        """Return the number, NaN for an empty text, or None."""
+        return super().value(text) if text else float("nan")
 
 
 @dataclass(frozen=True)

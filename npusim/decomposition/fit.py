@@ -9,17 +9,14 @@ import numpy as np
 from npusim.calibration.fits import FiguresFit, FiguresFits, FitPlan, load_plan
 from npusim.calibration.least_squares import Floats
 from npusim.decomposition.suite import load_definitions, predict
-from npusim.validation.figures import read_figures
-from npusim.validation.suite import figures_path, load_suite
+from npusim.validation.figures import shipped_figures
 
 
 class MissFit(FiguresFit):
     """Fit to everything but the memory."""
 
     def __init__(self, case: str) -> None:
-        suite = load_suite("feature-decomposition")
-        path = figures_path(suite)
-        rows = [row for row in read_figures(suite, path)[0] if row[1]["quantity"] != "memory"]
+        rows = [row for row in shipped_figures("feature-decomposition") if row[1]["quantity"] != "memory"]
         self.keys = [key for _, key in rows]
         labels = [figure.id.removeprefix("feature_decomposition.") for figure, _ in rows]
         plan, measured = load_plan("feature-decomposition", FitPlan), [figure.value for figure, _ in rows]

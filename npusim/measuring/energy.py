@@ -14,22 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
 
-from npusim.config import Section, load_model
 from npusim.config.reading import read_yaml
 from npusim.config.tables import Number, csv_records
 from npusim.errors import ConfigError, NpusimError, shown
 from npusim.files import read_text
 from npusim.locate import resource
 from npusim.measuring.document import EnergySource, Row
-from npusim.units import Energy
 
-_RAPL_JOULES_PER_COUNT = 1e-6  # the counter is in microjoules (Linux, Documentation/power/powercap)
+_COUNTERS = read_yaml(resource("configs", "telemetry", "intel-pmt.yaml")).data
 
 
 @dataclass(frozen=True)
@@ -65,94 +61,43 @@ class EnergyReading:
         return self.joules / self.inferences if self.joules else None
 
 
-def _parse(written: object) -> object:
-    """Accept a hexadecimal number as data sheets write it."""
-    if isinstance(written, str) and written.startswith("0x"):
-        return int(written, 16)
-    return written
-
-
-Hexadecimal = Annotated[int, BeforeValidator(_parse), Field(ge=0)]
-
-
-class Layout(Section):
-    """Place of the energy counter of a generation of NPUs."""
-
-    guid: Hexadecimal
-    """Number of the layout, as the kernel shows it, such as 0x130670b2."""
-    energy_offset: Hexadecimal
-    """First byte of the counter."""
-    source: Annotated[str, Field(min_length=1)]
-    """Source of both."""
-
-
-class Telemetry(Section):
-    """Layouts of PMT pages that hold an NPU's energy counter (schema `npusim.telemetry/1`)."""
-
-    schema_name: Literal["npusim.telemetry/1"] = Field(alias="schema")
-    """Version of this file format: npusim.telemetry/1."""
-    name: Annotated[str, Field(min_length=1)]
-    """Short name."""
-    title: str
-    """What it is."""
-    counter_bits: Literal[32, 64]
-    """Width of a counter; it starts at 0 again after its largest value."""
-    joules_per_count: Energy
-    """Energy of one count."""
-    layouts: dict[str, Layout]
-    """By generation of processors."""
-
-
-def load_telemetry() -> Telemetry:
-    """Return the shipped layouts.
-
-    Examples
-    --------
-    >>> hex(load_telemetry().layouts["meteor-lake"].energy_offset)
-    '0x628'
-    """
-    return load_model(resource("configs", "telemetry", "intel-pmt.yaml"), Telemetry)
-
-
 def find_meter(kind: str, root: Path = Path("/")) -> tuple[Meter | None, str]:
     """Return the energy meter of a class of device, and why an existing one cannot be read.
 
     A CPU's energy is RAPL's domain package-0, a GPU's its domain uncore. An NPU's comes from Intel's
-    telemetry (PMT): a GUID names the layout of the page, as in `configs/telemetry/intel-pmt.yaml`.
+    telemetry (PMT). `configs/telemetry/intel-pmt.yaml` says where counters stand.
     """
     if kind == "npu":
         return _pmt_meter(root)
-    domain = "uncore" if kind == "gpu" else "package-0"
-    counters = f"RAPL counts the energy of {domain}"
+    domain = _COUNTERS["rapl"]["domains"][kind]
     folders = (root / "sys" / "class" / "powercap").glob("intel-rapl:*")
 
     def opened(folder: Path) -> Meter:
         counts = int((folder / "max_energy_range_uj").read_text()) + 1
-        return Meter("intel-rapl", partial(_counter, folder / "energy_uj"), counts, _RAPL_JOULES_PER_COUNT)
+        step = float(_COUNTERS["rapl"]["joules_per_count"])
+        return Meter("intel-rapl", lambda: int((folder / "energy_uj").read_text()), counts, step)
 
     own = [folder for folder in folders if _text(folder / "name") == domain]
-    return _first_meter(own, opened, counters, f"RAPL's counter of {domain} cannot be read")
+    return _first_meter(own, opened, f"RAPL's counter of the energy of {domain}")
 
 
 def _pmt_meter(root: Path) -> tuple[Meter | None, str]:
-    telemetry = load_telemetry()
-    offsets = {layout.guid: layout.energy_offset for layout in telemetry.layouts.values()}
-    bits, step = telemetry.counter_bits, float(telemetry.joules_per_count)
+    bits = int(_COUNTERS["pmt"]["counter_bits"])
+    offsets = {int(guid, 16): int(first, 16) for guid, first in _COUNTERS["pmt"]["energy_offset"].items()}
 
     def opened(folder: Path) -> Meter | None:
         guid = int((folder / "guid").read_text(), 16)
         if guid not in offsets:
             return None
         read = partial(_page_counter, folder / "telem", offsets[guid], bits // 8)
-        return Meter("intel-pmt", read, 1 << bits, step)
+        return Meter("intel-pmt", read, 1 << bits, float(_COUNTERS["pmt"]["joules_per_count"]))
 
     folders = (root / "sys" / "class" / "intel_pmt").glob("telem*")
-    broken = "PMT telemetry is there, but cannot be read"
-    return _first_meter(folders, opened, "PMT telemetry counts the NPU's energy", broken)
+    return _first_meter(folders, opened, "PMT telemetry of the NPU's energy")
 
 
 def _first_meter(
-    folders: Iterable[Path], opened: Callable[[Path], Meter | None], counters: str, broken: str
+    folders: Iterable[Path], opened: Callable[[Path], Meter | None], counter: str
 ) -> tuple[Meter | None, str]:
     """Return the first meter that can be read, or None and the reason."""
     reason = ""
@@ -163,14 +108,10 @@ def _first_meter(
                 meter.read()
                 return meter, ""
         except PermissionError:
-            reason = f"{counters}, but only root may read it"
+            reason = f"{counter} is there, but only root may read it"
         except (OSError, ValueError):
-            reason = broken
+            reason = f"{counter} is there, but cannot be read"
     return None, reason
-
-
-def _counter(file: Path) -> int:
-    return int(file.read_text())
 
 
 def _text(file: Path) -> str:

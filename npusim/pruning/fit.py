@@ -11,8 +11,7 @@ from npusim.calibration.fits import FiguresFit, FiguresFits, FitPlan, load_plan
 from npusim.calibration.least_squares import Floats
 from npusim.pruning.suite import SOC, budget_of, time_on, timed_network
 from npusim.studies.perturbation import moved
-from npusim.validation.figures import read_figures
-from npusim.validation.suite import figures_path, load_suite
+from npusim.validation.figures import shipped_figures
 from npusim.workloads import load_statistics
 
 
@@ -20,10 +19,9 @@ class TimesFit(FiguresFit):
     """Fit of a device to the times of full inference (GPU) or of batches (CPU)."""
 
     def __init__(self, device: str) -> None:
-        suite, self.machine = load_suite("gcnp"), load_soc(SOC)
-        path = figures_path(suite)
+        self.machine = load_soc(SOC)
         figure_name = {"gpu": "full_inference_mnodes_per_s", "cpu": "batched_latency_ms"}[device]
-        rows = [row for row in read_figures(suite, path)[0] if row[1]["figure"] == figure_name]
+        rows = [row for row in shipped_figures("gcnp") if row[1]["figure"] == figure_name]
         keys = [key for _, key in rows]
         nodes = [load_statistics(key["dataset"]).nodes for key in keys]
         published = np.array([figure.value for figure, _ in rows])

@@ -16,7 +16,7 @@ import numpy as np
 from npusim.arch import load_soc
 from npusim.arch.array import LOOPS, OPERANDS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
 from npusim.config import Section, load_model
-from npusim.config.tables import Text, csv_records, read_table
+from npusim.config.tables import MaybeNumber, Text, csv_records, read_table
 from npusim.cost import (
     FROM_BELOW,
     TO_BELOW,
@@ -32,7 +32,7 @@ from npusim.graph import Editor, Graph
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.scenario import Scenario
-from npusim.validation.figures import MaybeNumber, Row, RowPredictor
+from npusim.validation.figures import Row, RowPredictor
 from npusim.validation.suite import Suite
 
 Values = Mapping[str, Any]

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -20,25 +20,12 @@ from numpy.typing import NDArray
 from npusim.config.reading import read_yaml
 from npusim.config.tables import Choice, Column, Number, Pair, Text, read_table
 from npusim.errors import ConfigError, NpusimError, nearest, shown
-from npusim.validation.suite import Suite
+from npusim.validation.suite import Suite, figures_path, load_suite
 from npusim.validation.unit_models import Machine
 
 Floats = NDArray[np.float64]
 Key = Mapping[str, str]
 """Columns of a figure in a YAML file; empty where its key path has no such part."""
-
-
-class MaybeNumber(Number):
-    """A number, or nothing: NaN."""
-
-    @property
-    def allowed(self) -> str:
-        """Values that the column takes."""
-        return f"{super().allowed}, or nothing"
-
-    def value(self, text: str) -> float | None:
-        """Return the number, NaN for an empty text, or None."""
-        return super().value(text) if text else float("nan")
 
 
 # Columns by the kind that a suite's file names.
@@ -230,6 +217,13 @@ def read_figures(suite: Suite, path: Path) -> tuple[list[tuple[KeyedFigure, Key]
     figures, notes = read_keyed(path, lambda name: key_of(suite, name) is not None, branches)
     notes = [note for note in notes if not any(f"`{key}" in note for key in suite.ignored)]
     return [(figure, key) for figure in figures if (key := key_of(suite, figure.id)) is not None], notes
+
+
+@cache
+def shipped_figures(name: str) -> list[tuple[KeyedFigure, Key]]:
+    """Return the shipped figures of a suite, with their columns."""
+    suite = load_suite(name)
+    return read_figures(suite, figures_path(suite))[0]
 
 
 @dataclass(frozen=True)

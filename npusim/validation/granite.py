@@ -25,8 +25,7 @@ from npusim.scenario import Scenario, resolve_run
 from npusim.studies.stream.following import MaskKeeper, entries_changed
 from npusim.studies.stream.updates import Size, Update
 from npusim.techniques import apply, parse, technique_with
-from npusim.validation.figures import Key, PathPredictor, read_figures
-from npusim.validation.suite import figures_path, load_suite
+from npusim.validation.figures import Key, PathPredictor, shipped_figures
 from npusim.workloads import build_gnn, load_gnn, load_workload
 
 Count = Annotated[int, Field(ge=1)]
@@ -452,11 +451,9 @@ def _npu_gain(key: Key, runner: GraniteRunner) -> float:
 
 def paper_bars(workload: str) -> str:
     """Return Fig. 20's bars of a network as the paper runs them, or '' where it has none."""
-    suite = load_suite("granite")
-    path = figures_path(suite)
     bars = [
         f"{key['stack']} {predict(key, _shipped_runner()):.2f}x (paper {figure.value:g}x)"
-        for figure, key in read_figures(suite, path)[0]
+        for figure, key in shipped_figures("granite")
         if key["figure"] == "fig20" and f"{key['model'].replace('_', '-')}-{key['dataset']}" == workload
     ]
     start = "GraNNite, Fig. 20, over the paper's own Baseline (series 2, throughput): "
