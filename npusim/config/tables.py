@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npusim.errors import ConfigError, nearest, shown
 from npusim.files import read_text
@@ -144,6 +145,11 @@ class Table:
     skipped: tuple[str, ...]
     """Further columns of the file, which are ignored."""
 
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the line and the values of each row."""
+        for place, line in enumerate(self.lines):
+            yield line, {name: values[place] for name, values in self.columns.items()}
+
 
 def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -> Table:
     """Read a CSV file with a header, which holds some columns in any order.
@@ -204,7 +210,10 @@ def _value(column: Column, text: str, file: str, line: int) -> float | str:
     value = column.value(text)
     if value is None:
         found = shown(text) if text else "nothing"
-        raise ConfigError(found, file=file, line=line, key=column.name, allowed=column.allowed)
+        meant = nearest(text, column.choices) if isinstance(column, Choice) else None
+        raise ConfigError(
+            found, file=file, line=line, key=column.name, allowed=column.allowed, suggestion=meant
+        )
     return value
 
 

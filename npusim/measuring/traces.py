@@ -438,9 +438,7 @@ def _without_spread(time_s: float) -> Spread:
 _MOST_APART = 0.01  # largest relative difference between the profiler's own total and the span of its events
 
 
-def from_npu_profiling(
-    file: str | Path, *, model: str | None = None, name: str | None = None, driver: str | None = None
-) -> Measurement:
+def from_npu_profiling(file: str | Path, *, model: str | None = None, name: str | None = None) -> Measurement:
     """Return the measurement that a profiling.json holds.
 
     The row's latency is the span of its events, on the device alone and with the profiler on. Its operators
@@ -453,8 +451,8 @@ def from_npu_profiling(
     model : str, optional
         File of the model that ran, which the trace does not name. Its folders are not kept; its hash is,
         where the file exists.
-    name, driver : str, optional
-        Name of the chip; version of the driver.
+    name : str, optional
+        Name of the chip.
 
     Raises
     ------
@@ -486,7 +484,7 @@ def from_npu_profiling(
     return Measurement(
         npusim=npusim.__version__,
         tool="npu-profiling",
-        device=Device(kind="npu", name=name or UNKNOWN_CHIP, driver=driver, clock_hz=trace.clock_hz),
+        device=Device(kind="npu", name=name or UNKNOWN_CHIP, clock_hz=trace.clock_hz),
         rows=(row,),
         warnings=tuple(warnings),
     )

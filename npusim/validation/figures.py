@@ -34,6 +34,10 @@ _KINDS: Mapping[str, Callable[[str], Column]] = {
     "number": Number,
     "count": partial(Number, whole=True),
     "share": partial(Number, above=False, most=1.0),
+    "density": partial(Number, most=1.0),
+    "amount": partial(Number, above=False),
+    "whole": partial(Number, above=False, whole=True),
+    "size": partial(Number, whole=True, most=65536.0),
     "1x1": partial(Pair, parts=2, sign="x"),
     "0-0-0-0": partial(Pair, parts=4, sign="-", least=0),
 }
@@ -109,6 +113,15 @@ def read_csv(path: Path, columns: Sequence[Column]) -> Figures:
         for column in columns
     }
     return Figures(table.file, np.array(table.lines), arrays, notes)
+
+
+def read_declared(suite: Suite, path: Path, *further: Column) -> Figures:
+    """Read the columns of a CSV file that its suite declares; errors as for `read_csv`."""
+    columns = [
+        _KINDS[kind](name) if isinstance(kind, str) else Choice(name, kind)
+        for name, kind in suite.columns.items()
+    ]
+    return read_csv(path, [*further, *columns])
 
 
 class KeyedFigure(NamedTuple):
@@ -354,11 +367,7 @@ class TablePredictor:
 
     def read(self, suite: Suite, path: Path) -> Figures:
         """Return the rows of a file that belong to a machine of the suite."""
-        columns = [
-            _KINDS[kind](name) if isinstance(kind, str) else Choice(name, kind)
-            for name, kind in suite.columns.items()
-        ]
-        figures = read_csv(path, [Text("npu"), *columns])
+        figures = read_declared(suite, path, Text("npu"))
         names = np.array([str(name).lower() for name in figures["npu"]], object)
         known = [*suite.machines, *suite.unmodelled]
         for row, name in enumerate(names):
@@ -369,7 +378,8 @@ class TablePredictor:
     def evidence(self, suite: Suite, path: Path, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows of a file with their predictions, in the order of the file."""
         figures = self.read(suite, path)
-        columns, notes = dict(figures.columns), list(figures.notes)
+        columns = {name: values for name, values in figures.columns.items() if values.dtype.names is None}
+        notes = list(figures.notes)
         predicted, fallback = np.full(len(figures), np.nan), np.zeros(len(figures), bool)
         for name, machine in machines.items():
             own = figures["npu"] == name

@@ -125,7 +125,7 @@ class Alternative(Readings):
     """Changes of the SoCs, as `--set` takes them."""
 
 
-class Definitions(Readings):
+class GraniteReadings(Readings):
     """All definitions."""
 
     schema_name: Literal["npusim.granite-definitions/1"] = Field(alias="schema")
@@ -140,7 +140,7 @@ class Definitions(Readings):
     alternatives: list[Alternative] = Field(default_factory=list)
     """Other readings, each shown beside the one that holds."""
 
-    def with_alternative(self, other: Alternative) -> Definitions:
+    def with_alternative(self, other: Alternative) -> GraniteReadings:
         """Return the definitions with one other reading."""
         merged = {name: {**getattr(self, name), **getattr(other, name)} for name in Readings.model_fields}
         merged["variants"] = {
@@ -162,9 +162,9 @@ class Definitions(Readings):
 
 
 @cache
-def load_definitions() -> Definitions:
+def load_definitions() -> GraniteReadings:
     """Return the shipped definitions."""
-    return load_model(resource("validate", "definitions", "granite.yaml"), Definitions)
+    return load_model(resource("validate", "definitions", "granite.yaml"), GraniteReadings)
 
 
 _PREPROCESS = "preprocess"
@@ -306,7 +306,7 @@ class Outcome(NamedTuple):
 class GraniteRunner:
     """Runs networks as the definitions say; each graph is built once."""
 
-    definitions: Definitions
+    definitions: GraniteReadings
     socs: dict[str, Soc] = field(default_factory=dict)
     """SoCs that replace the shipped ones, by name."""
     _graphs: dict[tuple[str, str], Graph] = field(default_factory=dict)

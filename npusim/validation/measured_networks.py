@@ -91,7 +91,7 @@ class Anomaly(Section):
     reason: str
 
 
-class Definitions(Section):
+class MeasuringSetups(Section):
     """How measured rows are predicted: `validate/definitions/measured_networks.yaml`."""
 
     machines: dict[str, str]
@@ -114,9 +114,9 @@ class Definitions(Section):
 
 
 @cache
-def definitions() -> Definitions:
+def definitions() -> MeasuringSetups:
     """Return how measured rows are predicted."""
-    return load_model(resource("validate", "definitions", "measured_networks.yaml"), Definitions)
+    return load_model(resource("validate", "definitions", "measured_networks.yaml"), MeasuringSetups)
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,7 @@ def measured_rows(path: Path) -> tuple[list[MeasuredRow], list[str]]:
     hints = Choice("hint", ("latency", "throughput", "decode"))
     table = read_table(path, [*columns, hints, Choice("metric", tuple(_METRICS)), Number("value")])
     rows, notes = list[MeasuredRow](), list[str]()
-    for place, line in enumerate(table.lines):
-        values: dict[str, Any] = {name: column[place] for name, column in table.columns.items()}
+    for line, values in table.rows():
         row = _row(line, values)
         if isinstance(row, MeasuredRow):
             rows.append(row)

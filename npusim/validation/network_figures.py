@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 from npusim.config.tables import Choice, Column, MaybeNumber, Text, Word, csv_records, read_table
 from npusim.files import read_text
@@ -36,8 +35,7 @@ def _read(path: Path) -> tuple[list[MeasuredRow], list[str]]:
     columns += [MaybeNumber("throughput"), Choice("throughput_unit", (_FRAMES, "tok/s", ""))]
     columns += [MaybeNumber(_LATENCY)] + ([Text("note")] if "note" in header else [])
     table, rows, notes = read_table(path, columns), list[MeasuredRow](), list[str]()
-    for place, line in enumerate(table.lines):
-        values: dict[str, Any] = {name: column[place] for name, column in table.columns.items()}
+    for line, values in table.rows():
         platform, network, precision = values["platform"], values["model"], values["precision"]
         unit, workload = str(values[device.name]).lower(), workload_published_as(network)
         soc, note = definitions().soc(platform), str(values.get("note", ""))
