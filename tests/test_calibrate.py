@@ -17,6 +17,7 @@ from npusim.calibration.fits import (
     fit_named,
     folds_of,
     linear_times,
+    load_plan,
     main,
     shipped_rows,
 )
@@ -280,6 +281,15 @@ class TestCommand:
         assert all(fit_named(name).unit == name for name in fits)
         with pytest.raises(UnknownNameError):
             fit_named("dsb")
+
+    @pytest.mark.parametrize(
+        "name", ["feature-decomposition", "gcnp", "hosts", "magnas", "networks", "nitro"]
+    )
+    def test_what_a_fit_declares_starts_between_its_bounds(self, name):
+        plan = load_plan(name, FitPlan)
+        assert any(plan.cases.values())
+        for number in (number for numbers in plan.cases.values() for number in numbers):
+            assert number.low <= number.start <= number.high, number.name
 
     def test_a_library_s_report_says_that_nothing_is_measured(self):
         fitted = DSP.fitted(SOC)["npu4000"]
