@@ -366,7 +366,7 @@ def test_agreement_is_that_of_the_file_under_default_settings(file, tmp_path):
         assert (agreement.same_answers_fp16 is None) == (stack == "stagr")
 
 
-def test_measure_compares_the_answers_of_a_file_with_its_original(file, tmp_path, capsys):
+def test_measure_compares_the_answers_of_a_file_with_its_original(file, tmp_path, capsys, monkeypatch):
     numbers, right, wrong = (
         NumericalRewriting(load_valued(f"{file}:gin")),
         tmp_path / "a.xml",
@@ -388,6 +388,10 @@ def test_measure_compares_the_answers_of_a_file_with_its_original(file, tmp_path
     assert errors[wrong]["same_answers"] < 0.5 and errors[wrong]["error"] > 1.0
     assert run(["measure", "absent.xml", "--compare", f"{file}:gin", "--device", "CPU"]) == 2
     assert "absent.xml: does not exist" in " ".join(capsys.readouterr().err.split())
+    with monkeypatch.context() as without:
+        without.setattr(openvino.Core, "available_devices", ["CPU"])
+        assert run(["measure", str(right), "--compare", f"{file}:gin", "--device", "NPU"]) == 2
+    assert "finds no device NPU" in " ".join(capsys.readouterr().err.split())
 
 
 class AllPairs(torch.nn.Module):

@@ -12,10 +12,12 @@ from npusim.calibration.dsp_fit import DSP, LOOPS, Calls, FittedKernel, cycles_o
 from npusim.calibration.fits import (
     FOLDS,
     FiguresFit,
+    FitPlan,
     cross_validate,
     fit_named,
     folds_of,
     linear_times,
+    load_plan,
     main,
     shipped_rows,
 )
@@ -78,7 +80,7 @@ class LinearFit(FiguresFit):
     """A fit whose times come from `linear_times`."""
 
     def __init__(self, free, measured, times):
-        super().__init__("x", free, ["a", "b", "c"], measured)
+        super().__init__(FitPlan(cases={"x": free}), "x", ["a", "b", "c"], measured)
         self.times = linear_times(free, times, 1.5)
 
     def predicted(self, values):
@@ -279,6 +281,15 @@ class TestCommand:
         assert all(fit_named(name).unit == name for name in fits)
         with pytest.raises(UnknownNameError):
             fit_named("dsb")
+
+    @pytest.mark.parametrize(
+        "name", ["feature-decomposition", "gcnp", "hosts", "magnas", "networks", "nitro"]
+    )
+    def test_what_a_fit_declares_starts_between_its_bounds(self, name):
+        plan = load_plan(name, FitPlan)
+        assert any(plan.cases.values())
+        for number in (number for numbers in plan.cases.values() for number in numbers):
+            assert number.low <= number.start <= number.high, number.name
 
     def test_a_library_s_report_says_that_nothing_is_measured(self):
         fitted = DSP.fitted(SOC)["npu4000"]

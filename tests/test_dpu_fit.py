@@ -4,8 +4,8 @@ from functools import cache
 
 import pytest
 
-from npusim.calibration.fits import Fitted, shipped_rows, table_of
-from npusim.calibration.unit_fits import SOURCES, fit_dpu
+from npusim.calibration.fits import Fitted, load_plan, shipped_rows, table_of
+from npusim.calibration.unit_fits import DpuPlan, fit_dpu
 from npusim.validation.running import machines_of
 from npusim.validation.suite import load_suite
 from npusim.validation.unit_models import Machine
@@ -60,7 +60,7 @@ def test_a_fit_to_predictions_finds_the_numbers_that_made_them():
     truth = fitted(npu)
 
     def predicted_rows(suite):
-        assert suite in SOURCES
+        assert suite in load_plan("dpu", DpuPlan).sources
         figures, declared = shipped_rows(npu)(suite), load_suite(suite)
         values = table_of(declared).predict(figures, truth.machine)
         return figures.with_columns(**{declared.measured: values})

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from npusim.arch import load_soc
-from npusim.calibration.granite_fit import GraniteFit, load_plan
+from npusim.calibration.fits import load_plan
+from npusim.calibration.granite_fit import GraniteFit, Plan
 
 
 @pytest.fixture(scope="module")
 def fit() -> GraniteFit:
-    return GraniteFit(load_plan())
+    return GraniteFit("GraNNite")
 
 
 @pytest.fixture(scope="module")
@@ -70,5 +71,5 @@ def test_a_figure_that_is_left_out_has_no_part_in_the_fit(
 
 
 def test_every_parameter_states_where_its_prior_comes_from() -> None:
-    for parameter in load_plan().parameters.values():
+    for parameter in load_plan("granite", Plan).parameters.values():
         assert parameter.prior.source and parameter.title

@@ -21,7 +21,7 @@ import npusim
 from npusim.errors import NpusimError
 from npusim.measuring.benchmark_app import from_benchmark_app
 from npusim.measuring.document import read_measurement
-from npusim.measuring.energy import read_hwinfo
+from npusim.measuring.energy import read_power_log
 from npusim.measuring.traces import (
     choose_platform,
     from_npu_profiling,
@@ -505,7 +505,7 @@ def good_files(folders, tmp_path_factory):
         run: read_measurement,
         saved(root / "profiling.json", profile()): from_npu_profiling,
         repository / "validate" / "figures" / "openvino_published.csv": from_openvino_benchmarks,
-        log: read_hwinfo,
+        log: lambda path: read_power_log(path, "npu"),
         folders / "average" / "benchmark_report.csv": folder_of("benchmark_report.csv"),
         folders / "average" / "run.log": folder_of("run.log"),
         folders / "json" / "benchmark_report.json": folder_of("benchmark_report.json"),

@@ -330,7 +330,7 @@ def test_a_format_that_no_sheet_states_costs_by_its_ratio_to_the_nearest():
 # ------------------------------------------------------------------------------------------------ memories
 @cache
 def cacti():
-    figures = read_memories(figures_path(load_suite("memories")))
+    figures = read_memories(load_suite("memories"), figures_path(load_suite("memories")))
     return figures.where(is_consistent(figures))
 
 

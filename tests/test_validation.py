@@ -98,6 +98,19 @@ class TestReadingCsv:
     def test_a_word_must_be_one_of_the_known(self, tmp_path):
         assert "allowed: one of in, out" in refusal_of(written(tmp_path, self.HEADER, "a,up,1,2"))
 
+    def test_a_misspelt_word_names_the_nearest(self, tmp_path):
+        columns = (Choice("direction", ("read", "write")),)
+        message = refusal_of(written(tmp_path, "direction", "raed"), columns)
+        assert ":2: direction: found `raed`" in message
+        assert "did you mean `read`" in message
+
+    @pytest.mark.parametrize("name", ["clocks", "memories", "silicon-area", "silicon-dma", "sparseloop"])
+    def test_a_suite_refuses_a_file_without_one_of_its_columns(self, name, tmp_path):
+        first, *others = load_suite(name).columns
+        path = written(tmp_path, ",".join(["npu", *others]), ",".join("1" for _ in ["npu", *others]))
+        with pytest.raises(ConfigError, match=rf"figures.csv:1: found no column `{first}`"):
+            run_suite(name, path)
+
     def test_a_row_with_too_few_fields_names_its_line(self, tmp_path):
         assert ":2: found 3 fields; allowed: 4" in refusal_of(written(tmp_path, self.HEADER, "a,in,1"))
 

@@ -200,6 +200,7 @@ def _compared(
     networks: Sequence[Any], original: Any, device: str, operators: bool
 ) -> Callable[[Measurement], Comparison]:
     """Compare the answers of a model file with those of its original; return what adds their times."""
+    from npusim.measuring.devices import find_device, load_openvino
     from npusim.measuring.document import Comparison, ModelFile
     from npusim.scenario import name_of
     from npusim.studies.agreement import answers_beside
@@ -209,6 +210,7 @@ def _compared(
     if file.suffix not in (".xml", ".onnx"):
         raise ConfigError(f"`{networks[0]}`", file="--compare", allowed="beside a model file: .xml, .onnx")
     scenario = original if isinstance(original, Scenario) else Scenario(original)
+    device = find_device(load_openvino().Core(), device)
     same, error = answers_beside(file, scenario, device)
 
     def beside(measurement: Measurement) -> Comparison:

@@ -106,7 +106,7 @@ def judged(
             "cross_validate": (cross_validate, False),
         }
         refuse_ignored(changed(others), "no such argument with `leave_class_out`, which has rows of its own")
-        from npusim.calibration.class_out import left_out
+        from npusim.calibration.network_fits import left_out
 
         return [left_out(progress)], {}
     if data is not None:  # the suite `accuracy` alone looks for it

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from npusim.arch import DspGeneration, DspKernel
-from npusim.calibration.fits import Fitted, TrainingRows, UnitFit, cross_validate
+from npusim.calibration.fits import Fitted, TrainingRows, UnitFit, cross_validate, load_plan
 from npusim.calibration.least_squares import Floats
-from npusim.config import Section, load_model
+from npusim.config import Section
 from npusim.locate import resource
 from npusim.units import Quantity
 from npusim.validation.figures import Figures
@@ -74,7 +74,7 @@ class Tie:
     weight: float = 0.01
 
 
-class Definitions(Section):
+class DspPlan(Section):
     """Loops by name (schema `npusim.dsp-fit/1`)."""
 
     schema_name: Literal["npusim.dsp-fit/1"] = Field(alias="schema")
@@ -82,7 +82,7 @@ class Definitions(Section):
     loops: dict[str, KernelLoops]
 
 
-LOOPS = load_model(resource("validate", "definitions", "dsp_fit.yaml"), Definitions).loops
+LOOPS = load_plan("dsp", DspPlan).loops
 
 
 def design(loops: KernelLoops, calls: Calls) -> Floats:
@@ -346,14 +346,14 @@ def kernel_of(kernel: FittedKernel, numbers: Mapping[str, float]) -> DspKernel:
 
 
 def library_text(
-    shipped: str, npu: str, name: str, generation: DspGeneration, held_out: Mapping[tuple[str, str], float]
+    shipped: str, npu: str, name: str, generation: DspGeneration, held_out: Mapping[tuple[str, ...], float]
 ) -> str:
-    """Return the text of a library file; `held_out` holds the error of each (generation, kernel)."""
+    """Return the text of a library file; `held_out` holds the error of each (NPU, generation, kernel)."""
     preface = shipped[: shipped.index("\nkernels:") + len("\nkernels:\n")]
     preface = "".join(line for line in preface.splitlines(keepends=True) if not line.startswith("#"))
     lines = [_HEADER.format(npu=npu, generation=name), preface]
     for kernel_name, kernel in sorted(generation.kernels.items()):
-        error = held_out.get((name, kernel_name), np.inf)
+        error = held_out.get((npu, name, kernel_name), np.inf)
         if error <= USABLE_ERROR:
             key = f"{kernel_name}:".ljust(_COLUMN - 1)
             lines.append(f"  {key}{_kernel_text(kernel, error)}\n")
@@ -375,13 +375,12 @@ def _kernel_text(kernel: DspKernel, held_out: float) -> str:
 def _libraries(fitted: Mapping[str, Fitted]) -> dict[Path, str]:
     """Return the texts of the library files of fitted machines."""
     evidence, texts = cross_validate(run_suite("dsp")).evidence, {}
-    columns = evidence.columns
-    rows = zip(columns["npu"], columns["kernel_source"], columns["op"], evidence.errors, strict=True)
-    errors_of: dict[str, dict[tuple[str, str], list[float]]] = {}
-    for npu, source, op, error in rows:
-        errors_of.setdefault(npu, {}).setdefault((source, op), []).append(float(error))
+    columns = (evidence.columns[name] for name in ("npu", "kernel_source", "op"))
+    errors: dict[tuple[str, ...], list[float]] = {}
+    for *kernel, error in zip(*columns, evidence.errors, strict=True):
+        errors.setdefault(tuple(kernel), []).append(float(error))
+    held_out = {kernel: float(np.mean(own)) for kernel, own in errors.items()}
     for npu, result in fitted.items():
-        held_out = {key: float(np.mean(errors)) for key, errors in errors_of[npu].items()}
         for source in SOURCES:
             path = resource("configs", "dsp", npu, f"{source}.yaml")
             generation = result.machine.generation(source)

@@ -2,7 +2,8 @@
 
 A `UnitFit` fits one unit of an NPU to rows of suites; a cross-validation repeats it without some rows. A
 `FiguresFit` fits numbers of data sheets to published figures, and predicts each figure by a fit without it.
-Packages announce fits as entries of the group `npusim.fits`.
+`validate/fits/NAME.yaml` declares free numbers, bounds, priors and losses. Packages announce fits as entries
+of the group `npusim.fits`.
 """
 
 from __future__ import annotations
@@ -12,22 +13,24 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from npusim.calibration.data_sheet import FittedNumber, as_written, with_numbers
 from npusim.calibration.least_squares import ByNumbers, Floats, FreeNumber, Solution, solve
+from npusim.config import Section, load_model
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.locate import resource
 from npusim.plugins import announced, load
 from npusim.units import format_quantity
 from npusim.validation.figures import Figures, TablePredictor
 from npusim.validation.running import Judged, judge, machines_of, predictor_of
-from npusim.validation.suite import Suite, figures_path, load_suite
+from npusim.validation.suite import Suite, figures_path, load_suite, suite_file
 from npusim.validation.unit_models import Machine
 
 FOLDS = 5
@@ -45,6 +48,40 @@ def fit_named(name: str) -> Any:
     if name not in fits:
         raise UnknownNameError("fit", name, tuple(fits))
     return load(fits[name], "fit")
+
+
+class FitPlan(Section):
+    """A fit to published figures (schema `npusim.fit/1`)."""
+
+    schema_name: Literal["npusim.fit/1"] = Field("npusim.fit/1", alias="schema")
+    """Version of this file format."""
+    cases: dict[str, list[FreeNumber]] = Field(default_factory=dict)
+    """Free numbers of each part that is fitted by itself."""
+    soc: str = ""
+    """SoC whose sheet holds the numbers; empty: sheets are written by hand."""
+    source: str = ""
+    """Source of the numbers in the sheet."""
+    softness: float = np.inf
+    """Error from which a figure counts less."""
+    precision: float = 1.0
+    """Standard deviation of a published figure's logarithm."""
+    left_out: str = "figures"
+    """What the report calls the groups that are left out in turn."""
+    slopes_by_logs: bool = False
+    """Whether slopes are taken by steps of the logarithms, not by scipy's own."""
+    step: float | None = None
+    """Relative step of scipy's slopes; None: that of rounding."""
+    tolerance: float | None = None
+    """Tolerance of the solution; None: that of `solve`."""
+
+
+PlanT = TypeVar("PlanT", bound=Section)
+
+
+@cache
+def load_plan(name: str, plan: type[PlanT]) -> PlanT:
+    """Return what the file of a fit declares."""
+    return load_model(suite_file(name, "fits", f"{name}.yaml"), plan)
 
 
 def settings_of(free: Sequence[FreeNumber], values: Mapping[str, float]) -> tuple[str, ...]:
@@ -235,38 +272,30 @@ class FiguresFit(ABC):
 
     Parameters
     ----------
-    title : str
-        What is fitted, for the report.
-    free : sequence of FreeNumber
+    plan : FitPlan
+        Free numbers and loss.
+    case : str
+        Part of the plan that is fitted, which the report names.
     labels, groups, units : sequence of str
         Name of each figure; figures of one group are left out together (default: each alone); unit of each
         (default: none).
-    measured : array, shape (figures,)
+    measured : sequence of float, of length figures
     """
 
-    soc, source = "", ""
-    """SoC whose sheet holds the numbers, and their source there; empty: sheets are written by hand."""
-    softness, precision = np.inf, 1.0
-    """Error from which a figure counts less; standard deviation of a published figure's logarithm."""
-    left_out = "figures"
     classes: Mapping[str, list[str]] = {}
     """Class of each figure, by what may be left out as a whole."""
-    slopes_by_logs = False
-    """Whether slopes are taken by steps of the logarithms, not by scipy's own."""
-    step: float | None = None
-    tolerance: float | None = None
-    """Relative step for scipy's slopes, and tolerance of the solution; None: as `solve` has them."""
 
     def __init__(
         self,
-        title: str,
-        free: Sequence[FreeNumber],
+        plan: FitPlan,
+        case: str,
         labels: Sequence[str],
-        measured: Floats,
+        measured: Sequence[float] | Floats,
         groups: Sequence[str] | None = None,
         units: Sequence[str] | None = None,
     ) -> None:
-        self.title, self.free, self.labels, self.measured = title, list(free), list(labels), measured
+        self.plan, self.case, self.free = plan, case, plan.cases[case]
+        self.labels, self.measured = labels, np.array(measured)
         self.groups = np.array(labels if groups is None else groups, object)
         self.units = [""] * len(labels) if units is None else list(units)
 
@@ -276,7 +305,7 @@ class FiguresFit(ABC):
 
     def errors(self, values: Mapping[str, float]) -> Floats:
         """Return the errors of all figures in standard deviations, shape (figures,)."""
-        errors: Floats = np.log(self.predicted(values) / self.measured) / self.precision
+        errors: Floats = np.log(self.predicted(values) / self.measured) / self.plan.precision
         return errors
 
     def solve(self, without: str | None = None, start: Mapping[str, float] | None = None) -> Solution:
@@ -289,13 +318,9 @@ class FiguresFit(ABC):
     def _solve(self, errors: ByNumbers, start: Mapping[str, float]) -> Solution:
         free = [replace(number, start=start.get(number.name, number.start)) for number in self.free]
 
-        def slopes(values: Mapping[str, float]) -> Floats:
-            here = errors(values)
-            moved = ({**values, one.name: values[one.name] * np.exp(_STEP)} for one in free)
-            return np.stack([(errors(there) - here) / _STEP for there in moved], -1)
-
-        own = slopes if self.slopes_by_logs else None
-        return solve(free, errors, self.softness, own, self.step, self.tolerance)
+        plan = self.plan
+        own = partial(self._by_logs, errors) if plan.slopes_by_logs else None
+        return solve(free, errors, plan.softness, own, plan.step, plan.tolerance)
 
     def leave_one_out(self, best: Solution) -> tuple[Floats, list[Solution]]:
         """Return each figure as predicted by a fit without its group, and these fits."""
@@ -306,28 +331,29 @@ class FiguresFit(ABC):
             predicted[own] = self.predicted(fits[-1].values)[own]
         return predicted, fits
 
+    def _by_logs(self, function: ByNumbers, values: Mapping[str, float]) -> Floats:
+        """Return the slopes of a function by the logarithms of the numbers, shape (figures, numbers)."""
+        here = function(values)
+        moved = ({**values, one.name: values[one.name] * np.exp(_STEP)} for one in self.free)
+        return np.stack([(function(there) - here) / _STEP for there in moved], -1)
+
     def slopes(self, values: Mapping[str, float]) -> Floats:
         """Return d log(prediction) / d log(number), shape (figures, numbers)."""
-        here = np.log(np.maximum(self.predicted(values), 1e-12))
-        columns = []
-        for number in self.free:
-            there = self.predicted({**values, number.name: values[number.name] * np.exp(_STEP)})
-            columns.append((np.log(np.maximum(there, 1e-12)) - here) / _STEP)
-        return np.array(columns).reshape(len(self.free), -1).T
+        return self._by_logs(lambda numbers: np.log(np.maximum(self.predicted(numbers), 1e-12)), values)
 
     def sheet_numbers(self, best: Solution) -> dict[str, list[FittedNumber]]:
         """Return the numbers to be written, by SoC."""
+        source, sigma = self.plan.source, best.relative_sigma
         numbers = [
-            FittedNumber(n.name, best.values[n.name], n.unit, best.relative_sigma[n.name], self.source, True)
-            for n in self.free
+            FittedNumber(n.name, best.values[n.name], n.unit, sigma[n.name], source, True) for n in self.free
         ]
-        return {self.soc: numbers} if self.soc else {}
+        return {self.plan.soc: numbers} if self.plan.soc else {}
 
     def report(self, quick: bool, best: Solution) -> Iterator[str]:
         """Yield the tables of numbers and figures; `quick` leaves out the fits without each figure."""
         predicted = self.predicted(best.values)
         held_out, fits = (None, []) if quick else self.leave_one_out(best)
-        yield f"## {self.title}"
+        yield f"## {self.case}" + (f" of {self.plan.soc}" if self.plan.soc else "")
         yield ""
         yield from self._number_table(best, fits)
         yield ""
@@ -337,7 +363,7 @@ class FiguresFit(ABC):
         if not self.free:
             yield "nothing is fitted"
             return
-        without = f"as {self.left_out} are left out | figures affected"
+        without = f"as {self.plan.left_out} are left out | figures affected"
         yield f"| number | value | one sigma | prior, its width, pull | {without} | correlated with |"
         yield "| --- | --- | --- | --- | --- | --- | --- |"
         affected = (np.abs(self.slopes(best.values)) * np.log(2.0) > _AFFECTS).sum(axis=0)
@@ -415,16 +441,20 @@ def linear_times(free: Sequence[FreeNumber], times: ByNumbers, probe: float) -> 
 
 @dataclass(frozen=True)
 class FiguresFits:
-    """Fits to published figures that one command runs."""
+    """Fits to published figures that one command runs: one for each case of a plan."""
 
+    plan: str
     fit: Callable[..., FiguresFit]
-    cases: Sequence[tuple[str, ...]] = ((),)
     options: Mapping[str, str] = field(default_factory=dict)
+    declaration: type[FitPlan] = FitPlan
+
+    def parts(self, **options: str | None) -> list[FiguresFit]:
+        """Return the fit of each case."""
+        return [self.fit(case, **options) for case in load_plan(self.plan, self.declaration).cases]
 
     def run(self, options: argparse.Namespace) -> Iterator[str]:
         """Fit each part; yield its tables."""
-        given = {name: getattr(options, name) for name in self.options}
-        for part in (self.fit(*case, **given) for case in self.cases):
+        for part in self.parts(**{name: getattr(options, name) for name in self.options}):
             best = part.solve()
             yield from part.report(options.quick, best)
             yield ""

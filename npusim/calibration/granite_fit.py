@@ -1,28 +1,26 @@
 """Fit to GraNNite's figures: maximum a posteriori of the published figures and the priors.
 
-Free parameters, priors and tolerances stand in `validate/definitions/granite_fit.yaml`. The report also shows
+Free parameters, priors and tolerances stand in `validate/fits/granite.yaml`. The report also shows
 the figures under other readings (docs/granite.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
 from npusim.arch import Soc, load_soc
 from npusim.calibration.data_sheet import FittedNumber
-from npusim.calibration.fits import FiguresFit, FiguresFits, tied
+from npusim.calibration.fits import FiguresFit, FiguresFits, FitPlan, load_plan, tied
 from npusim.calibration.least_squares import Floats, FreeNumber, Solution
-from npusim.config import Section, load_model
+from npusim.config import Section
 from npusim.errors import ConfigError
-from npusim.locate import resource
-from npusim.validation.figures import Key, KeyedFigure, key_of, read_figures
+from npusim.validation.figures import Key, key_of, shipped_figures
 from npusim.validation.granite import GraniteRunner, load_definitions, predict
-from npusim.validation.suite import figures_path, load_suite
+from npusim.validation.suite import load_suite
 
 Positive = Annotated[float, Field(gt=0.0)]
 _SOURCE = "[GRANNITE] fitted, docs/granite.md; beforehand"
@@ -81,11 +79,9 @@ class Tolerance(Section):
     """Of the difference, for shares."""
 
 
-class Plan(Section):
-    """Parameters and tolerances of the fit (schema `npusim.granite-fit/1`)."""
+class Plan(FitPlan):
+    """Parameters and tolerances of the fit."""
 
-    schema_name: Literal["npusim.granite-fit/1"] = Field(alias="schema")
-    """Version of this file format."""
     parameters: dict[str, Parameter] = Field(min_length=1)
     """Free parameters by name."""
     tolerances: list[Tolerance]
@@ -103,26 +99,13 @@ class Plan(Section):
         raise ConfigError(found, key="tolerances", allowed="one for every figure")
 
 
-@cache
-def load_plan() -> Plan:
-    """Return the shipped plan."""
-    return load_model(resource("validate", "definitions", "granite_fit.yaml"), Plan)
-
-
-def published_figures() -> list[tuple[KeyedFigure, Key]]:
-    """Return the shipped figures of GraNNite with their columns."""
-    suite = load_suite("granite")
-    path = figures_path(suite)
-    return read_figures(suite, path)[0]
-
-
 class GraniteFit(FiguresFit):
     """Maximum a posteriori: squared deviations from figures and priors in standard deviations."""
 
-    step, tolerance = 1e-3, 1e-6
+    plan: Plan
 
-    def __init__(self, plan: Plan | None = None) -> None:
-        self.plan, figures = plan or load_plan(), published_figures()
+    def __init__(self, case: str) -> None:
+        plan, figures = load_plan("granite", Plan), shipped_figures("granite")
         self.keys = [key for _, key in figures]
         self.runner = GraniteRunner(load_definitions())
         self._memory: dict[tuple[float, ...], Floats] = {}
@@ -130,10 +113,11 @@ class GraniteFit(FiguresFit):
             FreeNumber(
                 name, one.prior.value, prior=(one.prior.value, one.prior.width), unit=one.numbers[0].unit
             )
-            for name, one in self.plan.parameters.items()
+            for name, one in plan.parameters.items()
         ]
         labels = [figure.id.removeprefix("granite.") for figure, _ in figures]
-        super().__init__("GraNNite", free, labels, np.array([figure.value for figure, _ in figures]))
+        plan = plan.model_copy(update={"cases": {case: free}})
+        super().__init__(plan, case, labels, [figure.value for figure, _ in figures])
 
     def socs(self, values: Mapping[str, float]) -> dict[str, Soc]:
         """Return the SoCs with a set of parameters."""
@@ -187,7 +171,7 @@ class GraniteFit(FiguresFit):
 
 def alternatives(runner: GraniteRunner) -> Iterator[str]:
     """Yield the lines of the table of other readings, each beside the one that holds."""
-    published = {figure.id: f"{figure.value:g}" for figure, _ in published_figures()}
+    published = {figure.id: f"{figure.value:g}" for figure, _ in shipped_figures("granite")}
     yield "| other reading | figure | published | as defined | read so |"
     yield "| --- | --- | --- | --- | --- |"
     for other in runner.definitions.alternatives:
@@ -200,4 +184,4 @@ def alternatives(runner: GraniteRunner) -> Iterator[str]:
             title = ""
 
 
-GRANITE = FiguresFits(GraniteFit)
+GRANITE = FiguresFits("granite", GraniteFit, declaration=Plan)

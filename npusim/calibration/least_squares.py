@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict
 
 Floats = NDArray[np.float64]
 ByNumbers = Callable[[Mapping[str, float]], Floats]
@@ -22,6 +23,8 @@ _UNKNOWN = 0.5  # error bar, as a share of a number, above which the number is c
 @dataclass(frozen=True)
 class FreeNumber:
     """A positive number to fit, by its logarithm; its error bar is relative."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
     start: float

@@ -92,8 +92,8 @@ class MemoryFit:
 
     def run(self, options: argparse.Namespace) -> Iterator[str]:
         """Fit the laws; yield the errors of rows left out in five folds, by quantity, node and cell."""
-        path = figures_path(load_suite("memories"))
-        figures = read_memories(path)
+        suite = load_suite("memories")
+        figures = read_memories(suite, figures_path(suite))
         figures = figures.where(is_consistent(figures))
         laws, worst = fitted_laws(figures), []
         yield "| quantity | node and cell | rows | median error left out | 90th percentile |"

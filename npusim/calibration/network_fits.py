@@ -1,45 +1,41 @@
-"""Fits to published rates of networks: CPU and GPU (`hosts`), and an NPU's dispatch (`networks`)."""
+"""Fits to published rates of networks: CPU and GPU (`hosts`), and an NPU's dispatch (`networks`).
+
+Each figure is also predicted by fits without its class of networks, its machine or its NPU generation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from npusim.arch import load_soc
-from npusim.calibration.fits import FiguresFit, FiguresFits, linear_times, settings_of
+from npusim.calibration.fits import FiguresFit, FiguresFits, FitPlan, linear_times, load_plan, settings_of
 from npusim.calibration.least_squares import ByNumbers, Floats, Solution
-from npusim.calibration.unit_fits import load_plan
+from npusim.config import load_model
 from npusim.cost import arch_row
 from npusim.locate import resource
 from npusim.mapping import Mapped
 from npusim.studies.perturbation import evaluated, moved
+from npusim.validation.figures import Row, evidence_of
 from npusim.validation.measured_networks import MeasuredNetworks, MeasuredRow, Reader, measured_rows
 from npusim.validation.network_figures import FIGURES, HOST_FIGURES, published_rows
-from npusim.validation.suite import load_suite
-
-SOC = "core-ultra-7-165h"
-"""The chip of the figures of CPU and GPU."""
+from npusim.validation.running import Judged, judge
+from npusim.validation.suite import Suite, load_suite
 
 
 class HostFit(FiguresFit):
     """A device's published rows, and the fit to them; networks are left out in turn."""
 
-    soc, source = SOC, "[OVHOSTS] fitted, docs/hosts.md"
-    softness = 1.0  # None of these rows is an outlier
-    left_out = "networks"
-
-    def __init__(self, device: str, rows: list[MeasuredRow]) -> None:
-        title, free = f"{device} of {SOC}", load_plan().free_of(device)
+    def __init__(self, device: str) -> None:
+        published, _ = published_rows(resource("validate", "figures", HOST_FIGURES))
+        rows, plan = [row for row in published if row.device == device], load_plan("hosts", FitPlan)
         labels = [f"{row.workload} {row.precision} {row.hint}" for row in rows]
-        measured = np.array([row.value for row in rows])
-        networks = [row.workload for row in rows]
-        super().__init__(
-            title, free, labels, measured, networks, ["s" if row.is_time else "" for row in rows]
-        )
-        self.rows, self.machine = rows, load_soc(SOC)
+        networks, units = [row.workload for row in rows], ["s" if row.is_time else "" for row in rows]
+        super().__init__(plan, device, labels, [row.value for row in rows], networks, units)
+        self.rows, self.machine = rows, load_soc(plan.soc)
         self.classes = {"network": [row.kind for row in rows]}
 
     @cached_property
@@ -62,12 +58,6 @@ class HostFit(FiguresFit):
         return predicted
 
 
-def host_fit(device: str) -> HostFit:
-    """Return the fit of a device to the shipped figures."""
-    rows, _ = published_rows(resource("validate", "figures", HOST_FIGURES))
-    return HostFit(device, [row for row in rows if row.device == device])
-
-
 _PUBLISHED_WEIGHT = 3.0  # weight of a row that OpenVINO publishes: others have harnesses of their own in them
 
 
@@ -78,10 +68,8 @@ class NetworksFit(FiguresFit):
     weight. The time that each harness adds is held at its value in `validate/definitions`.
     """
 
-    left_out = "networks"
-
     def __init__(self, unit: str) -> None:
-        free, published = load_plan().free_of(unit), _rows_on(unit, FIGURES, published_rows)
+        published = _rows_on(unit, FIGURES, published_rows)
         others = _rows_on(unit, str(load_suite("measured-networks").figures), measured_rows)
         rows = [*published, *others]
         self.is_latency = np.array([row.is_time for row in rows])
@@ -89,14 +77,14 @@ class NetworksFit(FiguresFit):
         self.weights = np.where(np.arange(len(rows)) < len(published), _PUBLISHED_WEIGHT, 1.0)
 
         def times(values: Mapping[str, float]) -> Floats:
-            model = MeasuredNetworks(settings_of(free, values))
+            model = MeasuredNetworks(settings_of(self.free, values))
             return self._inverted(np.array([model.predicted(row) for row in rows]))
 
         units = ["s" if row.is_time else "" for row in rows]
         self.classes = {"network": [row.kind for row in rows], "machine": [row.machine for row in rows]}
-        measured = np.array([row.value for row in rows])
-        super().__init__(unit, free, labels, measured, [row.family for row in rows], units)
-        self.times_s = linear_times(free, times, 2.0)
+        measured, families = [row.value for row in rows], [row.family for row in rows]
+        super().__init__(load_plan("networks", FitPlan), unit, labels, measured, families, units)
+        self.times_s = linear_times(self.free, times, 2.0)
 
     def _inverted(self, figures: Floats) -> Floats:
         """Return latencies, and intervals of throughputs; or figures of times."""
@@ -137,5 +125,48 @@ def _rows_on(unit: str, figures: str, read: Reader) -> list[MeasuredRow]:
     return [row for row in rows if row.unit == unit and not row.is_token and not row.reason]
 
 
-HOSTS = FiguresFits(host_fit, (("cpu",), ("gpu",)))
-NETWORKS = FiguresFits(NetworksFit, (("npu3720",), ("npu4000",)))
+HOSTS = FiguresFits("hosts", HostFit)
+NETWORKS = FiguresFits("networks", NetworksFit)
+
+
+def left_out(progress: Callable[[int, int], None] | None = None) -> Judged:
+    """Return all figures behind the fits of networks, predicted without their class.
+
+    A figure counts once for each way to leave it out: with the networks of its class, with its machine, and
+    with all machines of its NPU generation, whose numbers are then those of the other generation.
+    """
+    npus = NETWORKS.parts()
+    fits, rows = [*npus, *HOSTS.parts()], list[Row]()
+    for done, fit in enumerate(fits, start=1):
+        rows += _without_classes(fit)
+        if progress is not None:
+            progress(done, len(fits))
+    for fit, other in (npus, npus[::-1]):
+        rows += _by_another(fit, other)
+    suite = load_model(resource("validate", "definitions", "leave_class_out.yaml"), Suite)
+    return judge("leave-class-out", suite, evidence_of(suite, rows))
+
+
+def _without_classes(fit: FiguresFit) -> list[Row]:
+    """Return the figures of a fit, each as predicted by fits without its class."""
+    best, rows = fit.solve(), list[Row]()
+    for way, words in fit.classes.items():
+        if len(set(words)) > 1:
+            fit.groups = np.array(words, object)
+            rows += _rows(fit, fit.leave_one_out(best)[0], way, words)
+    return rows
+
+
+def _by_another(fit: FiguresFit, other: FiguresFit) -> list[Row]:
+    """Return the figures of one generation as predicted with the numbers that are fitted to another."""
+    own, numbers = {number.name: number.start for number in fit.free}, other.solve().values
+    values = {name: numbers.get(name, start) for name, start in own.items()}
+    return _rows(fit, fit.predicted(values), "generation", [fit.case] * len(fit.labels))
+
+
+def _rows(fit: FiguresFit, predicted: np.ndarray, way: str, words: list[str]) -> list[Row]:
+    numbers = zip(fit.labels, words, fit.measured, predicted, strict=True)
+    return [
+        Row(f"{way}: {label}", value, number, {"device": fit.case, "way": way, "left_out": word})
+        for label, word, value, number in numbers
+    ]

@@ -5,24 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from npusim.calibration.data_sheet import FittedNumber
-from npusim.calibration.fits import Fitted, TrainingRows, UnitFit
+from npusim.calibration.fits import Fitted, TrainingRows, UnitFit, load_plan, table_of
 from npusim.calibration.least_squares import Floats, FreeNumber, Solution, solve
-from npusim.config import Section, load_model
-from npusim.locate import resource
-from npusim.validation import unit_figures
+from npusim.config import Section
 from npusim.validation.figures import Figures
 from npusim.validation.suite import load_suite
-from npusim.validation.unit_models import Machine, dpu_cycles
+from npusim.validation.unit_models import Machine
 
 # Bandwidth of DRAM in the architecture table. It is fitted too, but not written: its value is the prior of
 # `npusim.calibration.granite_fit`, which writes it.
@@ -45,44 +40,22 @@ class Stage(Section):
     """Start, least and largest value of columns of the architecture table."""
 
 
-class Plan(Section):
-    """Free parameters of the units' fits: `validate/definitions/unit_fits.yaml`."""
+class DmaPlan(Section):
+    """Fit of the DMA engines: `validate/fits/dma.yaml`."""
 
-    schema_name: Literal["npusim.unit-fits/1"] = Field(alias="schema")
+    schema_name: Literal["npusim.dma-fit/1"] = Field(alias="schema")
     """Version of this file format."""
-    dma: list[Stage]
-    dpu_start: dict[str, dict[str, float]]
-    """Start of each parameter of the MAC grid, by NPU."""
-    dpu_unmeasured: list[str]
-    """Parameters that are free on other NPUs, from their sheets' values."""
-    dpu_low: dict[str, float]
-    dpu_high: dict[str, float]
-    """Bounds of parameters; the others are at least 0."""
-    networks: dict[str, dict[str, tuple[float, float, float, str]]]
-    """Start, bounds and unit of the numbers that rates of whole networks determine, by device."""
-
-    def free_of(self, device: str) -> tuple[FreeNumber, ...]:
-        """Return the numbers that rates of whole networks on a device determine."""
-        numbers = self.networks[device].items()
-        return tuple(
-            FreeNumber(name, start, low, high, unit=unit) for name, (start, low, high, unit) in numbers
-        )
-
-
-@cache
-def load_plan() -> Plan:
-    """Return the shipped plan."""
-    return load_model(resource("validate", "definitions", "unit_fits.yaml"), Plan)
+    stages: list[Stage]
 
 
 def _fit_stage(machine: Machine, stage: Stage, figures: Figures) -> Solution:
     """Fit the columns of a stage to the rows of its suite."""
     ((column, least),) = stage.judged.items()
-    weight = np.where(figures[column] >= least, 1.0, _SHORT)
-    measured = figures[load_suite(stage.suite).measured]
+    weight, suite = np.where(figures[column] >= least, 1.0, _SHORT), load_suite(stage.suite)
+    measured, predict = figures[suite.measured], table_of(suite).predict
 
     def errors(values: Mapping[str, float]) -> Floats:
-        predicted = unit_figures.TRANSFERS.predict(figures, machine.with_numbers(values))
+        predicted = predict(figures, machine.with_numbers(values))
         return np.asarray(weight * np.log(predicted / measured))
 
     free = [FreeNumber(name, *bounds) for name, bounds in stage.free.items()]
@@ -93,7 +66,7 @@ def fit_dma(machine: Machine, rows: TrainingRows) -> Fitted:
     """Fit the DMA engine, stage by stage."""
     numbers: list[FittedNumber] = []
     undetermined: list[str] = []
-    for stage in load_plan().dma:
+    for stage in load_plan("dma", DmaPlan).stages:
         solution = _fit_stage(machine, stage, rows(stage.suite))
         machine = machine.with_numbers(solution.values)
         undetermined += map(_dma_path, solution.undetermined)
@@ -113,39 +86,32 @@ def _dma_path(column: str) -> str:
 DMA = UnitFit("dma", fit_dma, ("silicon-dma",))
 
 
-@dataclass(frozen=True)
-class Source:
-    """Figures of the fit of the MAC grid, with their weight."""
+class Source(Section):
+    """A suite's weight in the fit of the MAC grid."""
 
-    table: Callable[[Figures], NDArray[Any]]  # returns figures as rows of DPU_ROW
-    sigma: float  # relative error of a row that the equations cannot be expected to explain
+    sigma: float
+    """Relative error of a row that the equations cannot be expected to explain."""
     counts_as: int | None = None
-    """Independent rows that all of them are worth; None: their number. A cost model's grid is many correlated
-    rows, which must not outweigh the few measurements."""
-    rows_used: Callable[[Figures, Machine], Any] = lambda figures, machine: slice(None)  # rows that count
-    is_speedup: bool = False  # whether the measured value is dense cycles over cycles
+    """Independent rows that all of them are worth; None: their number."""
+    least: dict[str, float] = Field(default_factory=dict)
+    """Least value of columns of the rows that count."""
 
 
-def _large(figures: Figures, machine: Machine) -> Any:
-    """Return the large products: start-up hides what small products gain by zeros."""
-    return (figures["m"] >= 256) & (figures["k"] >= 256)
+class DpuPlan(Section):
+    """Fit of the MAC grid: `validate/fits/dpu.yaml`."""
 
+    schema_name: Literal["npusim.dpu-fit/1"] = Field(alias="schema")
+    """Version of this file format."""
+    sources: dict[str, Source]
+    """Weight of the figures by suite."""
+    start: dict[str, dict[str, float]]
+    """Start of each parameter, by NPU."""
+    unmeasured: list[str]
+    """Parameters that are free on other NPUs, from their sheets' values."""
+    low: dict[str, float]
+    high: dict[str, float]
+    """Bounds of parameters; the others are at least 0."""
 
-def _on_grid(figures: Figures, machine: Machine) -> Any:
-    """Return all rows, multiplications of two tensors only where the grid multiplies."""
-    return (figures["op"] != "eltwise_mul") | ("multiply" in machine.soc.npu.dpu.eltwise_ops)
-
-
-SOURCES = {
-    "silicon-dpu": Source(unit_figures.workload_table, sigma=0.02),
-    "silicon-sparsity": Source(unit_figures.sparse_table, sigma=0.03),
-    "costmodel-gemm": Source(unit_figures.product_table, sigma=0.15, counts_as=60),
-    "costmodel-sparse": Source(
-        unit_figures.product_table, 0.06, counts_as=60, rows_used=_large, is_speedup=True
-    ),
-    "costmodel-eltwise-pool": Source(unit_figures.channelwise_table, 0.15, counts_as=40, rows_used=_on_grid),
-}
-"""Figures of the fit of the MAC grid, by suite."""
 
 # Weight of the start, where a parameter that no row moves stays: 100 % away costs 0.3 sigma of a row.
 _START_WEIGHT = 0.3
@@ -157,21 +123,22 @@ _SCALE = 0.05  # added to a start's size in the unit of length, because some sta
 class _Target:
     """Rows of a suite to fit to, and their errors in standard deviations, less where many count as few."""
 
-    def __init__(self, suite: str, figures: Figures, machine: Machine) -> None:
-        self.source = SOURCES[suite]
-        figures = figures.where(self.source.rows_used(figures, machine))
-        self.table, self.measured = self.source.table(figures), figures[load_suite(suite).measured]
-        count = max(1, len(figures))
-        share = min(1.0, (self.source.counts_as or count) / count)
-        self.weight = float(np.sqrt(share)) / self.source.sigma
+    def __init__(self, name: str, source: Source, figures: Figures, machine: Machine) -> None:
+        used = np.ones(len(figures), bool)
+        for column, least in source.least.items():
+            used &= figures[column] >= least
+        if "op" in figures.columns and "multiply" not in machine.soc.npu.dpu.eltwise_ops:
+            used &= figures["op"] != "eltwise_mul"
+        suite = load_suite(name)
+        self.figures, self.predict = figures.where(used), table_of(suite).predict
+        self.measured, self.is_speedup = self.figures[suite.measured], not suite.unit
+        count = max(1, len(self.measured))
+        self.weight = float(np.sqrt(min(1.0, (source.counts_as or count) / count))) / source.sigma
 
     def errors(self, machine: Machine) -> Floats:
         """Return the error of each row, of the logarithm of cycles or of the speed-up."""
-        cycles = dpu_cycles(machine.arch[0], self.table)
-        if self.source.is_speedup:
-            speedup = dpu_cycles(machine.arch[0], unit_figures.dense(self.table)) / cycles
-            return np.asarray((speedup / self.measured - 1.0) * self.weight)
-        return np.asarray(np.log(cycles / self.measured) * self.weight)
+        ratio = self.predict(self.figures, machine) / self.measured
+        return np.asarray((ratio - 1.0 if self.is_speedup else np.log(ratio)) * self.weight)
 
 
 def fit_dpu(machine: Machine, rows: TrainingRows) -> Fitted:
@@ -185,12 +152,11 @@ def fit_dpu(machine: Machine, rows: TrainingRows) -> Fitted:
     """
     from scipy.optimize import least_squares  # slow to import
 
-    sheet, plan = machine.soc.npu.dpu.model, load_plan()
-    unmeasured = {name: float(getattr(sheet, name)) for name in plan.dpu_unmeasured}
-    start = plan.dpu_start.get(machine.name, unmeasured)
+    sheet, plan = machine.soc.npu.dpu.model, load_plan("dpu", DpuPlan)
+    start = plan.start.get(machine.name, {name: float(getattr(sheet, name)) for name in plan.unmeasured})
     names, first = list(start), np.array(list(start.values()))
     length = np.abs(first) + _SCALE
-    targets = {suite: _Target(suite, rows(suite), machine) for suite in SOURCES}
+    targets = {name: _Target(name, source, rows(name), machine) for name, source in plan.sources.items()}
     targets = {suite: target for suite, target in targets.items() if len(target.measured)}
 
     def machine_with(values: Floats) -> Machine:
@@ -202,8 +168,8 @@ def fit_dpu(machine: Machine, rows: TrainingRows) -> Fitted:
         errors = [target.errors(trial) for target in targets.values()]
         return np.concatenate([*errors, _START_WEIGHT * (values - first) / length])
 
-    low = np.array([plan.dpu_low.get(name, 0.0) for name in names])
-    high = np.array([plan.dpu_high.get(name, np.inf) for name in names])
+    low = np.array([plan.low.get(name, 0.0) for name in names])
+    high = np.array([plan.high.get(name, np.inf) for name in names])
     best = least_squares(residuals, first, loss="soft_l1", bounds=(low, high), x_scale=length, max_nfev=60)
     count = sum(len(target.measured) for target in targets.values())
     spread = max(1.0, 2.0 * best.cost / max(1, count - len(names)))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npusim.errors import ConfigError, nearest, shown
 from npusim.files import read_text
@@ -40,6 +41,19 @@ class Column:
 
 class Text(Column):
     """Any text, also an empty one."""
+
+
+class Word(Column):
+    """Any text but an empty one."""
+
+    @property
+    def allowed(self) -> str:
+        """Text that says what it may hold."""
+        return "a text"
+
+    def value(self, text: str) -> str | None:
+        """Return the text; None if it is empty."""
+        return text or None
 
 
 @dataclass(frozen=True)
@@ -86,6 +100,19 @@ class Number(Column):
         return number if fits and (not self.whole or number.is_integer()) else None
 
 
+class MaybeNumber(Number):
+    """A number, or nothing: NaN."""
+
+    @property
+    def allowed(self) -> str:
+        """Values that the column takes."""
+        return f"{super().allowed}, or nothing"
+
+    def value(self, text: str) -> float | None:
+        """Return the number, NaN for an empty text, or None."""
+        return super().value(text) if text else float("nan")
+
+
 @dataclass(frozen=True)
 class Pair(Column):
     """Whole numbers with a sign between them: a kernel as `3x5`, padding as `1-0-1-1`."""
@@ -117,6 +144,11 @@ class Table:
     """Values by column, one entry per row."""
     skipped: tuple[str, ...]
     """Further columns of the file, which are ignored."""
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the line and the values of each row."""
+        for place, line in enumerate(self.lines):
+            yield line, {name: values[place] for name, values in self.columns.items()}
 
 
 def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -> Table:
@@ -178,7 +210,10 @@ def _value(column: Column, text: str, file: str, line: int) -> float | str:
     value = column.value(text)
     if value is None:
         found = shown(text) if text else "nothing"
-        raise ConfigError(found, file=file, line=line, key=column.name, allowed=column.allowed)
+        meant = nearest(text, column.choices) if isinstance(column, Choice) else None
+        raise ConfigError(
+            found, file=file, line=line, key=column.name, allowed=column.allowed, suggestion=meant
+        )
     return value
 
 

@@ -23,7 +23,7 @@ _MODELS = {"sage": {"model": "sage-mean", "order": "transform_first", "neighbour
 _Count = Annotated[int, Field(ge=1)]
 
 
-class Definitions(Section):
+class PaperRuns(Section):
     """The paper's machine and runs."""
 
     schema_name: Literal["npusim.feature-decomposition-definitions/1"] = Field(alias="schema")
@@ -42,10 +42,10 @@ class Definitions(Section):
 
 
 @cache
-def load_definitions() -> Definitions:
+def load_definitions() -> PaperRuns:
     """Return the shipped definitions."""
     return load_model(
-        suite_file("feature-decomposition", "definitions", "feature_decomposition.yaml"), Definitions
+        suite_file("feature-decomposition", "definitions", "feature_decomposition.yaml"), PaperRuns
     )
 
 

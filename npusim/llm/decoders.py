@@ -41,7 +41,7 @@ class Condition(Section):
         return all(wanted) and self.source.lower() in source.lower()
 
 
-class Definitions(Section):
+class DecoderRows(Section):
     """How published rows of decoders are predicted."""
 
     schema_name: Literal["npusim.decoders-definitions/1"] = Field(alias="schema")
@@ -55,9 +55,9 @@ class Definitions(Section):
 
 
 @cache
-def load_definitions() -> Definitions:
+def load_definitions() -> DecoderRows:
     """Return the shipped definitions."""
-    return load_model(suite_file("decoders", "definitions", "decoders.yaml"), Definitions)
+    return load_model(suite_file("decoders", "definitions", "decoders.yaml"), DecoderRows)
 
 
 def workload_of(model: str) -> str | None:

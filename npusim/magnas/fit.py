@@ -12,9 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from npusim.arch import Soc, load_soc
-from npusim.calibration.fits import FiguresFit, FiguresFits
+from npusim.calibration.fits import FiguresFit, FiguresFits, FitPlan, load_plan
 from npusim.calibration.least_squares import Floats
-from npusim.calibration.unit_fits import load_plan
 from npusim.cost import RESULT_DTYPE, operator_costs
 from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, predicted, shipped_figures
 from npusim.mapping import ChainProblem, Mapped
@@ -35,11 +34,7 @@ class MagnasFit(FiguresFit):
         Width of the feed-forward networks of the baselines, which the paper does not give; None: the suite's.
     """
 
-    softness, slopes_by_logs = 1e3, True
-    """No figure is an outlier."""
-    precision = 0.05
-
-    def __init__(self, hidden: str | None = None) -> None:
+    def __init__(self, case: str, hidden: str | None = None) -> None:
         figures, self.machine = shipped_figures(), load_soc(SOC)
         self.keys = [key for _, key in figures]
         self.mapped: dict[str, dict[str, Mapped]] = {}
@@ -55,8 +50,8 @@ class MagnasFit(FiguresFit):
         keys = rows.view(np.dtype((np.void, rows.dtype.itemsize)))
         _, first, self.kind = np.unique(keys, return_index=True, return_inverse=True)
         self.rows = rows[first]
-        labels, free = [figure.id.removeprefix("magnas.") for figure, _ in figures], load_plan().free_of(SOC)
-        super().__init__(SOC, free, labels, np.array([figure.value for figure, _ in figures]))
+        labels = [figure.id.removeprefix("magnas.") for figure, _ in figures]
+        super().__init__(load_plan("magnas", FitPlan), case, labels, [figure.value for figure, _ in figures])
 
     def predicted(self, values: Mapping[str, float]) -> Floats:
         """Return the predictions of all figures."""
@@ -85,4 +80,4 @@ class MagnasFit(FiguresFit):
         return np.sign(errors) * np.abs(errors) ** _POWER
 
 
-MAGNAS = FiguresFits(MagnasFit, options={"hidden": "width of the baselines' feed-forward networks"})
+MAGNAS = FiguresFits("magnas", MagnasFit, options={"hidden": "width of the baselines' feed-forward networks"})

@@ -23,11 +23,13 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import psutil
 import torch
@@ -47,8 +49,9 @@ from npusim.ops import DType
 
 _TURNS = 3
 _SHARE_OF_MEMORY = 0.8  # part of the free memory that an aggregation may take
-_PATIENCE_S = 600.0  # longest time of one turn (s)
 
+Answer = list[float] | float | str | None
+"""Readings (s), a peak of memory (B; None where it is unknown), or an error."""
 Progress = Callable[[float, int, str], None]
 
 
@@ -127,13 +130,14 @@ def measure_aggregations(
         if item.id in failures:
             continue
         progress(number / (_TURNS + 1), len(items), f"running {item.id}")
-        answer = _turn(context, item, budget_s / _TURNS, memory=turn == 0)
-        if "error" in answer:
-            failures[item.id] = str(answer["error"])
-        elif turn == 0:
-            peaks[item.id] = answer["peak_bytes"]
+        work = partial(_times, seconds=budget_s / _TURNS) if turn else _peak
+        answer = _turn(context, item, work)
+        if isinstance(answer, str):
+            failures[item.id] = answer
+        elif isinstance(answer, list):
+            turns[item.id].append(answer)
         else:
-            turns[item.id].append(answer["latencies_s"])
+            peaks[item.id] = answer
     rows = [
         Row(
             id=item.id,
@@ -168,7 +172,7 @@ def measure_aggregations(
     )
 
 
-def _processes() -> Any:
+def _processes() -> multiprocessing.context.BaseContext:
     """Return a context that starts processes: forks of one with PyTorch, where the system can fork."""
     if sys.platform == "win32":
         return multiprocessing.get_context("spawn")
@@ -177,24 +181,16 @@ def _processes() -> Any:
     return context
 
 
-def _turn(context: Any, item: Item, seconds: float, memory: bool) -> dict[str, Any]:
+def _turn(context: multiprocessing.context.BaseContext, item: Item, work: Callable[..., Answer]) -> Answer:
     """Measure an aggregation in a process of its own and return its answer, or the error."""
     assert isinstance(item.model, Benchmark)
-    ours, theirs = context.Pipe()
-    arguments = (theirs, item.model.operator, dict(item.model.sizes), seconds, memory)
-    process = context.Process(target=answer_through, args=arguments)
-    process.start()
-    theirs.close()
     try:
-        answered = ours.poll(_PATIENCE_S)
-        return dict(ours.recv()) if answered else {"error": f"no answer within {_PATIENCE_S:.0f} s"}
-    except EOFError:
-        return {"error": "the process ended without an answer: it may have run out of memory"}
-    finally:
-        process.join(1.0)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        with ProcessPoolExecutor(1, context) as process:
+            return process.submit(_on_one_thread, work, item.model.operator, dict(item.model.sizes)).result()
+    except BrokenProcessPool:
+        return "the process ended without an answer: it may have run out of memory"
+    except Exception as error:  # the row's reason
+        return f"{type(error).__name__}: {error}"
 
 
 # Option of mallopt(3): larger allocations return to the system when they are freed.
@@ -243,23 +239,16 @@ def _csr_product(x: Tensor, ends: Tensor, nodes: int) -> Tensor:
     return matrix @ x
 
 
-def answer_through(
-    pipe: Connection, operator: str, sizes: Mapping[str, int], seconds: float, memory: bool
-) -> None:
-    """Measure an aggregation and send {"latencies_s": [...]} or {"peak_bytes": ...}, or {"error": ...}."""
-    try:
-        torch.set_num_threads(1)
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
-        with torch.no_grad():
-            prepared(operator, _WARM_UP)()
-            pipe.send(_peak(operator, sizes) if memory else _times(operator, sizes, seconds))
-    except Exception as error:  # the parent process reports it
-        pipe.send({"error": f"{type(error).__name__}: {error}"})
-    finally:
-        pipe.close()
+def _on_one_thread(work: Callable[..., Answer], operator: str, sizes: Mapping[str, int]) -> Answer:
+    """Return the answer of a measurement on one thread, after a small run."""
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+    with torch.no_grad():
+        prepared(operator, _WARM_UP)()
+        return work(operator, sizes)
 
 
-def _times(operator: str, sizes: Mapping[str, int], seconds: float) -> dict[str, Any]:
+def _times(operator: str, sizes: Mapping[str, int], seconds: float) -> list[float]:
     """Return readings of the process's own processor time, so that other programs do not count."""
     call = prepared(operator, sizes)
     call()
@@ -268,11 +257,11 @@ def _times(operator: str, sizes: Mapping[str, int], seconds: float) -> dict[str,
         began = time.process_time()
         call()
         latencies_s.append(time.process_time() - began)
-    return {"latencies_s": latencies_s}
+    return latencies_s
 
 
-def _peak(operator: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Return the growth of the memory; the allocator returns freed blocks to the system meanwhile."""
+def _peak(operator: str, sizes: Mapping[str, int]) -> float | None:
+    """Return the growth of the memory (B); the allocator returns freed blocks to the system meanwhile."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _HANDED_BACK_BYTES)
     before = psutil.Process().memory_info().rss
@@ -280,7 +269,7 @@ def _peak(operator: str, sizes: Mapping[str, int]) -> dict[str, Any]:
         _CLEAR.write_text("5")  # Linux forgets the peak so far
     prepared(operator, sizes)()
     peak = _peak_rss()
-    return {"peak_bytes": float(peak - before) if peak > before else None}
+    return float(peak - before) if peak > before else None
 
 
 def _peak_rss() -> int:

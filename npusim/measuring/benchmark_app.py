@@ -10,7 +10,7 @@ import re
 from collections import Counter as Occurrences
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Literal, cast, get_args
@@ -29,21 +29,14 @@ from npusim.measuring.document import UNKNOWN_CHIP, Counter, Device, Measurement
 
 DeviceKind = Literal["npu", "gpu", "cpu"]
 Hint = Literal["latency", "throughput"]
-Section = Literal["options", "setup", "results", "none"]
 
-_NAMES = read_yaml(resource("configs", "importers", "benchmark_app.yaml")).data
-_NAME_OF: dict[str, str] = {alias: name for name, aliases in _NAMES["names"].items() for alias in aliases}
-_TIMES = ("median", "average", "min", "max")
-_ITERATIONS = "total number of iterations"
+_MAP = read_yaml(resource("configs", "importers", "benchmark_app.yaml")).data
 _DEVICE = re.compile(r"(NPU|GPU|CPU)(\.\d+)?")
 _PRECISION = re.compile(r"\b(b?f)(?:loat)?(16|32)\b")
-_PERCENTILE = re.compile(r"latency \(\d+ percentile\) \(ms\)")
 _INFO = re.compile(r"^\[ INFO \]\s+(?P<name>[A-Za-z_ ]+?)\s*(?:: ?|\.{3,} )\s*(?P<value>.*?)\s*$")
 _PRINTED = re.compile(r"^\[ INFO \]\s+Throughput:\s", re.MULTILINE)
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MS = 1e-3
-_SCALES = {"ms": _MS, "us": 1e-6}
-_UNITS: dict[str, str] = _NAMES["printed_units"]
 _SAME_RATE = 0.002  # largest relative difference of one run's rate between reports, besides a hundredth
 _REMEDY = (
     "a folder with benchmark_report.csv, benchmark_report.json or what benchmark_app printed (.txt, .log)"
@@ -58,6 +51,8 @@ class ReportValue:
     file: str
     line: int | None
     key: str
+    unit: str = "ms"
+    """Unit of a time; of a printed value what follows the number."""
 
     def number(self, *, whole: bool = False) -> float:
         """Return the value as a number above 0, or raise an error."""
@@ -67,57 +62,40 @@ class ReportValue:
             raise self.refusal(column.allowed)
         return value
 
+    def seconds(self) -> float:
+        """Return a time (s)."""
+        if self.unit not in _MAP["units"]:
+            raise self.refusal("a number above 0 with the unit ms or us")
+        if re.fullmatch(r"0\.0+", self.text):
+            rounded = "below 5 us it is rounded to 0.00: put what benchmark_app printed beside it"
+            raise self.refusal(f"a number above 0; {rounded}")
+        return self.number() * float(_MAP["units"][self.unit])
+
     def refusal(self, allowed: str) -> ConfigError:
         """Return the error for a value that is not allowed."""
         found = shown(self.text) if self.text else "nothing"
         return ConfigError(found, file=self.file, line=self.line, key=self.key, allowed=allowed)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Report:
-    """One report of a run: values by section (options without their dashes), and times of the latency (s)."""
+    """One report of a run: its values by section and name."""
 
     file: str
-    values: dict[Section, dict[str, ReportValue]] = field(
-        default_factory=lambda: {"options": {}, "setup": {}, "results": {}, "none": {}}
-    )
-    times_s: dict[str, float] = field(default_factory=dict)
+    values: dict[tuple[str, str], ReportValue] = field(default_factory=dict)
 
-    @property
-    def results(self) -> dict[str, ReportValue]:
-        """The values of the results."""
-        return self.values["results"]
+    def add(self, section: str, name: str, text: str, line: int | None, key: str) -> None:
+        """Add a value of a CSV or JSON report; options lose their dashes."""
+        name = name.lstrip("-") if section == "options" else name
+        self.values.setdefault((section, name), ReportValue(text, self.file, line, key))
 
     @property
     def throughput(self) -> ReportValue:
         """Inputs per second; a report without them is cut off."""
-        if "throughput" not in self.results:
+        value = BenchmarkRun(Path(), (self,)).value("throughput")
+        if value is None:
             raise ConfigError("no throughput", file=self.file, allowed="the whole report of a finished run")
-        return self.results["throughput"]
-
-    def add(self, section: Section, name: str, text: str, line: int | None, key: str) -> None:
-        """Add a value of a CSV or JSON report."""
-        value = ReportValue(text, self.file, line, key)
-        if section == "options":
-            self.values[section][name.lstrip("-")] = value
-            return
-        name = _NAME_OF.get(name, "percentile" if _PERCENTILE.fullmatch(name) else name)
-        self.values[section].setdefault(name, value)
-
-    def read_times(self) -> None:
-        """Read the times among the results, which are in ms."""
-        boundary = self.results.get("Percentile boundary")
-        if boundary is not None and boundary.number() != 50.0:
-            self.results.pop("median", None)
-        for name in _TIMES:
-            value = self.results.get(name)
-            if value is not None and re.fullmatch(r"0\.0+", value.text):
-                raise value.refusal(
-                    "a number above 0; below 5 us it is rounded to 0.00: "
-                    "put what benchmark_app printed beside it"
-                )
-            if value is not None:
-                self.times_s[name] = value.number() * _MS
+        return value
 
 
 @dataclass(frozen=True)
@@ -130,12 +108,11 @@ class BenchmarkRun:
 
     def value(self, quantity: str) -> ReportValue | None:
         """Return the value of a quantity; None where no report has it."""
-        sections: tuple[Section, ...] = ("options", "setup")
-        for section in sections:
+        for section, names in _MAP["quantities"][quantity].items():
             for report in self.reports:
-                for name in _NAMES[section].get(quantity, ()):
-                    if name in report.values[section]:
-                        return report.values[section][name]
+                for name in names:
+                    if (section, name) in report.values:
+                        return report.values[section, name]
         return None
 
     def text(self, quantity: str) -> str:
@@ -181,7 +158,7 @@ def from_benchmark_app(
         run.warnings.append(f"the batch size is {shown(inputs.text)}: an input is taken for an inference")
     rate = max(run.reports, key=lambda report: len(report.throughput.text)).throughput.number()
     requests, turbo, tiles = run.value("requests"), run.text("turbo"), run.text("tiles")
-    counters = next((name for name in _NAMES["counters"] if (run.directory / name).exists()), None)
+    counters = next((name for name in _MAP["counters"] if (run.directory / name).exists()), None)
     if counters or run.text("profiling").lower() not in ("", "false"):
         notes.append("with profiling on: longer than without")
     row = Row(
@@ -224,12 +201,9 @@ def _reports(directory: Path) -> tuple[Report, ...]:
         raise FileError(str(directory), problem, "keep one run per folder")
     reports = [_printed_report(path, text) for path, text in printed.items()]
     # The console output has more digits: times below 5 us are 0.00 ms in the reports.
-    needs_times = not any(report.times_s for report in reports)
     for name, read in (("benchmark_report.csv", _csv_report), ("benchmark_report.json", _json_report)):
         if (directory / name).exists():
             reports.append(read(directory / name))
-            if needs_times:
-                reports[-1].read_times()
     if not reports:
         raise FileError(str(directory), "holds no report of benchmark_app", f"give {_REMEDY}")
     first = reports[0].throughput.number()
@@ -247,23 +221,21 @@ def _reports(directory: Path) -> tuple[Report, ...]:
 
 def _csv_report(path: Path) -> Report:
     """Return the values of a benchmark_report.csv."""
-    report, sections = Report(str(path)), _NAMES["csv_sections"]
-    section: Section | None = None
+    report, section = Report(str(path)), ""
     for number, line in enumerate(read_text(path).splitlines(), 1):
         text = line.strip().removesuffix(";")
-        if not text:
-            continue
-        if text in sections:
-            section = sections[text]
-            continue
-        name, separator, value = text.partition(";")
-        # The program in C++ ends every line with a separator, that in Python an option without value.
-        bare = section == "options" and line.strip().endswith(";")
-        if section is None or (not separator and not bare):
-            known = "`Command line parameters`, `Configuration setup` or `Execution results`"
-            raise ConfigError(shown(text), file=str(path), line=number, allowed=f"`name;value` below {known}")
-        report.add(section, name.strip(), value.strip(), number, name.strip())
-    if not report.results:
+        if text in _MAP["csv_sections"]:
+            section = _MAP["csv_sections"][text]
+        elif text:
+            name, separator, value = text.partition(";")
+            # The program in C++ ends every line with a separator, that in Python an option without value.
+            bare = section == "options" and line.strip().endswith(";")
+            if not section or not (separator or bare):
+                known = "`Command line parameters`, `Configuration setup` or `Execution results`"
+                allowed = f"`name;value` below {known}"
+                raise ConfigError(shown(text), file=str(path), line=number, allowed=allowed)
+            report.add(section, name.strip(), value.strip(), number, name.strip())
+    if not any(section == "results" for section, _ in report.values):
         allowed = "a report of benchmark_app with `Execution results`"
         raise ConfigError("no results", file=str(path), line=1, allowed=allowed)
     return report
@@ -272,7 +244,7 @@ def _csv_report(path: Path) -> Report:
 def _json_report(path: Path) -> Report:
     """Return the values of a benchmark_report.json."""
     data, report = read_json(path).data, Report(str(path))
-    for block, section in _NAMES["json_sections"].items():
+    for block, section in _MAP["json_sections"].items():
         entries = data.get(block, {}) if isinstance(data, dict) else None
         if not isinstance(entries, Mapping) or (section == "results" and not entries):
             found = shown(entries) if entries else f"no `{block}`"
@@ -285,27 +257,16 @@ def _json_report(path: Path) -> Report:
 
 
 def _printed_report(path: Path, text: str) -> Report:
-    """Return the values of a console output."""
+    """Return the values of a console output, which count as setup and as results."""
     report = Report(str(path))
     for number, line in enumerate(text.splitlines(), 1):
         match = _INFO.match(line.replace("\t", "   "))
-        if not match:
-            continue
-        name, printed = match["name"].strip(), match["value"]
-        known = _NAME_OF.get(name, "") if name[0].isupper() else ""
-        value = ReportValue(printed.removesuffix(_UNITS.get(known, "")).strip(), str(path), number, name)
-        if known in _TIMES:
-            unit = next((unit for unit in _SCALES if printed.endswith(f" {unit}")), None)
-            if unit is None:
-                raise value.refusal("a number above 0 with the unit ms or us")
-            time_s = replace(value, text=printed.removesuffix(unit).strip()).number() * _SCALES[unit]
-            report.times_s.setdefault(known, time_s)
-        elif known in _UNITS:
-            report.results[known] = value
-        elif known == "batch size":
-            report.values["setup"][known] = value
-        else:
-            report.values["setup"].setdefault(name, value)
+        if match:
+            name, printed = match["name"].strip(), match["value"]
+            unit = next((unit for unit in _MAP["units"] if printed.endswith(f" {unit}")), "")
+            value = ReportValue(printed.removesuffix(unit).strip(), str(path), number, name, unit)
+            for section in ("setup", "results"):
+                report.values.setdefault((section, name), value)
     return report
 
 
@@ -349,31 +310,34 @@ def _precision(run: BenchmarkRun, kind: DeviceKind) -> str | None:
 
 def _hint(run: BenchmarkRun) -> Hint:
     hint = run.text("hint").lower().rpartition(".")[2]
-    if hint not in ("latency", *_NAMES["throughput_hints"]):
+    if hint not in ("latency", *_MAP["throughput_hints"]):
         hint = "latency" if run.text("api").lower() == "sync" else "throughput"
     return "latency" if hint == "latency" else "throughput"
 
 
 def _latency(run: BenchmarkRun) -> tuple[Spread | None, list[str]]:
     """Return the time of an inference, and notes about it."""
-    report = next((report for report in run.reports if report.times_s), None)
-    if report is None:
+    times = {name: run.value(name) for name in ("median", "average", "min", "max")}
+    percentile = run.value("percentile")
+    if percentile is not None and percentile.number() != 50.0:
+        times["median"] = None
+    times_s = {name: value.seconds() for name, value in times.items() if value is not None}
+    if not times_s:
         return None, ["no latency was reported"]
-    times, notes = report.times_s, list[str]()
-    middle = times.get("median", times.get("average"))
+    middle = times_s.get("median", times_s.get("average"))
+    file = next(value.file for value in times.values() if value is not None)
     if middle is None:
-        raise ConfigError("no median and no average latency", file=report.file, allowed="a whole report")
-    if "median" not in times:
-        notes.append("the average stands for the median")
-    low, high = times.get("min", middle), times.get("max", middle)
+        raise ConfigError("no median and no average latency", file=file, allowed="a whole report")
+    notes = [] if "median" in times_s else ["the average stands for the median"]
+    low, high = times_s.get("min", middle), times_s.get("max", middle)
     spread = "low and high are the minimum and the maximum"
     notes.append(spread if low < high else "the spread was not reported")
     if not low <= middle <= high:
         allowed = "a median between minimum and maximum"
         found = f"{low:g} s, {middle:g} s, {high:g} s as minimum, middle and maximum"
-        raise ConfigError(found, file=report.file, allowed=allowed)
-    counts = [r.results[_ITERATIONS] for r in run.reports if _ITERATIONS in r.results]
-    repetitions = int(counts[0].number(whole=True)) if counts else 1
+        raise ConfigError(found, file=file, allowed=allowed)
+    count = run.value("iterations")
+    repetitions = int(count.number(whole=True)) if count else 1
     return Spread(median_s=middle, low_s=low, high_s=high, repetitions=repetitions), notes
 
 
@@ -483,6 +447,3 @@ def _json_counters(path: Path) -> Iterator[Sequence[_Node]]:
         allowed = "avg_performance or detailed_performance"
         raise ConfigError("no counters", file=document.name, allowed=allowed)
     yield from (request.nodes for request in requests)
-
-
-# Files with counters, the most detailed first: Python writes averages in JSON of one operator alone.

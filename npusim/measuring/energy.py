@@ -1,4 +1,4 @@
-"""Energy of a run: counters in hardware (RAPL, PMT), or HWiNFO's log of power.
+"""Energy of a run: counters in hardware (RAPL, PMT), or a log of power.
 
 A counter only counts up; energy is the difference of two readings. Without a counter the energy is not
 available (null), which is not the same as 0.
@@ -6,31 +6,26 @@ available (null), which is not the same as 0.
 
 from __future__ import annotations
 
-import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
 
-from npusim.config import Section, load_model
 from npusim.config.reading import read_yaml
-from npusim.config.tables import csv_records
+from npusim.config.tables import Number, csv_records
 from npusim.errors import ConfigError, NpusimError, shown
 from npusim.files import read_text
 from npusim.locate import resource
 from npusim.measuring.document import EnergySource, Row
-from npusim.units import Energy
 
-_RAPL_JOULES_PER_COUNT = 1e-6  # the counter is in microjoules (Linux, Documentation/power/powercap)
+_COUNTERS = read_yaml(resource("configs", "telemetry", "intel-pmt.yaml")).data
 
 
 @dataclass(frozen=True)
@@ -66,94 +61,43 @@ class EnergyReading:
         return self.joules / self.inferences if self.joules else None
 
 
-def _parse(written: object) -> object:
-    """Accept a hexadecimal number as data sheets write it."""
-    if isinstance(written, str) and written.startswith("0x"):
-        return int(written, 16)
-    return written
-
-
-Hexadecimal = Annotated[int, BeforeValidator(_parse), Field(ge=0)]
-
-
-class Layout(Section):
-    """Place of the energy counter of a generation of NPUs."""
-
-    guid: Hexadecimal
-    """Number of the layout, as the kernel shows it, such as 0x130670b2."""
-    energy_offset: Hexadecimal
-    """First byte of the counter."""
-    source: Annotated[str, Field(min_length=1)]
-    """Source of both."""
-
-
-class Telemetry(Section):
-    """Layouts of PMT pages that hold an NPU's energy counter (schema `npusim.telemetry/1`)."""
-
-    schema_name: Literal["npusim.telemetry/1"] = Field(alias="schema")
-    """Version of this file format: npusim.telemetry/1."""
-    name: Annotated[str, Field(min_length=1)]
-    """Short name."""
-    title: str
-    """What it is."""
-    counter_bits: Literal[32, 64]
-    """Width of a counter; it starts at 0 again after its largest value."""
-    joules_per_count: Energy
-    """Energy of one count."""
-    layouts: dict[str, Layout]
-    """By generation of processors."""
-
-
-def load_telemetry() -> Telemetry:
-    """Return the shipped layouts.
-
-    Examples
-    --------
-    >>> hex(load_telemetry().layouts["meteor-lake"].energy_offset)
-    '0x628'
-    """
-    return load_model(resource("configs", "telemetry", "intel-pmt.yaml"), Telemetry)
-
-
 def find_meter(kind: str, root: Path = Path("/")) -> tuple[Meter | None, str]:
     """Return the energy meter of a class of device, and why an existing one cannot be read.
 
     A CPU's energy is RAPL's domain package-0, a GPU's its domain uncore. An NPU's comes from Intel's
-    telemetry (PMT): a GUID names the layout of the page, as in `configs/telemetry/intel-pmt.yaml`.
+    telemetry (PMT). `configs/telemetry/intel-pmt.yaml` says where counters stand.
     """
     if kind == "npu":
         return _pmt_meter(root)
-    domain = "uncore" if kind == "gpu" else "package-0"
-    counters = f"RAPL counts the energy of {domain}"
+    domain = _COUNTERS["rapl"]["domains"][kind]
     folders = (root / "sys" / "class" / "powercap").glob("intel-rapl:*")
 
     def opened(folder: Path) -> Meter:
         counts = int((folder / "max_energy_range_uj").read_text()) + 1
-        return Meter("intel-rapl", partial(_counter, folder / "energy_uj"), counts, _RAPL_JOULES_PER_COUNT)
+        step = float(_COUNTERS["rapl"]["joules_per_count"])
+        return Meter("intel-rapl", lambda: int((folder / "energy_uj").read_text()), counts, step)
 
     own = [folder for folder in folders if _text(folder / "name") == domain]
-    return _first_meter(own, opened, counters, f"RAPL's counter of {domain} cannot be read")
+    return _first_meter(own, opened, f"RAPL's counter of the energy of {domain}")
 
 
 def _pmt_meter(root: Path) -> tuple[Meter | None, str]:
-    telemetry = load_telemetry()
-    offsets = {layout.guid: layout.energy_offset for layout in telemetry.layouts.values()}
-    bits, step = telemetry.counter_bits, float(telemetry.joules_per_count)
+    bits = int(_COUNTERS["pmt"]["counter_bits"])
+    offsets = {int(guid, 16): int(first, 16) for guid, first in _COUNTERS["pmt"]["energy_offset"].items()}
 
     def opened(folder: Path) -> Meter | None:
         guid = int((folder / "guid").read_text(), 16)
         if guid not in offsets:
             return None
         read = partial(_page_counter, folder / "telem", offsets[guid], bits // 8)
-        return Meter("intel-pmt", read, 1 << bits, step)
+        return Meter("intel-pmt", read, 1 << bits, float(_COUNTERS["pmt"]["joules_per_count"]))
 
     folders = (root / "sys" / "class" / "intel_pmt").glob("telem*")
-    broken = "PMT telemetry is there, but cannot be read"
-    return _first_meter(folders, opened, "PMT telemetry counts the NPU's energy", broken)
+    return _first_meter(folders, opened, "PMT telemetry of the NPU's energy")
 
 
 def _first_meter(
-    folders: Iterable[Path], opened: Callable[[Path], Meter | None], counters: str, broken: str
+    folders: Iterable[Path], opened: Callable[[Path], Meter | None], counter: str
 ) -> tuple[Meter | None, str]:
     """Return the first meter that can be read, or None and the reason."""
     reason = ""
@@ -164,14 +108,10 @@ def _first_meter(
                 meter.read()
                 return meter, ""
         except PermissionError:
-            reason = f"{counters}, but only root may read it"
+            reason = f"{counter} is there, but only root may read it"
         except (OSError, ValueError):
-            reason = broken
+            reason = f"{counter} is there, but cannot be read"
     return None, reason
-
-
-def _counter(file: Path) -> int:
-    return int(file.read_text())
 
 
 def _text(file: Path) -> str:
@@ -200,47 +140,41 @@ Measured = list[tuple[Row, EnergyReading | None]]
 def with_logged_energy(
     measured: Sequence[tuple[Row, EnergyReading | None]], kind: str, path: Path
 ) -> tuple[Measured, str]:
-    """Return rows with their energy from HWiNFO's log, and why some have none; empty where all have.
+    """Return rows with their energy from a log of power, and why some have none; empty where all have.
 
     Energy is the mean power during a row's run times its length, per inference. Rows keep their times
     without energy where the log does not help.
     """
     try:
-        log = read_hwinfo(path)
+        log = read_power_log(path, kind)
     except NpusimError as error:
         return list(measured), str(error)
     rows: Measured = []
     for row, energy in measured:
-        power_w = log.mean_power_w(kind, energy.began_s, energy.ended_s) if energy else None
+        power_w = log.mean_power_w(energy.began_s, energy.ended_s) if energy else None
         if energy is not None and power_w is not None:
             joules = power_w * (energy.ended_s - energy.began_s) / energy.inferences
             row = row.model_copy(update={"energy_j": joules, "energy_source": "hwinfo"})
         rows.append((row, energy))
     without = sum(row.energy_j is None for row, _ in rows)
     reason = f"{path.name} tells no power of the {kind.upper()} while {without} of {len(rows)} rows ran"
-    return rows, "; ".join([reason, *log.notes]) if without else ""
+    return rows, reason if without else ""
 
 
-_NAMES = read_yaml(resource("configs", "importers", "hwinfo.yaml")).data
-
-_UNIT = re.compile(r"\[\s*(?P<unit>m?W)\s*\]\s*$")
-_NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
-_ENCODINGS = ("utf-8-sig", "cp1252")
+_LOG = read_yaml(resource("configs", "importers", "hwinfo.yaml")).data
 _LISTED = 12
 
 
 @dataclass(frozen=True)
-class HwinfoLog:
-    """A log of power over time."""
+class PowerLog:
+    """Power of a device over time."""
 
     start: datetime  # time of the first reading by the machine's clock, without a time zone
     seconds: NDArray[np.float64]  # times of the readings, from the first one, in s. Shape (readings,)
-    power_w: Mapping[str, NDArray[np.float64]]  # readings by role, each of shape (readings,), in W
-    columns: Mapping[str, str]  # the column that each role was read from
-    notes: tuple[str, ...] = ()  # columns of power that read 0 throughout
+    power_w: NDArray[np.float64]  # readings (W). Shape (readings,)
 
-    def mean_power_w(self, role: str, start_s: float, stop_s: float) -> float | None:
-        """Return the mean power (W) of a role between two moments, by linear interpolation.
+    def mean_power_w(self, start_s: float, stop_s: float) -> float | None:
+        """Return the mean power (W) between two moments, by linear interpolation.
 
         Parameters
         ----------
@@ -250,110 +184,82 @@ class HwinfoLog:
         Returns
         -------
         float or None
-            None without such a column, outside the log's time span, or where the mean is 0.
+            None outside the log's time span, or where the mean is 0.
         """
         begin, end = start_s - self.start.timestamp(), stop_s - self.start.timestamp()
-        if role not in self.power_w or not 0.0 <= begin < end <= self.seconds[-1]:
+        if not 0.0 <= begin < end <= self.seconds[-1]:
             return None
         inside = (self.seconds > begin) & (self.seconds < end)
         times = np.concatenate(([begin], self.seconds[inside], [end]))
-        power_w = np.interp(times, self.seconds, self.power_w[role])
-        mean = float(np.dot(power_w[1:] + power_w[:-1], np.diff(times)) / (2.0 * (end - begin)))
-        return mean if mean > 0.0 else None
+        power_w = np.interp(times, self.seconds, self.power_w)
+        mean_w = float(np.dot(power_w[1:] + power_w[:-1], np.diff(times)) / (2.0 * (end - begin)))
+        return mean_w if mean_w > 0.0 else None
 
 
-def read_hwinfo(path: str | Path) -> HwinfoLog:
-    """Read a log of HWiNFO.
+def read_power_log(path: str | Path, kind: str) -> PowerLog:
+    """Read the power of a class of device from a CSV log.
 
-    Parameters
-    ----------
-    path : str or Path
-        A CSV file with the columns Date and Time, in UTF-8 or Windows-1252, fields separated by commas or
-        semicolons, decimal points or commas. Only columns of power are read.
+    `configs/importers/hwinfo.yaml` says how columns are named and times written. Fields are separated by
+    commas or semicolons, with decimal points or commas.
 
     Raises
     ------
     FileError
         Where the file cannot be read.
     ConfigError
-        Where it is no such log, has no column of power, or a line is broken; it names line and column.
+        Where it is no such log, has no such column, or a line is broken; it names line and column.
     """
-    file, text = str(path), read_text(Path(path), encodings=_ENCODINGS)
-    semicolons = text.partition("\n")[0].count(";") > text.partition("\n")[0].count(",")
-    records = csv_records(text, file, ";" if semicolons else ",")
+    file, text = str(path), read_text(Path(path), encodings=_LOG["encodings"])
+    first = text.partition("\n")[0]
+    records = csv_records(text, file, ";" if first.count(";") > first.count(",") else ",")
     line, header = next(records, (1, []))
-
-    def refusal(line: int, found: str, allowed: str, key: str | None = None) -> ConfigError:
-        return ConfigError(found, file=file, line=line, key=key, allowed=allowed)
-
-    if [name.lower() for name in header[:2]] != ["date", "time"]:
-        raise refusal(line, shown(", ".join(header[:2])), "a log of HWiNFO: columns Date, Time and sensors")
-    places: dict[str, int] = {}
-    for role, pattern in ((role, pattern) for role, own in _NAMES["powers"].items() for pattern in own):
-        for i, name in enumerate(header):
-            if role not in places and _UNIT.search(name) and re.search(pattern, name, re.IGNORECASE):
-                places[role] = i
-    if not places:
-        names = [name for name in header[2:] if name]
-        listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if names[_LISTED:] else "")
-        allowed = "a column such as `CPU Package Power [W]` or one of the NPU with the unit W"
-        raise refusal(line, f"no column of power among {listed or 'no sensors'}", allowed)
-    moments: list[datetime] = []
-    readings: list[list[float]] = []
+    place, watts = _power_column(header, kind, file, line)
+    column = Number(header[place], above=False)
+    moments, power_w = list[datetime](), list[float]()
     for line, record in records:
-        if record[0].lower() == "date" or not any(record[:2]):
+        if record[:2] == header[:2] or not any(record[:2]):
             continue  # HWiNFO ends a log with its header again and the names of its sensors.
         if len(record) < len(header) - (not header[-1]):
-            raise refusal(line, f"{len(record)} fields", f"{len(header)}, as in the header")
-        day, clock = None, _time_of_day(record[1])
-        for form in _NAMES["days"]:
-            with suppress(ValueError):
-                day = day or datetime.strptime(record[0], form)
-        if day is None:
-            raise refusal(line, shown(record[0]), "day.month.year or year-month-day", "Date")
-        if clock is None:
-            raise refusal(line, shown(record[1]), "hours:minutes:seconds", "Time")
-        moments.append(day + clock)
-        if len(moments) > 1 and moments[-1] < moments[-2]:
-            raise refusal(line, f"{moments[-1]} after {moments[-2]}", "readings in the order of time", "Time")
-        for place in places.values():
-            if not _NUMBER.fullmatch(record[place]) or _number(record[place]) < 0.0:
-                found = shown(record[place]) if record[place] else "nothing"
-                raise refusal(line, found, "a power of at least 0", header[place])
-        readings.append([_number(record[place]) * _scale(header[place]) for place in places.values()])
-    if len(readings) < 2:
-        raise refusal(line, f"{len(readings)} readings", "at least two")
-    power_w = dict(zip(places, np.array(readings).T, strict=True))
-    silent = [role for role, readings_w in power_w.items() if not readings_w.any()]
-    if len(silent) == len(places):
-        allowed = "a power above 0 in at least one column"
-        raise ConfigError("a log whose power reads 0 throughout", file=file, allowed=allowed)
-    columns = {role: header[place] for role, place in places.items()}
-    name = Path(file).name
-    return HwinfoLog(
-        start=moments[0],
-        seconds=np.array([(moment - moments[0]).total_seconds() for moment in moments]),
-        power_w={role: readings_w for role, readings_w in power_w.items() if role not in silent},
-        columns={role: column for role, column in columns.items() if role not in silent},
-        notes=tuple(f"{name}: {columns[r]} reads 0 throughout: taken as not available" for r in silent),
-    )
+            allowed = f"{len(header)}, as in the header"
+            raise ConfigError(f"{len(record)} fields", file=file, line=line, allowed=allowed)
+        moments.append(_moment(record[:2], file, line))
+        if moments[-1] < moments[max(0, len(moments) - 2)]:
+            found, allowed = f"{moments[-1]} after {moments[-2]}", "readings in the order of time"
+            raise ConfigError(found, file=file, line=line, key="Time", allowed=allowed)
+        power = column.value(record[place].replace(",", "."))
+        if power is None:
+            found = shown(record[place]) if record[place] else "nothing"
+            raise ConfigError(found, file=file, line=line, key=column.name, allowed=column.allowed)
+        power_w.append(power * watts)
+    if len(power_w) < 2:
+        raise ConfigError(f"{len(power_w)} readings", file=file, line=line, allowed="at least two")
+    if not any(power_w):
+        found, allowed = "a power that reads 0 throughout: not available", "readings above 0"
+        raise ConfigError(found, file=file, key=column.name, allowed=allowed)
+    seconds = np.array([(moment - moments[0]).total_seconds() for moment in moments])
+    return PowerLog(moments[0], seconds, np.array(power_w))
 
 
-def _time_of_day(text: str) -> timedelta | None:
-    """Return a time as hours:minutes:seconds with an optional fraction; None where it is none."""
-    match = re.fullmatch(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:[.,](\d{1,9}))?", text)
-    hour, minute, second = (int(match[i]) for i in (1, 2, 3)) if match else (24, 0, 0)
-    if match is None or hour > 23 or minute > 59 or second > 59:
-        return None
-    micro = round(float(f"0.{match[4] or 0}") * 1e6)
-    return timedelta(hours=hour, minutes=minute, seconds=second, microseconds=micro)
+def _power_column(header: Sequence[str], kind: str, file: str, line: int) -> tuple[int, float]:
+    """Return the place of a device's power in a header, and the watts of its unit."""
+    if list(header[:2]) != _LOG["moment"]:
+        found, allowed = shown(", ".join(header[:2])), f"a log: {', '.join(_LOG['moment'])} and sensors"
+        raise ConfigError(found, file=file, line=line, allowed=allowed)
+    for pattern in _LOG["powers"][kind]:
+        for place, name in enumerate(header):
+            watts = next((watts for end, watts in _LOG["watts"].items() if name.endswith(end)), None)
+            if watts is not None and re.search(pattern, name, re.IGNORECASE):
+                return place, watts
+    names = [name for name in header[2:] if name]
+    listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if names[_LISTED:] else "")
+    found = f"no power of the {kind.upper()} among {listed or 'no sensors'}"
+    raise ConfigError(found, file=file, line=line, allowed="a column such as `CPU Package Power [W]`")
 
 
-def _number(text: str) -> float:
-    return float(text.replace(",", "."))
-
-
-def _scale(column: str) -> float:
-    """Return the watts of a column's unit."""
-    match = _UNIT.search(column)
-    return float(_NAMES["watts"][match["unit"]]) if match else math.nan
+def _moment(fields: Sequence[str], file: str, line: int) -> datetime:
+    """Return the moment of a day and a time."""
+    written = " ".join(fields).replace(",", ".")
+    for form in _LOG["formats"]:
+        with suppress(ValueError):
+            return datetime.strptime(written, form)
+    raise ConfigError(shown(written), file=file, line=line, key="Time", allowed=_LOG["written"])

@@ -15,7 +15,7 @@ from pydantic import Field
 import npusim
 from npusim.arch import Npu, load_soc, soc_names
 from npusim.config.reading import ParsedFile, read_json
-from npusim.config.tables import Choice, Number, Table, Text, read_table
+from npusim.config.tables import Choice, MaybeNumber, Number, Table, Text, Word, read_table
 from npusim.documents import Document, Part
 from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError, nearest, shown
 from npusim.measuring.document import (
@@ -308,10 +308,11 @@ Hint = Literal["latency", "throughput"]
 
 _LATENCY = "latency_ms_sync_int8"
 _MS = 1e-3
-_TIME = Number(_LATENCY)
-_TEXTS = ("release", "platform", "npu", "model", "precision", _LATENCY, "source", "note")
-_UNIT = Choice("throughput_unit", ("FPS", "tok/s"))
-_COLUMNS = (*map(Text, _TEXTS[:5]), Number("throughput"), _UNIT, *map(Text, _TEXTS[5:]))
+_COLUMNS = (
+    *map(Word, ("release", "platform", "npu", "model", "precision")),
+    *(Number("throughput"), Choice("throughput_unit", ("FPS", "tok/s")), MaybeNumber(_LATENCY)),
+    *map(Text, ("source", "note")),
+)
 
 
 def from_openvino_benchmarks(file: str | Path) -> list[Measurement]:
@@ -407,18 +408,13 @@ def _refusal(table: Table, place: int, key: str | None, found: str, allowed: str
 
 def _rows(table: Table, place: int, npu: Npu, *, several: bool) -> list[Row]:
     line: dict[str, Any] = {name: values[place] for name, values in table.columns.items()}
-    for name in ("release", "platform", "model", "precision"):
-        if not line[name]:
-            raise _refusal(table, place, name, "nothing", "a text")
     precision = line["precision"].removesuffix("(col)")
     name = f"{line['model']} {precision}" + (f" {line['release']}" if several else "")
     tokens = "a unit of throughput is a token" if line["throughput_unit"] == "tok/s" else ""
     note = "; ".join(text for text in (f"OpenVINO {line['release']}", tokens, line["note"]) if text)
-    time_ms = _TIME.value(line[_LATENCY])
-    if line[_LATENCY] and time_ms is None:
-        raise _refusal(table, place, _LATENCY, shown(line[_LATENCY]), f"{_TIME.allowed}, or nothing")
+    has_time = not math.isnan(line[_LATENCY])
     hints: list[Hint] = [] if tokens else ["throughput"]
-    hints += ["latency"] if tokens or time_ms else []
+    hints += ["latency"] if tokens or has_time else []
     return [
         Row(
             id=f"{name} {hint}",
@@ -428,7 +424,7 @@ def _rows(table: Table, place: int, npu: Npu, *, several: bool) -> list[Row]:
             note=note,
             requests=int(getattr(npu.inflight_requests, hint)),
             tiles=npu.tiles_used(hint),
-            latency_s=_without_spread(time_ms * _MS) if hint == "latency" and time_ms else None,
+            latency_s=_without_spread(line[_LATENCY] * _MS) if hint == "latency" and has_time else None,
             throughput_per_s=line["throughput"] if hint == "throughput" or tokens else None,
         )
         for hint in hints
@@ -442,9 +438,7 @@ def _without_spread(time_s: float) -> Spread:
 _MOST_APART = 0.01  # largest relative difference between the profiler's own total and the span of its events
 
 
-def from_npu_profiling(
-    file: str | Path, *, model: str | None = None, name: str | None = None, driver: str | None = None
-) -> Measurement:
+def from_npu_profiling(file: str | Path, *, model: str | None = None, name: str | None = None) -> Measurement:
     """Return the measurement that a profiling.json holds.
 
     The row's latency is the span of its events, on the device alone and with the profiler on. Its operators
@@ -457,8 +451,8 @@ def from_npu_profiling(
     model : str, optional
         File of the model that ran, which the trace does not name. Its folders are not kept; its hash is,
         where the file exists.
-    name, driver : str, optional
-        Name of the chip; version of the driver.
+    name : str, optional
+        Name of the chip.
 
     Raises
     ------
@@ -490,7 +484,7 @@ def from_npu_profiling(
     return Measurement(
         npusim=npusim.__version__,
         tool="npu-profiling",
-        device=Device(kind="npu", name=name or UNKNOWN_CHIP, driver=driver, clock_hz=trace.clock_hz),
+        device=Device(kind="npu", name=name or UNKNOWN_CHIP, clock_hz=trace.clock_hz),
         rows=(row,),
         warnings=tuple(warnings),
     )

@@ -7,36 +7,21 @@ from collections.abc import Mapping
 import numpy as np
 
 from npusim.arch import load_soc
-from npusim.calibration.fits import FiguresFit, FiguresFits
-from npusim.calibration.least_squares import Floats, FreeNumber
+from npusim.calibration.fits import FiguresFit, FiguresFits, FitPlan, load_plan
+from npusim.calibration.least_squares import Floats
 from npusim.pruning.suite import SOC, budget_of, time_on, timed_network
 from npusim.studies.perturbation import moved
-from npusim.validation.figures import read_figures
-from npusim.validation.suite import figures_path, load_suite
+from npusim.validation.figures import shipped_figures
 from npusim.workloads import load_statistics
-
-FREE = {
-    "gpu": (FreeNumber("gpu.element_cycles.arithmetic", 6.0, 0.01, 100.0, unit="cycle/element"),),
-    "cpu": (
-        FreeNumber("cpu.row_cycles.gather", 3000.0, 10.0, 1e5, unit="cycle"),
-        FreeNumber("cpu.write_cost", 3.0, 1.0, 10.0),
-    ),
-}
 
 
 class TimesFit(FiguresFit):
     """Fit of a device to the times of full inference (GPU) or of batches (CPU)."""
 
-    soc, source = SOC, "[FIT]"
-    softness, precision = 1.0, 0.3
-    left_out = "data sets"
-    slopes_by_logs = True
-
     def __init__(self, device: str) -> None:
-        suite, self.machine = load_suite("gcnp"), load_soc(SOC)
-        path = figures_path(suite)
+        self.machine = load_soc(SOC)
         figure_name = {"gpu": "full_inference_mnodes_per_s", "cpu": "batched_latency_ms"}[device]
-        rows = [row for row in read_figures(suite, path)[0] if row[1]["figure"] == figure_name]
+        rows = [row for row in shipped_figures("gcnp") if row[1]["figure"] == figure_name]
         keys = [key for _, key in rows]
         nodes = [load_statistics(key["dataset"]).nodes for key in keys]
         published = np.array([figure.value for figure, _ in rows])
@@ -45,7 +30,7 @@ class TimesFit(FiguresFit):
         self.graphs = [timed_network(key["dataset"], key["store"], budget_of(key)) for key in keys]
         labels = [figure.id.removeprefix("gcnp.") for figure, _ in rows]
         groups = [key["dataset"] for key in keys]
-        super().__init__(device, FREE[device], labels, measured_s, groups, ["s"] * len(rows))
+        super().__init__(load_plan("gcnp", FitPlan), device, labels, measured_s, groups, ["s"] * len(rows))
 
     def predicted(self, values: Mapping[str, float]) -> Floats:
         """Return the times of all figures (s)."""
@@ -54,4 +39,4 @@ class TimesFit(FiguresFit):
         return np.array([time_on(machine, graph, self.device) for graph in self.graphs])
 
 
-GCNP = FiguresFits(TimesFit, (("gpu",), ("cpu",)))
+GCNP = FiguresFits("gcnp", TimesFit)

@@ -6,7 +6,7 @@ tools' own assumptions are used here too, so that models are compared, not machi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from npusim.arch import load_soc
 from npusim.arch.array import LOOPS, OPERANDS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
 from npusim.config import Section, load_model
-from npusim.config.tables import Text, csv_records, read_table
+from npusim.config.tables import Choice, MaybeNumber, Number, Text, csv_records, read_table
 from npusim.cost import (
     FROM_BELOW,
     TO_BELOW,
@@ -26,44 +26,26 @@ from npusim.cost import (
     best_order,
     operand_elements,
 )
-from npusim.errors import ConfigError, nearest, shown
+from npusim.errors import ConfigError
 from npusim.files import read_text
 from npusim.graph import Editor, Graph
 from npusim.locate import resource
 from npusim.ops import DType
 from npusim.scenario import Scenario
-from npusim.validation.figures import MaybeNumber, Row, RowPredictor
+from npusim.validation.figures import Row, RowPredictor
 from npusim.validation.suite import Suite
 
 Values = Mapping[str, Any]
 """One row of a table."""
 
 
-def _rows(
-    path: Path, words: Mapping[str, Sequence[str]], numbers: Sequence[str]
-) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """Yield file, line and values of each row; a word must be one of a list, unless the list is empty."""
-    columns = [*map(Text, words), *(MaybeNumber(name, above=False) for name in numbers)]
-    table = read_table(path, columns)
-    for place, line in enumerate(table.lines):
-        row: dict[str, Any] = {name: values[place] for name, values in table.columns.items()}
-        for name, allowed in words.items():
-            if allowed and row[name] not in allowed:
-                known, meant = f"one of {', '.join(allowed)}", nearest(row[name], allowed)
-                raise ConfigError(
-                    shown(row[name]), file=table.file, line=line, key=name, allowed=known, suggestion=meant
-                )
-        yield table.file, line, row
-
-
-def _require(
-    row: Values, names: Iterable[str], file: str, line: int, least: float = 0.0, most: float = np.inf
-) -> None:
+def _require(row: Values, names: Iterable[str], file: str, line: int, least: float = 0.0) -> None:
     for name in names:
-        if not least <= row[name] <= most:  # nothing is nan
+        if not row[name] >= least:  # nothing is nan
             value = "nothing" if np.isnan(row[name]) else f"`{row[name]:g}`"
-            allowed = "a number" if most == np.inf else f"a number from {least:g} to {most:g}"
-            raise ConfigError(value, file=file, line=line, key=name, allowed=allowed)
+            raise ConfigError(
+                value, file=file, line=line, key=name, allowed=f"a number of at least {least:g}"
+            )
 
 
 # Data sheet of each chip, and the device on it.
@@ -72,6 +54,8 @@ _LAYER = ("batch", "in_c", "size", "out_c", "kernel", "stride", "pad", "groups")
 _CONFIGURATION = ("kernels", "channels", "buffer_kib", "dram_gb_s")
 # Columns that a row needs, by its quantity.
 _NEEDED = {"time": _LAYER, "power": (*_LAYER, "pe_energy_share"), "rate": _CONFIGURATION}
+_AMOUNTS = ("pad", "pe_energy_share", "buffer_kib", "dram_gb_s")
+_COUNTS = tuple(name for name in (*_LAYER, *_CONFIGURATION) if name not in _AMOUNTS)
 _LARGEST_MACS, _POST_PROCESSED, _NARROWEST_BYTES = 2048, 16, 8
 
 
@@ -119,20 +103,20 @@ def _chip_network(row: Values) -> float:
 
 def _chip_rows(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     """Return the rows of a file with their predictions."""
-    words = {"chip": tuple(_SOCS), "name": (), "quantity": tuple(_NEEDED)}
-    rows = []
-    for file, line, row in _rows(path, words, ("measured", *_NEEDED["power"], *_CONFIGURATION)):
-        needed = _NEEDED[row["quantity"]]
-        _require(row, ("measured", *needed), file, line)
-        counts = set(needed) - {"pad", "pe_energy_share", "buffer_kib", "dram_gb_s"}
-        _require(row, sorted(counts), file, line, 1.0, _LARGEST_AXIS)
+    words = [Choice("chip", tuple(_SOCS)), Text("name"), Choice("quantity", tuple(_NEEDED))]
+    numbers = [MaybeNumber(name, above=False) for name in ("measured", *_AMOUNTS)]
+    counts = [MaybeNumber(name, 1.0, above=False, most=_LARGEST_AXIS) for name in _COUNTS]
+    table, rows = read_table(path, [*words, *numbers, *counts]), []
+    file = table.file
+    for line, row in table.rows():
+        _require(row, ("measured", *_NEEDED[row["quantity"]]), file, line)
         if row["kernel"] > row["size"] + 2 * row["pad"]:
             raise ConfigError(
                 f"`{row['kernel']:g}`", file=file, line=line, key="kernel", allowed="up to size + 2 pad"
             )
         predicted = _chip_network(row) if row["quantity"] == "rate" else _chip_layer(row)
         id_ = f"{line} {row['name']}: {row['quantity']}"
-        rows.append(Row(id_, row["measured"], predicted, {name: row[name] for name in words}))
+        rows.append(Row(id_, row["measured"], predicted, {word.name: row[word.name] for word in words}))
     return rows, []
 
 
@@ -153,13 +137,12 @@ _DRAM = ("dram_read_bits_W", "dram_read_bits_I", "dram_read_bits_O", "dram_write
 _PJ = 1e-12
 # Flows of an operand's level: down, from below, up, and from above.
 _FLOWS = ("rd_to_low", "wr_from_low", "rd_to_high", "wr_from_high")
-_SYSTOLIC_COLUMNS = ("rows", "cols", "m", "n", "k", "compute_cycles")
 _ACCESSES = {"ifmap_sram_reads": _INPUTS, "filter_sram_reads": _WEIGHTS, "ofmap_sram_writes": _OUTPUTS}
 _PRODUCT = ("gemm_M", "gemm_N", "gemm_K")
 # Of a layer in a table; of an array's axis, a kernel or a number of channels.
 _LARGEST_SIZE, _LARGEST_AXIS = 1e9, 65536.0
 _SHAPE_COLUMNS = (*_LOOPS_OF_CONV, *_PRODUCT, "in_h", "in_w", "stride")
-_RESULT_COLUMNS = (*_BITS, "latency_total_cycles", "energy_total_pj", *_DRAM)
+_RESULT_COLUMNS = ("latency_total_cycles", "energy_total_pj", *_DRAM)
 
 
 class PeerMachine(Section):
@@ -234,13 +217,13 @@ _Levels = Mapping[tuple[str, ...], Mapping[tuple[int, int, str], float]]
 @cache
 def _levels() -> _Levels:
     """Return the bits that ZigZag counts at each level of its mappings."""
-    words = ("machine", "layer", "opt", "operand", "memory")
-    numbers = ("level", *(f"{flow}_data_bits" for flow in _FLOWS))
+    words = map(Text, ("machine", "layer", "opt", "operand", "memory"))
+    flows = [MaybeNumber(f"{flow}_data_bits", above=False) for flow in _FLOWS]
     path = resource("validate", "figures", LEVEL_FIGURES)
     levels: dict[tuple[str, ...], dict[tuple[int, int, str], float]] = {}
-    for _, _, row in _rows(path, dict.fromkeys(words, ()), numbers):
+    for _, row in read_table(path, [*words, Number("level", above=False), *flows]).rows():
         key = _OPERANDS.index(row["operand"]), int(row["level"]), row["memory"]
-        bits = float(np.nansum([row[name] for name in numbers[1:]]))
+        bits = float(np.nansum([row[flow.name] for flow in flows]))
         levels.setdefault((row["machine"], row["layer"], row["opt"]), {})[key] = bits
     return levels
 
@@ -258,18 +241,21 @@ def _peer_rows(path: Path, levels: _Levels) -> Iterator[Row]:
     """Yield the rows of a table of either tool, with the known traffic of its mappings' levels."""
     _, header = next(csv_records(read_text(path), str(path)), (1, []))
     if "dataflow" in header and "machine" not in header:
-        numbers = (*_SYSTOLIC_COLUMNS, *_ACCESSES)
-        for file, line, row in _rows(path, {"dataflow": tuple(_DATAFLOWS)}, numbers):
-            _require(row, numbers, file, line)
-            _require(row, ("m", "n", "k"), file, line, 1.0, _LARGEST_SIZE)
-            _require(row, ("rows", "cols"), file, line, 1.0, _LARGEST_AXIS)
+        axes = [Number(name, 1.0, above=False, most=_LARGEST_AXIS) for name in ("rows", "cols")]
+        sizes = [Number(name, 1.0, above=False, most=_LARGEST_SIZE) for name in ("m", "n", "k")]
+        results = [Number(name, above=False) for name in ("compute_cycles", *_ACCESSES)]
+        flow = Choice("dataflow", tuple(_DATAFLOWS))
+        for line, row in read_table(path, [flow, *axes, *sizes, *results]).rows():
             yield from _systolic_rows(row, line)
         return
-    words = {"opt": ("latency", "energy"), "machine": tuple(peer_machines()), "layer": ()}
-    for file, line, row in _rows(path, words, (*_SHAPE_COLUMNS, *_RESULT_COLUMNS)):
-        _require(row, _RESULT_COLUMNS, file, line)
-        shape = (*_LOOPS_OF_CONV, "in_h", "in_w", "stride") if np.isnan(row["gemm_M"]) else _PRODUCT
-        _require(row, (*shape, *_BITS), file, line, 1.0, _LARGEST_SIZE)
+    words = [Choice("opt", ("latency", "energy")), Choice("machine", tuple(peer_machines())), Text("layer")]
+    bits = [Number(name, 1.0, above=False, most=_LARGEST_SIZE) for name in _BITS]
+    shape = [MaybeNumber(name, 1.0, above=False, most=_LARGEST_SIZE) for name in _SHAPE_COLUMNS]
+    results = [Number(name, above=False) for name in _RESULT_COLUMNS]
+    table = read_table(path, [*words, *shape, *bits, *results])
+    for line, row in table.rows():
+        own = (*_LOOPS_OF_CONV, "in_h", "in_w", "stride") if np.isnan(row["gemm_M"]) else _PRODUCT
+        _require(row, own, table.file, line, 1.0)
         yield from _layer_rows(row, line, levels)
 
 

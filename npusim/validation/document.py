@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from itertools import product
+from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from npusim.arch import Soc, load_soc, soc_names
 from npusim.documents import Document, Part
-from npusim.units import Count, Quantity
+from npusim.studies.perturbation import number_at, numbers_of
 
 
 class GroupResult(Part):
@@ -82,9 +83,9 @@ class Validation(Document):
 
 
 _MEASURED = ("[SILICON]", "] measured cycles")  # marks in the source of a number that measured rows constrain
-_FACTS = ("[VPUNN]", "[NPUC]", "[ITT]")  # sources of published facts, which are not fitted
+_FACTS = ("[VPUNN]", "[NPUC]", "[ITT]", "absent")  # sources of published facts, which are not fitted
 # Sections of a data sheet with the numbers of the units' equations.
-_MODELS = (("npu", "dpu", "model"), ("npu", "dma", "model"), ("npu", "dsp", "kernels"))
+_MODELS = ("npu.dpu.model.", "npu.dma.model.", "npu.dsp.kernels.")
 
 
 class UnmeasuredParameter(Part):
@@ -124,29 +125,14 @@ def unmeasured() -> Unmeasured:
 
 
 def _of(soc: Soc) -> Iterator[UnmeasuredParameter]:
-    for keys in _MODELS:
-        part: Any = soc.npu
-        for key in keys[1:]:
-            part = getattr(part, key)
-        for path, number in _numbers(part, ".".join(keys)):
-            if not number.source.startswith(_FACTS) and not any(word in number.source for word in _MEASURED):
-                yield UnmeasuredParameter(
-                    soc=soc.name,
-                    path=path,
-                    value=number.text,
-                    uncertainty=number.uncertainty,
-                    source=number.source,
-                )
-
-
-def _numbers(part: Any, path: str) -> Iterator[tuple[str, Quantity | Count]]:
-    """Yield the stated numbers below a part of a data sheet, with their paths."""
-    if isinstance(part, Quantity | Count):
-        yield path, part
-    elif isinstance(part, dict):
-        for name, value in part.items():
-            yield from _numbers(value, f"{path}.{name}")
-    elif isinstance(part, BaseModel):
-        for name in type(part).model_fields:
-            if name in part.model_fields_set:
-                yield from _numbers(getattr(part, name), f"{path}.{name}")
+    for section, (uncertain, _) in product(_MODELS, numbers_of(soc)):
+        number = number_at(soc, uncertain.path)
+        is_measured = any(word in number.source for word in _MEASURED)
+        if uncertain.name.startswith(section) and not is_measured and not number.source.startswith(_FACTS):
+            yield UnmeasuredParameter(
+                soc=soc.name,
+                path=uncertain.name,
+                value=number.text,
+                uncertainty=number.uncertainty,
+                source=number.source,
+            )

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -20,25 +20,12 @@ from numpy.typing import NDArray
 from npusim.config.reading import read_yaml
 from npusim.config.tables import Choice, Column, Number, Pair, Text, read_table
 from npusim.errors import ConfigError, NpusimError, nearest, shown
-from npusim.validation.suite import Suite
+from npusim.validation.suite import Suite, figures_path, load_suite
 from npusim.validation.unit_models import Machine
 
 Floats = NDArray[np.float64]
 Key = Mapping[str, str]
 """Columns of a figure in a YAML file; empty where its key path has no such part."""
-
-
-class MaybeNumber(Number):
-    """A number, or nothing: NaN."""
-
-    @property
-    def allowed(self) -> str:
-        """Values that the column takes."""
-        return f"{super().allowed}, or nothing"
-
-    def value(self, text: str) -> float | None:
-        """Return the number, NaN for an empty text, or None."""
-        return super().value(text) if text else float("nan")
 
 
 # Columns by the kind that a suite's file names.
@@ -47,6 +34,10 @@ _KINDS: Mapping[str, Callable[[str], Column]] = {
     "number": Number,
     "count": partial(Number, whole=True),
     "share": partial(Number, above=False, most=1.0),
+    "density": partial(Number, most=1.0),
+    "amount": partial(Number, above=False),
+    "whole": partial(Number, above=False, whole=True),
+    "size": partial(Number, whole=True, most=65536.0),
     "1x1": partial(Pair, parts=2, sign="x"),
     "0-0-0-0": partial(Pair, parts=4, sign="-", least=0),
 }
@@ -122,6 +113,15 @@ def read_csv(path: Path, columns: Sequence[Column]) -> Figures:
         for column in columns
     }
     return Figures(table.file, np.array(table.lines), arrays, notes)
+
+
+def read_declared(suite: Suite, path: Path, *further: Column) -> Figures:
+    """Read the columns of a CSV file that its suite declares; errors as for `read_csv`."""
+    columns = [
+        _KINDS[kind](name) if isinstance(kind, str) else Choice(name, kind)
+        for name, kind in suite.columns.items()
+    ]
+    return read_csv(path, [*further, *columns])
 
 
 class KeyedFigure(NamedTuple):
@@ -230,6 +230,13 @@ def read_figures(suite: Suite, path: Path) -> tuple[list[tuple[KeyedFigure, Key]
     figures, notes = read_keyed(path, lambda name: key_of(suite, name) is not None, branches)
     notes = [note for note in notes if not any(f"`{key}" in note for key in suite.ignored)]
     return [(figure, key) for figure in figures if (key := key_of(suite, figure.id)) is not None], notes
+
+
+@cache
+def shipped_figures(name: str) -> list[tuple[KeyedFigure, Key]]:
+    """Return the shipped figures of a suite, with their columns."""
+    suite = load_suite(name)
+    return read_figures(suite, figures_path(suite))[0]
 
 
 @dataclass(frozen=True)
@@ -360,11 +367,7 @@ class TablePredictor:
 
     def read(self, suite: Suite, path: Path) -> Figures:
         """Return the rows of a file that belong to a machine of the suite."""
-        columns = [
-            _KINDS[kind](name) if isinstance(kind, str) else Choice(name, kind)
-            for name, kind in suite.columns.items()
-        ]
-        figures = read_csv(path, [Text("npu"), *columns])
+        figures = read_declared(suite, path, Text("npu"))
         names = np.array([str(name).lower() for name in figures["npu"]], object)
         known = [*suite.machines, *suite.unmodelled]
         for row, name in enumerate(names):
@@ -375,7 +378,8 @@ class TablePredictor:
     def evidence(self, suite: Suite, path: Path, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows of a file with their predictions, in the order of the file."""
         figures = self.read(suite, path)
-        columns, notes = dict(figures.columns), list(figures.notes)
+        columns = {name: values for name, values in figures.columns.items() if values.dtype.names is None}
+        notes = list(figures.notes)
         predicted, fallback = np.full(len(figures), np.nan), np.zeros(len(figures), bool)
         for name, machine in machines.items():
             own = figures["npu"] == name

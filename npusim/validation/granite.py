@@ -25,8 +25,7 @@ from npusim.scenario import Scenario, resolve_run
 from npusim.studies.stream.following import MaskKeeper, entries_changed
 from npusim.studies.stream.updates import Size, Update
 from npusim.techniques import apply, parse, technique_with
-from npusim.validation.figures import Key, PathPredictor, read_figures
-from npusim.validation.suite import figures_path, load_suite
+from npusim.validation.figures import Key, PathPredictor, shipped_figures
 from npusim.workloads import build_gnn, load_gnn, load_workload
 
 Count = Annotated[int, Field(ge=1)]
@@ -126,7 +125,7 @@ class Alternative(Readings):
     """Changes of the SoCs, as `--set` takes them."""
 
 
-class Definitions(Readings):
+class GraniteReadings(Readings):
     """All definitions."""
 
     schema_name: Literal["npusim.granite-definitions/1"] = Field(alias="schema")
@@ -141,7 +140,7 @@ class Definitions(Readings):
     alternatives: list[Alternative] = Field(default_factory=list)
     """Other readings, each shown beside the one that holds."""
 
-    def with_alternative(self, other: Alternative) -> Definitions:
+    def with_alternative(self, other: Alternative) -> GraniteReadings:
         """Return the definitions with one other reading."""
         merged = {name: {**getattr(self, name), **getattr(other, name)} for name in Readings.model_fields}
         merged["variants"] = {
@@ -163,9 +162,9 @@ class Definitions(Readings):
 
 
 @cache
-def load_definitions() -> Definitions:
+def load_definitions() -> GraniteReadings:
     """Return the shipped definitions."""
-    return load_model(resource("validate", "definitions", "granite.yaml"), Definitions)
+    return load_model(resource("validate", "definitions", "granite.yaml"), GraniteReadings)
 
 
 _PREPROCESS = "preprocess"
@@ -307,7 +306,7 @@ class Outcome(NamedTuple):
 class GraniteRunner:
     """Runs networks as the definitions say; each graph is built once."""
 
-    definitions: Definitions
+    definitions: GraniteReadings
     socs: dict[str, Soc] = field(default_factory=dict)
     """SoCs that replace the shipped ones, by name."""
     _graphs: dict[tuple[str, str], Graph] = field(default_factory=dict)
@@ -452,11 +451,9 @@ def _npu_gain(key: Key, runner: GraniteRunner) -> float:
 
 def paper_bars(workload: str) -> str:
     """Return Fig. 20's bars of a network as the paper runs them, or '' where it has none."""
-    suite = load_suite("granite")
-    path = figures_path(suite)
     bars = [
         f"{key['stack']} {predict(key, _shipped_runner()):.2f}x (paper {figure.value:g}x)"
-        for figure, key in read_figures(suite, path)[0]
+        for figure, key in shipped_figures("granite")
         if key["figure"] == "fig20" and f"{key['model'].replace('_', '-')}-{key['dataset']}" == workload
     ]
     start = "GraNNite, Fig. 20, over the paper's own Baseline (series 2, throughput): "

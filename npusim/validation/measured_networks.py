@@ -83,19 +83,19 @@ _NO_HARNESS = Harness(name="benchmark_app", where="")
 
 
 class Anomaly(Section):
-    """Rows that inform only."""
+    """Rows that no model of the hardware can explain, and that inform only."""
 
     where: str
-    """Part of a row's `source`."""
+    """Part of a row's machine or source."""
     models: list[str]
     reason: str
 
 
-class Definitions(Section):
+class MeasuringSetups(Section):
     """How measured rows are predicted: `validate/definitions/measured_networks.yaml`."""
 
     machines: dict[str, str]
-    """SoC by a part of a row's `device`; the first that fits."""
+    """SoC by a part of a row's `device` or platform; the first that fits."""
     precisions: dict[str, dict[str, str]]
     """Format that a device computes in, by the row's `precision`."""
     classes: dict[str, list[str]]
@@ -103,11 +103,20 @@ class Definitions(Section):
     harnesses: list[Harness]
     anomalies: list[Anomaly] = Field(default_factory=list)
 
+    def soc(self, machine: str) -> str | None:
+        """Return the SoC of a machine by its name in a table, or None."""
+        return next((soc for part, soc in self.machines.items() if part.lower() in machine.lower()), None)
+
+    def reason(self, place: str, model: str) -> str:
+        """Return why a row of a machine and source is anomalous; nothing where it is not."""
+        of_it = (a.reason for a in self.anomalies if a.where.lower() in place.lower() and model in a.models)
+        return next(of_it, "")
+
 
 @cache
-def definitions() -> Definitions:
+def definitions() -> MeasuringSetups:
     """Return how measured rows are predicted."""
-    return load_model(resource("validate", "definitions", "measured_networks.yaml"), Definitions)
+    return load_model(resource("validate", "definitions", "measured_networks.yaml"), MeasuringSetups)
 
 
 @dataclass(frozen=True)
@@ -184,8 +193,7 @@ def measured_rows(path: Path) -> tuple[list[MeasuredRow], list[str]]:
     hints = Choice("hint", ("latency", "throughput", "decode"))
     table = read_table(path, [*columns, hints, Choice("metric", tuple(_METRICS)), Number("value")])
     rows, notes = list[MeasuredRow](), list[str]()
-    for place, line in enumerate(table.lines):
-        values: dict[str, Any] = {name: column[place] for name, column in table.columns.items()}
+    for line, values in table.rows():
         row = _row(line, values)
         if isinstance(row, MeasuredRow):
             rows.append(row)
@@ -202,7 +210,7 @@ def class_of(workload: str) -> str:
 
 def _row(line: int, values: Mapping[str, Any]) -> MeasuredRow | str:
     known, machine, model = definitions(), values["device"].strip(), values["model"].strip()
-    soc = next((soc for part, soc in known.machines.items() if part.lower() in machine.lower()), None)
+    soc = known.soc(machine)
     device = next(iter(re.findall("npu|gpu|cpu", machine.lower())[::-1]), None)
     if soc is None or device is None:
         return "there is no data sheet of the machine"
@@ -220,12 +228,11 @@ def _row(line: int, values: Mapping[str, Any]) -> MeasuredRow | str:
     if is_token:
         value, is_time = value if is_time else 1.0 / value, True
     prompt = _PROMPT.search(values["notes"])
-    of_it = (a for a in known.anomalies if a.where in values["source"] and model in a.models)
     return MeasuredRow(
         line, machine, soc, device, workload, precision or values["precision"],
         "latency" if is_token else values["hint"], value, is_time, is_token, values["precision"],
         values["source"], values["notes"], int(prompt[1]) if prompt else _PROMPT_TOKENS,
-        next((a.reason for a in of_it), ""),
+        known.reason(f"{machine} {values['source']}", model),
     )  # fmt: skip
 
 

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-from pydantic import Field
-
-from npusim.arch import soc_names
-from npusim.config import Section, load_model
-from npusim.config.tables import Choice, Column, Text, csv_records, read_table
-from npusim.errors import ConfigError
+from npusim.config.tables import Choice, Column, MaybeNumber, Text, Word, csv_records, read_table
 from npusim.files import read_text
 from npusim.locate import resource
-from npusim.validation.figures import MaybeNumber
-from npusim.validation.measured_networks import MeasuredNetworks, MeasuredRow
+from npusim.validation.measured_networks import MeasuredNetworks, MeasuredRow, definitions
 from npusim.workloads import workload_published_as
 
 FIGURES, HOST_FIGURES = "openvino_published.csv", "openvino_published_hosts.csv"
@@ -24,45 +16,6 @@ FIGURES, HOST_FIGURES = "openvino_published.csv", "openvino_published_hosts.csv"
 _LATENCY = "latency_ms_sync_int8"
 _PRECISIONS = ("fp16", "int8")
 _FRAMES = "FPS"
-
-
-class Anomaly(Section):
-    """Rows that no model of the hardware can explain."""
-
-    platform: str
-    """Part of the platform's name."""
-    networks: list[str]
-    """Names of workloads."""
-    reason: str
-
-
-class Definitions(Section):
-    """How published rows are predicted: `validate/definitions/networks.yaml`."""
-
-    platforms: dict[str, list[str]]
-    """SoCs by a part of the platform's name; the first shipped one counts."""
-    anomalies: list[Anomaly] = Field(default_factory=list)
-    """Rows that inform only."""
-
-    def soc(self, platform: str) -> str | None:
-        """Return the SoC of a platform, or None."""
-        shipped = set(soc_names())
-        for part, names in self.platforms.items():
-            if part.lower() in platform.lower():
-                return next((name for name in names if name in shipped), None)
-        return None
-
-    def reason(self, platform: str, workload: str, note: str) -> str:
-        """Return why a row is anomalous; nothing where it is not."""
-        for anomaly in self.anomalies:
-            if anomaly.platform.lower() in platform.lower() and workload in anomaly.networks:
-                return anomaly.reason
-        return note if "anomalous" in note.lower() else ""
-
-
-@cache
-def _definitions() -> Definitions:
-    return load_model(resource("validate", "definitions", "networks.yaml"), Definitions)
 
 
 def published_rows(path: Path) -> tuple[list[MeasuredRow], list[str]]:
@@ -77,18 +30,15 @@ def published_rows(path: Path) -> tuple[list[MeasuredRow], list[str]]:
 
 def _read(path: Path) -> tuple[list[MeasuredRow], list[str]]:
     _, header = next(csv_records(read_text(path), str(path)), (1, []))
-    device: Column = Choice("device", ("npu", "cpu", "gpu")) if "device" in header else Text("npu")
+    device: Column = Choice("device", ("npu", "cpu", "gpu")) if "device" in header else Word("npu")
     columns: list[Column] = [Text("platform"), device, Text("model"), Text("precision")]
     columns += [MaybeNumber("throughput"), Choice("throughput_unit", (_FRAMES, "tok/s", ""))]
     columns += [MaybeNumber(_LATENCY)] + ([Text("note")] if "note" in header else [])
     table, rows, notes = read_table(path, columns), list[MeasuredRow](), list[str]()
-    for place, line in enumerate(table.lines):
-        values: dict[str, Any] = {name: column[place] for name, column in table.columns.items()}
+    for line, values in table.rows():
         platform, network, precision = values["platform"], values["model"], values["precision"]
         unit, workload = str(values[device.name]).lower(), workload_published_as(network)
-        soc = _definitions().soc(platform)
-        if not unit:
-            raise ConfigError("nothing", file=table.file, line=line, key=device.name, allowed=device.allowed)
+        soc, note = definitions().soc(platform), str(values.get("note", ""))
         reasons = {
             f"there is no data sheet of {platform}": soc is None,
             "a token is no inference of it": values["throughput_unit"] not in (_FRAMES, ""),
@@ -99,7 +49,7 @@ def _read(path: Path) -> tuple[list[MeasuredRow], list[str]]:
             why = next(reason for reason, holds in reasons.items() if holds)
             notes.append(f"{path.name}: left out {network} ({precision}): {why}")
             continue
-        reason = _definitions().reason(platform, workload, str(values.get("note", "")))
+        reason = definitions().reason(platform, workload) or (note if "anomalous" in note.lower() else "")
         run = (soc, "npu" if unit.startswith("npu") else unit, workload, precision)
         for hint, value in (("throughput", values["throughput"]), ("latency", 1e-3 * values[_LATENCY])):
             if not math.isnan(value):

@@ -9,10 +9,9 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from npusim.arch.silicon import SramLaws, interface_of, parts, process_named, processes, sram_laws
-from npusim.config.tables import Choice, Number, Text
 from npusim.cost import law_column, sram_law
 from npusim.errors import ConfigError
-from npusim.validation.figures import Figures, Floats, Row, RowPredictor, read_csv
+from npusim.validation.figures import Figures, Floats, Row, RowPredictor, read_declared
 from npusim.validation.suite import Suite
 
 QUANTITIES = {
@@ -25,11 +24,9 @@ QUANTITIES = {
 """Column of each quantity in the figures, and its unit in SI."""
 
 
-def read_memories(path: Path) -> Figures:
+def read_memories(suite: Suite, path: Path) -> Figures:
     """Return the rows of a file of SRAM arrays, with capacity in bytes and quantities in SI units."""
-    numbers = ("capacity_kib", "word_bytes", "node_nm", "banks", *(name for name, _ in QUANTITIES.values()))
-    words = [Choice("cell", ("hp", "lop")), Choice("ports", ("1rw", "1r1w"))]
-    figures = read_csv(path, [*words, *map(Number, numbers)])
+    figures = read_declared(suite, path)
     columns = {name: figures[column] * unit for name, (column, unit) in QUANTITIES.items()}
     columns["leakage"] = columns["leakage"] * figures["banks"]  # CACTI states that of a bank
     cells = [f"{node:g} {cell}" for node, cell in zip(figures["node_nm"], figures["cell"], strict=True)]
@@ -46,7 +43,7 @@ def predicted_memories(figures: Figures, laws: SramLaws, quantity: str) -> Float
 
 
 def _memories(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
-    figures, rows, notes = read_memories(path), [], []
+    figures, rows, notes = read_memories(suite, path), [], []
     kept = figures.where(np.isin(figures["cells"], list(sram_laws().area.scale)))
     if len(kept) < len(figures):
         notes.append(f"skipped {len(figures) - len(kept)} rows of nodes or cells that no law is fitted to")
@@ -61,8 +58,6 @@ def _memories(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
 
 _CHIP_FORMATS = ("int8", "int16", "fp16")
 _CHIP_KEYS = ("chip", "group", "process", "scope", "cells", "origin")
-_CHIP_SIZES = ("sram_kib", "array_kib", "word_bytes", "area_mm2")
-_SCOPES, _CELLS = ("arrays", "arrays of CACTI", "engine"), ("placed", "synthesised")
 _SCALED_FROM, _FEATURE_M = "22 lop", 22e-9  # cell whose law of SRAM the bit cell of other nodes scales
 _FEWEST = 5
 _SOFTNESS = 0.25  # error of a logarithm from which a chip counts less
@@ -97,9 +92,9 @@ class _ChipParts:
             )
             macs_m2 = sum(chips[f"{form}_macs"][i] * mac_m2[form] for form in _CHIP_FORMATS)
             interface_m2 = interface_of(str(chips["dram"][i])).m2_s_per_byte * 1e9 * chips["dram_gb_per_s"][i]
-            share = known.utilisation if chips["cells"][i] == _CELLS[1] else 1.0
+            share = known.utilisation if chips["cells"][i] == "synthesised" else 1.0
             areas.append((sram_m2, macs_m2 * logic / process.logic_density, interface_m2, share))
-        scopes = [[scope != _SCOPES[1], scope == _SCOPES[2]] for scope in chips["scope"]]
+        scopes = [[scope != "arrays of CACTI", scope == "engine"] for scope in chips["scope"]]
         return cls(*np.array(areas).T, *np.array(scopes, float).T)
 
     def chip_m2(self, logarithms: Floats) -> Floats:
@@ -120,10 +115,7 @@ class _ChipParts:
 
 
 def _chips(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
-    counts = [Number(f"{form}_macs", above=False, whole=True) for form in _CHIP_FORMATS]
-    counts.append(Number("dram_gb_per_s", above=False))
-    words = [*map(Text, ("chip", "group", "process", "dram", "origin", "source")), Choice("cells", _CELLS)]
-    chips = read_csv(path, [*words, Choice("scope", _SCOPES), *counts, *map(Number, _CHIP_SIZES)])
+    chips = read_declared(suite, path)
     of_chips, chip_m2, rows = _ChipParts.of(chips), 1e-6 * chips["area_mm2"], []
     if len(chips) < _FEWEST or not of_chips.macs_m2.all():
         allowed = f"at least {_FEWEST} chips with MACs: each is predicted by a fit to the others"
@@ -140,8 +132,7 @@ def _chips(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
 
 
 def _clocks(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
-    words = [*map(Text, ("point", "process", "kind", "origin", "source"))]
-    points, rows = read_csv(path, [*words, *map(Number, ("v", "mhz", "rated_v", "rated_mhz"))]), []
+    points, rows = read_declared(suite, path), []
     for i, name in enumerate(points["point"]):
         ratio = process_named(str(points["process"][i])).clock_ratio(points["v"][i], points["rated_v"][i])
         key = {column: points[column][i] for column in ("process", "kind", "origin")}

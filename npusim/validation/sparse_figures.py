@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from npusim.arch import load_soc
-from npusim.config.tables import Choice, Number, Text
 from npusim.graph import Editor, Graph
 from npusim.locate import resource
 from npusim.ops import DType, Role, Storage
 from npusim.scenario import Scenario
-from npusim.validation.figures import Row, RowPredictor, read_csv
+from npusim.validation.figures import Row, RowPredictor, read_declared
 from npusim.validation.suite import Suite
 
 # Settings of each design besides the use of sparse weights: what it does with inputs, and its size.
@@ -29,7 +28,6 @@ _DESIGNS = {
         "core.dpu.skips_by_both=true",
     ),
 }  # fmt: skip
-_SIZES, _SHARES = ("m", "k", "n"), ("weight_density", "input_density")
 
 
 def _layer(m: int, k: int, n: int, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> Graph:
@@ -59,15 +57,11 @@ def _cycles(design: str, sizes: tuple[int, int, int], pattern: str, shares: tupl
 
 def _rows(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     """Return the speed-up of each row over dense operands."""
-    counts = [Number(name, whole=True, most=65536.0) for name in _SIZES]
-    numbers = [*(Number(name, most=1.0) for name in _SHARES), *map(Number, ("cycles", "dense_cycles"))]
-    words = [Choice("design", tuple(_DESIGNS)), Text("layer"), Text("pattern")]
-    figures = read_csv(path, [*words, *counts, *numbers])
-    rows = []
+    figures, rows = read_declared(suite, path), []
     for i, line in enumerate(figures.ids):
         design, pattern = str(figures["design"][i]), str(figures["pattern"][i])
         sizes = int(figures["m"][i]), int(figures["k"][i]), int(figures["n"][i])
-        shares = tuple(float(figures[name][i]) for name in _SHARES)
+        shares = float(figures["weight_density"][i]), float(figures["input_density"][i])
         predicted = _cycles(design, sizes, "", (1.0, 1.0)) / _cycles(design, sizes, pattern, shares)
         key = {"design": design, "layer": str(figures["layer"][i]), "pattern": pattern}
         measured = float(figures["dense_cycles"][i]) / float(figures["cycles"][i])

@@ -17,8 +17,11 @@ Statistic = Literal["mean_error", "median_error", "p90_error"]
 """Statistic over the errors of a group's rows that a limit binds."""
 ErrorKind = Literal["relative", "points"]
 """Error of a row: |predicted - measured| over measured, or the difference where figures are shares."""
-ColumnKind = Literal["text", "number", "count", "share", "1x1", "0-0-0-0"]
-"""Kind of a column: any text, a number above 0, a whole number above 0, a number from 0 to 1, or whole
+ColumnKind = Literal[
+    "text", "number", "count", "size", "amount", "whole", "share", "density", "1x1", "0-0-0-0"
+]
+"""Kind of a column: any text; a number above 0, a whole one (`count`), one up to 65,536 (`size`); a number of
+at least 0 (`amount`), a whole one (`whole`); a number from 0 to 1 (`share`), without 0 (`density`); or whole
 numbers with a sign between them, each at least as large as here."""
 
 
@@ -88,7 +91,7 @@ class Suite(Section):
     dimensions: list[str] = Field(default_factory=list)
     """Columns that the residuals are plotted against."""
     columns: dict[str, ColumnKind | list[str]] = Field(default_factory=dict)
-    """Kind of each column of a CSV table besides `npu`; a list holds the words that are allowed."""
+    """Kind of each column of a CSV table besides `npu`; a list holds the allowed words."""
     measured: str = ""
     """Column with the measured values; the predictor may compute it from others."""
     near_duplicates: list[str] = Field(default_factory=list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +47,15 @@ TRANSFERS = TablePredictor(_transfer_s)
 """Transfers: of `bytes` by one engine or several, or of many rows. The stride is not part of the equation."""
 
 
-def cycles_by(table: Callable[[Figures], NDArray[np.void]]) -> Callable[[Figures, Machine], Floats]:
-    """Return the prediction by the DPU's equations; `table` returns figures as rows of DPU_ROW."""
-    return lambda figures, machine: dpu_cycles(machine.arch[0], table(figures))
+def _on_grid(figures: Figures, table: NDArray[np.void]) -> Figures:
+    """Return figures with their rows of DPU_ROW, which `_cycles` predicts."""
+    return figures.with_columns(work=table)
+
+
+def _cycles(figures: Figures, machine: Machine) -> Floats:
+    """Return the cycles by the DPU's equations."""
+    cycles: Floats = dpu_cycles(machine.arch[0], figures["work"])
+    return cycles
 
 
 def workload_table(figures: Figures) -> NDArray[np.void]:
@@ -96,10 +102,11 @@ def _weight_density(figures: Figures) -> Floats:
     return np.where(skips, 1.0 - figures["weight_sparsity"], 1.0)
 
 
-WORKLOADS = TablePredictor(
-    cycles_by(workload_table),
-    prepare=lambda figures: figures.with_columns(operator=_mapped(figures, "op", _WORDS)),
-)
+def _prepare_workloads(figures: Figures) -> Figures:
+    return _on_grid(figures, workload_table(figures)).with_columns(operator=_mapped(figures, "op", _WORDS))
+
+
+WORKLOADS = TablePredictor(_cycles, prepare=_prepare_workloads)
 """Measured workloads on one tile."""
 
 _SPARSE_SHAPE = re.compile(r"CONV(\d+)x(\d+)s(\d+) UINT8 in\d+x\d+x(\d+) out(\d+)x(\d+)x(\d+) \((\w+)\)")
@@ -115,7 +122,8 @@ def _prepare_sparse(figures: Figures) -> Figures:
             raise figures.refusal(row, "workload", allowed)
     act, weight = figures["act_sparsity"] > 0, figures["weight_sparsity"] > 0
     side = np.select([act & weight, act, weight], ["both", "activations", "weights"], "dense")
-    return figures.with_columns(workload=np.array(workloads, object), side=side.astype(object))
+    figures = figures.with_columns(workload=np.array(workloads, object), side=side.astype(object))
+    return _on_grid(figures, sparse_table(figures))
 
 
 def sparse_table(figures: Figures) -> NDArray[np.void]:
@@ -135,7 +143,7 @@ def sparse_table(figures: Figures) -> NDArray[np.void]:
     )
 
 
-SPARSE = TablePredictor(cycles_by(sparse_table), prepare=_prepare_sparse)
+SPARSE = TablePredictor(_cycles, prepare=_prepare_sparse)
 """Measured sparse convolutions on one tile."""
 
 
@@ -173,31 +181,25 @@ def channelwise_table(figures: Figures) -> NDArray[np.void]:
     )
 
 
-def dense(table: NDArray[np.void]) -> NDArray[np.void]:
-    """Return rows of DPU_ROW without zeros."""
-    table = table.copy()
-    table["act_density"] = table["weight_density"] = 1.0
-    return table
-
-
 def _speedup(figures: Figures, machine: Machine) -> Floats:
     """Return the speed-up by zeros: cycles of the dense product over cycles of the sparse one."""
-    table = product_table(figures)
-    ratio: Floats = dpu_cycles(machine.arch[0], dense(table)) / dpu_cycles(machine.arch[0], table)
+    dense = figures["work"].copy()
+    dense["act_density"] = dense["weight_density"] = 1.0
+    ratio: Floats = dpu_cycles(machine.arch[0], dense) / _cycles(figures, machine)
     return ratio
 
 
-PRODUCTS = TablePredictor(cycles_by(product_table))
+def _prepare_sparse_products(figures: Figures) -> Figures:
+    speedup = figures["dense_dpu_cycles"] / figures["dpu_cycles"]
+    columns = figures.with_columns(side=_mapped(figures, "kind", _SIDES), speedup=speedup)
+    return _on_grid(columns, product_table(figures))
+
+
+PRODUCTS = TablePredictor(_cycles, prepare=lambda figures: _on_grid(figures, product_table(figures)))
 """Dense products on one tile."""
-SPARSE_PRODUCTS = TablePredictor(
-    _speedup,
-    prepare=lambda figures: figures.with_columns(
-        side=_mapped(figures, "kind", _SIDES),
-        speedup=figures["dense_dpu_cycles"] / figures["dpu_cycles"],
-    ),
-)
+SPARSE_PRODUCTS = TablePredictor(_speedup, prepare=_prepare_sparse_products)
 """Speed-up of products by zeros."""
-CHANNELWISE = TablePredictor(cycles_by(channelwise_table))
+CHANNELWISE = TablePredictor(_cycles, prepare=lambda figures: _on_grid(figures, channelwise_table(figures)))
 """Pooling, depthwise convolution and elementwise operators on one tile."""
 
 # Kernels by their number of rows, where they work along an axis that their parameters do not name. Found by
