@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.documents import Part
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, NpusimError
 from npusim.frontends import quantising
 from npusim.frontends.apart import graph_of_file
 from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
@@ -155,9 +155,8 @@ class NumericalRewriting:
                 self._models[stack] = self.network.rewritten(graph)
             else:
                 model, samples = self.model(floating).clone(), self._samples(graph)
-                self._models[stack] = quantising.quantised(
-                    model, samples, advanced_parameters=quantising.whole_ranges()
-                )
+                ranges = quantising.whole_ranges()
+                self._models[stack] = quantising.quantised(model, samples, parameters=ranges)
         return self._models[stack]
 
     def graph(self, stack: str) -> Graph:
@@ -184,8 +183,19 @@ class NumericalRewriting:
         Raises
         ------
         UnwritableError
-            Where no file can hold the stack, or its file cannot be run.
+            Where no file can hold the stack, or its file cannot be run, for whatever reason.
         """
+        try:
+            return self._judged_with_fallback(stack)
+        except UnwritableError:
+            raise
+        except Exception as error:  # of a writer, NNCF, OpenVINO or memory: other stacks may still be written
+            reason = reason_of(error)
+            what = "" if isinstance(error, NpusimError) else f"{self.network.graph.name} with {stack}: "
+            raise UnwritableError(f"{what}{reason}") from error
+
+    def _judged_with_fallback(self, stack: str) -> Agreement:
+        """Return the agreement of a stack, with products in floating point where 8 bits cost too much."""
         agreement = self._judged(stack)
         if agreement.kept or agreement.rounded_products is None or not agreement.same_answers_fp16:
             return agreement
@@ -296,6 +306,14 @@ def answers_beside(file: Path, original: Scenario, device: str) -> tuple[float, 
 def _comes_from_a_file(network: object) -> bool:
     is_named = isinstance(network, str | Path)
     return is_named and bool(MODULE.fullmatch(str(network)) or str(network).endswith(MODEL_ENDINGS))
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a stack failed, in one line; the type says it where an error of a library says nothing."""
+    lines = str(error).strip().splitlines()
+    if isinstance(error, NpusimError):
+        return str(error)
+    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
 
 
 def rounding_notes(agreement: Sequence[Agreement]) -> list[str]:
