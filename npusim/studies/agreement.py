@@ -264,6 +264,17 @@ class NumericalRewriting:
             kept=same >= self.keep_answers and is_close,
         )
 
+    def refuse_wrong(self, agreement: Agreement) -> None:
+        """Raise an `UnwritableError` where an exact stack's file computes something else in fp32."""
+        is_exact = all(entry.technique.exact for entry in parse(agreement.stack))
+        if is_exact and agreement.error_fp32 > CLOSE:
+            raise UnwritableError(
+                f"{self.network.graph.name} with {agreement.stack}: outputs of the file differ by "
+                f"{agreement.error_fp32:.2g} of the largest on "
+                + ("the example" if agreement.on[0].error > CLOSE else "other edges or features")
+                + ", computed in fp32; nothing was exported"
+            )
+
     def save(self, stack: str, file: Path) -> None:
         """Write the network under a stack as OpenVINO IR, with weights as it was judged with."""
         save_model(self.model(stack), file, half=stack not in self._in_fp32)
