@@ -68,7 +68,7 @@ class ValuedNetwork:
         while waiting:
             part = waiting.pop()
             if isinstance(part, Graph):
-                read = {tensor.name for op in part for tensor in part.inputs_of(op)}
+                read = {*part.outputs, *(name for op in part for name in op.inputs)}
                 waiting += [part.prepared[name] for name in read & part.prepared.keys()]
                 fixed |= read - part.prepared.keys()
             else:

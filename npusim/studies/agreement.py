@@ -279,6 +279,16 @@ class NumericalRewriting:
         """Write the network under a stack as OpenVINO IR, with weights as it was judged with."""
         save_model(self.model(stack), file, half=stack not in self._in_fp32)
 
+    def fixed_note(self, stack: str) -> list[str]:
+        """Return which inputs of the network a stack's file holds as constants; nothing where it has none."""
+        taken = {input_name(port) for port in self.model(stack).inputs}
+        held = [name for name in self.network.fixed_inputs(self.graph(stack)) if name not in taken]
+        if not held:
+            return []
+        return [
+            f"{stack}: the file holds for the example's {', '.join(held)}, which it does not take as input"
+        ]
+
     def benchmark_line(self, stack: str, file: Path) -> str:
         """Return the command that times a file with OpenVINO's own tool, and what its inputs need."""
         line = f"benchmark_app -m {file} -d NPU -hint latency -t 10"
