@@ -25,7 +25,7 @@ Nodes = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
 
 
-class View(nn.Module):
+class View(nn.Module, ABC):
     """Inputs and constants through which a model reads its graph.
 
     `values` are inputs in the order of `forward`, after the features, or constants of the model.
@@ -47,19 +47,19 @@ class View(nn.Module):
         """Return the values, whether they are constants or inputs."""
         return tuple(self.get_buffer(name) for name in self.held) if self.held else graph
 
+    @abstractmethod
     def operands(self, how: str, *graph: Tensor) -> tuple[Tensor, ...]:
         """Return what `aggregate` reads beside the features, from the view's inputs.
 
         `how` is `mean`, `norm` (GCN's weights), or the masking of a maximum as for `masked_maximum`.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def aggregate(self, how: str, operands: tuple[Tensor, ...], x: Tensor) -> Tensor:
         """Return the aggregated features of each node's neighbours, [N, F]."""
-        raise NotImplementedError
 
 
-class GraphMatrix(View, ABC):
+class GraphMatrix(View):
     """A graph that the layers read as a matrix [N, N]."""
 
     @abstractmethod
