@@ -19,13 +19,13 @@ from npusim.cost.tables import Unit, empty_ops
 from npusim.cost.terms import BEST_S, DMA_TERM_S, HELD_PER_S, OWN_ROOM, PAUSES_S, ROOM, STALL_S, TERMS
 from npusim.engines.estimate import Estimate
 from npusim.explore.campaign import campaign_of
-from npusim.explore.pareto import front
 from npusim.explore.query import query
 from npusim.explore.spaces import load_space
 from npusim.explore.sweep import sweep
 from npusim.graph import Editor, Graph
 from npusim.metrics import objectives
 from npusim.ops import DType
+from npusim.studies.pareto import front
 
 FAST = ("npu.launch_overhead=0ms", "dram.bandwidth=80GB/s")
 ON, OFF = (

@@ -41,7 +41,6 @@ from npusim.cost.incumbents import incumbents_of as incumbents_of
 from npusim.cost.kernels import compiled as compiled
 from npusim.cost.kernels import compiled_making_arrays as compiled_making_arrays
 from npusim.cost.kernels import compiled_or_plain as compiled_or_plain
-from npusim.cost.kernels import compiled_parallel_or_plain as compiled_parallel_or_plain
 from npusim.cost.kernels import start_threads as start_threads
 from npusim.cost.kernels import thread_count as thread_count
 from npusim.cost.levels import shared_bytes_per_s as shared_bytes_per_s
