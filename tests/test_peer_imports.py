@@ -1,5 +1,7 @@
 """Machines of other tools become data sheets, layers become networks: figures by hand."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -392,6 +394,109 @@ def test_what_is_no_layer_is_refused_with_file_and_line(tmp_path, name, old, new
     with pytest.raises(ConfigError, match=says) as refused:
         load_workload(tmp_path / name)
     assert refused.value.line is not None
+
+
+HEADS = """problem:
+  shape:
+    dimensions: [H, M, N, K]
+    data_spaces:
+    - name: A
+      projection: [[[H]], [[M]], [[K]]]
+    - name: B
+      projection: [[[H]], [[N]], [[K]]]
+    - name: Z
+      projection: [[[H]], [[M]], [[N]]]
+      read_write: true
+  instance: {H: 8, M: 128, N: 64, K: 32}
+"""
+WINDOWS = """problem:
+  shape:
+    dimensions: [B, F, D, U, V, I, J]
+    coefficients:
+    - {name: step, default: 1}
+    data_spaces:
+    - name: Filters
+      projection: [[[D]], [[F]], [[I]], [[J]]]
+    - name: Images
+      projection: [[[B]], [[D]], [[I], [U, step]], [[J], [V, step]]]
+    - name: Results
+      projection: [[[B]], [[F]], [[U]], [[V]]]
+      read_write: true
+  instance: {B: 2, F: 24, D: 16, U: 15, V: 11, I: 3, J: 5, step: 2}
+"""
+FLAT = "problem:\n  shape: cnn-layer\n  C: 16\n  K: 24\n  P: 15\n  Q: 11\n  R: 3\n  S: 3\n  Hstride: 2\n"
+NO_COLONS = """Network small {
+Layer A {
+Type CONV
+Stride { X 1, Y 1 }
+Dimensions { K 24,C 16,R 3,S 3,Y 34,X 34 }
+}
+}
+"""
+BATCHES = """Layer, IFMAP H, IFMAP W, Filter Height, Filter Width, Channels, Num Filter, Strides, Batch Size,
+stem, 34, 34, 3, 3, 16, 24, 1, 4,
+"""
+DIALECTS = {
+    "heads.yaml": (HEADS, 8 * 128 * 64 * 32),
+    "windows.yaml": (WINDOWS, 2 * 24 * 16 * 15 * 11 * 3 * 5),
+    "flat.yaml": (FLAT, 16 * 24 * 15 * 11 * 9),
+    "colons.m": (NO_COLONS, 16 * 24 * 32 * 32 * 9),
+    "batches.csv": (BATCHES, 4 * 16 * 24 * 32 * 32 * 9),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_dialects_have_the_multiply_accumulates_of_their_loops(tmp_path, name):
+    text, macs = DIALECTS[name]
+    (tmp_path / name).write_text(text)
+    assert load_workload(tmp_path / name).macs == macs
+
+
+def test_a_declared_window_has_its_stride(tmp_path):
+    (tmp_path / "w.yaml").write_text(WINDOWS)
+    graph = load_workload(tmp_path / "w.yaml")
+    assert graph.tensors["layer0/input"].shape == (2, 16, 2 * 10 + 5, 2 * 14 + 3)
+
+
+def signature(folder, name, text):
+    """Return all that a file says of a network; None where it is refused."""
+    (folder / name).write_text(text)
+    try:
+        graph = load_workload(folder / name)
+    except ConfigError:
+        return None
+    operators = [(op.name, op.type, dict(op.attrs)) for op in graph]
+    return operators, {t.name: (t.shape, t.dtype) for t in graph.tensors.values()}, graph.meta.notes
+
+
+EVERY = {**NETWORKS, **DIALECTS}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_renamed_key_column_or_dimension_is_never_passed_over(tmp_path, name):
+    text = re.sub(r"(?s)Dataflow.*?}|//.*?\n", "", EVERY[name][0])
+    whole, passed = signature(tmp_path, name, text), []
+    keys = r"[A-Za-z][\w ]*(?=,)" if name.endswith("csv") else r"\b[A-Za-z_]\w*(?=\s*:|\s+\d|[,\]])"
+    for key in re.finditer(keys, text.partition("\n")[0] if name.endswith("csv") else text):
+        changed = f"{text[: key.end()]}q{text[key.end() :]}"
+        if signature(tmp_path, name, changed) == whole:
+            passed.append(key[0])
+    assert whole is not None and passed == []
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_an_added_column_key_or_dimension_is_never_passed_over(tmp_path, name):
+    text = EVERY[name][0]
+    whole = signature(tmp_path, name, text)
+    added = {
+        "csv": re.sub(r",\s*\n", ", Group, \n", text, count=1),
+        "m": text.replace("Dimensions {", "Padding { X: 1 }\nDimensions {", 1),
+        "yaml": re.sub(r"(?m)^(\s*- id: 0|problem:)", r"\1\n  group: 4", text, count=1),
+    }[name.rpartition(".")[2]]
+    assert added != text and signature(tmp_path, name, added) != whole
+    wider = text.replace("Dimensions {", "Dimensions { Q: 7,", 1)
+    wider = wider.replace("instance: {", "instance: {Z: 7, ", 1).replace("[B, K, C,", "[Z, K, C,", 1)
+    assert wider == text or signature(tmp_path, name, wider) is None
 
 
 def test_every_format_is_told_by_one_key():

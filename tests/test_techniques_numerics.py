@@ -25,9 +25,9 @@ from npusim.gnn_models.models import (  # noqa: E402  # noqa: E402
     to_zvc,
     trainable,
 )
-from npusim.gnn_models.networks import SparseMaximum, masked, masked_maximum, scores_of  # noqa: E402  # noqa: E402
+from npusim.gnn_models.networks import SparseMaximum, masked, scores_of  # noqa: E402  # noqa: E402
 from npusim.gnn_models.planetoid import GraphData  # noqa: E402
-from npusim.gnn_models.views import dense_adjacency, scatter_rows  # noqa: E402
+from npusim.gnn_models.views import dense_adjacency, masked_maximum, scatter_rows  # noqa: E402
 
 NODES, FEATURES, CLASSES = 40, 24, 3
 PADDING = "nodepad:capacity=50"

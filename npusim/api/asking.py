@@ -536,7 +536,8 @@ def advise(
         )
     numbers.save(advice.today.techniques, file)
     line = numbers.benchmark_line(advice.today.techniques, file)
-    return advice.model_copy(update={"file": str(file), "benchmark": line})
+    notes = [*advice.notes, *numbers.fixed_note(advice.today.techniques)]
+    return advice.model_copy(update={"file": str(file), "benchmark": line, "notes": notes})
 
 
 def _judged(scenario: Scenario, advice: Advice, data: Path) -> dict[str, Any]:

@@ -521,6 +521,7 @@ def _exported(scenario: Scenario, target: Path) -> Agreement:
     numbers = NumericalRewriting.of(scenario, None, required=True)
     assert numbers is not None, "it is required"
     agreement = numbers.judge(stack)
+    numbers.refuse_wrong(agreement)
     numbers.save(stack, target)
     return agreement
 

@@ -7,8 +7,9 @@ of numbers, every other text is a name. `configs/importers/peers.yaml` has the k
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ _PRODUCT = re.compile(rf"{_NUMBER}(?:\s*[*/]\s*{_NUMBER}){{0,20}}")
 _FACTOR = re.compile(rf"([*/]?)\s*{_NUMBER}")
 _SECTION = re.compile(r"\[(\w{1,60})\]")
 _SETTING = re.compile(r"(\w{1,60})\s*[:=]\s*")
-_PAIR = re.compile(r"(\w+)\s*:\s*(\w+)")
-_MAP = re.compile(r"\b(?:(SpatialMap|TemporalMap)\b[^;]*?(\w+)\s*;|Cluster\s*\(\s*(\w+))")
+_PAIR = re.compile(r"(\w+)(?:\s*:\s*|\s+)(\w+)")
+_MAP = re.compile(
+    r"\b(?:(SpatialMap|TemporalMap)\b[^;]*?(\w+)\s*;|Cluster\s*\(\s*(\w+)\s*,?\s*\w*\s*\)\s*;?)"
+)
 
 
 @dataclass(frozen=True)
@@ -90,13 +93,22 @@ class PeerFile:
             raise self.wrong(path, f"`{number:g}`", f"a whole number from 1 to {most:g}")
         return int(number)
 
-    def unread(self) -> list[str]:
-        """Return a line for each reason why keys have no place in a sheet, with their first line."""
+    def unread(self, known: Collection[str] = (), *, leaves: bool = True) -> list[str]:
+        """Return a line for each reason why keys have no place here, with their first line.
+
+        Parameters
+        ----------
+        known : collection of str
+            Keys that are read beside those of the format.
+        leaves : bool
+            Whether keys of mappings may have any name.
+        """
         skipped, reasons = {*NAMES["reads"].get(self.kind, ()), *NAMES["silent"]}, dict[str, dict[str, int]]()
+        skipped.update(known)
         for path, line in self.document.lines.items():
             key = path[-1] if path else 0
-            is_leaf = not isinstance(self.value(*path, default={}), dict)
-            if is_leaf and isinstance(key, str) and key not in skipped:
+            counts = not (leaves and isinstance(self.value(*path, default={}), dict))
+            if counts and isinstance(key, str) and key not in skipped:
                 why = NAMES["unsaid"].get(key, "a sheet has no such number")
                 reasons.setdefault(why, {}).setdefault(key, line)
         return [
@@ -190,36 +202,83 @@ def _setting(line: str) -> str:
 
 
 def _topology(text: str, name: str) -> ParsedFile:
-    """Return the rows of a SCALE-Sim table, keys by the place of a column."""
+    """Return the rows of a SCALE-Sim table, keys by the words of its header."""
     (_, header), *records = csv_records(text, name)
-    words = [word.lower() for word in header if word]
-    columns = NAMES["topologies"]["products" if words[1:4] == ["m", "n", "k"] else "convolutions"]
+    words = [word for word in header if word]
+    plain = [re.sub(r"[\s_-]", "", word).lower() for word in words]
+    columns = NAMES["topologies"]["products" if {"m", "n", "k"} <= {*plain} else "convolutions"]
+    by_word = {word: key for key, known in columns.items() for word in known}
+    keys = [by_word.get(word, "") for word in plain]
+    for key, word in zip(keys, words, strict=True):
+        if not key or keys.count(key) > 1:
+            problem = f"the column {shown(word)}" + (" twice" if key else "")
+            raise ConfigError(problem, file=name, line=1, allowed=", ".join(columns))
     if not records:
         raise ConfigError("no rows below the header", file=name, line=1, allowed="a row for each layer")
-    for line, row in records:
-        if not all(re.fullmatch(r"(\d+:\d+)?", cell) for cell in row[len(words) :]):
+    document = ParsedFile(name, [], {(): 1})
+    for place, (line, row) in enumerate(records):
+        ratios = [cell for cell in row[len(words) :] if cell]
+        if len(row) < len(words) or not all(re.fullmatch(r"\d+:\d+", cell) for cell in ratios):
             allowed = f"{len(words)} as in the header, and a sparsity such as 2:4"
             raise ConfigError(f"{len(row)} cells", file=name, line=line, allowed=allowed)
-    rows = [
-        {key: plain_scalar(cell) for key, cell in zip(columns, row[: len(words)], strict=False)}
-        for _, row in records
-    ]
-    return ParsedFile(name, rows, {(): 1} | {(place,): line for place, (line, _) in enumerate(records)})
+        cells = {key: plain_scalar(cell) for key, cell in zip(keys, row[: len(words)], strict=True)}
+        document.lines[(place,)] = line
+        if cells.pop("sparsity", None) or ratios:
+            cells["sparsity"], document.lines[place, "sparsity"] = ratios, line
+        document.data.append(cells)
+    return document
+
+
+_LAYER_PARTS = {
+    "Type": re.compile(r"\bType\s*:?\s*(\w+)\s*;?"),
+    "Stride": re.compile(r"\bStride\s*:?\s*{([^{}]*)}"),
+    "Dimensions": re.compile(r"\bDimensions\s*:?\s*{([^{}]*)}"),
+    "Dataflow": re.compile(r"\bDataflow\s*:?\s*{([^{}]*)}"),
+}
+"""Parts of a MAESTRO layer; whatever stands beside them is refused. Colons may be left out."""
 
 
 def _blocks(text: str, name: str) -> ParsedFile:
     """Return MAESTRO's layers: name, type, strides, dimensions, and the maps of their dataflow in order."""
-    named = dict(re.findall(r"\bConstant\s+(\w+)\s+(\w+)\s*;", text))
-    _, *parts = re.split(r"\bLayer\s+(\w+)", text)
-    document, line = ParsedFile(name, [], {(): 1}), 1 + text.partition("Layer")[0].count("\n")
+    constants = re.compile(r"\bConstant\s+(\w+)\s+(\w+)\s*;")
+    named = dict(constants.findall(text))
+    head, *parts = re.split(r"\bLayer\s+(\w+)", text)
+    document, line = ParsedFile(name, [], {(): 1}), 1 + head.count("\n")
+    refuse = partial(_refuse_rest, name)
+    refuse(1, re.sub(r"\bNetwork\s+\w+\s*{", "", constants.sub("", head)), "Network, Constant")
     for layer, body in zip(parts[::2], parts[1::2], strict=True):
-        maps = [(kind or "Cluster", loop or size) for kind, loop, size in _MAP.findall(body)]
+        rest, found = constants.sub("", body), dict[str, str]()
+        for part, pattern in _LAYER_PARTS.items():
+            for value in pattern.findall(rest):
+                if part in found:
+                    raise ConfigError(f"`{part}` twice", file=name, line=line, key=layer, allowed="once")
+                found[part] = value
+            rest = pattern.sub("", rest)
+        refuse(line, rest, ", ".join(_LAYER_PARTS))
+        maps = [
+            (kind or "Cluster", loop or size) for kind, loop, size in _MAP.findall(found.get("Dataflow", ""))
+        ]
+        refuse(line, _MAP.sub("", found.get("Dataflow", "")), "SpatialMap, TemporalMap, Cluster")
         keys: dict[str, Any] = {"name": layer, "maps": [(kind, named.get(word, word)) for kind, word in maps]}
         for section in ("Stride", "Dimensions"):
-            pairs = _PAIR.findall(body.partition(section)[2].partition("{")[2].partition("}")[0])
+            pairs = _PAIR.findall(found.get(section, ""))
+            refuse(line, _PAIR.sub("", found.get(section, "")), f"pairs in {section}, such as K: 64")
+            if len(dict(pairs)) < len(pairs):
+                raise ConfigError(
+                    f"a name twice in {section}", file=name, line=line, key=layer, allowed="once"
+                )
             keys[section] = {key: plain_scalar(named.get(word, word)) for key, word in pairs}
-        keys["Type"] = dict(_PAIR.findall(body)).get("Type", "CONV")
+        keys["Type"] = found.get("Type", "CONV")
         document.lines[(len(document.data),)] = line
+        if maps:
+            document.lines[len(document.data), "Dataflow"] = line
         document.data.append(keys)
         line += body.count("\n")
     return document
+
+
+def _refuse_rest(name: str, line: int, rest: str, allowed: str) -> None:
+    """Refuse what is left of a text that nothing has read."""
+    words = re.findall(r"[^\s{},;]+", rest)
+    if words:
+        raise ConfigError(shown(words[0]), file=name, line=line, allowed=allowed)

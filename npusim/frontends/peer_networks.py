@@ -12,13 +12,14 @@ from typing import Any
 
 from npusim.arch.array import LOOPS
 from npusim.config.reading import Key
-from npusim.frontends.peer_files import NAMES, PeerFile
+from npusim.frontends.peer_files import NAMES, PeerFile, as_number
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Role
 
 _MOST_LAYERS, _LARGEST_SIZE, _LARGEST_TENSOR = 10_000, 1e6, 1e12
 _SIDES = ("height", "width")
-_STRIDE = re.compile(r"i([xy])=(\d{1,4})\*o\1\+1\*f\1")
+_WINDOWED = {f"{part}_{side}" for part in ("kernel", "output") for side in _SIDES}
+_STRIDE = re.compile(r"i([xy])=(\d{1,4})\*o\1\+1\*f\1(?![^,])")
 _NOTE = "layers of another tool: each reads its input from DRAM and writes its result there"
 
 
@@ -37,7 +38,9 @@ def peer_graph(file: PeerFile, name: str) -> Graph:
     layers: list[Key] = [(place,) for place in range(len(file.value()))] if is_list else [()]
     if len(layers) > _MOST_LAYERS:
         raise file.wrong((), f"{len(layers):,} layers", f"at most {_MOST_LAYERS:,}")
-    editor = Editor(name, meta=GraphMeta(model=name, form="imported", notes=(_NOTE,)))
+    letters = _timeloop_loops(file) if file.kind == "timeloop_problem" else ()
+    notes = (_NOTE, *(f"{file.name}:{line}" for line in file.unread(letters, leaves=False)))
+    editor = Editor(name, meta=GraphMeta(model=name, form="imported", notes=notes))
     for place, path in enumerate(layers):
         own = str(file.value(*path, "name", default=f"layer{place}"))
         editor.region = f"{own}_{place}" if own in editor.operators else own
@@ -55,9 +58,115 @@ def _zigzag(file: PeerFile, path: Key) -> dict[str, float]:
     return sizes | {f"stride_{axis}": float(stride) for axis, stride in strides}
 
 
+def _instance(file: PeerFile) -> tuple[Key, list[str]]:
+    """Return where the sizes of a Timeloop problem stand, and their keys."""
+    problem = file.mapping("problem")
+    if "instance" in problem:
+        return ("problem", "instance"), list(file.mapping("problem", "instance"))
+    return ("problem",), [key for key in problem if key not in NAMES["flat"]]
+
+
 def _timeloop(file: PeerFile, path: Key) -> dict[str, float]:
-    at, instance = ("problem", "instance"), file.mapping("problem", "instance")
-    return {letter: file.number(*at, letter) for letter in instance if letter not in NAMES["derived"]}
+    (at, letters), loops = _instance(file), _timeloop_loops(file)
+    for key in NAMES["dilations"]:
+        if key not in loops and file.number(*at, key, default=1.0) != 1.0:
+            raise file.wrong((*at, key), "a dilated kernel", "1")
+    coefficients = _coefficients(file)
+    skipped = {*NAMES["derived"], *NAMES["dilations"]} - loops.keys() | coefficients.keys()
+    wanted = dict.fromkeys((*_dimensions(file), *(letter for letter in letters if letter not in skipped)))
+    strides = {name: value for name, value in coefficients.items() if name in loops}
+    return {letter: file.number(*at, letter) for letter in wanted} | strides
+
+
+def _dimensions(file: PeerFile) -> list[str]:
+    """Return the dimensions that a Timeloop problem declares; none where it names a shape."""
+    is_declared = isinstance(file.value("problem", "shape", default=""), dict)
+    return [str(each) for each in file.entries("problem", "shape", "dimensions")] if is_declared else []
+
+
+def _coefficients(file: PeerFile) -> dict[str, float]:
+    """Return the coefficients that a Timeloop problem declares, by the names in its instance."""
+    if not _dimensions(file):
+        return {}
+    at, (sizes, _) = ("problem", "shape", "coefficients"), _instance(file)
+    names = [str(file.value(*at, place, "name")) for place in range(len(file.entries(*at)))]
+    defaults = [file.number(*at, place, "default", default=1.0) for place in range(len(names))]
+    pairs = zip(names, defaults, strict=True)
+    return {name: file.number(*sizes, name, default=default) for name, default in pairs}
+
+
+def _timeloop_loops(file: PeerFile) -> dict[str, str]:
+    """Return the loop, or stride, that each letter of a Timeloop problem stands for.
+
+    Letters of a declared shape have the meaning of their projections; those of a named shape are Timeloop's.
+    """
+    dimensions, letters = _dimensions(file), _instance(file)[1]
+    if not dimensions:
+        if "K" in letters and "C" not in letters:
+            return dict(NAMES["loops"]["product"])
+        loops = dict(NAMES["loops"]["timeloop_problem"])
+        if "K" in letters and "M" not in letters:
+            del loops["M"]
+            loops |= NAMES["loops"]["timeloop_filters"]
+        return loops
+    inputs, weights, outputs = _spaces(file)
+    windows = [axis for axis in inputs if len(axis) > 1]
+    of_inputs, of_weights, of_outputs = (
+        {term[0] for axis in space for term in axis} for space in (inputs, weights, outputs)
+    )
+    loops = {}
+    for letter in dimensions:
+        kind = _BY_SPACES.get((letter in of_inputs, letter in of_weights, letter in of_outputs))
+        if kind is None:
+            allowed = "dimensions of two or three data spaces"
+            raise file.wrong(("problem", "shape", "dimensions"), f"`{letter}`", allowed)
+        loops[letter] = kind
+    for side, axis in zip(("width", "height"), windows, strict=False):
+        for letter, *coefficient in axis:
+            part = {"batch": "output", "input_channels": "kernel"}.get(loops.get(letter, ""))
+            value = _coefficients(file).get(coefficient[0], as_number(coefficient[0])) if coefficient else 1.0
+            if part is None or value is None or (part == "kernel" and value != 1.0) or len(axis) != 2:
+                allowed = "a sum of an output's dimension, with its stride, and a kernel's"
+                raise file.wrong(("problem", "shape", "data_spaces"), f"`{axis}`", allowed)
+            loops[letter] = f"{part}_{side}"
+            if part == "output" and coefficient:
+                loops[coefficient[0]] = f"{loops.get(coefficient[0], '')} stride_{side}".strip()
+    if len(windows) > len(_SIDES):
+        raise file.wrong(("problem", "shape"), f"{len(windows)} axes with kernels", "at most 2")
+    return loops
+
+
+_BY_SPACES = {
+    (True, True, True): "groups",
+    (True, False, True): "batch",
+    (False, True, True): "output_channels",
+    (True, True, False): "input_channels",
+}
+"""Loop of a dimension by whether inputs, weights and outputs have it."""
+
+
+_Projection = list[list[list[str]]]
+"""Axes of terms: a letter, and a coefficient where it has one."""
+
+
+def _spaces(file: PeerFile) -> list[_Projection]:
+    """Return the projections of inputs, weights and outputs."""
+    shape: Key = ("problem", "shape")
+    key = "data-spaces" if "data-spaces" in file.mapping(*shape) else "data_spaces"
+    results, operands = list[_Projection](), list[_Projection]()
+    for place in range(len(file.entries(*shape, key))):
+        at = (*shape, key, place)
+        axes = file.value(*at, "projection", kind=list)
+        if not all(isinstance(axis, list) and all(isinstance(t, list) and t for t in axis) for axis in axes):
+            raise file.wrong((*at, "projection"), "an expression", "lists of lists of lists, such as [[[M]]]")
+        terms = [[[str(word) for word in term] for term in axis] for axis in axes]
+        is_result = any(file.value(*at, word, default=False) for word in ("read_write", "read-write"))
+        (results if is_result else operands).append(terms)
+    if len(results) != 1 or len(operands) != 2:
+        problem = f"{len(operands)} operands and {len(results)} results"
+        raise file.wrong((*shape, key), problem, "two operands and one result, which is read_write")
+    operands.sort(key=lambda axes: all(len(axis) < 2 for axis in axes))
+    return [*operands, *results]
 
 
 def _maestro(file: PeerFile, path: Key) -> dict[str, float]:
@@ -85,7 +194,7 @@ def _type_of(file: PeerFile, path: Key) -> str:
     """Return the operator type of a layer; depthwise convolutions are a type of their own."""
     operators: Mapping[str, str] = NAMES["operators"][file.kind]
     word = str(file.value(*path, operators["key"], default="")) if operators["key"] else "-"
-    if file.kind == "timeloop_problem" and "K" in file.mapping("problem", "instance"):
+    if file.kind == "timeloop_problem" and not _WINDOWED.intersection(_timeloop_loops(file).values()):
         return "MatMul"
     kind = next((kind for start, kind in operators.items() if start in word), operators["default"])
     if not kind:
@@ -96,9 +205,9 @@ def _type_of(file: PeerFile, path: Key) -> str:
 
 def _sizes_of(file: PeerFile, path: Key, type_: str) -> dict[str, int]:
     """Return the steps of each loop of a layer, and its strides."""
-    numbers, names = _READERS[file.kind](file, path), NAMES["loops"][file.kind]
-    if type_ == "MatMul" and "K" in numbers and "C" not in numbers:
-        names = NAMES["loops"]["product"]
+    is_problem = file.kind == "timeloop_problem"
+    names = _timeloop_loops(file) if is_problem else NAMES["loops"][file.kind]
+    numbers = _READERS[file.kind](file, path)
     if not numbers:
         raise file.wrong(path, "no loops", ", ".join(names))
     sizes = dict.fromkeys((*LOOPS, "stride_height", "stride_width"), 1)
@@ -106,7 +215,8 @@ def _sizes_of(file: PeerFile, path: Key, type_: str) -> dict[str, int]:
         if name not in names or not (number.is_integer() and 1.0 <= number <= _LARGEST_SIZE):
             allowed = f"whole numbers from 1 to {_LARGEST_SIZE:g} for {', '.join(names)}"
             raise file.wrong(path, f"`{name}` of {number:g}", allowed)
-        sizes |= dict.fromkeys(names[name].split(), int(number))
+        for loop in names[name].split():
+            sizes[loop] = sizes.get(loop, 1) * int(number)
     for side in _SIDES:
         if f"input_{side}" in sizes:
             room = sizes[f"input_{side}"] - sizes[f"kernel_{side}"]

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -47,7 +48,9 @@ def has_vnni() -> bool:
     return any(features.get(name, False) for name in _VNNI)
 
 
-def quantised(model: Any, samples: Sequence[Sample], names: Sequence[str] = (), **options: Any) -> Any:
+def quantised(
+    model: Any, samples: Sequence[Sample], names: Sequence[str] = (), parameters: Any = None
+) -> Any:
     """Return a copy of a model whose matrix products are rounded to 8 bits.
 
     Weights are 8-bit integers with a scale per channel; activations pass FakeQuantize with a scale per
@@ -59,20 +62,36 @@ def quantised(model: Any, samples: Sequence[Sample], names: Sequence[str] = (), 
         Values of the inputs by name, from which the ranges of activations follow.
     names : sequence of str
         Operators that stay floating point.
-    **options
-        Further options of `nncf.quantize`.
+    parameters : nncf.AdvancedQuantizationParameters, optional
+        Further parameters of NNCF.
     """
     nncf = load_nncf()
-    with redirect_stdout(StringIO()):  # NNCF's progress bars, which have no place in a JSON document
-        rounded = nncf.quantize(
+    parameters = parameters or nncf.AdvancedQuantizationParameters()
+
+    def rounded(parameters: Any) -> Any:
+        ignored = nncf.IgnoredScope(names=list(names), types=list(FLOATING), validate=False)
+        return nncf.quantize(
             model,
             nncf.Dataset(list(samples)),
             subset_size=len(samples),
             preset=nncf.QuantizationPreset.PERFORMANCE,
-            ignored_scope=nncf.IgnoredScope(names=list(names), types=list(FLOATING), validate=False),
-            **options,
+            ignored_scope=ignored,
+            advanced_parameters=parameters,
         )
-    return _with_left_bytes(rounded)
+
+    return _with_left_bytes(_with_bias_correction(rounded, parameters))
+
+
+def _with_bias_correction(rounded: Callable[[Any], Any], parameters: Any) -> Any:
+    """Return a model that NNCF rounds, without its bias correction where that fails.
+
+    NNCF 3.4 raises an IndexError for a product with a constant on its left whose sum with a bias follows.
+    """
+    with redirect_stdout(StringIO()):  # NNCF's progress bars, which have no place in a JSON document
+        try:
+            return rounded(parameters)
+        except IndexError:
+            return rounded(replace(parameters, disable_bias_correction=True))
 
 
 def _with_left_bytes(model: Any) -> Any:
@@ -133,7 +152,8 @@ def quantised_where_accurate(
         Largest loss of the score that rounding may cost.
     """
     nncf = load_nncf()
-    with redirect_stdout(StringIO()):
+
+    def rounded(parameters: Any) -> Any:
         return nncf.quantize_with_accuracy_control(
             model,
             nncf.Dataset(list(samples)),
@@ -143,8 +163,10 @@ def quantised_where_accurate(
             subset_size=len(samples),
             preset=nncf.QuantizationPreset.PERFORMANCE,
             ignored_scope=nncf.IgnoredScope(types=list(FLOATING), validate=False),
-            advanced_quantization_parameters=whole_ranges(),
+            advanced_quantization_parameters=parameters,
         )
+
+    return _with_bias_correction(rounded, whole_ranges())
 
 
 def rounded_products(model: Any) -> int:

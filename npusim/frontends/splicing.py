@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from npusim.frontends.openvino_ir import openvino
+from npusim.frontends.openvino_ir import input_name, openvino
 from npusim.frontends.openvino_nodes import EXACT, Call, Exact, UnwritableError, refusal, write_node
 from npusim.frontends.openvino_write import element_type, meant_value, refuse_annotations, run_model
 from npusim.frontends.subgraphs import ExampleGraph
@@ -48,15 +48,52 @@ def spliced(
     """
     refuse_annotations(after, before)
     _refuse_too_large(after)
-    model = _Splice(origin, before, after, prepared).model(whole)
+    return refused_empty_products(after, _Splice(origin, before, after, prepared).model(whole))
+
+
+def refused_empty_products(graph: Graph, model: Any) -> Any:
+    """Return a graph's model; refuse one with a product of no rows."""
     for node in model.get_ops():
-        sizes = node.get_output_partial_shape(0) if node.get_type_name() == "MatMul" else None
-        if sizes is not None and sizes.is_static and 0 in sizes.to_shape():
+        if node.get_type_name() == "MatMul" and _is_empty(node.output(0)):
             raise UnwritableError(
-                f"{after.name} with {after.techniques}: {node.get_friendly_name()!r} multiplies no rows for "
+                f"{graph.name} with {graph.techniques}: {node.get_friendly_name()!r} multiplies no rows for "
                 "these edges, and compiling such a product ends the process of OpenVINO's CPU device"
             )
     return model
+
+
+def with_constants(graph: Graph, model: Any, values: Mapping[str, Array]) -> Any:
+    """Return a graph's model with constants for some inputs; sizes that follow from them are fixed."""
+    inputs = {input_name(port): port for port in model.inputs}
+    for name in values.keys() & inputs.keys():
+        node = inputs[name].get_node()
+        node.output(0).replace(_held(values[name], node.get_element_type()))
+        model.remove_parameter(node)
+    constant = set[str]()
+    for node in model.get_ordered_ops():
+        sources = [port.get_source_output().get_node().get_name() for port in node.inputs()]
+        if node.get_type_name() != "Parameter" and constant.issuperset(sources):
+            constant.add(node.get_name())
+            if node.get_type_name() == "NonZero":
+                part = openvino().Model([openvino().opset15.result(node.output(0))], [], "sizes")
+                found = _held(run_model(part, {})[0], node.get_output_element_type(0))
+                node.output(0).replace(found)
+                constant.add(found.get_node().get_name())
+    model.validate_nodes_and_infer_types()
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "ScatterNDUpdate" and _is_empty(node.input(2)):
+            node.output(0).replace(node.input_value(0))  # OpenVINO's CPU device divides by the number of rows
+    model.validate_nodes_and_infer_types()
+    return refused_empty_products(graph, model)
+
+
+def _held(value: Array, type_: Any) -> Any:
+    return openvino().opset15.constant(value, type_).output(0)
+
+
+def _is_empty(port: Any) -> bool:
+    sizes = port.get_partial_shape()
+    return bool(sizes.is_static and 0 in sizes.to_shape())
 
 
 def _refuse_too_large(graph: Graph) -> None:

@@ -16,13 +16,15 @@ from npusim.frontends.openvino_ir import graph_of_model, import_model, input_nam
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.frontends.openvino_write import run_model
 from npusim.frontends.pyg import MODULE, all_results, as_arrays, convert, flattened, module_at
-from npusim.frontends.splicing import spliced, with_known_values
+from npusim.frontends.splicing import spliced, with_constants, with_known_values
 from npusim.frontends.translation import Origin
 from npusim.graph import Graph
-from npusim.ops import Role, TensorKind
+from npusim.ops import Role, Tensor, TensorKind
 
 Array = npt.NDArray[Any]
 Inputs = Mapping[str, Array]
+_FEWEST = 4
+"""Nodes and edges from which on some edges may be odd."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,35 @@ class ValuedNetwork:
     def rewritten(self, graph: Graph) -> Any:
         """Return a rewritten graph as an `openvino.Model` with the network's own numbers.
 
+        Inputs that its constants follow from become constants: it holds for their example values alone.
+
         Raises
         ------
         NpusimError, UnwritableError
             Where an input has no example value, or the model would not compute what the network computes.
         """
-        return spliced(self.origin, self.graph, graph, lambda name: self._value(graph, name, self.inputs))
+        model = spliced(self.origin, self.graph, graph, lambda name: self._value(graph, name, self.inputs))
+        fixed = {name: self.inputs[name] for name in self.fixed_inputs(graph)}
+        return with_constants(graph, model, fixed) if fixed else model
+
+    def fixed_inputs(self, graph: Graph) -> list[str]:
+        """Return the inputs that constants of a rewritten graph follow from.
+
+        A technique computes an array from known values, which may follow from every structural input.
+        """
+        fixed, structural = set[str](), {t.name for t in self.graph.tensors.values() if t.structural}
+        waiting = [
+            part for name, part in graph.prepared.items() if graph.tensors[name].kind is TensorKind.CONSTANT
+        ]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, Graph):
+                read = {*part.outputs, *(name for op in part for name in op.inputs)}
+                waiting += [part.prepared[name] for name in read & part.prepared.keys()]
+                fixed |= read - part.prepared.keys()
+            else:
+                fixed |= structural
+        return [name for name in self.inputs if name in fixed]
 
     def outputs(self, graph: Graph, model: Any, inputs: Inputs | None = None) -> list[Array]:
         """Run a rewritten graph's model in fp32 on OpenVINO's CPU device; default: on the example inputs."""
@@ -70,21 +95,17 @@ class ValuedNetwork:
     def other_inputs(self, graph: Graph, count: int, seed: int = 0) -> list[Inputs]:
         """Return other inputs of the same shapes: features of other nodes, edges between other nodes.
 
-        Edges stay where the rewritten graph holds constants that follow from them.
+        Inputs that the rewritten graph's constants follow from stay. Every second one has edges that leave
+        a node out, run twice, and run from a node to itself.
         """
         random, others = np.random.default_rng(seed), list[Inputs]()
-        are_fixed = any(graph.tensors[name].kind is TensorKind.CONSTANT for name in graph.prepared)
-        for _ in range(count):
+        fixed = self.fixed_inputs(graph)
+        for i in range(count):
             values = dict(self.inputs)
             for name, value in self.inputs.items():
                 tensor = self.graph.tensors.get(name)
-                is_edges = tensor is not None and tensor.role is Role.EDGES and value.ndim > 1
-                if is_edges and not are_fixed:
-                    values[name] = random.permuted(value, axis=-1)
-                elif (
-                    value.dtype.kind == "f" and value.ndim and not (tensor is not None and tensor.structural)
-                ):
-                    values[name] = random.permutation(value, axis=0)
+                if name not in fixed and value.ndim and tensor is not None:
+                    values[name] = _other_values(tensor, value, random, odd=i % 2 == 1)
             others.append(values)
         return others
 
@@ -109,6 +130,34 @@ class ValuedNetwork:
             f"{self.graph.name}: no value for its input {name!r}, which the rewritten model is made of; "
             "allowed: an .npz file with an array for it"
         )
+
+
+def _other_values(tensor: Tensor, value: Array, random: np.random.Generator, *, odd: bool) -> Array:
+    """Return other values of an input; whole numbers are of those that the example has in a column."""
+    is_whole = value.dtype.kind in "iu"
+    if tensor.role is Role.EDGES and is_whole and value.ndim > 1:
+        pairs = random.permuted(value, axis=-1)
+        return _odd_edges(pairs) if odd else pairs
+    if tensor.structural:
+        return value
+    if value.dtype.kind == "f":
+        return random.permutation(value, axis=0)
+    if is_whole and value.size:
+        columns = value.reshape(len(value), -1).T
+        drawn = [random.choice(np.unique(column), len(column)) for column in columns]
+        return np.stack(drawn, axis=1).reshape(value.shape).astype(value.dtype)
+    return value
+
+
+def _odd_edges(pairs: Array) -> Array:
+    """Return edges [2, E] of which some repeat, some are self-loops, and none meets one of the nodes."""
+    odd, common = pairs.copy(), np.intersect1d(pairs[0], pairs[-1])
+    if len(common) < _FEWEST or pairs.shape[-1] < _FEWEST:
+        return odd
+    odd[:, 1] = odd[:, 0]
+    odd[:, 2] = common[-1]
+    odd[odd == common[0]] = common[1]
+    return odd
 
 
 def load_valued(

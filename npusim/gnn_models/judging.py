@@ -14,7 +14,8 @@ inputs (calibration) and keeps them. Rounding is signed and symmetric: the zero 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -48,6 +49,7 @@ from npusim.gnn_models.planetoid import GraphData, read_planetoid
 from npusim.gnn_models.training import Recipe, Trained, accuracy, cached_training, one_thread
 from npusim.graph import Graph
 from npusim.ops import Annotation, DType
+from npusim.studies.agreement import reason_of
 from npusim.techniques import Stack, apply, parse
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 
@@ -119,7 +121,7 @@ def judge(
             graph_data = datasets[spec.dataset]
             trained = cached_training(spec, graph_data, replace(recipe, seed=seed), retrain, within)
             model = _Model(name, spec, graph_data, trained, seed)
-            for stack, numbers, result in _judge_model(model, allowed[name], progress):
+            for stack, numbers, result in _judge_model(model, allowed[name], progress, skipped):
                 judged.setdefault((name, stack, numbers), []).append(result)
     results = [
         StackAccuracy.over(name, stack, numbers, expected_of(parse(stack)), of_seeds)
@@ -169,8 +171,13 @@ def _allowed_stacks(
     return allowed, skipped
 
 
-def _judge_model(model: _Model, stacks: list[str], progress: _Progress) -> list[tuple[str, str, OneSeed]]:
-    """Return stack, number format and result of each stack on one model; the first is the baseline."""
+def _judge_model(
+    model: _Model, stacks: list[str], progress: _Progress, skipped: list[LeftOut]
+) -> list[tuple[str, str, OneSeed]]:
+    """Return stack, number format and result of each stack on one model; the first is the baseline.
+
+    A stack that fails is added to `skipped`.
+    """
     results, data = [], model.data
     baseline = outputs_of(model.instance(parse("none")), "fp32")
     formats = ("fp32", "fp16") if model.spec.precision == "fp16" else ("fp32",)
@@ -180,11 +187,24 @@ def _judge_model(model: _Model, stacks: list[str], progress: _Progress) -> list[
     for text in stacks:
         progress.begin(f"{model.name}, seed {model.seed}: {text}", 1)
         stack = parse(text)
-        instance = model.instance(stack)
-        for numbers in (*(("int8",) if stack.precision is DType.INT8 else formats), *own):
-            scores = outputs_of(instance, numbers)[: data.nodes]
-            results.append((text, numbers, _compared(scores, baseline, data.y, data.test, model.seed)))
+        with _left_out(skipped, model.name, text):
+            instance = model.instance(stack)
+            for numbers in (*(("int8",) if stack.precision is DType.INT8 else formats), *own):
+                scores = outputs_of(instance, numbers)[: data.nodes]
+                results.append((text, numbers, _compared(scores, baseline, data.y, data.test, model.seed)))
     return results
+
+
+@contextmanager
+def _left_out(skipped: list[LeftOut], workload: str, stack: str) -> Iterator[None]:
+    """Add a stack that fails to `skipped`, with the reason: NNCF's, OpenVINO's or no memory."""
+    try:
+        yield
+    except FileError:  # a package is missing, for all stacks alike
+        raise
+    except Exception as error:
+        reason = getattr(error, "reason", None) or reason_of(error)
+        skipped.append(LeftOut(workload=workload, techniques=stack, reason=reason))
 
 
 def _compared(
@@ -364,18 +384,15 @@ def judge_module(
         allowed = f"a score per node and class, for the {labels.size} nodes of `y`"
         raise ConfigError(f"a result of shape {list(baseline.shape)}", allowed=allowed)
     graph = from_pyg(module, values, name)
-    results, skipped = [], []
+    results, skipped = list[StackAccuracy](), list[LeftOut]()
     for text in dict.fromkeys(map(str, map(parse, ("none", *stacks)))):
         stack = parse(text)
-        try:
+        with _left_out(skipped, name, text):
             _refuse(stack, graph)
-        except IllegalTechniqueError as error:
-            skipped.append(LeftOut(workload=name, techniques=text, reason=error.reason))
-            continue
-        form = ModelInstance(form_of(module, values, stack), values)
-        for numbers in ("int8",) if stack.precision is DType.INT8 else ("fp32", "fp16"):
-            result = _compared(outputs_of(form, numbers), baseline, labels, chosen, seed=0)
-            results.append(StackAccuracy.over(name, text, numbers, expected_of(stack), [result]))
+            form = ModelInstance(form_of(module, values, stack), values)
+            for numbers in ("int8",) if stack.precision is DType.INT8 else ("fp32", "fp16"):
+                result = _compared(outputs_of(form, numbers), baseline, labels, chosen, seed=0)
+                results.append(StackAccuracy.over(name, text, numbers, expected_of(stack), [result]))
     return AccuracyReport(training=None, results=results, skipped=skipped)
 
 

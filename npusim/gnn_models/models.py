@@ -16,23 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from npusim.errors import ConfigError, IllegalTechniqueError
+from npusim.gnn_models import views
 from npusim.gnn_models.networks import GAT, SAGE, Propagation
 from npusim.gnn_models.planetoid import GraphData
-from npusim.gnn_models.views import (
-    LOWERED,
-    EdgeView,
-    FinishedRows,
-    GatheredMatrix,
-    GatheredView,
-    InGraphMatrix,
-    MatrixView,
-    Nodes,
-    View,
-    WeightedMatrix,
-    dense_adjacency,
-    sample_neighbours,
-    sampled_edge_index,
-)
 from npusim.graph import Graph
 from npusim.ops import Annotation
 from npusim.techniques import EdgeData, Stack
@@ -108,10 +94,10 @@ def trainable(spec: GnnSpec, data: GraphData, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     edges, loops = _edges_of(spec, data, seed)
     if spec.model in ("gcn", "sage-mean", *EQUATION_1):
-        matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model])
-        view = MatrixView({_MATRIX[spec.model]: matrix}, constant=True).sparse()
+        matrix = views.dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model])
+        view = views.MatrixView({_MATRIX[spec.model]: matrix}, constant=True).sparse()
         return _module(spec, data, view, "select", "pairs")
-    return _module(spec, data, EdgeView(edges, data.nodes, loops), "select", "pairs")
+    return _module(spec, data, views.EdgeView(edges, data.nodes, loops), "select", "pairs")
 
 
 def model_instance(
@@ -185,35 +171,43 @@ def propagation(spec: GnnSpec, data: GraphData, view: Any) -> Propagation:
     )
 
 
-def _edges_of(spec: GnnSpec, data: GraphData, seed: int) -> tuple[Nodes, bool]:
+def _edges_of(spec: GnnSpec, data: GraphData, seed: int) -> tuple[views.Nodes, bool]:
     """Return the edges of a model, and whether each node has one to itself."""
     if spec.model in EQUATION_1:
         return data.edge_index, spec.model != "sage-concat"
     if spec.model in ("gcn", "gat"):
         return data.edge_index, True
-    return sampled_edge_index(*sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed)), False
+    return views.sampled_edge_index(
+        *views.sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed)
+    ), False
 
 
-def _view_of(spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, masking: str, seed: int) -> View:
+def _view_of(
+    spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, masking: str, seed: int
+) -> views.View:
     edge_data = {entry.technique.edges for entry in stack}
     from_host = bool({EdgeData.CONSTANT, EdgeData.INPUT} & edge_data)
     constant, ready = EdgeData.CONSTANT in edge_data, EdgeData.WEIGHTS in edge_data
     weighted = ready or EdgeData.IN_GRAPH in edge_data
     if from_host and spec.model != "sage-max":
         edges, loops = _edges_of(spec, data, seed)
-        matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
-        return MatrixView(_finished(spec, stack, matrix, masking), constant)
+        matrix = views.dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
+        return views.MatrixView(_finished(spec, stack, matrix, masking), constant)
     if spec.form == "gathered":  # an added node counts itself once, as a node without neighbours does
-        rows = sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed, capacity)
+        rows = views.sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed, capacity)
         if from_host:
-            return FinishedRows(*rows, masking, constant)
-        return GatheredMatrix(*rows, ready) if spec.model == "sage-mean" and weighted else GatheredView(*rows)
+            return views.FinishedRows(*rows, masking, constant)
+        return (
+            views.GatheredMatrix(*rows, ready)
+            if spec.model == "sage-mean" and weighted
+            else views.GatheredView(*rows)
+        )
     edges, loops = _edges_of(spec, data, seed)
     if ready or (weighted and spec.model in _MATRIX and spec.model != "gat"):
-        return WeightedMatrix(edges, data.nodes, loops, _MATRIX[spec.model], ready, capacity)
+        return views.WeightedMatrix(edges, data.nodes, loops, _MATRIX[spec.model], ready, capacity)
     if spec.form in ("edges", "csr"):
-        return EdgeView(edges, data.nodes, loops, capacity)
-    return InGraphMatrix(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
+        return views.EdgeView(edges, data.nodes, loops, capacity)
+    return views.InGraphMatrix(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
 
 
 def _finished(spec: GnnSpec, stack: Stack, matrix: Matrix, masking: str) -> dict[str, Matrix]:
@@ -221,7 +215,7 @@ def _finished(spec: GnnSpec, stack: Stack, matrix: Matrix, masking: str) -> dict
     compressed = annotates(stack, Annotation.COMPRESSED)
     if spec.model != "gat":
         return {"norm": stored(matrix, annotates(stack, Annotation.TRIANGLE), compressed)}
-    negative = np.asarray((matrix - 1.0) * LOWERED, dtype=np.float32)
+    negative = np.asarray((matrix - 1.0) * views.LOWERED, dtype=np.float32)
     masks = {"mask": matrix, "mask_negative": negative}
     if masking != "arithmetic":
         del masks["mask_negative" if masking == "select" else "mask"]
@@ -232,8 +226,8 @@ def module_of(spec: GnnSpec, data: GraphData) -> Propagation | GAT:
     """Return a workload's module on the whole graph: gat along edges, others with a sparse matrix."""
     if spec.model == "gat":
         widths = spec.widths(data.features, data.classes)
-        return GAT(widths, spec.heads, EdgeView(data.edge_index, data.nodes, add_loops=True))
+        return GAT(widths, spec.heads, views.EdgeView(data.edge_index, data.nodes, add_loops=True))
     mean = spec.model == "sage-concat"
     kind = "mean" if mean else "norm"
-    matrix = dense_adjacency(data.edge_index, data.nodes, not mean, kind)
-    return propagation(spec, data, MatrixView({kind: matrix}, constant=True).sparse())
+    matrix = views.dense_adjacency(data.edge_index, data.nodes, not mean, kind)
+    return propagation(spec, data, views.MatrixView({kind: matrix}, constant=True).sparse())

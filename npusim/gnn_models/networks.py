@@ -20,23 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from npusim.gnn_models.views import (
-    LOWERED,
-    EdgeView,
-    FinishedRows,
-    GatheredView,
-    GraphMatrix,
-    MatrixView,
-    scatter_rows,
-)
+from npusim.gnn_models.views import LOWERED, EdgeView, GraphMatrix, MatrixView, Rows, scatter_rows
 from npusim.workloads.gnn.spec import Layer, attention_layers
 
 MASKED = -9e15
 """Stands for minus infinity where a score is replaced."""
 SLOPE = 0.2
 """Slope of LeakyReLU below zero (Velickovic et al., 2018)."""
-ABSENT = -1e4
-"""Stands for a missing neighbour in a maximum."""
 
 
 def scores_of(target: Tensor, source: Tensor, form: str) -> Tensor:
@@ -112,8 +102,8 @@ class _Attention(nn.Module):
 class Network(nn.Module):
     """Layers with an activation behind all but the last; log-probabilities as the result.
 
-    A subclass computes `prepare` (what all layers read of the graph) and `layer`, and sets `dropouts`, the
-    rates for the inputs of each layer; the trainer applies the first one, `dropout`, to the features.
+    A subclass computes `layer`, and sets `how` its view aggregates, and `dropouts`, the rates for the inputs
+    of each layer; the trainer applies the first one, `dropout`, to the features.
     """
 
     def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
@@ -129,6 +119,16 @@ class Network(nn.Module):
                 x = self.activation(x)
             results.append(x)
         return torch.log_softmax(x, dim=1)
+
+    def prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the tensors that every aggregation needs, from the view's inputs."""
+        operands: tuple[Tensor, ...] = self.view.operands(self.how, *graph)
+        return operands
+
+    def aggregate(self, prepared: tuple[Tensor, ...], x: Tensor) -> Tensor:
+        """Return the aggregated features of each node's neighbours, [N, F]."""
+        result: Tensor = self.view.aggregate(self.how, prepared, x)
+        return result
 
     def activation(self, x: Tensor) -> Tensor:
         """Return the result of the activation between layers."""
@@ -226,33 +226,6 @@ class GAT(Network):
         return raised / scatter_rows(raised, target, nodes).index_select(0, target)
 
 
-def masked_maximum(gathered: Tensor, masks: tuple[Tensor, ...], masking: str) -> Tensor:
-    """Return the maximum over neighbours, [N, F].
-
-    Parameters
-    ----------
-    gathered : Tensor
-        Features of the neighbours, [N, K, F].
-    masks : tuple of Tensor
-        [N, K, 1] each: the condition (`select`), the 0/1 mask and the summand (`arithmetic`), or the
-        0/1 mask.
-    masking : str
-        `select`: missing neighbours are replaced; `arithmetic`: multiplied by 0 and lowered (EffOp);
-        `pool` and `reduce`: multiplied by 0 only (GrAx3), the maximum taken by max-pooling or by ReduceMax.
-        The last two let the 0 win where all features are negative.
-    """
-    if masking == "select":
-        return torch.where(masks[0], gathered, ABSENT).amax(dim=1)
-    kept = gathered * masks[0]
-    if masking == "arithmetic":
-        return (kept + masks[1]).amax(dim=1)
-    if masking == "reduce":
-        return kept.amax(dim=1)
-    nodes, count, width = kept.shape
-    image = kept.reshape(1, nodes, count, width)
-    return functional.max_pool2d(image, (count, 1), stride=1).reshape(nodes, width)
-
-
 class SparseMaximum(nn.Module):
     """Maximum over neighbours of features that are not negative and nearly all zeros.
 
@@ -300,7 +273,7 @@ class SAGE(Network):
     def __init__(
         self,
         widths: list[tuple[int, int]],
-        view: GatheredView | FinishedRows | EdgeView | GraphMatrix,
+        view: Rows | EdgeView | GraphMatrix,
         maximum: bool,
         aggregate_first: bool,
         masking: str = "select",
@@ -309,7 +282,7 @@ class SAGE(Network):
         super().__init__()
         self.neighbours = nn.ModuleList(nn.Linear(i, o) for i, o in widths)
         self.root = nn.ModuleList(nn.Linear(i, o, bias=False) for i, o in widths)
-        self.view, self.maximum, self.masking = view, maximum, masking
+        self.view, self.maximum, self.how = view, maximum, masking if maximum else "mean"
         self.aggregate_first, self.dropout = aggregate_first, dropout
         self.dropouts = (dropout,) * len(widths)
         self.sparse_maximum: SparseMaximum | None = None
@@ -319,9 +292,9 @@ class SAGE(Network):
         """Return the result of layer `i` before its activation."""
         linear = self.neighbours[i]
         if self.aggregate_first:
-            mixed: Tensor = linear(self._aggregate(prepared, x))
+            mixed: Tensor = linear(self.aggregate(prepared, x))
         else:
-            mixed = self._aggregate(prepared, linear(x))
+            mixed = self.aggregate(prepared, linear(x))
         return mixed + self.root[i](x)
 
     def take_sparse(self, features: Tensor) -> None:
@@ -331,30 +304,11 @@ class SAGE(Network):
             nodes, width = features.shape
             self.sparse_maximum = SparseMaximum(features.indices(), ends, (nodes, width))
 
-    def prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the tensors that every aggregation needs, from the view's inputs."""
-        if isinstance(self.view, GraphMatrix):
-            return (self.view.matrix(*graph),)
-        if isinstance(self.view, GatheredView):
-            return self.view.prepare_rows(self.masking if self.maximum else "mean", *graph)
-        if isinstance(self.view, FinishedRows):
-            return self.view.prepare_rows(self.masking, *graph)
-        return self.view.prepare(*graph) if self.maximum else self.view.prepare_mean(*graph)
-
-    def _aggregate(self, prepared: tuple[Tensor, ...], x: Tensor) -> Tensor:
-        if isinstance(self.view, GraphMatrix):
-            return torch.matmul(prepared[0], x)
-        if isinstance(self.view, GatheredView | FinishedRows):
-            gathered = x[prepared[0]]
-            if self.maximum:
-                return masked_maximum(gathered, prepared[1:], self.masking)
-            return (gathered * prepared[1]).sum(dim=1) / prepared[2]
+    def aggregate(self, prepared: tuple[Tensor, ...], x: Tensor) -> Tensor:
+        """Return the aggregated features of each node's neighbours, [N, F]."""
         if x.is_sparse and self.sparse_maximum is not None:
             return self.sparse_maximum(x)
-        messages = x.index_select(0, prepared[0])
-        if self.maximum:
-            return scatter_rows(messages, prepared[1], x.shape[0], "max")
-        return scatter_rows(messages, prepared[1], x.shape[0]) / prepared[2]
+        return super().aggregate(prepared, x)
 
 
 class Propagation(Network):
@@ -386,7 +340,7 @@ class Propagation(Network):
         dropout: float | Sequence[float] = 0.5,
     ) -> None:
         super().__init__()
-        self.plan, self.view, self.mean = tuple(layers), view, mean
+        self.plan, self.view, self.mean, self.how = tuple(layers), view, mean, "mean" if mean else "norm"
         self.transform_first, self.bias = transform_first, bias
         self.jumping, self.normalise = jumping, normalise
         self.dropouts = (dropout,) * len(self.plan) if isinstance(dropout, float) else tuple(dropout)
@@ -433,24 +387,5 @@ class Propagation(Network):
     def power(self, x: Tensor, order: int, prepared: tuple[Tensor, ...]) -> Tensor:
         """Return A^order x."""
         for _ in range(order):
-            x = self._aggregate(prepared, x)
+            x = self.aggregate(prepared, x)
         return x
-
-    def prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the tensors that every aggregation needs, from the view's inputs."""
-        if isinstance(self.view, GraphMatrix):
-            return (self.view.matrix(*graph),)
-        if self.mean:
-            return self.view.prepare_mean(*graph)
-        source, target = self.view.prepare(*graph)
-        return source, target, self.view.weights(source, target, "norm").unsqueeze(1)
-
-    def _aggregate(self, prepared: tuple[Tensor, ...], x: Tensor) -> Tensor:
-        if isinstance(self.view, GraphMatrix):
-            if x.is_sparse and prepared[0].is_sparse:
-                return torch.sparse.mm(prepared[0], x)
-            return torch.matmul(prepared[0], x)
-        messages = x.index_select(0, prepared[0])
-        if self.mean:
-            return scatter_rows(messages, prepared[1], self.view.nodes) / prepared[2]
-        return scatter_rows(messages * prepared[2], prepared[1], self.view.nodes)

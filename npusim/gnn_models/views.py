@@ -15,14 +15,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+ABSENT = -1e4
+"""Stands for a missing neighbour in a maximum."""
 LOWERED = 1e4
 """Arithmetic masking lowers absent scores by this: fp16 ends at 65504."""
 Nodes = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
 
 
-class View(nn.Module):
+class View(nn.Module, ABC):
     """Inputs and constants through which a model reads its graph.
 
     `values` are inputs in the order of `forward`, after the features, or constants of the model.
@@ -44,13 +47,33 @@ class View(nn.Module):
         """Return the values, whether they are constants or inputs."""
         return tuple(self.get_buffer(name) for name in self.held) if self.held else graph
 
+    @abstractmethod
+    def operands(self, how: str, *graph: Tensor) -> tuple[Tensor, ...]:
+        """Return what `aggregate` reads beside the features, from the view's inputs.
 
-class GraphMatrix(View, ABC):
+        `how` is `mean`, `norm` (GCN's weights), or the masking of a maximum as for `masked_maximum`.
+        """
+
+    @abstractmethod
+    def aggregate(self, how: str, operands: tuple[Tensor, ...], x: Tensor) -> Tensor:
+        """Return the aggregated features of each node's neighbours, [N, F]."""
+
+
+class GraphMatrix(View):
     """A graph that the layers read as a matrix [N, N]."""
 
     @abstractmethod
     def matrix(self, *graph: Tensor) -> Tensor:
         """Return the matrix [N, N]."""
+
+    def operands(self, how: str, *graph: Tensor) -> tuple[Tensor, ...]:
+        """Return the matrix; it holds the weights of `how`."""
+        return (self.matrix(*graph),)
+
+    def aggregate(self, how: str, operands: tuple[Tensor, ...], x: Tensor) -> Tensor:
+        """Return the product with the matrix, [N, F]."""
+        both_sparse = x.is_sparse and operands[0].is_sparse
+        return torch.sparse.mm(operands[0], x) if both_sparse else torch.matmul(operands[0], x)
 
 
 class EdgeView(View):
@@ -77,10 +100,23 @@ class EdgeView(View):
             edge_index = torch.cat([edge_index, self.loops], dim=1)
         return edge_index[0], edge_index[1]
 
-    def prepare_mean(self, *graph: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return source and target of each edge, [E] each, and the divisor of each node's mean, [N, 1]."""
+    def operands(self, how: str, *graph: Tensor) -> tuple[Tensor, ...]:
+        """Return source and target of each edge, [E] each, and divisors [N, 1] or weights [E, 1]."""
         source, target = self.prepare(*graph)
-        return source, target, self.degree(target).clamp(min=1.0).view(-1, 1)
+        if how == "mean":
+            return source, target, self.degree(target).clamp(min=1.0).view(-1, 1)
+        if how == "norm":
+            return source, target, self.weights(source, target, how).unsqueeze(1)
+        return source, target
+
+    def aggregate(self, how: str, operands: tuple[Tensor, ...], x: Tensor) -> Tensor:
+        """Return the combined messages of each node, [N, F]."""
+        messages = x.index_select(0, operands[0])
+        if how == "norm":
+            return scatter_rows(messages * operands[2], operands[1], self.nodes)
+        if how == "mean":
+            return scatter_rows(messages, operands[1], self.nodes) / operands[2]
+        return scatter_rows(messages, operands[1], self.nodes, "max")
 
     def degree(self, target: Tensor) -> Tensor:
         """Return the number of edges that end in each node, [N]."""
@@ -100,7 +136,7 @@ class EdgeView(View):
         return flat.reshape(self.nodes, self.nodes)
 
 
-class InGraphMatrix(EdgeView, GraphMatrix):
+class InGraphMatrix(GraphMatrix, EdgeView):
     """The graph as `edge_index`, from which the model computes a dense matrix [N, N].
 
     Parameters
@@ -126,7 +162,7 @@ class InGraphMatrix(EdgeView, GraphMatrix):
         return adjacency
 
 
-class WeightedMatrix(EdgeView, GraphMatrix):
+class WeightedMatrix(GraphMatrix, EdgeView):
     """The graph as edges whose weights the model scatters into a matrix.
 
     Parameters
@@ -172,23 +208,62 @@ class MatrixView(GraphMatrix):
         return self.tensors(graph)[0]
 
 
-class GatheredView(View):
+def masked_maximum(gathered: Tensor, masks: tuple[Tensor, ...], masking: str) -> Tensor:
+    """Return the maximum over neighbours, [N, F].
+
+    Parameters
+    ----------
+    gathered : Tensor
+        Features of the neighbours, [N, K, F].
+    masks : tuple of Tensor
+        [N, K, 1] each: the condition (`select`), the 0/1 mask and the summand (`arithmetic`), or the
+        0/1 mask.
+    masking : str
+        `select`: missing neighbours are replaced; `arithmetic`: multiplied by 0 and lowered (EffOp);
+        `pool` and `reduce`: multiplied by 0 only (GrAx3), the maximum taken by max-pooling or by ReduceMax.
+        The last two let the 0 win where all features are negative.
+    """
+    if masking == "select":
+        return torch.where(masks[0], gathered, ABSENT).amax(dim=1)
+    kept = gathered * masks[0]
+    if masking == "arithmetic":
+        return (kept + masks[1]).amax(dim=1)
+    if masking == "reduce":
+        return kept.amax(dim=1)
+    nodes, count, width = kept.shape
+    image = kept.reshape(1, nodes, count, width)
+    return functional.max_pool2d(image, (count, 1), stride=1).reshape(nodes, width)
+
+
+class Rows(View):
+    """Sampled neighbours side by side, [N, K]."""
+
+    def aggregate(self, how: str, operands: tuple[Tensor, ...], x: Tensor) -> Tensor:
+        """Return the mean or the masked maximum of the neighbours, [N, F]."""
+        gathered = x[operands[0]]
+        if how == "mean":
+            return (gathered * operands[1]).sum(dim=1) / operands[2]
+        return masked_maximum(gathered, operands[1:], how)
+
+
+class GatheredView(Rows):
     """The graph as `neighbours` [N, K] and `mask` [N, K], 0 where a node has fewer than K."""
 
     def __init__(self, neighbours: Nodes, mask: Weights) -> None:
         super().__init__({"neighbours": neighbours, "mask": mask})
 
-    def prepare_rows(self, masking: str, neighbours: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    def operands(self, how: str, *graph: Tensor) -> tuple[Tensor, ...]:
         """Return node numbers [N, K] and the masks [N, K, 1] that a masking, or the mean, takes."""
+        neighbours, mask = graph
         deep = mask.unsqueeze(2)
-        if masking == "mean":
+        if how == "mean":
             return neighbours, deep, mask.sum(dim=1, keepdim=True)
-        if masking == "select":
+        if how == "select":
             return neighbours, deep > 0
-        return (neighbours, deep, (deep - 1.0) * LOWERED) if masking == "arithmetic" else (neighbours, deep)
+        return (neighbours, deep, (deep - 1.0) * LOWERED) if how == "arithmetic" else (neighbours, deep)
 
 
-class FinishedRows(View):
+class FinishedRows(Rows):
     """Sampled neighbours with masks from the host: constants of the model (StaGr) or inputs (GrAd).
 
     The values are `neighbours` [N, K] in 32 bits and `mask` [N, K, 1], with EffOp also the summand.
@@ -201,10 +276,10 @@ class FinishedRows(View):
             finished["mask_negative"] = ((deep - 1.0) * LOWERED).astype(np.float32)
         super().__init__(finished, constant)
 
-    def prepare_rows(self, masking: str, *graph: Tensor) -> tuple[Tensor, ...]:
+    def operands(self, how: str, *graph: Tensor) -> tuple[Tensor, ...]:
         """Return node numbers [N, K] and the masks [N, K, 1] that a masking takes."""
         neighbours, *masks = self.tensors(graph)
-        return neighbours, *([masks[0] > 0] if masking == "select" else masks)
+        return neighbours, *([masks[0] > 0] if how == "select" else masks)
 
 
 class GatheredMatrix(GraphMatrix):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.documents import Part
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, NpusimError
 from npusim.frontends import quantising
 from npusim.frontends.apart import graph_of_file
 from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
@@ -155,9 +155,8 @@ class NumericalRewriting:
                 self._models[stack] = self.network.rewritten(graph)
             else:
                 model, samples = self.model(floating).clone(), self._samples(graph)
-                self._models[stack] = quantising.quantised(
-                    model, samples, advanced_parameters=quantising.whole_ranges()
-                )
+                ranges = quantising.whole_ranges()
+                self._models[stack] = quantising.quantised(model, samples, parameters=ranges)
         return self._models[stack]
 
     def graph(self, stack: str) -> Graph:
@@ -184,8 +183,19 @@ class NumericalRewriting:
         Raises
         ------
         UnwritableError
-            Where no file can hold the stack, or its file cannot be run.
+            Where no file can hold the stack, or its file cannot be run, for whatever reason.
         """
+        try:
+            return self._judged_with_fallback(stack)
+        except UnwritableError:
+            raise
+        except Exception as error:  # of a writer, NNCF, OpenVINO or memory: other stacks may still be written
+            reason = reason_of(error)
+            what = "" if isinstance(error, NpusimError) else f"{self.network.graph.name} with {stack}: "
+            raise UnwritableError(f"{what}{reason}") from error
+
+    def _judged_with_fallback(self, stack: str) -> Agreement:
+        """Return the agreement of a stack, with products in floating point where 8 bits cost too much."""
         agreement = self._judged(stack)
         if agreement.kept or agreement.rounded_products is None or not agreement.same_answers_fp16:
             return agreement
@@ -254,9 +264,30 @@ class NumericalRewriting:
             kept=same >= self.keep_answers and is_close,
         )
 
+    def refuse_wrong(self, agreement: Agreement) -> None:
+        """Raise an `UnwritableError` where an exact stack's file computes something else in fp32."""
+        is_exact = all(entry.technique.exact for entry in parse(agreement.stack))
+        if is_exact and agreement.error_fp32 > CLOSE:
+            raise UnwritableError(
+                f"{self.network.graph.name} with {agreement.stack}: outputs of the file differ by "
+                f"{agreement.error_fp32:.2g} of the largest on "
+                + ("the example" if agreement.on[0].error > CLOSE else "other edges or features")
+                + ", computed in fp32; nothing was exported"
+            )
+
     def save(self, stack: str, file: Path) -> None:
         """Write the network under a stack as OpenVINO IR, with weights as it was judged with."""
         save_model(self.model(stack), file, half=stack not in self._in_fp32)
+
+    def fixed_note(self, stack: str) -> list[str]:
+        """Return which inputs of the network a stack's file holds as constants; nothing where it has none."""
+        taken = {input_name(port) for port in self.model(stack).inputs}
+        held = [name for name in self.network.fixed_inputs(self.graph(stack)) if name not in taken]
+        if not held:
+            return []
+        return [
+            f"{stack}: the file holds for the example's {', '.join(held)}, which it does not take as input"
+        ]
 
     def benchmark_line(self, stack: str, file: Path) -> str:
         """Return the command that times a file with OpenVINO's own tool, and what its inputs need."""
@@ -296,6 +327,14 @@ def answers_beside(file: Path, original: Scenario, device: str) -> tuple[float, 
 def _comes_from_a_file(network: object) -> bool:
     is_named = isinstance(network, str | Path)
     return is_named and bool(MODULE.fullmatch(str(network)) or str(network).endswith(MODEL_ENDINGS))
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a stack failed, in one line; the type says it where an error of a library says nothing."""
+    lines = str(error).strip().splitlines()
+    if isinstance(error, NpusimError):
+        return str(error)
+    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
 
 
 def rounding_notes(agreement: Sequence[Agreement]) -> list[str]:
